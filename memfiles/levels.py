@@ -1,0 +1,53 @@
+"""Classification levels: who may read and who may change what. The one place that decides.
+
+The rule this file guards: a reader sees what is at or below its level (no read up) and changes only
+what is at exactly its level (no write down). Source: Bell and LaPadula's simple-security and strong
+star properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from memfiles.errors import InvalidArgument
+
+DEFAULT_LEVELS = ("PUBLIC", "INTERNAL", "CONFIDENTIAL", "RESTRICTED")
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The levels of one workflow, lowest first."""
+
+    names: tuple[str, ...] = DEFAULT_LEVELS
+
+    def rank(self, level: str) -> int:
+        """The position of ``level``, 0 for the lowest; an unknown level is an ``InvalidArgument``."""
+        try:
+            return self.names.index(level)
+        except ValueError:
+            raise InvalidArgument(f"level {level!r} is not declared; use one of {', '.join(self.names)}") from None
+
+    @property
+    def lowest(self) -> str:
+        """The level that everyone may read."""
+        return self.names[0]
+
+    def may_read(self, *, session: str, item: str) -> bool:
+        """Whether a session at level ``session`` may know that something at level ``item`` exists."""
+        return self.rank(item) <= self.rank(session)
+
+    def may_write(self, *, session: str, item: str) -> bool:
+        """Whether a session at level ``session`` may change something at level ``item``."""
+        return self.rank(item) == self.rank(session)
+
+    def raised(self, current: str, to: str) -> str:
+        """The level of a session at ``current`` after it met something at ``to``: it never falls."""
+        return max(current, to, key=self.rank)
+
+
+def levels_of(names: Sequence[str]) -> Levels:
+    """Levels in the declared order, lowest first; refuses an empty or repeating list."""
+    if not names or len(set(names)) != len(names):
+        raise InvalidArgument("levels must be a list of different names, lowest first")
+    return Levels(tuple(names))
