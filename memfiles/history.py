@@ -1,0 +1,167 @@
+"""The bounded history of reverse deltas inside a record: write it, walk it, clean it.
+
+The rule this file guards: applying the kept changes backwards from the content gives exactly the
+earlier contents, and what the history no longer knows is an error, never a guess.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from memfiles.errors import RevisionUnknown
+from memfiles.record import Change, Record, derived, grown, with_content
+
+MAX_CHANGES = 100
+MAX_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """Replacing ``old`` at byte ``offset`` by ``bytes`` bytes of new text; offset None means at the end."""
+
+    bytes: int
+    offset: int | None = None
+    old: str = ""
+
+
+def splice_between(before: bytes, after: bytes) -> Splice:
+    """The smallest single splice that turns ``before`` into ``after``, cut between characters."""
+    start = _common_prefix(before, after)
+    while start and _inside_character(before, start) | _inside_character(after, start):
+        start -= 1
+    limit = min(len(before), len(after)) - start
+    tail = min(limit, _common_prefix(before[::-1], after[::-1]))
+    while tail and _inside_character(before, len(before) - tail) | _inside_character(after, len(after) - tail):
+        tail -= 1
+    old = before[start : len(before) - tail].decode()
+    return Splice(bytes=len(after) - tail - start, offset=start, old=old)
+
+
+def extend(record: Record, change: Change) -> Record:
+    """The record, whose content ``change`` made what it is, with that change in its bounded history."""
+    history, size = _bounded(record, change)
+    extended = derived(record, revision=change.revision, updated_at=change.at, history=history)
+    vars(extended)["history_bytes"] = size
+    return extended
+
+
+def extend_at_end(record: Record, change: Change, *, text: str) -> Record:
+    """The record after ``change`` appended ``text``; what it costs depends on ``text``, not on the content."""
+    history, size = _bounded(record, change)
+    extended = grown(record, text, revision=change.revision, updated_at=change.at, history=history)
+    vars(extended)["history_bytes"] = size
+    return extended
+
+
+def contents(record: Record) -> Iterator[tuple[Change, bytes]]:
+    """Each kept change, newest first, with the content right after it; stops where the past is unknown."""
+    content = record.content_bytes
+    for change in reversed(record.history):
+        yield change, content
+        if change.opaque:
+            return
+        content = reverse(content, change)
+
+
+def reverse(content: bytes, change: Change) -> bytes:
+    """The content before ``change``, given the content after it."""
+    offset = len(content) - change.bytes if change.offset is None else change.offset
+    if not 0 <= offset <= offset + change.bytes <= len(content):
+        raise RevisionUnknown(f"the history of revision {change.revision} does not fit the content")
+    return content[:offset] + change.old.encode() + content[offset + change.bytes :]
+
+
+def content_at(record: Record, revision: int) -> str:
+    """The content as it was at ``revision``, or ``RevisionUnknown`` with the revisions that are known."""
+    content = record.content_bytes
+    if revision == record.revision:
+        return record.content
+    for change in reversed(record.history):
+        if change.revision <= revision:
+            return content.decode()
+        if change.opaque:
+            break
+        content = reverse(content, change)
+        if change.revision == revision + 1 and revision >= 1:
+            return content.decode()
+    raise RevisionUnknown(
+        f"revision {revision} of {record.name} is not in its history; known are {oldest_known(record)} to {record.revision}"
+    )
+
+
+def oldest_known(record: Record) -> int:
+    """The earliest revision whose content can still be told."""
+    oldest = record.revision
+    for change in reversed(record.history):
+        if change.opaque or change.revision == 1:
+            return change.revision
+        oldest = change.revision - 1
+    return oldest
+
+
+def inserted(content: bytes, change: Change) -> bytes:
+    """The text that ``change`` put in, given the content right after it."""
+    offset = len(content) - change.bytes if change.offset is None else change.offset
+    return content[offset : offset + change.bytes]
+
+
+def unified_diff(record: Record, *, from_revision: int, to_revision: int) -> str:
+    """A unified diff between two revisions of a record; empty when their contents are equal."""
+    before = content_at(record, from_revision).splitlines(keepends=True)
+    after = content_at(record, to_revision).splitlines(keepends=True)
+    names = (f"{record.name}@{from_revision}", f"{record.name}@{to_revision}")
+    lines = difflib.unified_diff(before, after, *names)
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def rewritten(record: Record, clean: Callable[[bytes], bytes]) -> Record:
+    """The record with ``clean`` applied to its content and to every content its history can tell.
+
+    The deltas are computed anew between the cleaned contents, so that text which an earlier change cut in
+    two is cleaned as well. What cannot be told any more becomes opaque.
+    """
+    history: list[Change] = []
+    for change, content in contents(record):
+        after = clean(content)
+        if change.opaque:
+            history.append(replace(change, offset=0, bytes=len(after), old="", opaque=True))
+            continue
+        splice = splice_between(clean(reverse(content, change)), after)
+        history.append(replace(change, offset=splice.offset, bytes=splice.bytes, old=splice.old))
+    cleaned = with_content(record, clean(record.content_bytes).decode())
+    return derived(cleaned, history=tuple(reversed(history)))
+
+
+def _bounded(record: Record, change: Change) -> tuple[tuple[Change, ...], int]:
+    """The newest changes that fit the bounds, with their size; one too large by itself stays without its delta."""
+    if len(change.encoded) > MAX_BYTES:
+        change = replace(change, old="", opaque=True)
+        return (change,), len(change.encoded)
+    history = (*record.history, change)
+    size = record.history_bytes + len(change.encoded)
+    first = 0
+    while size > MAX_BYTES or len(history) - first > MAX_CHANGES:
+        size -= len(history[first].encoded)
+        first += 1
+    return history[first:], size
+
+
+def _common_prefix(left: bytes, right: bytes) -> int:
+    """How many leading bytes are equal, by bisection (a slice comparison is one memcmp)."""
+    low, high = 0, min(len(left), len(right))
+    if left[:high] == right[:high]:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _inside_character(text: bytes, index: int) -> bool:
+    """Whether cutting ``text`` at ``index`` would cut a UTF-8 character in two."""
+    return index < len(text) and text[index] & 0xC0 == 0x80

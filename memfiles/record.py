@@ -1,0 +1,277 @@
+"""The record: what is on disk for one memory file, and its one JSON form.
+
+The rules this file guards: a record that was decoded is the one asked for, in our format, with no
+duplicate key, no number that JSON does not know and no lone surrogate; and encoding is canonical, so
+the same record always gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, Any, Literal, NoReturn
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+
+from memfiles.errors import RecordCorrupt
+from memfiles.keys import NAME_PATTERN, UID_PATTERN
+
+FORMAT = "memfiles/1"
+MAX_RECORD_BYTES = 64 * 1024 * 1024
+MAX_CONTENT_BYTES = 8 * 1024 * 1024
+_CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
+
+Operation = Literal["seed", "hydrate", "append", "edit", "undo", "redact", "external", "declare"]
+Timestamp = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")]
+Count = Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who made a change: the agent, the session's run, and the id of the tool call."""
+
+    __pydantic_config__ = _CONFIG
+
+    agent: str | None = None
+    session: str | None = None
+    call: str | None = None
+
+    def to_dict(self) -> dict[str, str]:
+        """The fields that are known."""
+        known = {"agent": self.agent, "session": self.session, "call": self.call}
+        return {name: value for name, value in known.items() if value is not None}
+
+
+NOBODY = Actor()
+
+
+@dataclass(frozen=True)
+class Change:
+    """One accepted change, with what is needed to reverse it.
+
+    The text before the change is the text after it with ``bytes`` bytes at ``offset`` (None: the last
+    ones) replaced by ``old``. ``opaque`` marks a change whose earlier text is not known.
+    ``matches`` and ``line`` repeat what an edit reported, so that a replay reports the same.
+    """
+
+    __pydantic_config__ = _CONFIG
+
+    revision: Annotated[int, Field(ge=1)]
+    at: Timestamp
+    op: Operation
+    by: Actor = NOBODY
+    bytes: Count = 0
+    offset: Count | None = None
+    old: str = ""
+    matches: Count | None = None
+    line: Count | None = None
+    opaque: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of this change; what is at its default is left out."""
+        shown: dict[str, Any] = {"revision": self.revision, "at": self.at, "op": self.op}
+        shown["by"] = self.by.to_dict()
+        shown["bytes"] = self.bytes
+        optional = {"offset": self.offset, "matches": self.matches, "line": self.line}
+        shown.update((name, value) for name, value in optional.items() if value is not None)
+        if self.old:
+            shown["old"] = self.old
+        if self.opaque:
+            shown["opaque"] = True
+        return shown
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """This change as one line of JSON; kept, because every later version of the record repeats it."""
+        return to_json(self.to_dict())
+
+
+@dataclass(frozen=True)
+class Record:
+    """One memory file as it is on disk; ``history`` runs from the oldest kept change to the newest."""
+
+    __pydantic_config__ = _CONFIG
+
+    uid: Annotated[str, Field(pattern=UID_PATTERN)]
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    description: str
+    max_size_bytes: Annotated[int, Field(ge=1)]
+    level: str
+    content: str
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    revision: Annotated[int, Field(ge=1)]
+    created_at: Timestamp
+    updated_at: Timestamp
+    history: tuple[Change, ...] = ()
+    provisional: bool = False
+    format: Literal["memfiles/1"] = field(default=FORMAT, kw_only=True)
+    type: Literal["file"] = field(default="file", kw_only=True)
+
+    @cached_property
+    def content_bytes(self) -> bytes:
+        """The content as UTF-8."""
+        return self.content.encode()
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the content in UTF-8 bytes."""
+        return len(self.content_bytes)
+
+    @cached_property
+    def content_json(self) -> bytes:
+        """The content as a JSON string."""
+        return to_json(self.content)
+
+    @cached_property
+    def hasher(self) -> hashlib._Hash:
+        """The SHA-256 of the content, ready to take more."""
+        return hashlib.sha256(self.content_bytes)
+
+    @cached_property
+    def history_bytes(self) -> int:
+        """The size of the kept changes as they are encoded."""
+        return sum(len(change.encoded) for change in self.history)
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the digest is the content's: if not, someone else changed the content by hand."""
+        return self.hasher.hexdigest() == self.sha256
+
+
+def with_content(record: Record, content: str) -> Record:
+    """The record with another content and its digest."""
+    return replace(record, content=content, sha256=digest(content.encode()))
+
+
+def derived(record: Record, **fields: Any) -> Record:
+    """The record with other fields than its content; what was derived from the content is carried on."""
+    changed = replace(record, **fields)
+    kept = ("hasher", "content_bytes", "content_json")
+    vars(changed).update((name, vars(record)[name]) for name in kept if name in vars(record))
+    return changed
+
+
+def grown(record: Record, text: str, **fields: Any) -> Record:
+    """The record with ``text`` at the end of its content, and other ``fields``; what it costs depends on ``text``.
+
+    What was derived from the content so far is carried on: at 64 KiB, encoding and hashing it anew for
+    every appended line took half as long as the write itself.
+    """
+    tail = text.encode()
+    hasher = record.hasher.copy()
+    hasher.update(tail)
+    longer = replace(record, content=record.content + text, sha256=hasher.hexdigest(), **fields)
+    vars(longer).update(
+        hasher=hasher,
+        content_bytes=record.content_bytes + tail,
+        content_json=record.content_json[:-1] + to_json(text)[1:],
+    )
+    return longer
+
+
+def digest(content: bytes) -> str:
+    """The SHA-256 of the content bytes in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def encode(record: Record) -> bytes:
+    """The canonical bytes of a record: one JSON object, one field or change a line, a newline at the end."""
+    lines = [
+        b'{"format":' + to_json(record.format),
+        b'"type":' + to_json(record.type),
+        b'"uid":' + to_json(record.uid),
+        b'"name":' + to_json(record.name),
+        b'"description":' + to_json(record.description),
+        b'"max_size_bytes":%d' % record.max_size_bytes,
+        b'"level":' + to_json(record.level),
+        b'"content":' + record.content_json,
+        b'"sha256":' + to_json(record.sha256),
+        b'"revision":%d' % record.revision,
+        b'"created_at":' + to_json(record.created_at),
+        b'"updated_at":' + to_json(record.updated_at),
+        *([b'"provisional":true'] if record.provisional else []),
+        b'"history":[\n' + b",\n".join([change.encoded for change in record.history]) + b"]}\n",
+    ]
+    return b",\n".join(lines)
+
+
+def decode(data: bytes, *, uid: str) -> Record:
+    """The record of ``uid`` in ``data``, or ``RecordCorrupt`` with the reason.
+
+    A content that does not fit its digest is not an error here: see ``Record.is_intact``.
+    """
+    try:
+        record = _RECORD.validate_json(data)
+    except ValidationError as error:
+        raise RecordCorrupt(f"record {uid}: {_explain(error)}") from None
+    if record.uid != uid:
+        raise RecordCorrupt(f"record {uid}: it holds the record of {record.uid!r} instead")
+    if to_json(from_json(data)) == data.replace(b"\n", b""):
+        _keep_lines(record, data)
+    else:
+        _check_foreign(data, uid=uid)
+    revisions = [change.revision for change in record.history]
+    if revisions != sorted(set(revisions)) or (revisions and revisions[-1] != record.revision):
+        raise RecordCorrupt(f"record {uid}: its history does not lead up to revision {record.revision}")
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What can be told of a record's bytes without knowing which record they should be."""
+
+    revision: int
+    is_intact: bool
+
+
+def inspect(data: bytes) -> Inspection | None:
+    """The revision of whatever record ``data`` holds, and whether its digest fits; None if it holds none."""
+    try:
+        record = _RECORD.validate_json(data)
+    except ValidationError:
+        return None
+    return Inspection(record.revision, record.is_intact)
+
+
+def _keep_lines(record: Record, data: bytes) -> None:
+    """Let the changes of a record in our own layout keep their lines, so that encoding it again is quick."""
+    lines = data.split(b"\n")[-1 - len(record.history) : -1]
+    if len(lines) == len(record.history) and all(line.startswith(b'{"revision":') for line in lines):
+        for change, line in zip(record.history, lines, strict=True):
+            vars(change)["encoded"] = line.removesuffix(b"]}").removesuffix(b",")
+
+
+def _check_foreign(data: bytes, *, uid: str) -> None:
+    """Refuse what only a strict reading of JSON finds; our own bytes never get here."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise RecordCorrupt(f"record {uid}: it has a duplicate key")
+        return found
+
+    def refuse(constant: str) -> NoReturn:
+        raise RecordCorrupt(f"record {uid}: {constant} is not JSON")
+
+    try:
+        json.loads(data, object_pairs_hook=unique, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise RecordCorrupt(f"record {uid}: it is not JSON: {error}") from None
+
+
+def _explain(error: ValidationError) -> str:
+    """The first thing that is wrong, without any of the record's text."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}" if place else str(first["msg"])
+
+
+_RECORD: TypeAdapter[Record] = TypeAdapter(Record)
+
+
+def record_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a record."""
+    return _RECORD.json_schema()

@@ -1,0 +1,141 @@
+"""What a restore does to one declared file, decided without touching anything, and the report of it.
+
+The rule this file guards: per file, local record over mirror copy over declared content; declared
+metadata is authoritative and content survives.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol
+
+from memfiles.errors import WorkflowError
+from memfiles.history import extend
+from memfiles.keys import case_clashes, check_name, check_uid
+from memfiles.record import Change, Operation, Record, derived, digest
+
+Status = Literal["kept", "updated", "hydrated", "seeded", "provisional", "quarantined"]
+
+
+class DeclaredFile(Protocol):
+    """What a restore needs of a declaration; ``workflow.MemoryFile`` is one."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def max_size_bytes(self) -> int: ...
+    @property
+    def level(self) -> str | None: ...
+    @property
+    def content(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The declared part of a record: what a redeploy may change."""
+
+    name: str
+    description: str
+    max_size_bytes: int
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """What a restore did, or would do, with one declared file.
+
+    ``status``: kept (as it was), updated (new metadata), hydrated (from the mirror), seeded (from the
+    declaration), provisional (seeded while the mirror did not answer), quarantined (the local record could
+    not be read and was set aside; ``detail`` says why and where the content came from).
+    """
+
+    uid: str
+    name: str
+    status: Status
+    over_cap: bool = False
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """What a restore did, or would do: one row a declared file, and the records nobody declared."""
+
+    files: tuple[FileReport, ...]
+    orphans: tuple[str, ...] = ()
+
+    def __getitem__(self, uid: str) -> FileReport:
+        """The row of one declared file; ``KeyError`` if it is not declared."""
+        for row in self.files:
+            if row.uid == uid:
+                return row
+        raise KeyError(uid)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object of the whole report."""
+        return {"files": [asdict(row) for row in self.files], "orphans": list(self.orphans)}
+
+
+def metadata_of(file: DeclaredFile, *, lowest_level: str) -> Metadata:
+    """The declared metadata of a file; without a level it is at the lowest, which everyone may read."""
+    return Metadata(file.name, file.description, file.max_size_bytes, file.level or lowest_level)
+
+
+def seed(uid: str, metadata: Metadata, *, content: str, at: str, provisional: bool = False) -> Record:
+    """The first revision of a file, with its declared content."""
+    size = len(content.encode())
+    return Record(
+        uid=uid,
+        name=metadata.name,
+        description=metadata.description,
+        max_size_bytes=metadata.max_size_bytes,
+        level=metadata.level,
+        content=content,
+        sha256=digest(content.encode()),
+        revision=1,
+        created_at=at,
+        updated_at=at,
+        history=(Change(revision=1, at=at, op="seed", bytes=size, offset=0),),
+        provisional=provisional,
+    )
+
+
+def redeclared(record: Record, metadata: Metadata, *, at: str, op: Operation = "declare") -> Record:
+    """The record with the declared metadata; the very same record if it has them already."""
+    if metadata_in(record) == metadata:
+        return record
+    changed = derived(record, **asdict(metadata))
+    return extend(changed, Change(revision=record.revision + 1, at=at, op=op))
+
+
+def metadata_in(record: Record) -> Metadata:
+    """The metadata a record has now."""
+    return Metadata(record.name, record.description, record.max_size_bytes, record.level)
+
+
+def check_declarations(files: Sequence[DeclaredFile]) -> None:
+    """Refuse declarations that cannot be live together: ``WorkflowError`` says which and why."""
+    uids = [check_uid(file.uid) for file in files]
+    for what, values in (("uid", uids), ("name", [check_name(file.name) for file in files])):
+        repeated = sorted(value for value, count in Counter(values).items() if count > 1)
+        if repeated:
+            raise WorkflowError(f"{what} {repeated[0]!r} is declared twice: give every memory file its own")
+    for one, other in case_clashes(uids):
+        raise WorkflowError(f"uids {one!r} and {other!r} differ only by case: some file systems cannot tell them apart")
+    for file in files:
+        size = len(file.content.encode())
+        if size > file.max_size_bytes:
+            raise WorkflowError(
+                f"{file.name}: the declared content has {size} bytes, over its cap of {file.max_size_bytes}: "
+                f"raise max_size_bytes or shorten the content"
+            )
+
+
+def is_over_cap(metadata: Metadata, size: int) -> bool:
+    """Whether a content of ``size`` bytes is over the declared cap; such a file is kept and may only shrink."""
+    return size > metadata.max_size_bytes
