@@ -1,0 +1,255 @@
+"""Files replaced atomically, relative to one directory's descriptor.
+
+The rules this file guards: a reader finds the old file or the new one, whole; nothing is followed out of
+the directory; and, with ``journal``, this is the only place that renames or flushes.
+
+A new version is *staged* into a temp file beside the old one and *published* by exchanging the two names
+(``renameat2`` with ``RENAME_EXCHANGE``), after which the temp name holds the old version until it is
+dropped. An exchange can be taken back, and on ext4 it costs a third of a rename over a file: that one
+starts writing the data at once (``auto_da_alloc``), which the journal makes needless.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from memfiles.errors import RecordCorrupt
+from memfiles.keys import SPARE_SUFFIX, TEMP_SUFFIX, temp_path
+
+_RENAME_EXCHANGE = 2
+_NOT_SUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_EXISTING_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_MANY_FILES = 32
+_TICK_NS = 100_000_000  # longer than any kernel's
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Signature(NamedTuple):
+    """Tells two versions of a file apart without reading them.
+
+    Every version that memfiles stages has its own inode and a modification time set to the nanosecond, so
+    that two versions within one tick of the kernel's clock differ as well.
+    """
+
+    inode: int
+    size: int
+    mtime_ns: int
+
+
+def is_settled(seen: Signature) -> bool:
+    """Whether a file just read can no longer change without its signature changing: its tick is over."""
+    return time.time_ns() - seen.mtime_ns > _TICK_NS
+
+
+def open_directory(path: str | os.PathLike[str]) -> int:
+    """A descriptor of the directory at ``path``; the caller closes it."""
+    return os.open(path, _DIRECTORY)
+
+
+def make_folder(directory: int, folder: str) -> None:
+    """Make a private folder in ``directory`` (mode 0700) unless it is there; never follow a link."""
+    try:
+        os.mkdir(folder, 0o700, dir_fd=directory)
+    except FileExistsError:
+        os.close(os.open(folder, _DIRECTORY | os.O_NOFOLLOW, dir_fd=directory))
+
+
+def signature(directory: int, path: str) -> Signature | None:
+    """The signature of what lies at ``path``, None if nothing does."""
+    try:
+        found = os.stat(path, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return Signature(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def read(directory: int, path: str, *, limit: int) -> tuple[bytes, Signature] | None:
+    """The bytes and signature of a regular file of at most ``limit`` bytes, None if nothing lies there.
+
+    Anything else (a link, a FIFO, a folder, a device, a larger file) is ``RecordCorrupt`` and is not read.
+    """
+    try:
+        descriptor = os.open(path, _EXISTING_FILE, dir_fd=directory)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK):
+            raise RecordCorrupt(f"{path} is a symbolic link, not a file") from None
+        raise RecordCorrupt(f"{path} cannot be opened: {error.strerror}") from error
+    try:
+        return _read_all(descriptor, path=path, limit=limit)
+    finally:
+        os.close(descriptor)
+
+
+def stage(directory: int, path: str, data: bytes, *, flush: bool) -> Signature:
+    """Write ``data`` into the temp file of ``path``; ``FileExistsError`` if that exists already.
+
+    A failure leaves no temp file. With ``flush`` the data is on the disk when this returns.
+    """
+    temp = temp_path(path)
+    descriptor = os.open(temp, _NEW_FILE, 0o600, dir_fd=directory)
+    try:
+        try:
+            _write_all(descriptor, data)
+            now = time.time_ns()
+            os.utime(descriptor, ns=(now, now))
+            if flush:
+                os.fsync(descriptor)
+            inode = os.fstat(descriptor).st_ino
+        finally:
+            os.close(descriptor)
+    except BaseException:
+        os.unlink(temp, dir_fd=directory)
+        raise
+    return Signature(inode, len(data), now)
+
+
+def publish(directory: int, path: str) -> bool:
+    """Make the staged version the one at ``path``. True if the temp name now holds an earlier version."""
+    temp = temp_path(path)
+    try:
+        _exchange(directory, temp, path)
+        return True
+    except FileNotFoundError:
+        os.rename(temp, path, src_dir_fd=directory, dst_dir_fd=directory)
+        return False
+    except OSError as error:
+        if error.errno not in _NOT_SUPPORTED:
+            raise
+    spare = _spare_path(temp)
+    os.link(path, spare, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    os.rename(temp, path, src_dir_fd=directory, dst_dir_fd=directory)
+    os.rename(spare, temp, src_dir_fd=directory, dst_dir_fd=directory)
+    return True
+
+
+def take_back(directory: int, path: str, *, earlier: bool) -> None:
+    """Undo a ``publish`` that returned ``earlier``; the temp name holds the new version again."""
+    temp = temp_path(path)
+    if not earlier:
+        os.rename(path, temp, src_dir_fd=directory, dst_dir_fd=directory)
+        return
+    try:
+        _exchange(directory, temp, path)
+    except OSError as error:
+        if error.errno not in _NOT_SUPPORTED:
+            raise
+        os.rename(temp, path, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def drop(directory: int, path: str) -> None:
+    """Remove the temp file of ``path``, whatever it is, if there is one."""
+    remove(directory, temp_path(path))
+
+
+def remove(directory: int, path: str) -> None:
+    """Remove the file, link or empty folder at ``path``, if there is one."""
+    try:
+        os.unlink(path, dir_fd=directory)
+    except FileNotFoundError:
+        return
+    except (IsADirectoryError, PermissionError):
+        os.rmdir(path, dir_fd=directory)
+
+
+def move(directory: int, path: str, *, to: str) -> None:
+    """Rename whatever lies at ``path``, without following or reading it."""
+    os.rename(path, to, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def sync_file(directory: int, path: str) -> None:
+    """Flush the file at ``path``; nothing to do if it is gone."""
+    try:
+        descriptor = os.open(path, _EXISTING_FILE, dir_fd=directory)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(directory: int, folder: str = "") -> None:
+    """Flush the names in ``folder`` of the directory (the directory itself by default)."""
+    if not folder:
+        os.fsync(directory)
+        return
+    descriptor = os.open(folder, _DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_published(directory: int, paths: Iterable[str]) -> None:
+    """Flush published files and the folders they are in; many of them by one flush of the file system."""
+    published = list(paths)
+    if len(published) > _MANY_FILES and _sync_file_system(directory):
+        return
+    for path in published:
+        sync_file(directory, path)
+    for folder in sorted({path.rpartition("/")[0] for path in published}):
+        sync_folder(directory, folder)
+
+
+def _spare_path(temp: str) -> str:
+    return temp.removesuffix(TEMP_SUFFIX) + SPARE_SUFFIX
+
+
+def _exchange(directory: int, one: str, other: str) -> None:
+    """Exchange two names at once; ``OSError`` ENOSYS where the system has no such call."""
+    try:
+        call = _libc.renameat2
+    except AttributeError:
+        raise OSError(errno.ENOSYS, "renameat2 is not available") from None
+    if call(directory, os.fsencode(one), directory, os.fsencode(other), _RENAME_EXCHANGE) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), other)
+
+
+def _sync_file_system(directory: int) -> bool:
+    """One ``syncfs``; False where there is none. Since Linux 5.8 it reports write errors."""
+    try:
+        call = _libc.syncfs
+    except AttributeError:
+        return False
+    if call(directory) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return True
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _read_all(descriptor: int, *, path: str, limit: int) -> tuple[bytes, Signature]:
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        raise RecordCorrupt(f"{path} is {_kind(found.st_mode)}, not a regular file")
+    if found.st_size > limit:
+        raise RecordCorrupt(f"{path} has {found.st_size} bytes, more than the {limit} a record may have")
+    chunks = [os.read(descriptor, found.st_size + 1)]
+    while chunks[-1] and sum(map(len, chunks)) <= limit:
+        chunks.append(os.read(descriptor, limit + 1))
+    data = b"".join(chunks)
+    if len(data) > limit:
+        raise RecordCorrupt(f"{path} grew beyond the {limit} bytes a record may have")
+    return data, Signature(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFLNK: "a link"}
+    return kinds.get(stat.S_IFMT(mode), "a device")

@@ -1,0 +1,133 @@
+"""Locks on records, across threads and processes.
+
+The rule this file guards: whoever holds the lock of a record is the only one who may change it. Records
+share a fixed number of lock files (a record's is picked by a hash of its path), so that 100,000 records do
+not need 100,000 lock files, nor a change of 1,000 records as many descriptors.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import lock_descriptor
+
+from memfiles.atomic import make_folder
+from memfiles.errors import LockTimeout
+
+FOLDER = ".state/locks"
+STRIPES = 512
+_LOCK_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_SHORTEST_WAIT = 0.0002
+_LONGEST_WAIT = 0.002
+
+
+class RecordLocks:
+    """The locks of one memory directory. Not reentrant: a thread must not ask for a lock it holds."""
+
+    def __init__(self, directory: int, *, timeout: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """``timeout`` is in seconds; ``monotonic`` must not jump when the wall clock is set."""
+        self._directory = directory
+        self._timeout = timeout
+        self._monotonic = monotonic
+        self._threads = [threading.Lock() for _ in range(STRIPES)]
+        self._owners: dict[int, str] = {}
+
+    @contextmanager
+    def hold(self, paths: Iterable[str]) -> Iterator[None]:
+        """Hold the locks of these records; ``LockTimeout`` names who has one too long.
+
+        Locks are always taken in the same order, so that two holders of several never wait for each other.
+        """
+        deadline = self._monotonic() + self._timeout
+        wanted = {_stripe(path): path for path in paths}
+        held: list[tuple[int, int]] = []
+        try:
+            for stripe in sorted(wanted):
+                held.append((stripe, self._take(stripe, deadline=deadline, path=wanted[stripe])))
+            yield
+        finally:
+            for stripe, descriptor in reversed(held):
+                os.close(descriptor)
+                self._let_go(stripe)
+
+    def _take(self, stripe: int, *, deadline: float, path: str) -> int:
+        """Take one stripe, first among this process's threads and then among processes."""
+        if not self._threads[stripe].acquire(timeout=max(0.0, deadline - self._monotonic())):
+            owner = self._owners.get(stripe, "another thread")
+            raise LockTimeout(self._complain(path, f"thread {owner!r} of this process ({os.getpid()})"))
+        self._owners[stripe] = threading.current_thread().name
+        try:
+            return self._lock_file(stripe, deadline=deadline, path=path)
+        except BaseException:
+            self._let_go(stripe)
+            raise
+
+    def _let_go(self, stripe: int) -> None:
+        self._owners.pop(stripe, None)
+        self._threads[stripe].release()
+
+    def _lock_file(self, stripe: int, *, deadline: float, path: str) -> int:
+        """A descriptor of the stripe's lock file, locked; closing it releases the lock."""
+        name = f"{FOLDER}/{stripe:03}.lock"
+        while True:
+            descriptor = self._open(name)
+            try:
+                if lock_descriptor(descriptor, blocking=False) and self._is_current(descriptor, name):
+                    return descriptor
+                if self._monotonic() >= deadline:
+                    raise LockTimeout(self._complain(path, _holder_of(descriptor)))
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+            time.sleep(random.uniform(_SHORTEST_WAIT, _LONGEST_WAIT))  # noqa: S311 (spreads out the waiters)
+
+    def _open(self, name: str) -> int:
+        try:
+            return os.open(name, _LOCK_FILE, 0o600, dir_fd=self._directory)
+        except FileNotFoundError:
+            make_folder(self._directory, FOLDER.split("/")[0])
+            make_folder(self._directory, FOLDER)
+            return os.open(name, _LOCK_FILE, 0o600, dir_fd=self._directory)
+
+    def _is_current(self, descriptor: int, name: str) -> bool:
+        """Whether the locked file is still the one at its path: a deleted one would have two holders."""
+        try:
+            return os.stat(name, dir_fd=self._directory).st_ino == os.fstat(descriptor).st_ino
+        except FileNotFoundError:
+            return False
+
+    def _complain(self, path: str, holder: str) -> str:
+        return f"{path} is locked by {holder} for more than {self._timeout:g} s: try again, or see what it is doing"
+
+
+def _stripe(path: str) -> int:
+    return zlib.crc32(path.encode()) % STRIPES
+
+
+def _holder_of(descriptor: int) -> str:
+    """The process that holds the lock of this file, as far as the system tells (Linux: /proc/locks)."""
+    inode = str(os.fstat(descriptor).st_ino)
+    try:
+        rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:
+        rows = []
+    for row in rows:
+        if "->" not in row and len(row) > 5 and row[1] == "FLOCK" and row[5].rpartition(":")[2] == inode:
+            return _describe(row[4])
+    return "another process"
+
+
+def _describe(pid: str) -> str:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        command = ""
+    return f"process {pid} ({command[:80]})" if command else f"process {pid}"

@@ -1,0 +1,109 @@
+"""Where records go that could not be read: moved aside byte for byte, never followed, read or deleted."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+
+from memfiles import atomic
+
+FOLDER = "quarantine"
+REASON_SUFFIX = ".reason.json"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def set_aside(directory: int, path: str, *, reason: str, at: str) -> str:
+    """Move whatever lies at ``path`` into quarantine, the reason beside it; its new path.
+
+    The reason is written first: a kill between the two leaves a note too many, never a file without one.
+    """
+    kept = _noted_place(directory, path, reason=reason, at=at)
+    atomic.move(directory, path, to=kept)
+    atomic.sync_folder(directory, FOLDER)
+    atomic.sync_folder(directory, path.rpartition("/")[0])
+    return kept
+
+
+def keep_copy(directory: int, path: str, data: bytes, *, reason: str, at: str) -> str:
+    """Put a copy of bytes that will be replaced at ``path`` into quarantine, with the reason; its path."""
+    kept = _noted_place(directory, path, reason=reason, at=at)
+    _write(directory, kept, data)
+    atomic.sync_folder(directory, FOLDER)
+    return kept
+
+
+def listing(directory: int) -> list[tuple[str, str]]:
+    """The path and the reason of everything in quarantine."""
+    kept = []
+    for name in _names(directory):
+        if not name.endswith(REASON_SUFFIX):
+            kept.append((f"{FOLDER}/{name}", _reason_of(directory, f"{FOLDER}/{name}")))
+    return kept
+
+
+def remove_holding(directory: int, path: str, needles: tuple[bytes, ...]) -> int:
+    """Delete the quarantined copies of the record at ``path`` that hold any of these bytes; how many."""
+    removed = 0
+    for kept, _ in listing(directory):
+        if kept.startswith(f"{FOLDER}/{_prefix(path)}") and _holds(directory, kept, needles):
+            atomic.remove(directory, kept)
+            atomic.remove(directory, kept + REASON_SUFFIX)
+            removed += 1
+    return removed
+
+
+def _noted_place(directory: int, path: str, *, reason: str, at: str) -> str:
+    """A free path in quarantine for what lies at ``path``, its reason already beside it."""
+    atomic.make_folder(directory, FOLDER)
+    moment = at.replace(":", "").replace(".", "")
+    kept = f"{FOLDER}/{_prefix(path)}{moment}.{uuid.uuid4().hex[:6]}"
+    _write(directory, kept + REASON_SUFFIX, (json.dumps({"path": path, "reason": reason, "at": at}) + "\n").encode())
+    return kept
+
+
+def _prefix(path: str) -> str:
+    return path.replace("/", "~") + "."
+
+
+def _names(directory: int) -> list[str]:
+    try:
+        descriptor = os.open(FOLDER, _FOLDER_FLAGS, dir_fd=directory)
+    except OSError:
+        return []
+    try:
+        return sorted(os.listdir(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def _reason_of(directory: int, kept: str) -> str:
+    try:
+        note = atomic.read(directory, kept + REASON_SUFFIX, limit=64 * 1024)
+        return str(json.loads(note[0])["reason"]) if note else "unknown"
+    except (ValueError, KeyError, TypeError):
+        return "unknown"
+
+
+def _holds(directory: int, kept: str, needles: tuple[bytes, ...]) -> bool:
+    """Whether a quarantined regular file holds one of these bytes; it may be of any size."""
+    longest = max(map(len, needles))
+    try:
+        descriptor = os.open(kept, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    except OSError:
+        return False
+    with os.fdopen(descriptor, "rb") as file:
+        tail = b""
+        while chunk := file.read(1 << 20):
+            window = tail + chunk
+            if any(needle in window for needle in needles):
+                return True
+            tail = window[-longest:]
+    return False
+
+
+def _write(directory: int, path: str, data: bytes) -> None:
+    with os.fdopen(os.open(path, _NEW, 0o600, dir_fd=directory), "wb") as file:
+        file.write(data)
+    atomic.sync_file(directory, path)

@@ -1,0 +1,194 @@
+"""Records on disk: find them, lock them, and change one or several of them together, durably.
+
+The rules this file guards: ``commit`` is the only way a record changes; it returns once the change
+survives a power cut, and a failure or a kill at any point leaves every record as it was or as it was to be.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from memfiles import atomic, quarantine, recovery
+from memfiles.atomic import Signature
+from memfiles.checkpointer import Checkpointer
+from memfiles.errors import LockTimeout, RecordCorrupt, StorageFailed
+from memfiles.journal import FOLDER, Journal
+from memfiles.keys import uid_of
+from memfiles.locks import FOLDER as LOCK_FOLDER
+from memfiles.locks import RecordLocks
+from memfiles.record import MAX_RECORD_BYTES
+from memfiles.transaction import NewVersion, Transactions, reason
+
+STATE_FOLDER = ".state"
+_SCRUB_POLL_SECONDS = 0.02
+
+
+class Store:
+    """The records of one open memory directory, for this process and all its threads."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        now: Callable[[], str],
+        durability: str = "fsync",
+        lock_timeout: float = 30.0,
+    ) -> None:
+        """Make the directory if needed, mend what dead processes left, and be ready.
+
+        ``now`` gives the time for notes; ``lock_timeout`` is in seconds. ``StorageFailed`` if it cannot be used.
+        """
+        self.directory = directory
+        self._now = now
+        self._flush = durability == "fsync"
+        self._lock_timeout = lock_timeout
+        with storage_failure(f"cannot use the memory directory {directory}"):
+            self.descriptor = _make_directory(directory, flush=self._flush)
+            self._start_parts()
+            self.recover()
+        _after_fork(self)
+
+    def close(self) -> None:
+        """Checkpoint and let go of the directory: the records are then all there is."""
+        self._checkpointer.stop()
+        try:
+            with storage_failure("not every record could be flushed; the journal stays for the next start"):
+                self._journal.close()
+        finally:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def find(self, path: str) -> tuple[bytes, Signature] | None:
+        """The bytes of a record and their signature, None if there is none; ``RecordCorrupt`` if unreadable."""
+        return atomic.read(self.descriptor, path, limit=MAX_RECORD_BYTES)
+
+    def signature(self, path: str) -> Signature | None:
+        """What tells the present version of a record from every other, None if there is none."""
+        return atomic.signature(self.descriptor, path)
+
+    def hold(self, paths: Iterable[str]) -> AbstractContextManager[None]:
+        """Be the only one, among all threads and processes, who may change these records."""
+        return self._locks.hold(paths)
+
+    def commit(self, changes: Sequence[NewVersion]) -> dict[str, Signature]:
+        """Change these records together or not at all, and return when the change is durable.
+
+        The caller holds their locks. Returns the signature of each new version. ``StorageFailed``: nothing
+        changed. ``OutcomeUnknown``: the change is visible, but may not survive a power cut. ``LeftBehind``:
+        a writer died here; let go of the locks, ``recover``, and decide again.
+        """
+        signatures = self._transactions.commit(changes)
+        if self._journal.is_dirty:
+            self._checkpointer.notice()
+        return signatures
+
+    def keep_aside(self, path: str, *, why: str) -> str:
+        """Have whatever lies at ``path`` in quarantine before it is replaced; its path there.
+
+        A readable file is copied, so that a kill before the replacement loses nothing; anything else is moved.
+        """
+        with storage_failure(f"{path} could not be set aside"):
+            try:
+                found = self.find(path)
+            except RecordCorrupt:
+                return quarantine.set_aside(self.descriptor, path, reason=why, at=self._now())
+            data = found[0] if found else b""
+            return quarantine.keep_copy(self.descriptor, path, data, reason=why, at=self._now())
+
+    def record_paths(self) -> list[str]:
+        """Where memory files' records may lie, declared or not."""
+        return sorted(name for name in os.listdir(self.descriptor) if uid_of(name) is not None)
+
+    def recover(self) -> None:
+        """Replay and remove the journals that dead processes left, and their temp files."""
+        with storage_failure("what a dead process left could not be mended"):
+            recovery.recover(self.descriptor, self._locks, at=self._now(), flush=self._flush)
+
+    def checkpoint(self) -> None:
+        """Flush every published record and empty this process's journal."""
+        with storage_failure("the checkpoint failed; the journal keeps what is not flushed"):
+            self._journal.checkpoint()
+
+    def scrub(self) -> None:
+        """Return when no journal of any process holds an earlier version of a record; ``LockTimeout`` if one may."""
+        with storage_failure("the journals could not be overwritten"):
+            token = self._checkpointer.ask()
+            try:
+                self._journal.checkpoint(scrub_token=token)
+                self._wait_for_scrub(token)
+            finally:
+                self._checkpointer.withdraw()
+
+    def _wait_for_scrub(self, token: bytes) -> None:
+        deadline = time.monotonic() + self._lock_timeout
+        while True:
+            recovery.recover(self.descriptor, self._locks, at=self._now(), flush=self._flush)
+            names = [name for name in recovery.journal_names(self.descriptor) if name != self._journal.name]
+            waiting = [name for name in names if recovery.may_hold_content(self.descriptor, name, token=token)]
+            if not waiting:
+                return
+            if time.monotonic() >= deadline:
+                pids = ", ".join(name.partition("-")[0] for name in waiting)
+                raise LockTimeout(
+                    f"the text is out of the record, but the journals of these processes may still hold it: {pids}. "
+                    f"They do not answer; end them and redact again"
+                )
+            time.sleep(_SCRUB_POLL_SECONDS)
+
+    def _start_parts(self) -> None:
+        """What belongs to this process alone: its locks, its journal and the thread that empties it."""
+        self._locks = RecordLocks(self.descriptor, timeout=self._lock_timeout)
+        self._journal = Journal(self.descriptor, new_id=_journal_id, flush=self._flush)
+        self._checkpointer = Checkpointer(self.descriptor, self._journal)
+        self._transactions = Transactions(self.descriptor, self._journal, flush=self._flush)
+
+    def leave_to_parent(self) -> None:
+        """In the child of a fork: the parent's journal, locks and threads are not ours."""
+        if self.descriptor >= 0:
+            self._journal.abandon()
+            self._start_parts()
+
+
+@contextmanager
+def storage_failure(what: str) -> Iterator[None]:
+    """Map an error of the operating system to ``StorageFailed``, saying what could not be done."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageFailed(f"{what}: {reason(error)}") from error
+
+
+def _make_directory(directory: Path, *, flush: bool) -> int:
+    """The descriptor of the memory directory, made with its folders (mode 0700) where they are missing."""
+    made = not directory.exists()
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = atomic.open_directory(directory)
+    for folder in (FOLDER, STATE_FOLDER, LOCK_FOLDER):
+        atomic.make_folder(descriptor, folder)
+    if made and flush:
+        atomic.sync_folder(descriptor)
+        parent = atomic.open_directory(directory.parent)
+        atomic.sync_folder(parent)
+        os.close(parent)
+    return descriptor
+
+
+def _journal_id() -> str:
+    return f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
+
+
+def _after_fork(store: Store) -> None:
+    """Have the store start afresh in every forked child, for as long as it is in use."""
+    reference = weakref.ref(store)
+
+    def run() -> None:
+        if (alive := reference()) is not None:
+            alive.leave_to_parent()
+
+    os.register_at_fork(after_in_child=run)
