@@ -1,0 +1,58 @@
+"""Who is told when a memory file changes, and what they are told."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Origin = Literal["local", "process", "external", "restored"]
+_log = logging.getLogger("memfiles")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordChanged:
+    """A memory file is at a new revision.
+
+    ``origin``: local (this manager), process (another process of memfiles), external (a person or another
+    program), restored (a broken edit was set aside and the last good record put back; ``warning`` says why).
+    """
+
+    uid: str
+    name: str
+    revision: int
+    op: str
+    origin: Origin
+    warning: str | None = None
+
+
+class Subscribers:
+    """Callbacks that are told of every change, in the thread that made or noticed it."""
+
+    def __init__(self) -> None:
+        """Nobody is told anything yet."""
+        self._callbacks: dict[int, Callable[[RecordChanged], None]] = {}
+        self._next = 0
+        self._adding = threading.Lock()
+
+    def add(self, callback: Callable[[RecordChanged], None]) -> Callable[[], None]:
+        """Tell ``callback`` of every change from now on; the returned function ends that."""
+        with self._adding:
+            number, self._next = self._next, self._next + 1
+            self._callbacks[number] = callback
+        return lambda: self._callbacks.pop(number, None) and None
+
+    @property
+    def any(self) -> bool:
+        """Whether anybody is to be told."""
+        return bool(self._callbacks)
+
+    def tell(self, event: RecordChanged) -> None:
+        """Call everyone; a callback that raises is logged and does not disturb the change or the others."""
+        for callback in list(self._callbacks.values()):
+            try:
+                callback(event)
+            except Exception:
+                _log.exception("a callback for changes of memory files failed")

@@ -1,0 +1,319 @@
+"""The manager of memory files: everything that can be done with them, in one place and with one meaning.
+
+The surfaces (tools, command line, adapters) call this class and add nothing. It decides nothing itself:
+``changes`` decides, ``live_files`` applies a decision under the record's lock, ``restorer`` restores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic_core import to_json
+
+from memfiles import changes, history, quarantine, unchanged
+from memfiles.changes import Decision, Redaction, Stamp
+from memfiles.clock import utc_now
+from memfiles.errors import InvalidArgument
+from memfiles.events import RecordChanged, Subscribers
+from memfiles.keys import record_path
+from memfiles.levels import DEFAULT_LEVELS
+from memfiles.live_files import LiveFiles
+from memfiles.mirror import Mirror
+from memfiles.receipt import FileCard, Receipt, card_of
+from memfiles.record import NOBODY, Actor, Change, Record
+from memfiles.restorer import Restorer
+from memfiles.restoring import DeclaredFile, RestoreReport, check_declarations
+from memfiles.secrets import Policy, gate
+from memfiles.store import Store
+from memfiles.unchanged import Sound
+from memfiles.workflow import Workflow
+
+__all__ = ["MemoryManager", "RecordChanged"]
+_WORTH_NOTING = 16
+
+
+class MemoryManager:
+    """The memory files of one directory. Threads may share it; processes may share the directory."""
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        mirror: Mirror | None = None,
+        *,
+        durability: str = "fsync",
+        secrets: Policy = "block",
+        lock_timeout: float = 30.0,
+        lowest_level: str = DEFAULT_LEVELS[0],
+        now: Callable[[], str] = utc_now,
+    ) -> None:
+        """Nothing touches the disk before ``restore``.
+
+        ``durability`` is ``fsync`` (a write is on the disk when it returns) or ``os`` (no flush: survives a
+        kill, not a power cut). ``secrets`` says what happens to text that looks like a credential.
+        ``lock_timeout`` is in seconds. ``lowest_level`` is the level of files that declare none.
+        """
+        if durability not in ("fsync", "os"):
+            raise InvalidArgument(f"durability {durability!r} is not known: use 'fsync' or 'os'")
+        self.directory = Path(directory)
+        self._durability = durability
+        self._secrets = secrets
+        self._lock_timeout = lock_timeout
+        self._now = now
+        self._subscribers = Subscribers()
+        self._restorer = Restorer(mirror, now=now, lowest_level=lowest_level)
+        self._store: Store | None = None
+        self._files: LiveFiles | None = None
+        self._noted: dict[str, Sound] = {}
+
+    def plan(self, files: Workflow | Iterable[DeclaredFile]) -> RestoreReport:
+        """What ``restore`` would do, without touching the disk or the live set."""
+        declared = _declared(files)
+        check_declarations(declared)
+        return self._restorer.plan(self.directory, declared)
+
+    def restore(self, files: Workflow | Iterable[DeclaredFile]) -> RestoreReport:
+        """Make exactly these files live: local record over mirror copy over declared content. All or nothing.
+
+        ``WorkflowError`` for declarations that cannot be: then neither the disk nor the live set changes.
+        """
+        declared = _declared(files)
+        check_declarations(declared)
+        if self._store is None:
+            store = Store(
+                self.directory, now=self._now, durability=self._durability, lock_timeout=self._lock_timeout
+            )
+            self._store, self._files = store, LiveFiles(store, now=self._now, subscribers=self._subscribers)
+        restored = self._restorer.restore(self._store, declared)
+        self._live.declare(restored.seen)
+        self._noted = restored.noted
+        self._note_unchanged()
+        return restored.report
+
+    def uids(self) -> list[str]:
+        """The uids of the live files, sorted."""
+        return self._files.uids() if self._files is not None else []
+
+    def card(self, uid: str) -> FileCard:
+        """Name, description, level, sizes in UTF-8 bytes and revision of a file, as it is now."""
+        return card_of(self._live.current(uid))
+
+    def read(self, uid: str) -> str:
+        """The content of a file, as it is now. ``FileNotDeclared``, ``RecordCorrupt``."""
+        return self._live.current(uid).content
+
+    def snapshot(self, uid: str) -> Record:
+        """Content, revision and history of a file in one consistent view."""
+        return self._live.current(uid)
+
+    def append(
+        self,
+        uid: str,
+        content: str,
+        *,
+        expected_revision: int | None = None,
+        call_id: str | None = None,
+        by: Actor | None = None,
+    ) -> Receipt:
+        """Put ``content`` at the very end, exactly as it is; durable on return.
+
+        ``SizeExceeded``, ``RevisionConflict``, ``SecretRefused``, ``LockTimeout``, ``StorageFailed``: nothing
+        changed. The same call made again (same actor, ``call_id`` and text) returns the first receipt.
+        """
+        text = self._checked(content)
+        stamp = self._stamp(by, call_id, expected_revision)
+        return self._change(uid, lambda record: changes.append(record, stamp, text=text))
+
+    def append_many(self, appends: Iterable[tuple[str, str]], *, by: Actor | None = None) -> list[Receipt]:
+        """Append to several files, or several times to one, all or nothing, with one flush; receipts in order."""
+        wanted = [(uid, self._checked(content)) for uid, content in appends]
+        stamp = self._stamp(by, None, None)
+
+        def decide(records: dict[str, Record]) -> list[Decision]:
+            decisions = []
+            for uid, text in wanted:
+                decisions.append(changes.append(records[uid], stamp, text=text))
+                records[uid] = decisions[-1].record or records[uid]
+            return decisions
+
+        decisions = self._live.change_all([uid for uid, _ in wanted], decide, record_of=_last_of_each)
+        return [decision.receipt for decision in decisions]
+
+    def edit(
+        self,
+        uid: str,
+        old: str,
+        new: str,
+        *,
+        expected_revision: int | None = None,
+        call_id: str | None = None,
+        by: Actor | None = None,
+    ) -> Receipt:
+        """Replace the first occurrence of ``old``; the receipt says how many there were and at which line.
+
+        ``EmptyText`` without ``old``, ``EditNoMatch`` with the nearest line as a hint; else as ``append``.
+        """
+        text = self._checked(new)
+        stamp = self._stamp(by, call_id, expected_revision)
+        return self._change(uid, lambda record: changes.edit(record, stamp, old=old, new=text))
+
+    def replace(
+        self, uid: str, content: str, *, expected_revision: int | None = None, by: Actor | None = None
+    ) -> Receipt:
+        """Make ``content`` the whole content, recorded as the smallest edit that does it; errors as ``append``."""
+        text = self._checked(content)
+        stamp = self._stamp(by, None, expected_revision)
+        return self._change(uid, lambda record: changes.replace_content(record, stamp, content=text))
+
+    def log(self, uid: str) -> list[Change]:
+        """The kept changes of a file, oldest first."""
+        return list(self._live.current(uid).history)
+
+    def diff(self, uid: str, from_revision: int, to_revision: int) -> str:
+        """A unified diff between two revisions, empty when equal. ``RevisionUnknown`` beyond the history."""
+        record = self._live.current(uid)
+        return history.unified_diff(record, from_revision=from_revision, to_revision=to_revision)
+
+    def undo(
+        self,
+        uid: str,
+        *,
+        to_revision: int | None = None,
+        expected_revision: int | None = None,
+        call_id: str | None = None,
+        by: Actor | None = None,
+    ) -> Receipt:
+        """Take back the last change, or go back to the content at ``to_revision``, as a new revision.
+
+        Undoing an undo brings the change back. ``RevisionUnknown`` beyond the history; else as ``append``.
+        """
+        stamp = self._stamp(by, call_id, expected_revision)
+        return self._change(uid, lambda record: changes.undo(record, stamp, to_revision=to_revision))
+
+    def redact(
+        self, uid: str, text: str, *, expected_revision: int | None = None, by: Actor | None = None
+    ) -> Redaction:
+        """Take ``text`` out of the content, the history, the journals and quarantined copies of a file.
+
+        Returns when no file under the directory holds it for this memory file any more. ``LockTimeout`` if
+        another process does not answer: the record is clean then, that process's journal may not be.
+        """
+        _check_text(text)
+        stamp = self._stamp(by, None, expected_revision)
+        outcome: list[Redaction] = []
+
+        def decide(record: Record) -> Decision:
+            changed, redaction = changes.redact(record, stamp, text=text)
+            outcome[:] = [redaction]
+            return Decision(changed, redaction.receipt)
+
+        self._live.change(uid, decide)
+        store = self._opened
+        needles = (text.encode(), to_json(text)[1:-1])
+        removed = quarantine.remove_holding(store.descriptor, record_path(uid), needles)
+        store.scrub()
+        return replace(outcome[0], copies_removed=removed)
+
+    def notice(self, uid: str) -> None:
+        """Look whether something outside changed a file: a hand edit becomes a revision, a broken one is mended."""
+        self._live.notice(uid)
+
+    def subscribe(self, callback: Callable[[RecordChanged], None]) -> Callable[[], None]:
+        """Have ``callback`` called after every change, in the thread that made or noticed it; returns the end of it."""
+        return self._subscribers.add(callback)
+
+    def status(self) -> dict[str, Any]:
+        """Directory, durability, every live file's card, orphans and quarantine, as a JSON object."""
+        store = self._opened
+        live = self._live.uids()
+        declared = {record_path(uid) for uid in live}
+        kept = quarantine.listing(store.descriptor)
+        return {
+            "directory": str(self.directory),
+            "durability": self._durability,
+            "files": [self.card(uid).to_dict() for uid in live],
+            "orphans": [path for path in store.record_paths() if path not in declared],
+            "quarantine": [{"path": path, "reason": why} for path, why in kept],
+        }
+
+    def checkpoint(self) -> None:
+        """Flush every published record and empty this process's journal."""
+        self._opened.checkpoint()
+
+    def close(self) -> None:
+        """Checkpoint and let go; after it the records are all there is. Idempotent."""
+        if self._store is None:
+            return
+        self._note_unchanged()
+        store, self._store, self._files = self._store, None, None
+        store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _live(self) -> LiveFiles:
+        if self._files is None:
+            raise InvalidArgument("the manager is closed or was never restored: call restore first")
+        return self._files
+
+    @property
+    def _opened(self) -> Store:
+        if self._store is None:
+            raise InvalidArgument("the manager is closed or was never restored: call restore first")
+        return self._store
+
+    def _change(self, uid: str, decide: Callable[[Record], Decision]) -> Receipt:
+        return self._live.change(uid, decide).receipt
+
+    def _stamp(self, by: Actor | None, call_id: str | None, expected_revision: int | None) -> Stamp:
+        actor = by or NOBODY
+        if call_id is not None:
+            actor = replace(actor, call=call_id)
+        return Stamp(self._now(), actor, expected_revision)
+
+    def _checked(self, text: str) -> str:
+        """The text as it may be stored: Unicode that UTF-8 can hold, through the secrets gate."""
+        _check_text(text)
+        return gate(text, policy=self._secrets).text
+
+    def _note_unchanged(self) -> None:
+        """Note which records are sound, so that the next start need not read them; many files only."""
+        sound = {uid: noted for uid in self.uids() if (noted := self._sound(uid)) is not None}
+        if len(sound) >= _WORTH_NOTING and sound != self._noted:
+            with suppress(OSError):
+                unchanged.save(self._opened.descriptor, sound)
+            self._noted = sound
+
+    def _sound(self, uid: str) -> Sound | None:
+        seen = self._live.seen(uid)
+        if seen is None:
+            return self._noted.get(uid)
+        if seen.state != "stored" or seen.signature is None or not seen.settled:
+            return None
+        return unchanged.sound(seen.record, seen.signature)
+
+
+def _declared(files: Workflow | Iterable[DeclaredFile]) -> list[DeclaredFile]:
+    return list(files.memory.files) if isinstance(files, Workflow) else list(files)
+
+
+def _last_of_each(decisions: Sequence[Decision]) -> list[Record]:
+    """Of several decisions, the last record of each file: it holds what the earlier ones changed."""
+    return list({decision.record.uid: decision.record for decision in decisions if decision.record}.values())
+
+
+def _check_text(text: str) -> None:
+    if not isinstance(text, str):
+        raise InvalidArgument(f"the text must be a string, not {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"the text holds a lone surrogate at character {error.start}: send valid Unicode") from None
