@@ -16,14 +16,13 @@ from memfiles.history import (
     content_at,
     contents,
     extend,
-    extend_at_end,
     inserted,
     oldest_known,
     rewritten,
     splice_between,
 )
 from memfiles.receipt import Receipt, receipt_of, receipt_of_edit, receipt_of_replay
-from memfiles.record import NOBODY, Actor, Change, Operation, Record, with_content
+from memfiles.record import NOBODY, Actor, Change, Operation, Record, grown, with_content
 
 MARKER = "[redacted]"
 _HINT_LINES = 2000
@@ -69,7 +68,7 @@ def append(record: Record, stamp: Stamp, *, text: str) -> Decision:
         return Decision(None, receipt_of(record))
     size = len(text.encode())
     check_cap(record, record.size_bytes + size)
-    changed = extend_at_end(record, _change(record, stamp, op="append", splice=Splice(size)), text=text)
+    changed = extend(grown(record, text), _change(record, stamp, op="append", splice=Splice(size)))
     return Decision(changed, receipt_of(changed))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from memfiles.errors import RevisionUnknown
-from memfiles.record import Change, Record, derived, grown, with_content
+from memfiles.record import Change, Record, extended, with_content
 
 MAX_CHANGES = 100
 MAX_BYTES = 64 * 1024
@@ -40,19 +40,20 @@ def splice_between(before: bytes, after: bytes) -> Splice:
 
 
 def extend(record: Record, change: Change) -> Record:
-    """The record, whose content ``change`` made what it is, with that change in its bounded history."""
-    history, size = _bounded(record, change)
-    extended = derived(record, revision=change.revision, updated_at=change.at, history=history)
-    vars(extended)["history_bytes"] = size
-    return extended
+    """The record, whose content ``change`` made what it is, with that change in its bounded history.
 
-
-def extend_at_end(record: Record, change: Change, *, text: str) -> Record:
-    """The record after ``change`` appended ``text``; what it costs depends on ``text``, not on the content."""
-    history, size = _bounded(record, change)
-    extended = grown(record, text, revision=change.revision, updated_at=change.at, history=history)
-    vars(extended)["history_bytes"] = size
-    return extended
+    One change too large for the bounds by itself stays without its delta.
+    """
+    if len(change.encoded) > MAX_BYTES:
+        change = replace(change, old="", opaque=True)
+        return extended(record, (change,), history_json=change.encoded)
+    history = (*record.history, change)
+    encoded = record.history_json + b",\n" + change.encoded if record.history else change.encoded
+    first, cut = 0, 0
+    while len(encoded) - cut > MAX_BYTES or len(history) - first > MAX_CHANGES:
+        cut += len(history[first].encoded) + len(b",\n")
+        first += 1
+    return extended(record, history[first:], history_json=encoded[cut:])
 
 
 def contents(record: Record) -> Iterator[tuple[Change, bytes]]:
@@ -78,7 +79,8 @@ def content_at(record: Record, revision: int) -> str:
     content = record.content_bytes
     if revision == record.revision:
         return record.content
-    for change in reversed(record.history):
+    past = record.history if revision < record.revision else ()
+    for change in reversed(past):
         if change.revision <= revision:
             return content.decode()
         if change.opaque:
@@ -130,22 +132,7 @@ def rewritten(record: Record, clean: Callable[[bytes], bytes]) -> Record:
             continue
         splice = splice_between(clean(reverse(content, change)), after)
         history.append(replace(change, offset=splice.offset, bytes=splice.bytes, old=splice.old))
-    cleaned = with_content(record, clean(record.content_bytes).decode())
-    return derived(cleaned, history=tuple(reversed(history)))
-
-
-def _bounded(record: Record, change: Change) -> tuple[tuple[Change, ...], int]:
-    """The newest changes that fit the bounds, with their size; one too large by itself stays without its delta."""
-    if len(change.encoded) > MAX_BYTES:
-        change = replace(change, old="", opaque=True)
-        return (change,), len(change.encoded)
-    history = (*record.history, change)
-    size = record.history_bytes + len(change.encoded)
-    first = 0
-    while size > MAX_BYTES or len(history) - first > MAX_CHANGES:
-        size -= len(history[first].encoded)
-        first += 1
-    return history[first:], size
+    return replace(with_content(record, clean(record.content_bytes).decode()), history=tuple(reversed(history)))
 
 
 def _common_prefix(left: bytes, right: bytes) -> int:

@@ -1,23 +1,30 @@
 """This process's journal: changes that are durable but whose published files are not flushed yet.
 
 The rules this file guards: a change whose frame was flushed survives a power cut until its file was
-flushed; frames of changes that failed are void before the caller hears of it; threads that commit at the
-same time share one flush. One file a process, held by a lock for as long as the process uses it.
+flushed; a frame that failed or was voided is never replayed; and the file goes away only when every
+published file it speaks of is flushed. One file a process, held by a lock for as long as it is in use.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from filelock import lock_descriptor
 
 from memfiles.atomic import sync_folder, sync_published
-from memfiles.frames import HEADER_BYTES, FRAME_HEADER_BYTES, Version, encode_frame, encode_payload, encode_void, journal_header
+from memfiles.frames import (
+    FRAME_HEADER_BYTES,
+    HEADER_BYTES,
+    Version,
+    encode_frame,
+    encode_payload,
+    encode_void,
+    journal_header,
+)
 
 FOLDER = ".journal"
 SUFFIX = ".journal"
@@ -25,48 +32,31 @@ CAPACITY = 4 * 1024 * 1024
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(eq=False, slots=True)
-class Ticket:
-    """One commit on its way through the journal: where its frame stands, and what became of it."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a frame stands in the file."""
 
-    paths: tuple[str, ...]
-    payload: bytes
-    number: int = 0
-    offset: int = 0
-    error: BaseException | None = None
-    must_lead: bool = False
-    gate: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        """Whoever waits for the gate waits until it is opened for it."""
-        self.gate.acquire()
-
-    @property
-    def frame_bytes(self) -> int:
-        """The length of the frame on disk."""
-        return FRAME_HEADER_BYTES + len(self.payload)
+    number: int
+    offset: int
+    length: int
 
 
 class Journal:
-    """Appends frames, shares flushes, and empties itself once the published files are flushed.
+    """Appends frames, and empties itself once the published files are flushed.
 
-    ``flush`` False (durability ``os``) leaves out every flush; all else stays, so that a change of several
-    records is still all or nothing when the process is killed.
+    ``append`` and ``void`` need the ``turn``, held until what was appended is published, so that a checkpoint
+    in between never takes a frame whose record is not at its path. ``flush`` False (durability ``os``) leaves
+    out every flush; all else stays, so that a change of several records is all or nothing in a kill.
     """
 
     def __init__(self, directory: int, *, new_id: Callable[[], str], flush: bool = True) -> None:
         """``directory`` is the memory directory's descriptor; nothing is created before the first frame."""
+        self.turn = threading.Lock()
+        self.name = ""  # of the file, empty while there is none
         self._directory = directory
         self._new_id = new_id
         self._flush = flush
         self._descriptor: int | None = None
-        self.name = ""  # of the file, empty while there is none
-        self._turn = threading.Lock()  # held by whoever writes new frames or empties the file
-        self._queueing = threading.Lock()
-        self._waiting: deque[Ticket] = deque()
-        self._has_leader = False
-        self._publishing: set[Ticket] = set()
-        self._published = threading.Condition()
         self._unsynced: dict[str, None] = {}  # paths in frames since the last checkpoint
         self._tail = HEADER_BYTES
         self._high_water = HEADER_BYTES  # beyond it the file is still zeros
@@ -79,124 +69,77 @@ class Journal:
         return self._high_water > HEADER_BYTES
 
     @property
-    def is_open(self) -> bool:
-        """Whether this process has a journal file."""
-        return self._descriptor is not None
-
-    @property
     def frames_written(self) -> int:
         """How many frames this journal has numbered so far."""
         return self._next_number - 1
 
-    def append(self, versions: Sequence[Version]) -> Ticket:
-        """Make these versions durable together; ``OSError`` if they are not (then they never will be).
+    def append(self, groups: Sequence[Sequence[Version]]) -> list[Place]:
+        """Make each group of versions durable as one frame, all with one flush; the turn is held.
 
-        The caller publishes them next and then calls ``published`` or, if that failed, ``void``.
+        ``OSError`` if that failed: then no frame counts. Next the caller publishes, or voids what it could not.
         """
-        ticket = Ticket(tuple(version.path for version in versions), encode_payload(versions))
-        if self._joins_as_leader(ticket):
-            with self._turn:
-                self._write_waiting(leader=ticket)
-            self._hand_over()
-        if ticket.error is not None:
-            raise ticket.error
-        return ticket
-
-    def published(self, ticket: Ticket) -> None:
-        """The records of this ticket are at their paths."""
-        with self._published:
-            self._publishing.discard(ticket)
-            self._published.notify_all()
-
-    def void(self, ticket: Ticket) -> None:
-        """Make sure that the frame of this ticket is never replayed; ``OSError`` if that cannot be known."""
+        payloads = [encode_payload(versions) for versions in groups]
         try:
-            self._write(encode_void(ticket.number, ticket.frame_bytes), ticket.offset)
-        finally:
-            self.published(ticket)
+            self._make_room(sum(map(len, payloads)) + FRAME_HEADER_BYTES * len(payloads))
+        except OSError:
+            self._broken = True
+            raise
+        start = self._tail
+        places = self._place(payloads)
+        try:
+            frames = [encode_frame(place.number, payload) for place, payload in zip(places, payloads, strict=True)]
+            self._write(b"".join(frames), start)
+        except BaseException:
+            self._fail(start)
+            raise
+        self._unsynced.update((version.path, None) for versions in groups for version in versions)
+        return places
+
+    def void(self, place: Place) -> None:
+        """Make sure that this frame is never replayed; ``OSError`` if that cannot be known. The turn is held."""
+        self._write(encode_void(place.number, place.length), place.offset)
 
     def checkpoint(self, *, scrub_token: bytes | None = None) -> None:
-        """Flush the published files, then overwrite the frames: the files are all there is.
+        """Flush the published files, then overwrite every byte of the frames: the files are all there is.
 
-        With a token every byte ever written is overwritten and flushed, and the header shows the token.
+        With a token that is flushed as well, and the header shows the token.
         """
-        with self._turn:
+        with self.turn:
             if self._descriptor is not None:
                 self._empty()
                 self._scrub(scrub_token)
 
     def close(self) -> None:
         """Checkpoint and remove the file: after a clean close no journal is left."""
-        with self._turn:
-            if self._descriptor is None:
-                return
-            self._empty()
-            os.unlink(f"{FOLDER}/{self.name}", dir_fd=self._directory)
-            self._forget_file()
+        with self.turn:
+            if self._descriptor is not None:
+                self._empty()
+                os.unlink(f"{FOLDER}/{self.name}", dir_fd=self._directory)
+                self._forget_file()
 
     def abandon(self) -> None:
         """Drop the descriptor without touching the file: for the child of a fork, whose parent owns it."""
         if self._descriptor is not None:
             self._forget_file()
 
-    def _joins_as_leader(self, ticket: Ticket) -> bool:
-        """Queue up. False once another thread has flushed this ticket with its own; True to flush for all who wait.
-
-        A thread that was flushed for needs no lock to go on: the leader may be waiting for it to publish.
-        """
-        with self._queueing:
-            self._waiting.append(ticket)
-            lead, self._has_leader = not self._has_leader, True
-        if lead:
-            return True
-        ticket.gate.acquire()
-        return ticket.must_lead
-
-    def _hand_over(self) -> None:
-        """Let the first of those who came meanwhile lead next."""
-        with self._queueing:
-            following = self._waiting[0] if self._waiting else None
-            self._has_leader = following is not None
-        if following is not None:
-            following.must_lead = True
-            following.gate.release()
-
-    def _write_waiting(self, *, leader: Ticket) -> None:
-        """Write and flush the frames of everyone who waits, and let them go on; the turn is held."""
-        tickets = [self._waiting.popleft() for _ in range(len(self._waiting))]
-        try:
-            self._make_room(sum(ticket.frame_bytes for ticket in tickets))
-            frames = b"".join(self._placed(tickets))
-            self._write(frames, tickets[0].offset)
-        except BaseException as error:
-            self._fail(tickets, error)
-        for ticket in tickets:
-            if ticket is not leader:
-                ticket.gate.release()
-
-    def _placed(self, tickets: list[Ticket]) -> list[bytes]:
-        """The frames of these tickets, each given its number and its place behind the last one."""
-        frames = []
-        for ticket in tickets:
-            ticket.number, ticket.offset = self._next_number, self._tail
-            frames.append(encode_frame(ticket.number, ticket.payload))
+    def _place(self, payloads: Sequence[bytes]) -> list[Place]:
+        """A number and a place behind the last frame for each payload."""
+        places = []
+        for payload in payloads:
+            place = Place(self._next_number, self._tail, FRAME_HEADER_BYTES + len(payload))
+            places.append(place)
             self._next_number += 1
-            self._tail += ticket.frame_bytes
-            self._unsynced.update(dict.fromkeys(ticket.paths))
+            self._tail += place.length
         self._high_water = max(self._high_water, self._tail)
-        with self._published:
-            self._publishing.update(tickets)
-        return frames
+        return places
 
-    def _fail(self, tickets: list[Ticket], error: BaseException) -> None:
-        """Nobody's frame counts. What a failed flush left on the disk is unknown, so start a new file next."""
+    def _fail(self, start: int) -> None:
+        """Nothing from ``start`` on counts. What a failed flush left on the disk is unknown: start a new file next."""
         self._broken = True
-        self._tail = min([ticket.offset for ticket in tickets if ticket.number] or [self._tail])
-        if self._descriptor is not None:
-            os.pwrite(self._descriptor, bytes(FRAME_HEADER_BYTES), self._tail)
-        for ticket in tickets:
-            ticket.error = error
-            self.published(ticket)
+        self._tail = start
+        assert self._descriptor is not None
+        with suppress(OSError):
+            os.pwrite(self._descriptor, bytes(FRAME_HEADER_BYTES), start)
 
     def _make_room(self, needed: int) -> None:
         """Have a sound file with room for ``needed`` bytes; a single larger commit makes the file grow."""
@@ -258,8 +201,6 @@ class Journal:
         self._tail = HEADER_BYTES
 
     def _sync_published(self) -> None:
-        with self._published:
-            self._published.wait_for(lambda: not self._publishing)
         if self._flush:
             sync_published(self._directory, self._unsynced)
         self._unsynced = {}

@@ -64,9 +64,9 @@ class LiveFiles:
         """Whether the file is declared."""
         return uid in self._seen
 
-    def seen(self, uid: str) -> Seen | None:
-        """What is known of a file without looking again; None if it was not read yet."""
-        return self._seen.get(uid)
+    def seen(self) -> dict[str, Seen]:
+        """What is known, without looking again, of the files that were read or written so far."""
+        return {uid: seen for uid, seen in self._seen.items() if seen is not None}
 
     def current(self, uid: str) -> Record:
         """The newest version of a file; one stat if nothing changed. ``FileNotDeclared``, ``RecordCorrupt``."""

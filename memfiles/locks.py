@@ -126,8 +126,8 @@ def _holder_of(descriptor: int) -> str:
 
 
 def _describe(pid: str) -> str:
+    """The process by number and program, without its arguments: they may hold what a model must not see."""
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text().strip()})"
     except OSError:
-        command = ""
-    return f"process {pid} ({command[:80]})" if command else f"process {pid}"
+        return f"process {pid}"

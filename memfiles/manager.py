@@ -22,15 +22,15 @@ from memfiles.errors import InvalidArgument
 from memfiles.events import RecordChanged, Subscribers
 from memfiles.keys import record_path
 from memfiles.levels import DEFAULT_LEVELS
-from memfiles.live_files import LiveFiles
+from memfiles.live_files import LiveFiles, Seen
 from memfiles.mirror import Mirror
-from memfiles.receipt import FileCard, Receipt, card_of
+from memfiles.receipt import FileCard, Receipt, card_of, with_warnings
 from memfiles.record import NOBODY, Actor, Change, Record
 from memfiles.restorer import Restorer
 from memfiles.restoring import DeclaredFile, RestoreReport, check_declarations
-from memfiles.secrets import Policy, gate
+from memfiles.secrets import Gated, Policy, gate
 from memfiles.store import Store
-from memfiles.unchanged import Sound
+from memfiles.unchanged import Note
 from memfiles.workflow import Workflow
 
 __all__ = ["MemoryManager", "RecordChanged"]
@@ -68,7 +68,7 @@ class MemoryManager:
         self._restorer = Restorer(mirror, now=now, lowest_level=lowest_level)
         self._store: Store | None = None
         self._files: LiveFiles | None = None
-        self._noted: dict[str, Sound] = {}
+        self._noted: dict[str, Note] = {}
 
     def plan(self, files: Workflow | Iterable[DeclaredFile]) -> RestoreReport:
         """What ``restore`` would do, without touching the disk or the live set."""
@@ -124,24 +124,26 @@ class MemoryManager:
         ``SizeExceeded``, ``RevisionConflict``, ``SecretRefused``, ``LockTimeout``, ``StorageFailed``: nothing
         changed. The same call made again (same actor, ``call_id`` and text) returns the first receipt.
         """
-        text = self._checked(content)
+        gated = self._gated(content)
         stamp = self._stamp(by, call_id, expected_revision)
-        return self._change(uid, lambda record: changes.append(record, stamp, text=text))
+        receipt = self._change(uid, lambda record: changes.append(record, stamp, text=gated.text))
+        return with_warnings(receipt, gated.warnings)
 
     def append_many(self, appends: Iterable[tuple[str, str]], *, by: Actor | None = None) -> list[Receipt]:
         """Append to several files, or several times to one, all or nothing, with one flush; receipts in order."""
-        wanted = [(uid, self._checked(content)) for uid, content in appends]
+        wanted = [(uid, self._gated(content)) for uid, content in appends]
         stamp = self._stamp(by, None, None)
 
         def decide(records: dict[str, Record]) -> list[Decision]:
             decisions = []
-            for uid, text in wanted:
-                decisions.append(changes.append(records[uid], stamp, text=text))
+            for uid, gated in wanted:
+                decisions.append(changes.append(records[uid], stamp, text=gated.text))
                 records[uid] = decisions[-1].record or records[uid]
             return decisions
 
         decisions = self._live.change_all([uid for uid, _ in wanted], decide, record_of=_last_of_each)
-        return [decision.receipt for decision in decisions]
+        pairs = zip(decisions, wanted, strict=True)
+        return [with_warnings(decision.receipt, gated.warnings) for decision, (_, gated) in pairs]
 
     def edit(
         self,
@@ -157,17 +159,19 @@ class MemoryManager:
 
         ``EmptyText`` without ``old``, ``EditNoMatch`` with the nearest line as a hint; else as ``append``.
         """
-        text = self._checked(new)
+        gated = self._gated(new)
         stamp = self._stamp(by, call_id, expected_revision)
-        return self._change(uid, lambda record: changes.edit(record, stamp, old=old, new=text))
+        receipt = self._change(uid, lambda record: changes.edit(record, stamp, old=old, new=gated.text))
+        return with_warnings(receipt, gated.warnings)
 
     def replace(
         self, uid: str, content: str, *, expected_revision: int | None = None, by: Actor | None = None
     ) -> Receipt:
         """Make ``content`` the whole content, recorded as the smallest edit that does it; errors as ``append``."""
-        text = self._checked(content)
+        gated = self._gated(content)
         stamp = self._stamp(by, None, expected_revision)
-        return self._change(uid, lambda record: changes.replace_content(record, stamp, content=text))
+        receipt = self._change(uid, lambda record: changes.replace_content(record, stamp, content=gated.text))
+        return with_warnings(receipt, gated.warnings)
 
     def log(self, uid: str) -> list[Change]:
         """The kept changes of a file, oldest first."""
@@ -279,30 +283,28 @@ class MemoryManager:
             actor = replace(actor, call=call_id)
         return Stamp(self._now(), actor, expected_revision)
 
-    def _checked(self, text: str) -> str:
+    def _gated(self, text: str) -> Gated:
         """The text as it may be stored: Unicode that UTF-8 can hold, through the secrets gate."""
         _check_text(text)
-        return gate(text, policy=self._secrets).text
+        return gate(text, policy=self._secrets)
 
     def _note_unchanged(self) -> None:
         """Note which records are sound, so that the next start need not read them; many files only."""
-        sound = {uid: noted for uid in self.uids() if (noted := self._sound(uid)) is not None}
-        if len(sound) >= _WORTH_NOTING and sound != self._noted:
+        fresh = {uid: note for uid, seen in self._live.seen().items() if (note := _fresh_note(seen)) is not None}
+        if len(self._noted) + len(fresh) >= _WORTH_NOTING and any(self._noted.get(uid) != note for uid, note in fresh.items()):
+            self._noted = {uid: note for uid, note in (self._noted | fresh).items() if self._live.is_live(uid)}
             with suppress(OSError):
-                unchanged.save(self._opened.descriptor, sound)
-            self._noted = sound
-
-    def _sound(self, uid: str) -> Sound | None:
-        seen = self._live.seen(uid)
-        if seen is None:
-            return self._noted.get(uid)
-        if seen.state != "stored" or seen.signature is None or not seen.settled:
-            return None
-        return unchanged.sound(seen.record, seen.signature)
-
+                unchanged.save(self._opened.descriptor, self._noted)
 
 def _declared(files: Workflow | Iterable[DeclaredFile]) -> list[DeclaredFile]:
     return list(files.memory.files) if isinstance(files, Workflow) else list(files)
+
+
+def _fresh_note(seen: Seen) -> Note | None:
+    """What to note of a file that was read or written since the start; nothing if it may be about to change."""
+    if seen.state != "stored" or seen.signature is None or not seen.settled:
+        return None
+    return unchanged.note(seen.record, seen.signature)
 
 
 def _last_of_each(decisions: Sequence[Decision]) -> list[Record]:

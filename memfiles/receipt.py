@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -34,7 +35,7 @@ class Receipt:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object; what does not apply is left out."""
-        return {name: value for name, value in asdict(self).items() if value not in (None, False)}
+        return {name: value for name, value in asdict(self).items() if value is not None and value is not False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,14 @@ def receipt_of_replay(record: Record, change: Change, *, size: int) -> Receipt:
     """The receipt that ``change`` gave when it was accepted; the file was ``size`` bytes then."""
     receipt = _receipt(record, revision=change.revision, size=size)
     return replace(receipt, replayed=True, matches=change.matches, line=change.line)
+
+
+def with_warnings(receipt: Receipt, warnings: Sequence[str]) -> Receipt:
+    """The receipt that also says what the secrets gate let through or took out."""
+    if not warnings:
+        return receipt
+    told = [receipt.warning, *warnings] if receipt.warning else list(warnings)
+    return replace(receipt, warning="; ".join(told))
 
 
 def _receipt(record: Record, *, revision: int, size: int) -> Receipt:

@@ -19,12 +19,13 @@ from pydantic_core import from_json, to_json
 from memfiles.errors import RecordCorrupt
 from memfiles.keys import NAME_PATTERN, UID_PATTERN
 
-FORMAT = "memfiles/1"
+FORMAT: Literal["memfiles/1"] = "memfiles/1"
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 MAX_CONTENT_BYTES = 8 * 1024 * 1024
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 
 Operation = Literal["seed", "hydrate", "append", "edit", "undo", "redact", "external", "declare"]
+Encoded = bytes  # inside Change, ``bytes`` is a field
 Timestamp = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")]
 Count = Annotated[int, Field(ge=0)]
 
@@ -41,8 +42,14 @@ class Actor:
 
     def to_dict(self) -> dict[str, str]:
         """The fields that are known."""
-        known = {"agent": self.agent, "session": self.session, "call": self.call}
-        return {name: value for name, value in known.items() if value is not None}
+        known = {}
+        if self.agent is not None:
+            known["agent"] = self.agent
+        if self.session is not None:
+            known["session"] = self.session
+        if self.call is not None:
+            known["call"] = self.call
+        return known
 
 
 NOBODY = Actor()
@@ -72,11 +79,19 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of this change; what is at its default is left out."""
-        shown: dict[str, Any] = {"revision": self.revision, "at": self.at, "op": self.op}
-        shown["by"] = self.by.to_dict()
-        shown["bytes"] = self.bytes
-        optional = {"offset": self.offset, "matches": self.matches, "line": self.line}
-        shown.update((name, value) for name, value in optional.items() if value is not None)
+        shown: dict[str, Any] = {
+            "revision": self.revision,
+            "at": self.at,
+            "op": self.op,
+            "by": self.by.to_dict(),
+            "bytes": self.bytes,
+        }
+        if self.offset is not None:
+            shown["offset"] = self.offset
+        if self.matches is not None:
+            shown["matches"] = self.matches
+        if self.line is not None:
+            shown["line"] = self.line
         if self.old:
             shown["old"] = self.old
         if self.opaque:
@@ -84,7 +99,7 @@ class Change:
         return shown
 
     @cached_property
-    def encoded(self) -> bytes:
+    def encoded(self) -> Encoded:
         """This change as one line of JSON; kept, because every later version of the record repeats it."""
         return to_json(self.to_dict())
 
@@ -131,9 +146,9 @@ class Record:
         return hashlib.sha256(self.content_bytes)
 
     @cached_property
-    def history_bytes(self) -> int:
-        """The size of the kept changes as they are encoded."""
-        return sum(len(change.encoded) for change in self.history)
+    def history_json(self) -> bytes:
+        """The kept changes as they are encoded, one a line."""
+        return b",\n".join([change.encoded for change in self.history])
 
     @property
     def is_intact(self) -> bool:
@@ -146,30 +161,41 @@ def with_content(record: Record, content: str) -> Record:
     return replace(record, content=content, sha256=digest(content.encode()))
 
 
-def derived(record: Record, **fields: Any) -> Record:
-    """The record with other fields than its content; what was derived from the content is carried on."""
-    changed = replace(record, **fields)
-    kept = ("hasher", "content_bytes", "content_json")
-    vars(changed).update((name, vars(record)[name]) for name in kept if name in vars(record))
-    return changed
+def extended(record: Record, history: tuple[Change, ...], *, history_json: bytes) -> Record:
+    """The record with this history, whose last change made it what it is; all else is carried on."""
+    newest = history[-1]
+    return _successor(
+        record, revision=newest.revision, updated_at=newest.at, history=history, history_json=history_json
+    )
 
 
-def grown(record: Record, text: str, **fields: Any) -> Record:
-    """The record with ``text`` at the end of its content, and other ``fields``; what it costs depends on ``text``.
+def grown(record: Record, text: str) -> Record:
+    """The record with ``text`` at the end of its content, at a cost that depends on ``text`` alone.
 
-    What was derived from the content so far is carried on: at 64 KiB, encoding and hashing it anew for
-    every appended line took half as long as the write itself.
+    Encoding and hashing 64 KiB anew for every appended line took half as long as the durable write itself.
     """
     tail = text.encode()
     hasher = record.hasher.copy()
     hasher.update(tail)
-    longer = replace(record, content=record.content + text, sha256=hasher.hexdigest(), **fields)
-    vars(longer).update(
+    return _successor(
+        record,
+        content=record.content + text,
+        sha256=hasher.hexdigest(),
         hasher=hasher,
         content_bytes=record.content_bytes + tail,
         content_json=record.content_json[:-1] + to_json(text)[1:],
     )
-    return longer
+
+
+def _successor(record: Record, **changed: Any) -> Record:
+    """A copy with some fields changed that keeps what was already derived from the others.
+
+    The caller passes everything that was derived from what it changes. ``dataclasses.replace`` would derive
+    all of it again.
+    """
+    copy = object.__new__(Record)
+    vars(copy).update(vars(record), **changed)
+    return copy
 
 
 def digest(content: bytes) -> str:
@@ -193,7 +219,7 @@ def encode(record: Record) -> bytes:
         b'"created_at":' + to_json(record.created_at),
         b'"updated_at":' + to_json(record.updated_at),
         *([b'"provisional":true'] if record.provisional else []),
-        b'"history":[\n' + b",\n".join([change.encoded for change in record.history]) + b"]}\n",
+        b'"history":[\n' + record.history_json + b"]}\n",
     ]
     return b",\n".join(lines)
 

@@ -18,7 +18,7 @@ from memfiles import atomic, quarantine
 from memfiles.errors import LockTimeout, RecordCorrupt
 from memfiles.frames import Version, is_empty, read_frames, scrub_token_in
 from memfiles.journal import FOLDER, SUFFIX
-from memfiles.keys import staged_path
+from memfiles.keys import TEMP_PREFIX, staged_path
 from memfiles.locks import RecordLocks
 from memfiles.record import MAX_RECORD_BYTES, inspect
 
@@ -139,7 +139,7 @@ def _remove_journal(directory: int, name: str, *, versions: dict[str, Version], 
 
 def _sweep(directory: int) -> None:
     """Remove the temp files whose record's lock is free: their writers are dead and recovered from."""
-    for temp in sorted(os.listdir(directory)):
+    for temp in sorted(name for name in os.listdir(directory) if name.startswith(TEMP_PREFIX)):
         path = staged_path(temp)
         if path is not None:
             with suppress(LockTimeout), RecordLocks(directory, timeout=0.0).hold([path]):

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from memfiles import atomic, unchanged
 from memfiles.atomic import Signature, is_settled
@@ -34,14 +35,13 @@ from memfiles.restoring import (
 )
 from memfiles.store import Store
 from memfiles.transaction import LeftBehind, NewVersion
-from memfiles.unchanged import Sound
+from memfiles.unchanged import Note
 
 _ATTEMPTS = 20
 _log = logging.getLogger("memfiles")
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
+class Examined(NamedTuple):
     """One declared file and what a restore would do: write ``record`` (None: nothing) and say ``row``."""
 
     row: FileReport
@@ -66,7 +66,7 @@ class Restored:
 
     report: RestoreReport
     seen: dict[str, Seen | None]
-    noted: dict[str, Sound]
+    noted: dict[str, Note]
 
 
 class Restorer:
@@ -109,18 +109,18 @@ class Restorer:
         return Restored(report, {item.row.uid: _seen_after(item, signatures) for item in examined}, noted)
 
     def _examine_all(
-        self, directory: int, files: Sequence[DeclaredFile], noted: dict[str, Sound]
+        self, directory: int, files: Sequence[DeclaredFile], noted: dict[str, Note]
     ) -> list[Examined]:
         return [self._examine(directory, file, noted.get(file.uid)) for file in files]
 
-    def _examine(self, directory: int, file: DeclaredFile, noted: Sound | None) -> Examined:
+    def _examine(self, directory: int, file: DeclaredFile, noted: Note | None) -> Examined:
         metadata = metadata_of(file, lowest_level=self._lowest_level)
         signature = atomic.signature(directory, file.uid + ".json")
-        if noted is not None and noted.signature == signature and noted.metadata == metadata:
-            over = is_over_cap(metadata, noted.size_bytes)
-            return Examined(FileReport(file.uid, file.name, "kept", over), signature=signature)
         if signature is None:
             return self._from_elsewhere(file, problem=None)
+        size = unchanged.size_if_same(noted, signature, metadata) if noted is not None else None
+        if size is not None:
+            return Examined(FileReport(file.uid, file.name, "kept", is_over_cap(metadata, size)))
         try:
             return self._from_disk(directory, file, metadata)
         except RecordCorrupt as error:
@@ -199,6 +199,6 @@ def _seen_after(item: Examined, signatures: dict[str, Signature]) -> Seen | None
 
 
 def _report(directory: int, examined: Sequence[Examined]) -> RestoreReport:
-    declared = {item.row.uid for item in examined}
-    found = {uid for name in os.listdir(directory) if (uid := uid_of(name)) is not None}
-    return RestoreReport(tuple(item.row for item in examined), tuple(sorted(found - declared)))
+    foreign = set(os.listdir(directory)).difference([f"{item.row.uid}.json" for item in examined])
+    orphans = sorted(uid for name in foreign if (uid := uid_of(name)) is not None)
+    return RestoreReport(tuple([item.row for item in examined]), tuple(orphans))

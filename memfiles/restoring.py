@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Protocol
 
 from memfiles.errors import WorkflowError
 from memfiles.history import extend
 from memfiles.keys import case_clashes, check_name, check_uid
-from memfiles.record import Change, Operation, Record, derived, digest
+from memfiles.record import Change, Operation, Record, digest
+
+_UTF8_MAX = 4  # bytes a character takes at most
 
 Status = Literal["kept", "updated", "hydrated", "seeded", "provisional", "quarantined"]
 
@@ -36,8 +38,7 @@ class DeclaredFile(Protocol):
     def content(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Metadata:
+class Metadata(NamedTuple):
     """The declared part of a record: what a redeploy may change."""
 
     name: str
@@ -46,8 +47,7 @@ class Metadata:
     level: str
 
 
-@dataclass(frozen=True, slots=True)
-class FileReport:
+class FileReport(NamedTuple):
     """What a restore did, or would do, with one declared file.
 
     ``status``: kept (as it was), updated (new metadata), hydrated (from the mirror), seeded (from the
@@ -78,7 +78,7 @@ class RestoreReport:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object of the whole report."""
-        return {"files": [asdict(row) for row in self.files], "orphans": list(self.orphans)}
+        return {"files": [row._asdict() for row in self.files], "orphans": list(self.orphans)}
 
 
 def metadata_of(file: DeclaredFile, *, lowest_level: str) -> Metadata:
@@ -109,7 +109,7 @@ def redeclared(record: Record, metadata: Metadata, *, at: str, op: Operation = "
     """The record with the declared metadata; the very same record if it has them already."""
     if metadata_in(record) == metadata:
         return record
-    changed = derived(record, **asdict(metadata))
+    changed = replace(record, **metadata._asdict())
     return extend(changed, Change(revision=record.revision + 1, at=at, op=op))
 
 
@@ -121,19 +121,25 @@ def metadata_in(record: Record) -> Metadata:
 def check_declarations(files: Sequence[DeclaredFile]) -> None:
     """Refuse declarations that cannot be live together: ``WorkflowError`` says which and why."""
     uids = [check_uid(file.uid) for file in files]
-    for what, values in (("uid", uids), ("name", [check_name(file.name) for file in files])):
-        repeated = sorted(value for value, count in Counter(values).items() if count > 1)
-        if repeated:
-            raise WorkflowError(f"{what} {repeated[0]!r} is declared twice: give every memory file its own")
+    names = [check_name(file.name) for file in files]
+    for what, values in (("uid", uids), ("name", names)):
+        if len(set(values)) < len(values):
+            repeated = next(value for value, count in Counter(values).items() if count > 1)
+            raise WorkflowError(f"{what} {repeated!r} is declared twice: give every memory file its own")
     for one, other in case_clashes(uids):
         raise WorkflowError(f"uids {one!r} and {other!r} differ only by case: some file systems cannot tell them apart")
     for file in files:
-        size = len(file.content.encode())
-        if size > file.max_size_bytes:
-            raise WorkflowError(
-                f"{file.name}: the declared content has {size} bytes, over its cap of {file.max_size_bytes}: "
-                f"raise max_size_bytes or shorten the content"
-            )
+        if len(file.content) * _UTF8_MAX > file.max_size_bytes:
+            _check_seed(file)
+
+
+def _check_seed(file: DeclaredFile) -> None:
+    size = len(file.content.encode())
+    if size > file.max_size_bytes:
+        raise WorkflowError(
+            f"{file.name}: the declared content has {size} bytes, over its cap of {file.max_size_bytes}: "
+            f"raise max_size_bytes or shorten the content"
+        )
 
 
 def is_over_cap(metadata: Metadata, size: int) -> bool:

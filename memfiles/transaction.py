@@ -3,6 +3,7 @@
 The rules this file guards, in order: *stage* every new version beside the old one; *journal* them all in
 one flushed frame; *publish* them. While a version is journaled and not published its temp file exists, so
 whoever next takes the record's lock and finds a temp file knows that its writer died (``LeftBehind``).
+Transactions of several threads go through these steps together, each as its own frame.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from memfiles import atomic
 from memfiles.atomic import Signature
 from memfiles.errors import OutcomeUnknown, StorageFailed
 from memfiles.frames import Version
-from memfiles.journal import CAPACITY, Journal
+from memfiles.grouping import Group, Request
+from memfiles.journal import CAPACITY, Journal, Place
 
 PLAIN_COMMITS = 1
 LARGEST_JOURNALED = CAPACITY // 4
@@ -29,6 +31,15 @@ class NewVersion:
     path: str
     revision: int
     data: bytes
+
+
+@dataclass(eq=False, slots=True)
+class Transaction:
+    """The changes of one commit and how far they got."""
+
+    changes: Sequence[NewVersion]
+    staged: list[Version] = field(default_factory=list)
+    published: list[tuple[str, bool]] = field(default_factory=list)
 
 
 class LeftBehind(Exception):
@@ -44,19 +55,19 @@ class Transactions:
         self._journal = journal
         self._flush = flush
         self._plain_commits = 0
+        self._group: Group[Transaction] = Group(self._serve)
 
     def commit(self, changes: Sequence[NewVersion]) -> dict[str, Signature]:
         """Change these records; the caller holds their locks. See ``Store.commit`` for the errors."""
-        plain = self._is_plain(changes)
+        transaction = Transaction(changes)
         try:
-            staged = self._stage(changes, flush=plain and self._flush)
-            try:
-                self._publish_plain(staged[0]) if plain else self._publish_journaled(staged)
-            finally:
-                self._drop(staged)
+            if self._is_plain(changes):
+                self._commit_plain(transaction)
+            else:
+                self._group.submit(transaction)
         except OSError as error:
             raise StorageFailed(f"the change was not written: {reason(error)}; nothing was changed") from error
-        return {version.path: version.staged for version in staged}
+        return {version.path: version.staged for version in transaction.staged}
 
     def _is_plain(self, changes: Sequence[NewVersion]) -> bool:
         """Whether to flush the file itself: one record, and a journal not worth it yet or too small for it.
@@ -67,55 +78,87 @@ class Transactions:
             return False
         return not self._flush or self._plain_commits < PLAIN_COMMITS or len(changes[0].data) > LARGEST_JOURNALED
 
-    def _stage(self, changes: Sequence[NewVersion], *, flush: bool) -> list[Version]:
-        """A full disk shows here, before anything is promised."""
-        staged: list[Version] = []
+    def _commit_plain(self, transaction: Transaction) -> None:
+        """Stage and flush one version, publish it, and flush its name."""
+        self._plain_commits += 1
+        self._stage(transaction, flush=self._flush)
+        path = transaction.changes[0].path
         try:
-            for change in changes:
+            atomic.publish(self._directory, path)
+            if self._flush:
+                self._flush_folder(path)
+        finally:
+            self._drop(transaction)
+
+    def _flush_folder(self, path: str) -> None:
+        try:
+            atomic.sync_folder(self._directory, path.rpartition("/")[0])
+        except OSError as error:
+            raise OutcomeUnknown(
+                f"{path} was replaced, but flushing its folder failed ({reason(error)}): the change is visible and "
+                f"may be lost in a power cut"
+            ) from error
+
+    def _serve(self, requests: list[Request[Transaction]]) -> None:
+        """Take the transactions of all waiting threads through the steps; each that fails has its error set."""
+        with self._journal.turn:
+            staged = [request for request in requests if self._stages(request)]
+            try:
+                places = self._journal.append([request.wanted.staged for request in staged]) if staged else []
+            except BaseException as error:
+                for request in staged:
+                    self._drop(request.wanted)
+                    request.error = error
+                return
+            for request, place in zip(staged, places, strict=True):  # all durable from here on
+                self._publishes(request, place)
+
+    def _stages(self, request: Request[Transaction]) -> bool:
+        try:
+            self._stage(request.wanted, flush=False)
+        except BaseException as error:
+            request.error = error
+        return request.error is None
+
+    def _stage(self, transaction: Transaction, *, flush: bool) -> None:
+        """A full disk shows here, before anything is promised."""
+        try:
+            for change in transaction.changes:
                 signature = atomic.stage(self._directory, change.path, change.data, flush=flush)
-                staged.append(Version(change.path, change.revision, change.data, signature))
+                transaction.staged.append(Version(change.path, change.revision, change.data, signature))
         except FileExistsError as error:
-            self._drop(staged)
+            self._drop(transaction)
             raise LeftBehind(str(error)) from error
         except BaseException:
-            self._drop(staged)
+            self._drop(transaction)
             raise
-        return staged
 
-    def _publish_plain(self, version: Version) -> None:
-        """Publish one version whose file is flushed already, and flush its name."""
-        self._plain_commits += 1
-        atomic.publish(self._directory, version.path)
-        if self._flush:
-            try:
-                atomic.sync_folder(self._directory, version.path.rpartition("/")[0])
-            except OSError as error:
-                raise OutcomeUnknown(_unflushed(version.path, error)) from error
-
-    def _publish_journaled(self, staged: Sequence[Version]) -> None:
-        ticket = self._journal.append(staged)  # 1 durable from here on
-        done: list[tuple[str, bool]] = []
+    def _publishes(self, request: Request[Transaction], place: Place) -> None:
+        """Put a journaled transaction's versions in place, or take all of them back and void the frame."""
+        transaction = request.wanted
         try:
-            for version in staged:
-                done.append((version.path, atomic.publish(self._directory, version.path)))  # 2 visible
+            for version in transaction.staged:
+                transaction.published.append((version.path, atomic.publish(self._directory, version.path)))
         except BaseException as error:
-            self._take_back(done, because=error)
-            try:
-                self._journal.void(ticket)
-            except OSError as failed:
-                raise OutcomeUnknown(_unvoided(error, failed)) from error
-            raise
-        self._journal.published(ticket)  # 3 a checkpoint may now flush the files and overwrite the frame
+            request.error = self._taken_back(transaction, place, because=error)
+        if not isinstance(request.error, OutcomeUnknown):  # else the temp files tell the next writer to recover
+            self._drop(transaction)
 
-    def _take_back(self, done: list[tuple[str, bool]], *, because: BaseException) -> None:
-        for path, earlier in reversed(done):
-            try:
+    def _taken_back(self, transaction: Transaction, place: Place, *, because: BaseException) -> BaseException:
+        """Undo what was published of a failed transaction; the error to report."""
+        try:
+            for path, earlier in reversed(transaction.published):
                 atomic.take_back(self._directory, path, earlier=earlier)
-            except OSError as error:
-                because.add_note(f"taking back {path} failed as well: {reason(error)}")
+            self._journal.void(place)
+        except OSError as error:
+            return OutcomeUnknown(
+                f"the change failed ({because}) and so did taking it back ({reason(error)}): the next start may "
+                f"bring it"
+            )
+        return because
 
-    def _drop(self, staged: Sequence[Version]) -> None:
-        for version in staged:
+    def _drop(self, transaction: Transaction) -> None:
+        for version in transaction.staged:
             with suppress(OSError):
                 atomic.drop(self._directory, version.path)
 
@@ -124,14 +167,3 @@ def reason(error: OSError) -> str:
     """What the system said, with the symbolic name of the error to search for."""
     name = errno.errorcode.get(error.errno or 0)
     return f"{error.strerror} ({name})" if name else str(error)
-
-
-def _unflushed(path: str, error: OSError) -> str:
-    return (
-        f"{path} was replaced, but flushing its folder failed ({reason(error)}): the change is visible and may be "
-        f"lost in a power cut"
-    )
-
-
-def _unvoided(error: BaseException, failed: OSError) -> str:
-    return f"the change failed ({error}) and so did taking it back ({reason(failed)}): the next start may bring it"
