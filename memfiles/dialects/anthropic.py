@@ -1,0 +1,29 @@
+"""Anthropic's Messages API: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use.
+
+Strict is off unless asked for: all strict tools of a request share one grammar of bounded size.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from memfiles.dialects.schemas import without_keywords
+from memfiles.tool_definitions import ToolDefinition
+
+_REFUSED_WHEN_STRICT = frozenset({"minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"})
+
+
+def tool(definition: ToolDefinition, *, strict: bool | None, examples: bool) -> dict[str, Any]:
+    """``{name, description, input_schema}``, with ``strict`` and ``input_examples`` when asked for."""
+    refused = _REFUSED_WHEN_STRICT if strict else frozenset()
+    shape: dict[str, Any] = {
+        "name": definition.name,
+        "description": definition.description,
+        "input_schema": without_keywords(definition.parameters, refused),
+    }
+    if strict:
+        shape["strict"] = True
+    if examples and definition.examples:
+        shape["input_examples"] = deepcopy(list(definition.examples))
+    return shape

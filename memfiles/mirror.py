@@ -1,0 +1,102 @@
+"""What a mirror promises: a second home for records, under the same relative paths as on disk.
+
+The rules this file guards: every call may be repeated, because an answer can get lost; and no write takes away
+what its caller has not seen, because each names the version it stands on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from memfiles.errors import InvalidArgument
+
+KEY_MAX_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One object as the mirror holds it.
+
+    ``version`` is opaque. Of one key, different bytes never have the same version; the same bytes may have several.
+    """
+
+    body: bytes
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a key must be like for a put or a delete to happen: use ``ANY``, ``ABSENT`` or ``equals(version)``."""
+
+    kind: Literal["any", "absent", "equals"]
+    version: str | None = None
+
+    def holds(self, version: str | None) -> bool:
+        """Whether a key at ``version`` (None: absent) fulfils the condition."""
+        return self.kind == "any" or version == self.version
+
+
+ANY = Condition("any")
+ABSENT = Condition("absent")
+
+
+def equals(version: str) -> Condition:
+    """The key must be at this version."""
+    return Condition("equals", version)
+
+
+class Mirror(Protocol):
+    """A store of objects by key. Threads may share it.
+
+    A key is a record's path relative to the memory directory, as ``check_key`` takes it; anything else is an
+    ``InvalidArgument`` before the store sees it. A store that does not answer, refuses, or answers with something
+    that cannot be right is a ``MirrorUnavailable``: the call may or may not have happened, and may be made again.
+    """
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+        """Every key that begins with ``prefix``, with its version, each once and in the order of its UTF-8 bytes.
+
+        What is put or deleted meanwhile may be there or not. Nothing there is no error.
+        """
+        ...
+
+    def get(self, key: str) -> Stored | None:
+        """The object at ``key``, whole, with the version of exactly these bytes; None if there is none."""
+        ...
+
+    def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
+        """Store ``body`` at ``key`` if ``when`` holds, and return its version. Durable and whole on return.
+
+        Otherwise nothing changes and ``MirrorConflict`` is raised, unless ``key`` already holds exactly ``body``:
+        then this call, or one like it, has happened before, and the version is returned.
+        """
+        ...
+
+    def delete(self, key: str, *, when: Condition = ANY) -> None:
+        """Take ``key`` away if ``when`` holds, else change nothing and raise ``MirrorConflict``.
+
+        A key that is not there is deleted already, whatever ``when`` says. Durable on return.
+        """
+        ...
+
+
+def check_key(key: str) -> str:
+    """Return ``key`` if a mirror may use it, else raise ``InvalidArgument``.
+
+    Segments between single slashes, none of them empty, ``.`` or ``..``; no backslash and no control character,
+    since readers of a bucket collapse or reinterpret them; 1 to 1,024 bytes (the limit of S3).
+    """
+    segments = key.split("/")
+    if any(segment in {"", ".", ".."} for segment in segments):
+        raise InvalidArgument(f"mirror key {_shown(key)} has an empty segment, '.' or '..'")
+    if "\\" in key or not key.isprintable():
+        raise InvalidArgument(f"mirror key {_shown(key)} has a backslash or a character that cannot be printed")
+    if (size := len(key.encode())) > KEY_MAX_BYTES:
+        raise InvalidArgument(f"mirror key {_shown(key)} is {size} bytes; at most {KEY_MAX_BYTES} are allowed")
+    return key
+
+
+def _shown(key: str) -> str:
+    return ascii(key[:80])

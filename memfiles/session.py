@@ -1,0 +1,142 @@
+"""A session: who is calling now, at which level, and what it therefore sees and may do.
+
+The rule this file guards: the level of a session can rise and never falls, and counts from the moment it is
+raised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from memfiles.card import card_of_files
+from memfiles.dialects import render
+from memfiles.errors import InvalidArgument
+from memfiles.levels import Levels
+from memfiles.record import Actor
+from memfiles.tool_result import SESSION_CLOSED, ToolResult, refused
+from memfiles.toolset import Toolset
+from memfiles.visibility import Clearance, RefLike, VisibleFile, as_refs, visible_files
+
+if TYPE_CHECKING:
+    from memfiles.manager import MemoryManager
+
+LABEL_MAX_BYTES = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a session's changes come from. ``run`` stands in the history as the change's session."""
+
+    agent: str
+    run: str | None = None
+    channel: str | None = None
+    thread: str | None = None
+
+    def __post_init__(self) -> None:
+        for what in ("agent", "run", "channel", "thread"):
+            check_label(getattr(self, what), what=what)
+
+
+class Session:
+    """One agent at work; made by ``Memory.session``. Threads may share it.
+
+    ``level`` is where the session starts. An agent's declared level is only the usual start, no ceiling: the level
+    tells what the session has met so far, and it is the host that knows.
+    """
+
+    def __init__(
+        self, provenance: Provenance, *, refs: Iterable[RefLike], manager: MemoryManager, levels: Levels, level: str
+    ) -> None:
+        levels.rank(level)
+        self.provenance = provenance
+        self.manager = manager
+        self._refs = as_refs(refs)
+        self._levels = levels
+        self._level = level
+        self._closed = False
+        self._changing = threading.Lock()
+        self._toolset = Toolset(self)
+
+    @property
+    def agent(self) -> str:
+        """The agent that is calling."""
+        return self.provenance.agent
+
+    @property
+    def level(self) -> str:
+        """The level the session is at now."""
+        return self._level
+
+    def raise_level(self, level: str) -> str:
+        """Put the session at ``level`` if that is higher, for every call from now on; returns the level it is at.
+
+        A lower level changes nothing; an undeclared one is an ``InvalidArgument``.
+        """
+        with self._changing:
+            self._level = self._levels.raised(self._level, level)
+            return self._level
+
+    def system_prompt(self) -> str:
+        """What the model shall be told of its memory, rendered afresh: the index card, or "" without any file."""
+        self._check_open()
+        return card_of_files(self.files())
+
+    def tools(self, dialect: str, *, strict: bool | None = None, examples: bool = False) -> list[dict[str, Any]]:
+        """The tools the model has now, in a vendor's shape: ``anthropic``, ``openai`` or ``openai-chat``.
+
+        ``strict`` and ``examples`` are explained at ``dialects.Dialect``.
+        """
+        self._check_open()
+        return render(self._toolset.definitions(), dialect, strict=strict, examples=examples)
+
+    def call(self, name: str, arguments: object = None, *, call_id: str | None = None) -> ToolResult:
+        """Carry out a tool call of the model; never raises, every failure is a result with ``is_error``.
+
+        ``arguments`` are an object or its JSON text. ``call_id`` is the vendor's id of the call: when the same call
+        is made again with the same id, it is answered with what it did the first time and changes nothing.
+        """
+        if self._closed:
+            return refused("this session is closed: no memory can be used any more", code=SESSION_CLOSED)
+        return self._toolset.call(name, arguments, call_id=call_id)
+
+    def files(self) -> list[VisibleFile]:
+        """The memory files the session may read at this moment, by name, and whether it may change them."""
+        return visible_files(self._refs, self.manager, clearance=Clearance(self._levels, self._level))
+
+    def actor(self, call_id: str | None) -> Actor:
+        """Who makes the call of that id; ``InvalidArgument`` if the id cannot be recorded."""
+        return Actor(agent=self.agent, session=self.provenance.run, call=recorded_id(call_id))
+
+    def close(self) -> None:
+        """End the session: further tool calls are error results. May be called again."""
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidArgument(f"this session of agent {self.agent} is closed; ask the memory for a new one")
+
+
+def recorded_id(call_id: str | None) -> str | None:
+    """A call's id as it stands in a history: itself, or its digest where a gateway packed kilobytes into it."""
+    if isinstance(call_id, str) and len(call_id) > LABEL_MAX_BYTES:
+        return "sha256:" + hashlib.sha256(call_id.encode(errors="replace")).hexdigest()
+    check_label(call_id or None, what="call_id")
+    return call_id or None
+
+
+def check_label(text: object, *, what: str) -> None:
+    """Refuse what cannot stand in a history as who made a change: 1 to 255 bytes without control characters can."""
+    if text is None:
+        return
+    if not isinstance(text, str):
+        raise InvalidArgument(f"{what} must be text, not {type(text).__name__}")
+    size = len(text.encode(errors="replace"))
+    if not 1 <= size <= LABEL_MAX_BYTES:
+        raise InvalidArgument(f"{what} is {size} bytes long; 1 to {LABEL_MAX_BYTES} are allowed")
+    if any(unicodedata.category(character) in {"Cc", "Cs"} for character in text):
+        raise InvalidArgument(f"{what} holds a control character or half of a surrogate pair")

@@ -1,0 +1,170 @@
+"""What a model may pass to each tool: the argument models, and a forgiving, exact reading of what it sent.
+
+The rule this file guards: nothing reaches a memory file that was not checked here, whatever the vendor
+promised. Names that are obviously meant are understood; a null means "not given".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from memfiles.errors import InvalidArgument
+
+ALIASES: dict[str, tuple[str, ...]] = {
+    "file": ("path", "name", "filename", "file_name", "file_path", "uid", "id"),
+    "content": ("text",),
+    "old_string": ("old_str", "old_text", "old"),
+    "new_string": ("new_str", "new_text", "new"),
+    "offset": ("start_line",),
+    "limit": ("max_lines",),
+}
+_SHOWN = 80
+
+
+def _encodable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"holds half of a surrogate pair at character {error.start}, which is no text") from None
+    return text
+
+
+def _whole(value: object) -> object:
+    """JSON knows one kind of number: 3.0 is the integer 3."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Text = Annotated[str, AfterValidator(_encodable)]
+LineCount = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class ReadMemory(_Arguments):
+    """The arguments of ``read_memory``."""
+
+    file: Annotated[Text, Field(description="The memory file to read.")]
+    offset: Annotated[LineCount | None, Field(description="The first line to read, counted from 1; by default 1.")] = (
+        None
+    )
+    limit: Annotated[LineCount | None, Field(description="How many lines to read; by default all that follow.")] = None
+
+
+class AppendMemory(_Arguments):
+    """The arguments of ``append_memory``."""
+
+    file: Annotated[Text, Field(description="The memory file to add to.")]
+    content: Annotated[
+        Text, Field(description="The text to add, exactly as it shall stand. Nothing is put before or after it.")
+    ]
+
+
+class EditMemory(_Arguments):
+    """The arguments of ``edit_memory``."""
+
+    file: Annotated[Text, Field(description="The memory file to change.")]
+    old_string: Annotated[
+        Text, Field(description="The text to replace, copied exactly, with enough around it to occur only once.")
+    ]
+    new_string: Annotated[Text, Field(description='The text to put in its place. Pass "" to delete the old text.')]
+
+
+ArgumentsT = TypeVar("ArgumentsT", bound=BaseModel)
+
+
+def parse_arguments(model: type[ArgumentsT], sent: object, *, tool: str) -> ArgumentsT:
+    """The arguments of ``tool`` out of what a model sent: an object, or JSON text of one.
+
+    ``InvalidArgument`` names everything that is wrong at once, and how to call the tool.
+    """
+    given = _named(_object(sent), fields=tuple(model.model_fields), tool=tool)
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        wrong = "; ".join(dict.fromkeys(_explain(dict(one)) for one in error.errors(include_url=False)))
+        raise InvalidArgument(f"{tool}: {wrong}. {_usage(model, tool=tool)}") from None
+
+
+def shortened(value: object) -> str:
+    """What was sent, quoted, with everything unprintable escaped and cut to a length that can be shown."""
+    text = value if isinstance(value, str) else type(value).__name__
+    return ascii(text) if len(text) <= _SHOWN else f"{ascii(text[:_SHOWN])}... ({len(text)} characters)"
+
+
+def _object(sent: object) -> Mapping[object, object]:
+    if isinstance(sent, (str, bytes, bytearray)):
+        sent = _decoded(sent) if sent.strip() else {}
+    if sent is None:
+        return {}
+    if not isinstance(sent, Mapping):
+        raise InvalidArgument(f"the arguments must be one JSON object, not {type(sent).__name__}")
+    return sent
+
+
+def _decoded(sent: str | bytes | bytearray) -> object:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise InvalidArgument("the arguments name one thing twice: pass each argument once")
+        return found
+
+    try:
+        return json.loads(sent, object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        raise InvalidArgument(f"the arguments are not JSON: {error.msg} at character {error.pos}") from None
+    except (ValueError, RecursionError):
+        raise InvalidArgument("the arguments are not JSON that can be read: pass one flat object") from None
+
+
+def _named(sent: Mapping[object, object], *, fields: tuple[str, ...], tool: str) -> dict[str, object]:
+    """The arguments under their own names, without the nulls that strict modes send for "not given"."""
+    meant = {alias: field for field in fields for alias in ALIASES.get(field, ()) if alias not in fields}
+    given: dict[str, object] = {}
+    for key, value in sent.items():
+        if not isinstance(key, str):
+            raise InvalidArgument(f"{tool}: the names of arguments must be text, not {type(key).__name__}")
+        name = meant.get(key, key)
+        if value is None:
+            continue
+        if name in given and given[name] != value:
+            raise InvalidArgument(f"{tool}: {name!r} was given twice, with different values: pass it once")
+        given[_encodable_name(name, tool=tool)] = value
+    return given
+
+
+def _encodable_name(name: str, *, tool: str) -> str:
+    try:
+        return _encodable(name)
+    except ValueError:
+        raise InvalidArgument(f"{tool}: {shortened(name)} is not the name of an argument") from None
+
+
+def _explain(problem: dict[str, Any]) -> str:
+    """One thing that is wrong, in words a model can act on; never the value it sent."""
+    name = str(problem["loc"][0]) if problem["loc"] else ""
+    match problem["type"]:
+        case "missing" if name == "new_string":
+            return "'new_string' is missing: pass the new text, or \"\" to delete the old text"
+        case "missing":
+            return f"{name!r} is missing"
+        case "extra_forbidden":
+            return f"{shortened(name)} is not an argument"
+        case "string_type":
+            return f"{name!r} must be text, not {type(problem['input']).__name__}"
+        case "int_type":
+            return f"{name!r} must be a whole number, not {type(problem['input']).__name__}"
+        case "greater_than_equal":
+            return f"{name!r} must be 1 or more"
+        case _:
+            return f"{name!r} {str(problem['msg']).removeprefix('Value error, ')}"
+
+
+def _usage(model: type[BaseModel], *, tool: str) -> str:
+    shown = [name if field.is_required() else f"{name}?" for name, field in model.model_fields.items()]
+    return f"Call it as {tool}({', '.join(shown)})"
