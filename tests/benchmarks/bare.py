@@ -1,0 +1,59 @@
+"""The bare operations that the figures are ratios of, written as plainly as the system allows."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+
+def replace_durably(path: Path, data: bytes) -> None:
+    """F: a temp file, fsync, rename, fsync of the directory."""
+    temp = f"{path}.tmp"
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    os.write(descriptor, data)
+    os.fsync(descriptor)
+    os.close(descriptor)
+    os.rename(temp, path)
+    os.fsync(directory)
+    os.close(directory)
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """How long one call takes."""
+    begun = time.perf_counter()
+    run()
+    return time.perf_counter() - begun
+
+
+def paired(one: Callable[[], object], other: Callable[[], object], *, rounds: int) -> tuple[float, float, float]:
+    """The median seconds of two operations run in turns, and the median of their ratios (one / other)."""
+    pairs = [(seconds(one), seconds(other)) for _ in range(rounds)]
+    return median(a for a, _ in pairs), median(b for _, b in pairs), median(a / b for a, b in pairs)
+
+
+def rate_of_threads(count: int, work: Callable[[int], object], *, each: int) -> float:
+    """Operations a second of ``count`` threads, each calling ``work`` with its number ``each`` times."""
+
+    def run(number: int) -> None:
+        for _ in range(each):
+            work(number)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+
+    def start_and_join() -> None:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return count * each / seconds(start_and_join)
+
+
+def show(what: str, figure: str, goal: str = "") -> None:
+    """Print one line of figures."""
+    print(f"  {what:<58} {figure:<44} {goal}")
