@@ -1,0 +1,40 @@
+"""What every test may ask for: a tool or a right that this machine may lack."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from typing import NoReturn
+
+import pytest
+
+SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+
+def unavailable(reason: str) -> NoReturn:
+    """End the test: skipped with ``reason`` on a person's machine, failed where CI=true, which must have everything."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def _require_tool(name: str) -> str:
+    return shutil.which(name, path=SEARCH_PATH) or unavailable(f"{name} is not installed")
+
+
+def _require_root() -> None:
+    if os.geteuid() != 0:
+        unavailable("needs root")
+
+
+@pytest.fixture(scope="session")
+def require_tool() -> Callable[[str], str]:
+    """``require_tool("strace")`` returns the tool's path, or ends the test."""
+    return _require_tool
+
+
+@pytest.fixture(scope="session")
+def require_root() -> Callable[[], None]:
+    """``require_root()`` ends the test unless it is run by root."""
+    return _require_root

@@ -1,0 +1,80 @@
+"""The public face: every name in ``__all__`` is there, sorted, and costs nothing until it is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import memfiles
+from memfiles import errors
+
+HEAVY = ("boto3", "botocore", "click", "filelock", "mcp", "pydantic", "starlette", "watchdog", "yaml")
+
+
+def loaded_by(statement: str) -> list[str]:
+    """The heavy libraries that a fresh interpreter has loaded after ``statement``."""
+    code = f"{statement}\nimport sys\nprint(*sorted(set(sys.modules) & {set(HEAVY)!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.split()
+
+
+def test_the_names_are_sorted_and_listed_once() -> None:
+    """A reader finds a name where the alphabet says."""
+
+    assert sorted(set(memfiles.__all__)) == memfiles.__all__
+
+
+@pytest.mark.parametrize("name", memfiles.__all__)
+def test_every_name_can_be_used(name: str) -> None:
+    """What is listed is there, and ``dir`` shows it."""
+
+    assert getattr(memfiles, name) is not None
+    assert name in dir(memfiles)
+
+
+def test_the_names_the_design_promises_are_there() -> None:
+    """The public names of the contract."""
+    promised = {"MemoryManager", "Workflow", "index_card", "open", "tools", "validate_refs"}
+
+    assert promised <= set(memfiles.__all__)
+
+
+def test_every_error_is_public() -> None:
+    """Whoever catches an error need not know which module it stands in."""
+    declared = {
+        name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)
+    }
+
+    assert declared <= set(memfiles.__all__)
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    """As in any module."""
+    with pytest.raises(AttributeError, match="module 'memfiles' has no attribute 'nothing'"):
+        _ = memfiles.nothing
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    """Libraries are loaded by the first use of what needs them."""
+
+    assert loaded_by("import memfiles; dir(memfiles); memfiles.MemfilesError") == []
+
+
+def test_the_mirrors_can_be_imported_alone() -> None:
+    """A mirror knows the contract and the errors, and no store library."""
+
+    assert loaded_by("import mirrors; mirrors.MemoryMirror()") == []
+
+
+def test_opening_loads_no_surface_and_no_mirror_library() -> None:
+    """The command line's and the mirrors' libraries stay out of a program that does not use them."""
+
+    assert set(loaded_by("from memfiles import open")) <= {"filelock", "pydantic", "yaml"}
+
+
+def test_the_version_is_the_distributions() -> None:
+    """One place states it; a source tree that is not installed says so."""
+
+    assert memfiles.__version__[0].isdigit()
