@@ -11,7 +11,7 @@ from statistics import median
 from pydantic_core import from_json
 
 from memfiles import MemoryFile, MemoryManager
-from tests.benchmarks.bare import paired, seconds, show
+from benchmarks.bare import paired, seconds, show
 
 FILES = 10_000
 
@@ -60,7 +60,11 @@ def test_import() -> None:
     bare = fresh("pass")
     pydantic = fresh("from pydantic import BaseModel")
     show("import memfiles", f"{(fresh('import memfiles') - bare) * 1e3:.0f} ms more than python -c pass", "")
-    show("import memfiles, MemoryManager and Workflow", f"{(fresh('from memfiles import MemoryManager, Workflow') - bare) * 1e3:.0f} ms", "")
+    show(
+        "import memfiles, MemoryManager and Workflow",
+        f"{(fresh('from memfiles import MemoryManager, Workflow') - bare) * 1e3:.0f} ms",
+        "",
+    )
     show("from pydantic import BaseModel", f"{(pydantic - bare) * 1e3:.0f} ms", "")
 
 
