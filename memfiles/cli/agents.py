@@ -1,0 +1,109 @@
+"""``card``, ``tools`` and ``call``: what a model is shown, and what it gets back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import click
+
+from memfiles.app import open as open_memory
+from memfiles.card import card_of_files
+from memfiles.cli import output
+from memfiles.cli.failures import NotFound, ToolFailed
+from memfiles.cli.help_text import example
+from memfiles.cli.opening import load_workflow, mention_trouble, view
+from memfiles.cli.settings import current, shared_options
+from memfiles.cli.writing import given_text
+from memfiles.dialects import DIALECTS, render
+from memfiles.levels import levels_of
+from memfiles.manager import MemoryManager
+from memfiles.toolset import definitions_of
+from memfiles.visibility import Clearance, VisibleFile, visible_files
+from memfiles.workflow import Workflow
+
+
+@click.command("card", epilog=example("memfiles card support --level INTERNAL"))
+@click.argument("agent")
+@click.option("--level", help="The session's level.  [default: the agent's]")
+@shared_options
+def card_command(agent: str, level: str | None) -> None:
+    """Print the index card an agent gets in its system prompt."""
+    card = card_of_files(_visible(agent, level))
+    if current().json:
+        output.data({"agent": agent, "card": card})
+    elif card:
+        output.content(card + "\n")
+    else:
+        output.note(f"{agent} may read no memory file, so it gets no card")
+
+
+@click.command("tools", epilog=example("memfiles tools support --dialect openai"))
+@click.argument("agent")
+@click.option("--dialect", type=click.Choice(sorted(DIALECTS)), default="anthropic", show_default=True)
+@click.option("--level", help="The session's level.  [default: the agent's]")
+@shared_options
+def tools_command(agent: str, dialect: str, level: str | None) -> None:
+    """Print the tools an agent gets, as a vendor wants them.
+
+    What is printed is a JSON array, with --json or without.
+    """
+    output.data(render(definitions_of(_visible(agent, level)), dialect))
+
+
+@click.command("call", epilog=example('memfiles call support read_memory \'{"file": "customer-notes"}\''))
+@click.argument("agent")
+@click.argument("tool")
+@click.argument("arguments", metavar="JSON")
+@click.option("--level", help="The session's level.  [default: the agent's]")
+@click.option("--run", help="The run this call belongs to; it stands in the history.")
+@click.option("--call-id", help="The id of the call: the same call with the same id is made once.")
+@shared_options
+def call_command(agent: str, tool: str, arguments: str, **given: str | None) -> None:
+    """Call a tool as an agent would.
+
+    JSON is the object of its arguments, or - to read it from stdin. The text of the result goes to stdout.
+    A result that is an error is reported like every error.
+    """
+    known_agent(load_workflow(), agent)
+    sent = json_object(given_text(arguments, what="send"))
+    with open_memory(current().workflow, watch=False) as memory:
+        mention_trouble(memory.report, mirror=memory.mirror_note)
+        session = memory.session(agent, level=given["level"], run=given["run"])
+        result = session.call(tool, sent, call_id=given["call_id"])
+    if result.is_error:
+        raise ToolFailed(result.text, code=result.code, data=result.data)
+    if current().json:
+        output.data(result.to_dict())
+    else:
+        output.content(result.text if result.text.endswith("\n") else result.text + "\n")
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """The JSON object in ``text``, or a usage error with the place where it goes wrong."""
+    context = click.get_current_context()
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise click.UsageError(f"the arguments are not JSON: {error}", context) from None
+    if not isinstance(found, dict):
+        raise click.UsageError('the arguments must be a JSON object, as in {"file": "notes"}', context)
+    return found
+
+
+def known_agent(workflow: Workflow, agent: str) -> None:
+    """Refuse an agent that the workflow does not declare."""
+    if agent not in workflow.agents:
+        raise NotFound(f"there is no agent {agent!r}: declared are: {', '.join(sorted(workflow.agents)) or 'none'}")
+
+
+def _visible(agent: str, level: str | None) -> list[VisibleFile]:
+    """What a session of this agent sees now, without touching the disk."""
+    seen = view()
+    known_agent(seen.workflow, agent)
+    levels = levels_of(seen.workflow.memory.levels)
+    declared = seen.workflow.agents[agent]
+    clearance = Clearance(levels, level or declared.level or levels.lowest)
+    levels.rank(clearance.level)
+    # only ``card`` is asked of a manager here, and the view has it
+    return visible_files(declared.memory, cast(MemoryManager, seen), clearance=clearance)

@@ -1,0 +1,55 @@
+"""``doctor``: everything a support person would look at, as a list of ok, warn and fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from memfiles.cli import checks, output
+from memfiles.cli.checks import Finding
+from memfiles.cli.help_text import example
+from memfiles.cli.opening import quiet_log
+from memfiles.cli.settings import current, shared_options
+
+_COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+@click.command("doctor", epilog=example("memfiles doctor --json"))
+@shared_options
+def doctor_command() -> None:
+    """Look for everything that can be wrong and say what to do.
+
+    Nothing is changed. The exit code is 1 if a check fails.
+    """
+    quiet_log()
+    findings = list(look(Path(current().workflow)))
+    failed = any(finding.state == "fail" for finding in findings)
+    if current().json:
+        output.data({"ok": not failed, "checks": [asdict(finding) for finding in findings]})
+    else:
+        for finding in findings:
+            mark = click.style(f"{finding.state:<4}", fg=_COLORS[finding.state])
+            output.line(f"{mark}  {output.one_line(finding.check)}: {output.one_line(finding.detail)}")
+    click.get_current_context().exit(1 if failed else 0)
+
+
+def look(path: Path) -> Iterator[Finding]:
+    """Every finding, in the order in which trouble is best mended."""
+    yield from checks.check_platform()
+    workflow, findings = checks.load_checked(path)
+    yield from findings
+    if workflow is None:
+        return
+    yield from checks.check_schema_comment(path)
+    yield from checks.check_later_parts(workflow)
+    directory, files = workflow.directory, workflow.memory.files
+    yield from checks.check_directory(directory)
+    if directory.is_dir():
+        yield from checks.check_file_system(directory)
+        yield from checks.check_records(directory, files)
+        yield from checks.check_leftovers(directory, files)
+        yield from checks.check_quarantine(directory)
+        yield from checks.check_locks_and_journals(directory)

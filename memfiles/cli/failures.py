@@ -1,0 +1,124 @@
+"""What an error looks like, and which code the process ends with.
+
+    0  ok                 4  conflict: changed meanwhile, or already there
+    1  error              5  over the cap or the budget
+    2  usage              6  denied: read-only, level, credential
+    3  not found          7  the mirror does not answer
+    130  interrupted
+
+The rule this file guards: whatever happens, a person gets one line that says what to do, on stderr,
+and a program that asked for JSON gets ``{"error": {"code", "message", "transient"}}`` there.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from memfiles.cli.output import harmless
+from memfiles.cli.settings import Settings
+from memfiles.errors import MemfilesError
+
+INTERRUPTED = 130
+USAGE = 2
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One error as it is reported."""
+
+    code: str
+    message: str
+    exit_code: int = 1
+    transient: bool = False
+    hint: str | None = None
+    data: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form, which stands under ``error``."""
+        shown: dict[str, Any] = {"code": self.code, "message": self.message, "transient": self.transient}
+        return shown | ({"data": self.data} if self.data else {})
+
+
+class NotFound(MemfilesError):
+    """A file or agent that a command needs does not exist."""
+
+    code = "not_found"
+    exit_code = 3
+
+
+class AlreadyThere(MemfilesError):
+    """A command would have to overwrite something that it did not make."""
+
+    code = "already_there"
+    exit_code = 4
+
+
+class ToolFailed(MemfilesError):
+    """A tool call that answered with an error; its code, exit code and data are the tool's."""
+
+    def __init__(self, message: str, *, code: str | None, data: dict[str, Any] | None) -> None:
+        super().__init__(message)
+        self.failure = Failure(
+            code=code or self.code,
+            message=message,
+            exit_code=exit_code_of(code),
+            transient=any(kind.transient for kind in _kinds() if kind.code == code),
+            data=data,
+        )
+
+
+def exit_code_of(code: str | None) -> int:
+    """The exit code for an error code; a code that no error class has is a call made in the wrong way."""
+    return next((kind.exit_code for kind in _kinds() if kind.code == code), USAGE)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """How ``error`` is reported."""
+    match error:
+        case click.exceptions.NoArgsIsHelpError():
+            return Failure("usage", "no command given", USAGE, hint=error.ctx.get_help() if error.ctx else None)
+        case ToolFailed():
+            return error.failure
+        case MemfilesError():
+            return Failure(error.code, str(error), error.exit_code, transient=error.transient)
+        case click.UsageError():
+            hint = f"Try '{error.ctx.command_path} --help'." if error.ctx else None
+            return Failure("usage", error.format_message(), USAGE, hint=hint)
+        case click.ClickException():
+            return Failure("error", error.format_message(), error.exit_code)
+        case click.Abort():
+            return Failure("interrupted", "interrupted", INTERRUPTED)
+        case OSError(filename=name, strerror=reason) if reason:
+            return Failure("os_error", f"{name}: {reason}" if name is not None else reason)
+    return Failure("unexpected", _unexpected(error))
+
+
+def report(error: BaseException, *, settings: Settings) -> int:
+    """Print the error on stderr and return the exit code."""
+    failure = failure_of(error)
+    if settings.debug and not isinstance(error, click.ClickException | click.Abort):
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    if settings.json:
+        click.echo(json.dumps({"error": failure.to_dict()}, ensure_ascii=False), err=True)
+        return failure.exit_code
+    click.echo(click.style("error: ", fg="red", bold=True) + harmless(failure.message), err=True)
+    if failure.hint:
+        click.echo(failure.hint, err=True)
+    return failure.exit_code
+
+
+def _unexpected(error: BaseException) -> str:
+    """Only the kind of error: its text may quote what is stored."""
+    return (
+        f"unexpected {type(error).__name__}, which is a defect in memfiles: run the command again with --debug and "
+        f"report what it prints"
+    )
+
+
+def _kinds() -> list[type[MemfilesError]]:
+    return MemfilesError.__subclasses__()

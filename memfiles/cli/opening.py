@@ -1,0 +1,197 @@
+"""How a command gets at the memory: ``view`` to look without touching the disk, ``writing`` to change.
+
+The rule this file guards: a command that only looks creates and changes nothing. It shows what an agent
+would find if it started now, also before the first restore: the record on disk under its declared name
+and cap, or else the declared content.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+from memfiles.app import open as open_memory
+from memfiles.atomic import open_directory, read
+from memfiles.cli import output
+from memfiles.cli.failures import NotFound
+from memfiles.cli.settings import current
+from memfiles.errors import FileNotDeclared, RecordCorrupt
+from memfiles.keys import record_path
+from memfiles.manager import MemoryManager
+from memfiles.receipt import FileCard, card_of
+from memfiles.record import MAX_RECORD_BYTES, Actor, Change, Record, decode
+from memfiles.restoring import FileReport, RestoreReport, metadata_of, redeclared, seed
+from memfiles.workflow import MemoryFile, Workflow
+
+AUTHOR = "cli"
+
+
+@dataclass(frozen=True)
+class FileView:
+    """One declared file: what a restore would say of it, and the record it would leave.
+
+    ``stored`` is the record on disk as it is, None if there is none that can be read.
+    """
+
+    report: FileReport
+    record: Record
+    stored: Record | None
+
+    @property
+    def card(self) -> FileCard:
+        """What may be said of the file without its content."""
+        return card_of(self.record)
+
+    @property
+    def share(self) -> float:
+        """Size over cap, 1.0 at the cap."""
+        return self.record.size_bytes / self.record.max_size_bytes
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The changes that lie on the disk, oldest first."""
+        return self.stored.history if self.stored else ()
+
+
+@dataclass(frozen=True)
+class MemoryView:
+    """The declared files as they are, in the order of the workflow, and the report of the plan."""
+
+    workflow: Workflow
+    report: RestoreReport
+    files: tuple[FileView, ...]
+
+    def card(self, uid: str) -> FileCard:
+        """The card of a declared file, as the manager gives it."""
+        for file in self.files:
+            if file.record.uid == uid:
+                return file.card
+        raise FileNotDeclared(f"there is no memory file {uid}")
+
+    def find(self, name: str) -> FileView:
+        """The file of that name or uid, if its record can be read."""
+        uid = find_uid(self.workflow, name)
+        file = next(file for file in self.files if file.record.uid == uid)
+        if file.report.status == "quarantined":
+            raise RecordCorrupt(
+                f"the record of {file.record.name} cannot be read ({file.report.detail}); `memfiles restore` sets it "
+                f"aside in quarantine and goes on with the declared content"
+            )
+        return file
+
+
+class Caller(TypedDict):
+    """Who makes a change, as the manager takes it."""
+
+    call_id: str | None
+    by: Actor
+
+
+@dataclass(frozen=True)
+class Writing:
+    """A file that is about to be changed by a person."""
+
+    manager: MemoryManager
+    uid: str
+    caller: Caller
+
+
+def load_workflow() -> Workflow:
+    """The workflow named on the command line."""
+    quiet_log()
+    path = Path(current().workflow)
+    if not path.exists():
+        raise NotFound(f"there is no workflow {path}: write one with `memfiles init`, or name yours with -w PATH")
+    return Workflow.load(path)
+
+
+def manager_of(workflow: Workflow) -> MemoryManager:
+    """A manager on the workflow's directory; it has touched nothing yet."""
+    declared = workflow.memory
+    return MemoryManager(workflow.directory, durability=declared.durability, secrets=declared.secrets)
+
+
+def view() -> MemoryView:
+    """The memory as it is, without touching the disk."""
+    workflow = load_workflow()
+    with manager_of(workflow) as manager:
+        report = manager.plan(workflow)
+    files = workflow.memory.files
+    return MemoryView(workflow, report, tuple(_viewed(workflow, file, report[file.uid]) for file in files))
+
+
+@contextmanager
+def writing(name: str, *, call_id: str | None) -> Iterator[Writing]:
+    """The file of that name or uid, restored and ready to be changed; a wrong name touches nothing."""
+    uid = find_uid(load_workflow(), name)
+    with open_memory(current().workflow, watch=False) as memory:
+        mention_trouble(memory.report, mirror=memory.mirror_note)
+        yield Writing(memory.manager, uid, Caller(call_id=call_id, by=Actor(session=AUTHOR, call=call_id)))
+
+
+def find_uid(workflow: Workflow, name: str) -> str:
+    """The uid of the declared file called ``name``, or with that uid."""
+    files = workflow.memory.files
+    for known in ({file.name: file.uid for file in files}, {file.uid: file.uid for file in files}):
+        if name in known:
+            return known[name]
+    names = [file.name for file in files]
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"declared are: {', '.join(names) or 'none'}"
+    raise FileNotDeclared(f"there is no memory file {name!r}: {hint}")
+
+
+def listed(file: FileView) -> dict[str, Any]:
+    """The JSON object for one file in a list: its card, share and state."""
+    known = {"share": round(file.share, 4), "state": file.report.status, "detail": file.report.detail}
+    return file.card.to_dict() | known
+
+
+def state_of(report: FileReport) -> str:
+    """The state of a file in one or two words."""
+    return report.status + (", over cap" if report.over_cap else "")
+
+
+def mention_trouble(report: RestoreReport, *, mirror: str | None) -> None:
+    """Tell a person what a restore met that they should know."""
+    for file in report.files:
+        if file.status == "quarantined":
+            output.warn(f"{file.name}: its record was set aside in quarantine: {file.detail}")
+    if mirror:
+        output.warn(mirror)
+
+
+def quiet_log() -> None:
+    """Keep the library's log off stderr, unless --debug asks for it: errors are reported once, by us."""
+    if not current().debug:
+        logging.getLogger("memfiles").addHandler(logging.NullHandler())
+
+
+def stored_record(directory: Path, uid: str) -> Record | None:
+    """The record of ``uid`` as it lies on the disk, None if there is none; ``RecordCorrupt`` if it cannot be read."""
+    try:
+        descriptor = open_directory(directory)
+    except FileNotFoundError:
+        return None
+    try:
+        found = read(descriptor, record_path(uid), limit=MAX_RECORD_BYTES)
+    finally:
+        os.close(descriptor)
+    return decode(found[0], uid=uid) if found else None
+
+
+def _viewed(workflow: Workflow, file: MemoryFile, report: FileReport) -> FileView:
+    metadata = metadata_of(file, lowest_level=workflow.memory.levels[0])
+    try:
+        stored = stored_record(workflow.directory, file.uid)
+    except RecordCorrupt:
+        stored = None
+    if stored is None:
+        return FileView(report, seed(file.uid, metadata, content=file.content, at=""), None)
+    return FileView(report, redeclared(stored, metadata, at=stored.updated_at), stored)

@@ -1,0 +1,136 @@
+"""The steps of the demo. What it claims it checks: a claim that does not hold ends it with ``DemoFailed``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import memfiles
+from memfiles.demo.agent import ScriptedModel, run_agent
+from memfiles.demo.support_desk import AMBIGUOUS, LOG, NOTES, REFUSED, SCRIPT, TASK, ticket
+from memfiles.errors import MemfilesError
+
+ACKNOWLEDGED = 60
+PATIENCE = 60.0  # seconds for the writer to get that far, on a slow disk and a busy machine
+Kind = Literal["text", "call", "result", "error", "person"]
+
+
+class DemoFailed(MemfilesError):
+    """The demo saw something else than it promises."""
+
+    code = "demo_failed"
+
+
+class Audience(Protocol):
+    """Who is told the story."""
+
+    def step(self, title: str, explanation: str) -> None:
+        """A new step begins: its name, and one line that explains it."""
+        ...
+
+    def show(self, text: str, *, kind: Kind = "text") -> None:
+        """Something of the step as it is: a text, a tool call, its result, a result that is an error."""
+        ...
+
+
+def tell(audience: Audience, workflow: Path) -> None:
+    """Tell the whole story over the workflow at ``workflow``."""
+    with memfiles.open(workflow, watch=False) as memory:
+        _declare(audience, memory)
+        _work(audience, memory)
+    acknowledged = _kill(audience, workflow)
+    with memfiles.open(workflow, watch=False) as memory:
+        _restart(audience, memory, acknowledged=acknowledged)
+        _history(audience, memory)
+        _undo(audience, memory)
+
+
+def _declare(audience: Audience, memory: memfiles.Memory) -> None:
+    audience.step("Declare", "workflow.yaml declares memory files and who may use them.")
+    for file in memory.workflow.memory.files:
+        state = memory.report[file.uid].status
+        audience.show(f"{file.name} ({state}, cap {file.max_size_bytes} bytes): {file.description}")
+    audience.step("Card", "The agent's system prompt lists what there is, not what it says.")
+    with closing(memory.session("support")) as session:
+        audience.show(session.system_prompt())
+
+
+def _work(audience: Audience, memory: memfiles.Memory) -> None:
+    audience.step("Work", "The model calls tools; what goes wrong is an answer, never a crash.")
+    audience.show(TASK, kind="person")
+    results: dict[str, dict[str, Any]] = {}
+
+    def heard(call: dict[str, Any], result: dict[str, Any]) -> None:
+        results[call["id"]] = result
+        audience.show(f"{call['name']} {json.dumps(call['input'], ensure_ascii=False)}", kind="call")
+        audience.show(result["content"], kind="error" if result["is_error"] else "result")
+
+    with closing(memory.session("support", run="monday")) as session:
+        messages = run_agent(ScriptedModel(SCRIPT), session, task=TASK, heard=heard)
+        audience.show(messages[-1]["content"][0]["text"], kind="text")
+        _expect(results[REFUSED]["is_error"], "text over the cap was not refused")
+        _expect("first of 2" in results[AMBIGUOUS]["content"], "an ambiguous edit did not say so")
+        audience.step("Card again", "Above, the cap held, and an edit with two matches said so.")
+        audience.show(session.system_prompt())
+
+
+def _kill(audience: Audience, workflow: Path) -> int:
+    audience.step("Kill", "A process appends to ticket-log at full speed and is killed in mid-write.")
+    acknowledged = acknowledged_by_a_killed_writer(workflow)
+    audience.show(f"SIGKILL after {acknowledged} appends that were acknowledged as durable")
+    return acknowledged
+
+
+def _restart(audience: Audience, memory: memfiles.Memory, *, acknowledged: int) -> None:
+    audience.step("Restart", "Opening the workflow again mends what the dead process left.")
+    content = memory.manager.read(LOG)
+    lines = content.count("\n")
+    _expect(content == "".join(map(ticket, range(1, lines + 1))), "the log has a torn or missing line")
+    _expect(lines >= acknowledged, f"{acknowledged} appends were acknowledged, but only {lines} are there")
+    _expect(lines <= acknowledged + 1, f"{lines} lines are there, but only {acknowledged} were acknowledged")
+    unheard = f", and {lines - acknowledged} more it died on before it could say so" if lines > acknowledged else ""
+    audience.show(f"all {acknowledged} acknowledged lines are there, in order, none torn{unheard}")
+
+
+def _history(audience: Audience, memory: memfiles.Memory) -> None:
+    audience.step("History", "Every change is kept with who made it, inside the record itself.")
+    for change in memory.manager.log(NOTES):
+        by = f"{change.by.agent or 'memfiles'} {change.by.call or ''}".strip()
+        audience.show(f"revision {change.revision}  {change.op:<6} by {by}")
+
+
+def _undo(audience: Audience, memory: memfiles.Memory) -> None:
+    audience.step("Undo", "A person takes the last change back; that, too, is a new revision.")
+    before = memory.manager.read(NOTES)
+    receipt = memory.manager.undo(NOTES, by=memfiles.Actor(session="person"))
+    _expect(memory.manager.read(NOTES) != before, "the undo changed nothing")
+    audience.show(memory.manager.diff(NOTES, receipt.revision - 1, receipt.revision))
+
+
+def acknowledged_by_a_killed_writer(workflow: Path) -> int:
+    """Start the writer, kill it in the middle of its work, and return how many appends it had acknowledged."""
+    command = [sys.executable, "-m", "memfiles.demo.writer", str(workflow)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as writer:
+        watchdog = threading.Timer(PATIENCE, writer.kill)
+        watchdog.start()
+        try:
+            assert writer.stdout is not None
+            heard = [writer.stdout.readline() for _ in range(ACKNOWLEDGED)]
+            writer.kill()
+            heard += writer.stdout.readlines()
+        finally:
+            watchdog.cancel()
+            writer.kill()
+    acknowledged = [int(line) for line in heard if line.endswith("\n")]
+    _expect(len(acknowledged) >= ACKNOWLEDGED, f"the writer acknowledged only {len(acknowledged)} appends")
+    return acknowledged[-1]
+
+
+def _expect(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise DemoFailed(f"the demo failed: {otherwise}; please report this")

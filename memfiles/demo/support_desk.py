@@ -1,0 +1,87 @@
+"""The support desk of the demo: its workflow, and the script of the model that works there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+NOTES, HANDOVER, LOG = "customer-notes-7f3a", "handover-19c2", "ticket-log-55e0"
+
+WORKFLOW = f"""\
+# yaml-language-server: $schema=schemas/workflow.schema.json
+name: support-desk
+memory:
+  directory: .memory
+  files:
+    - uid: {NOTES}
+      name: customer-notes
+      description: What we know about each customer, one bullet a fact.
+      level: INTERNAL
+      content: |
+        # Customers
+        - Bob is on Free.
+        - Ada is on Free.
+    - uid: {HANDOVER}
+      name: handover
+      description: What the next shift must know.
+      max_size_bytes: 160
+      level: INTERNAL
+    - uid: playbook
+      name: playbook
+      description: How to answer refunds.
+      level: PUBLIC
+      content: |
+        - Refund a double charge at once, without asking for a receipt.
+    - uid: {LOG}
+      name: ticket-log
+      description: One line a closed ticket.
+      max_size_bytes: 1048576
+      level: INTERNAL
+agents:
+  support:
+    level: INTERNAL
+    memory:
+      - {{id: {NOTES}, mode: rw}}
+      - {{id: {HANDOVER}, mode: rw}}
+      - {{id: playbook, mode: r}}
+  closer:
+    level: INTERNAL
+    memory: [{{id: {LOG}, mode: rw}}]
+"""
+
+TASK = "Ada writes: I moved to Pro yesterday, and my card was charged twice."
+
+
+def call(number: int, tool: str, **arguments: str) -> dict[str, Any]:
+    """A tool call as an Anthropic model makes it."""
+    return {"type": "tool_use", "id": f"toolu_{number:02}", "name": tool, "input": arguments}
+
+
+def _edit(number: int, old: str, new: str) -> dict[str, Any]:
+    return call(number, "edit_memory", file="customer-notes", old_string=old, new_string=new)
+
+
+# What the model answers, turn by turn: content blocks, as its API returns them.
+SCRIPT: tuple[list[dict[str, Any]], ...] = (
+    [call(1, "read_memory", file="playbook")],
+    [call(2, "append_memory", file="customer-notes", content="- Ada was charged twice in May; refunded.\n")],
+    [_edit(3, "is on Free", "is on Pro")],
+    [_edit(4, "Bob is on Pro", "Bob is on Free"), _edit(5, "Ada is on Free", "Ada is on Pro")],
+    [
+        call(
+            6,
+            "append_memory",
+            file="handover",
+            content="Ada wrote this morning that she had moved from Free to Pro and that her card was charged twice. "
+            "I refunded the second charge and wrote back. Please see in a week whether it has arrived.\n",
+        )
+    ],
+    [call(7, "append_memory", file="handover", content="- Ada: second charge refunded, see in a week.\n")],
+    [{"type": "text", "text": "Ada, the second charge is refunded. It will be back on your card within a week."}],
+)
+REFUSED = "toolu_06"
+AMBIGUOUS = "toolu_03"
+
+
+def ticket(number: int) -> str:
+    """The line of the log that stands for one closed ticket."""
+    return f"- ticket {number:05} closed: the customer is content\n"

@@ -1,0 +1,74 @@
+"""``memfiles init``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import files_under, run
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty directory; commands run there."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_what_is_written_works_as_it_is() -> None:
+    """After init every file can be read and written, and doctor finds nothing to fail."""
+    assert 0 == run("init").code
+    assert "# Notes\n" == run("read", "notes").out
+    assert 0 == run("append", "notes", "- a fact", "--line").code
+    assert 0 == run("doctor").code
+
+
+def test_the_schema_is_where_the_first_line_says(project: Path) -> None:
+    """The first line of the workflow leads an editor to the schema that init wrote."""
+    run("init")
+
+    first = (project / "workflow.yaml").read_text().splitlines()[0]
+    schema = json.loads((project / first.partition("$schema=")[2]).read_text())
+    assert schema == run("schema", "workflow").data
+
+
+def test_another_directory(project: Path) -> None:
+    """Init DIR makes the directory and says how to go on there."""
+    assert "cd agents/desk && memfiles read notes" in run("init", "agents/desk").err
+    assert (project / "agents" / "desk" / "workflow.yaml").is_file()
+
+
+def test_nothing_is_overwritten(project: Path) -> None:
+    """A workflow that is there ends init with code 4, and nothing is written beside it."""
+    (project / "workflow.yaml").write_text("mine")
+
+    assert 4 == run("init").code
+    assert {"workflow.yaml": b"mine"} == files_under(project)
+
+
+def test_a_schema_of_ones_own_is_not_overwritten(project: Path) -> None:
+    """Another schema in its place ends init with code 4; the very same schema does not."""
+    run("init")
+    (project / "workflow.yaml").unlink()
+    assert 0 == run("init").code
+
+    (project / "workflow.yaml").unlink()
+    (project / "schemas" / "workflow.schema.json").write_text("{}")
+    assert 4 == run("init").code
+
+
+def test_init_as_json(project: Path) -> None:
+    """With --json init lists what it wrote, and says nothing else."""
+    done = run("init", "--json")
+
+    assert ["workflow.yaml", "schemas/workflow.schema.json"] == done.data["written"]
+    assert "" == done.err
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_the_hint_about_version_control(project: Path, ignored: bool) -> None:
+    """Init proposes a line for .gitignore, unless it is there."""
+    (project / ".gitignore").write_text(".memory/\n" if ignored else "build/\n")
+
+    assert ignored == (".gitignore" not in run("init").err)

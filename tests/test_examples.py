@@ -1,0 +1,65 @@
+"""The examples run as they are, in a copy of their folder, and do what they say."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> Path:
+    """A copy of the folder, so that no run leaves a memory behind."""
+    return Path(shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns(".memory")))
+
+
+def output_of(script: Path) -> str:
+    """What the script prints; it must end well and say nothing on stderr."""
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert (0, "") == (ran.returncode, ran.stderr)
+    return ran.stdout
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_an_example_is_short(script: Path) -> None:
+    """No example is longer than 60 lines."""
+    assert len(script.read_text().splitlines()) < 60
+
+
+def test_declare_files(examples: Path) -> None:
+    """The first run seeds the files, the next finds what the first left."""
+    first, second = output_of(examples / "declare_files.py"), output_of(examples / "declare_files.py")
+
+    assert ["customer-notes: seeded", "playbook: seeded"] == first.splitlines()[:2]
+    assert ["customer-notes: kept", "playbook: kept"] == second.splitlines()[:2]
+    assert ["# Customers", "- Bob is on Pro.", "- Bob is on Pro."] == second.splitlines()[-3:]
+    assert "refused: the text to replace does not occur in customer-notes" in first
+
+
+def test_system_prompt(examples: Path) -> None:
+    """The request holds the index card and the tools; the tool's answer is the playbook."""
+    shown = output_of(examples / "system_prompt.py")
+
+    assert "- customer-notes (RW, 12B of 16384B)" in shown
+    assert '"input_schema"' in shown
+    assert '"content": "- Refund a double charge at once.\\n"' in shown
+
+
+def test_pydantic_ai(examples: Path) -> None:
+    """A pydantic-ai agent sees the card, calls the tools, and what it kept is in the file."""
+    if importlib.util.find_spec("pydantic_ai") is None:
+        pytest.skip("pydantic-ai-slim is not installed")
+
+    shown = output_of(examples / "pydantic_ai_offline.py").splitlines()
+
+    assert "## Memory files available" == shown[0]
+    assert ["I have refunded the second charge, Ada.", "# Customers", "- Ada was charged twice; refunded."] == shown[
+        -3:
+    ]
