@@ -51,6 +51,15 @@ def recover(directory: int, locks: RecordLocks, *, at: str, flush: bool) -> None
     _sweep(directory)
 
 
+def is_needed(directory: int) -> bool:
+    """Whether a dead process left a journal, looked at without changing anything."""
+    for name in journal_names(directory):
+        with _dead_journal(directory, name) as data:
+            if data is not None:
+                return True
+    return False
+
+
 def may_hold_content(directory: int, name: str, *, token: bytes) -> bool:
     """Whether a living process's journal may still hold what the scrub request ``token`` is to remove."""
     try:

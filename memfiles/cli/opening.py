@@ -1,6 +1,7 @@
 """How a command gets at the memory: ``view`` to look without touching the disk, ``writing`` to change.
 
-The rule this file guards: a command that only looks creates and changes nothing. It shows what an agent
+The rule this file guards: a command that only looks creates and changes nothing, unless a process died here:
+then what that one had promised is put in place first, so that no look shows less than was acknowledged. It shows what an agent
 would find if it started now, also before the first restore: the record on disk under its declared name
 and cap, or else the declared content.
 """
@@ -21,7 +22,7 @@ from memfiles.atomic import open_directory, read
 from memfiles.cli import output
 from memfiles.cli.failures import NotFound
 from memfiles.cli.settings import current
-from memfiles.errors import FileNotDeclared, RecordCorrupt
+from memfiles.errors import FileNotDeclared, RecordCorrupt, StorageFailed
 from memfiles.keys import record_path
 from memfiles.manager import MemoryManager
 from memfiles.receipt import FileCard, card_of
@@ -121,6 +122,10 @@ def view() -> MemoryView:
     """The memory as it is, without touching the disk."""
     workflow = load_workflow()
     with manager_of(workflow) as manager:
+        try:
+            manager.mend()
+        except StorageFailed as error:
+            output.warn(f"a process died here and its last changes cannot be put in place: {error}")
         report = manager.plan(workflow)
     files = workflow.memory.files
     return MemoryView(workflow, report, tuple(_viewed(workflow, file, report[file.uid]) for file in files))
