@@ -24,6 +24,7 @@ from memfiles.keys import SPARE_SUFFIX, TEMP_SUFFIX, temp_path
 
 _RENAME_EXCHANGE = 2
 _NOT_SUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+_NOT_THE_FILES_FAULT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.ESTALE)
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _EXISTING_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -45,9 +46,13 @@ class Signature(NamedTuple):
     mtime_ns: int
 
 
-def is_settled(seen: Signature) -> bool:
-    """Whether a file just read can no longer change without its signature changing: its tick is over."""
-    return time.time_ns() - seen.mtime_ns > _TICK_NS
+def is_settled(seen: Signature, *, for_ns: int = _TICK_NS) -> bool:
+    """Whether a file was last changed longer ago than ``for_ns``.
+
+    By default, whether it can no longer change without its signature changing: the tick of its change is over. A
+    time of change that is still to come was set by someone, and any further change will set another.
+    """
+    return not 0 <= time.time_ns() - seen.mtime_ns <= for_ns
 
 
 def open_directory(path: str | os.PathLike[str]) -> int:
@@ -63,6 +68,18 @@ def make_folder(directory: int, folder: str) -> None:
         os.close(os.open(folder, _DIRECTORY | os.O_NOFOLLOW, dir_fd=directory))
 
 
+def names(directory: int, folder: str = ".") -> list[str]:
+    """The names in the directory, or in a folder of it.
+
+    Opened anew each time: the position in the list belongs to the open folder, which threads and forks share.
+    """
+    descriptor = os.open(folder, _DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+    try:
+        return os.listdir(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def signature(directory: int, path: str) -> Signature | None:
     """The signature of what lies at ``path``, None if nothing does."""
     try:
@@ -76,6 +93,7 @@ def read(directory: int, path: str, *, limit: int) -> tuple[bytes, Signature] | 
     """The bytes and signature of a regular file of at most ``limit`` bytes, None if nothing lies there.
 
     Anything else (a link, a FIFO, a folder, a device, a larger file) is ``RecordCorrupt`` and is not read.
+    ``OSError`` when the system cannot say: too many open files, no memory, a failing disk.
     """
     try:
         descriptor = os.open(path, _EXISTING_FILE, dir_fd=directory)
@@ -84,6 +102,8 @@ def read(directory: int, path: str, *, limit: int) -> tuple[bytes, Signature] | 
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK):
             raise RecordCorrupt(f"{path} is a symbolic link, not a file") from None
+        if error.errno in _NOT_THE_FILES_FAULT:
+            raise
         raise RecordCorrupt(f"{path} cannot be opened: {error.strerror}") from error
     try:
         return _read_all(descriptor, path=path, limit=limit)
@@ -114,37 +134,31 @@ def stage(directory: int, path: str, data: bytes, *, flush: bool) -> Signature:
     return Signature(inode, len(data), now)
 
 
-def publish(directory: int, path: str) -> bool:
-    """Make the staged version the one at ``path``. True if the temp name now holds an earlier version."""
+def publish(directory: int, path: str) -> None:
+    """Make the staged version the one at ``path``; the temp name then holds the earlier version, if there was one."""
     temp = temp_path(path)
     try:
         _exchange(directory, temp, path)
-        return True
     except FileNotFoundError:
         os.rename(temp, path, src_dir_fd=directory, dst_dir_fd=directory)
-        return False
     except OSError as error:
         if error.errno not in _NOT_SUPPORTED:
             raise
-    spare = _spare_path(temp)
-    os.link(path, spare, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
-    os.rename(temp, path, src_dir_fd=directory, dst_dir_fd=directory)
-    os.rename(spare, temp, src_dir_fd=directory, dst_dir_fd=directory)
-    return True
+        _publish_in_steps(directory, path)
 
 
-def take_back(directory: int, path: str, *, earlier: bool) -> None:
-    """Undo a ``publish`` that returned ``earlier``; the temp name holds the new version again."""
+def take_back(directory: int, path: str) -> None:
+    """Undo a ``publish``; the temp name holds the new version again, or nothing where names cannot be exchanged."""
     temp = temp_path(path)
-    if not earlier:
-        os.rename(path, temp, src_dir_fd=directory, dst_dir_fd=directory)
-        return
     try:
         _exchange(directory, temp, path)
+    except FileNotFoundError:
+        os.rename(path, temp, src_dir_fd=directory, dst_dir_fd=directory)
     except OSError as error:
         if error.errno not in _NOT_SUPPORTED:
             raise
-        os.rename(temp, path, src_dir_fd=directory, dst_dir_fd=directory)
+        source, target = (temp, path) if signature(directory, temp) else (path, temp)
+        os.rename(source, target, src_dir_fd=directory, dst_dir_fd=directory)
 
 
 def drop(directory: int, path: str) -> None:
@@ -200,6 +214,20 @@ def sync_published(directory: int, paths: Iterable[str]) -> None:
         sync_file(directory, path)
     for folder in sorted({path.rpartition("/")[0] for path in published}):
         sync_folder(directory, folder)
+
+
+def _publish_in_steps(directory: int, path: str) -> None:
+    """Publish where two names cannot be exchanged: keep the earlier version under a third name meanwhile."""
+    temp = temp_path(path)
+    spare = _spare_path(temp)
+    remove(directory, spare)
+    try:
+        os.link(path, spare, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        os.rename(temp, path, src_dir_fd=directory, dst_dir_fd=directory)
+        return
+    os.rename(temp, path, src_dir_fd=directory, dst_dir_fd=directory)
+    os.rename(spare, temp, src_dir_fd=directory, dst_dir_fd=directory)
 
 
 def _spare_path(temp: str) -> str:

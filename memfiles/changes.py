@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from memfiles.errors import EditNoMatch, EmptyText, RevisionConflict, RevisionUnknown, SizeExceeded
 from memfiles.history import (
@@ -20,8 +21,9 @@ from memfiles.history import (
     oldest_known,
     rewritten,
     splice_between,
+    without_text,
 )
-from memfiles.receipt import Receipt, receipt_of, receipt_of_edit, receipt_of_replay
+from memfiles.receipt import Receipt, receipt_of, receipt_of_change
 from memfiles.record import NOBODY, Actor, Change, Operation, Record, grown, with_content
 
 MARKER = "[redacted]"
@@ -56,17 +58,22 @@ class Redaction:
     copies_removed: int = 0
 
 
-Decide = Callable[[Record, Stamp], Decision]
+Repeats = Callable[[Change, bytes | None], bool]
+"""Whether a change is the one asked for; the content right after it is None where it cannot be told any more."""
 
 
-def append(record: Record, stamp: Stamp, *, text: str) -> Decision:
-    """Put ``text`` at the very end, exactly as it is."""
-    if replay := _replay_of(record, stamp, op="append", new=text):
+def append(record: Record, stamp: Stamp, *, text: str, earlier: Record | None = None) -> Decision:
+    """Put ``text`` at the very end, exactly as it is.
+
+    ``earlier`` is where to look for a replay, if one call appends several texts to the same file.
+    """
+    data = text.encode()
+    if replay := _replay_of(earlier or record, stamp, op="append", repeats=partial(_repeats_append, text=data)):
         return Decision(None, replay)
     _check_revision(record, stamp)
     if not text:
         return Decision(None, receipt_of(record))
-    size = len(text.encode())
+    size = len(data)
     check_cap(record, record.size_bytes + size)
     changed = extend(grown(record, text), _change(record, stamp, op="append", splice=Splice(size)))
     return Decision(changed, receipt_of(changed))
@@ -76,7 +83,8 @@ def edit(record: Record, stamp: Stamp, *, old: str, new: str) -> Decision:
     """Replace the first occurrence of ``old``; the receipt tells how many there were and at which line."""
     if not old:
         raise EmptyText(f"nothing to find in {record.name}: pass the text to replace, or append instead")
-    if replay := _replay_of(record, stamp, op="edit", new=new, old=old):
+    repeats = partial(_repeats_edit, old=old, new=new.encode())
+    if replay := _replay_of(record, stamp, op="edit", repeats=repeats):
         return Decision(None, replay)
     _check_revision(record, stamp)
     at = record.content.find(old)
@@ -87,37 +95,34 @@ def edit(record: Record, stamp: Stamp, *, old: str, new: str) -> Decision:
     if new == old:
         return Decision(None, replace(receipt_of(record), matches=matches, line=line))
     splice = Splice(len(new.encode()), len(before.encode()), old)
-    told = (matches, line)
-    changed = _spliced(record, stamp, op="edit", content=before + new + after, splice=splice, told=told)
-    return Decision(changed, receipt_of_edit(changed, changed.history[-1]))
+    change = replace(_change(record, stamp, op="edit", splice=splice), matches=matches, line=line)
+    return _spliced(record, change, content=before + new + after)
 
 
 def replace_content(record: Record, stamp: Stamp, *, content: str) -> Decision:
     """Make ``content`` the whole content, recorded as the smallest edit that does it."""
-    splice = splice_between(record.content_bytes, content.encode())
-    if replay := _replay_of(record, stamp, op="edit", new=None):
+    repeats = partial(_repeats_replacement, content=content.encode())
+    if replay := _replay_of(record, stamp, op="edit", repeats=repeats):
         return Decision(None, replay)
     _check_revision(record, stamp)
     if content == record.content:
         return Decision(None, receipt_of(record))
-    changed = _spliced(record, stamp, op="edit", content=content, splice=splice)
-    return Decision(changed, receipt_of(changed))
+    splice = splice_between(record.content_bytes, content.encode())
+    return _spliced(record, _change(record, stamp, op="edit", splice=splice), content=content)
 
 
 def undo(record: Record, stamp: Stamp, *, to_revision: int | None = None) -> Decision:
     """Take back the last change of the content, or go back to the content at ``to_revision``."""
-    if replay := _replay_of(record, stamp, op="undo", new=None):
+    if replay := _replay_of(record, stamp, op="undo", repeats=partial(_repeats_undo, to_revision=to_revision)):
         return Decision(None, replay)
     _check_revision(record, stamp)
-    undone = _last_content_change(record) if to_revision is None else None
-    target = undone.revision - 1 if undone else to_revision
-    assert target is not None
-    content = content_at(record, target)
+    undone = _last_content_change(record).revision if to_revision is None else None
+    content = content_at(record, undone - 1 if undone is not None else to_revision or 0)
     if content == record.content:
         return Decision(None, receipt_of(record))
     splice = splice_between(record.content_bytes, content.encode())
-    changed = _spliced(record, stamp, op="undo", content=content, splice=splice)
-    return Decision(changed, replace(receipt_of(changed), undone_revision=undone.revision if undone else None))
+    change = replace(_change(record, stamp, op="undo", splice=splice), undone=undone, target=to_revision)
+    return _spliced(record, change, content=content)
 
 
 def redact(record: Record, stamp: Stamp, *, text: str) -> tuple[Record | None, Redaction]:
@@ -133,7 +138,8 @@ def redact(record: Record, stamp: Stamp, *, text: str) -> tuple[Record | None, R
     in_content = record.content_bytes.count(needle)
     in_history = sum(needle in change.old.encode() or needle in inserted(after, change) for change, after in contents(record))
     past = any(needle in content for _, content in contents(record)) or needle in _oldest(record)
-    if not (in_content or in_history or past):
+    unused = any(needle in change.old.encode() for change in record.history)
+    if not (in_content or in_history or past or unused):
         return None, Redaction(receipt_of(record), 0, 0)
     cleaned = rewritten(record, clean)
     changed = extend(cleaned, _change(record, stamp, op="redact", splice=Splice(0)))
@@ -143,10 +149,14 @@ def redact(record: Record, stamp: Stamp, *, text: str) -> tuple[Record | None, R
 def absorb(found: Record, *, known: Record | None, at: str) -> Record:
     """The record after someone changed it by hand: a new revision over what was known before.
 
-    Without a known earlier version the change is opaque: the text before it cannot be told.
+    Without a known earlier version, or if another process wrote a later one, the change is opaque: the text
+    before it cannot be told. The history is then the one that was found, which may be a redacted one.
     """
-    base = known or found
-    revision = max(found.revision, base.revision) + 1
+    if known is None or known.revision < found.revision:
+        known, base = None, replace(found, history=without_text(found.history))
+    else:
+        base = known
+    revision = base.revision + 1
     after = found.content_bytes
     splice = splice_between(base.content_bytes, after) if known else Splice(len(after), 0)
     change = Change(
@@ -171,18 +181,11 @@ def check_cap(record: Record, size: int) -> None:
         )
 
 
-def _spliced(
-    record: Record,
-    stamp: Stamp,
-    *,
-    op: Operation,
-    content: str,
-    splice: Splice,
-    told: tuple[int | None, int | None] = (None, None),
-) -> Record:
-    check_cap(record, record.size_bytes + splice.bytes - len(splice.old.encode()))
-    change = replace(_change(record, stamp, op=op, splice=splice), matches=told[0], line=told[1])
-    return extend(with_content(record, content), change)
+def _spliced(record: Record, change: Change, *, content: str) -> Decision:
+    """The decision to let ``change``, which makes ``content`` of the record's, happen if the cap allows it."""
+    check_cap(record, record.size_bytes + change.bytes - len(change.old.encode()))
+    changed = extend(with_content(record, content), change)
+    return Decision(changed, receipt_of_change(changed, change, size=changed.size_bytes))
 
 
 def _change(record: Record, stamp: Stamp, *, op: Operation, splice: Splice) -> Change:
@@ -205,16 +208,35 @@ def _check_revision(record: Record, stamp: Stamp) -> None:
         )
 
 
-def _replay_of(record: Record, stamp: Stamp, *, op: Operation, new: str | None, old: str = "") -> Receipt | None:
+def _replay_of(record: Record, stamp: Stamp, *, op: Operation, repeats: Repeats) -> Receipt | None:
     """The receipt of this very call if the history holds it: same caller, same call id, same change."""
     call = stamp.by.call
     if call is None or not any(change.by.call == call for change in record.history):
         return None
-    for change, after in contents(record):
-        if change.by == stamp.by and change.op == op:
-            same = new is None or (change.opaque or (change.old == old and inserted(after, change) == new.encode()))
-            return receipt_of_replay(record, change, size=len(after)) if same else None
+    known = {change.revision: after for change, after in contents(record)}
+    for change in reversed(record.history):
+        after = known.get(change.revision)
+        if change.by == stamp.by and change.op == op and (change.redacted or repeats(change, after)):
+            size = record.size_bytes if after is None else len(after)
+            return replace(receipt_of_change(record, change, size=size), replayed=True)
     return None
+
+
+def _repeats_append(change: Change, after: bytes | None, *, text: bytes) -> bool:
+    return change.bytes == len(text) and (after is None or inserted(after, change) == text)
+
+
+def _repeats_edit(change: Change, after: bytes | None, *, old: str, new: bytes) -> bool:
+    same_old = change.matches is not None and (change.opaque or change.old == old)
+    return same_old and change.bytes == len(new) and (after is None or inserted(after, change) == new)
+
+
+def _repeats_replacement(change: Change, after: bytes | None, *, content: bytes) -> bool:
+    return change.matches is None and (after is None or after == content)
+
+
+def _repeats_undo(change: Change, after: bytes | None, *, to_revision: int | None) -> bool:
+    return change.target == to_revision
 
 
 def _last_content_change(record: Record) -> Change:

@@ -1,26 +1,20 @@
 """When this process's journal is emptied: after a second without changes, or when another process asks.
 
-The rule this file guards: a request to scrub is answered by every living process, and whoever asks waits
-until each of them has.
+The rule this file guards: as long as the journal holds anything, someone looks whether it is to be emptied.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
-from contextlib import suppress
 
-from memfiles import atomic
+from memfiles import scrub_request
 from memfiles.errors import MemfilesError
-from memfiles.frames import SCRUB_TOKEN_BYTES
-from memfiles.journal import FOLDER, Journal
+from memfiles.journal import Journal
 
-REQUEST = f"{FOLDER}/scrub-request"
 IDLE_SECONDS = 1.0
 _POLL_SECONDS = 0.1
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _log = logging.getLogger("memfiles")
 
 
@@ -49,20 +43,6 @@ class Checkpointer:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def ask(self) -> bytes:
-        """Ask every process on the directory to scrub; the token of the request."""
-        token = os.urandom(SCRUB_TOKEN_BYTES // 2).hex().encode()
-        descriptor = os.open(REQUEST, _NEW, 0o600, dir_fd=self._directory)
-        try:
-            os.write(descriptor, token)
-        finally:
-            os.close(descriptor)
-        return token
-
-    def withdraw(self) -> None:
-        """Every process has answered."""
-        atomic.remove(self._directory, REQUEST)
-
     def _start(self) -> None:
         with self._starting:
             if self._thread is None:
@@ -81,7 +61,7 @@ class Checkpointer:
         while self._journal.is_dirty and not self._stop.wait(_POLL_SECONDS):
             if self._journal.frames_written != frames:
                 frames, since = self._journal.frames_written, time.monotonic()
-            request = self._request()
+            request = scrub_request.token(self._directory)
             if request not in (b"", answered) or time.monotonic() - since >= IDLE_SECONDS:
                 answered, since = request, time.monotonic()
                 self._checkpoint(request)
@@ -91,9 +71,3 @@ class Checkpointer:
             self._journal.checkpoint(scrub_token=request or None)
         except (OSError, MemfilesError):
             _log.exception("a checkpoint failed; the journal keeps what is not flushed, and it is tried again")
-
-    def _request(self) -> bytes:
-        with suppress(OSError, MemfilesError):
-            found = atomic.read(self._directory, REQUEST, limit=SCRUB_TOKEN_BYTES)
-            return found[0] if found else b""
-        return b""

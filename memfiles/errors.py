@@ -16,6 +16,7 @@
     ├── StorageFailed        the disk refused: full, read-only, failing        (transient)
     ├── OutcomeUnknown       the change is visible, but its flush failed
     ├── MirrorUnavailable    the mirror does not answer                        (transient)
+    │   └── MirrorRefused    it answers that it will not: someone must mend that first
     ├── MirrorConflict       the mirror's copy changed meanwhile               (transient)
     └── InvalidArgument      a call was made with arguments of the wrong kind
 """
@@ -146,6 +147,13 @@ class MirrorUnavailable(MemfilesError):
     code = "mirror_unavailable"
     transient = True
     exit_code = 7
+
+
+class MirrorRefused(MirrorUnavailable):
+    """The mirror answers, and refuses: access denied, no such bucket, a body beyond its limit."""
+
+    code = "mirror_refused"
+    transient = False
 
 
 class MirrorConflict(MemfilesError):

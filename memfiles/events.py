@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,8 +16,10 @@ _log = logging.getLogger("memfiles")
 class RecordChanged:
     """A memory file is at a new revision.
 
-    ``origin``: local (this manager), process (another process of memfiles), external (a person or another
-    program), restored (a broken edit was set aside and the last good record put back; ``warning`` says why).
+    ``origin``: local (this manager), process (another process of memfiles, or another manager in this one), external
+    (a person or another program), restored (the record was deleted or broken, and the last good one was put back;
+    ``warning`` says why). Of changes that came quickly one after another, only the last may be told. Two threads may
+    tell of two changes at once, the later one first: the revision gives the order.
     """
 
     uid: str
@@ -44,15 +46,14 @@ class Subscribers:
             self._callbacks[number] = callback
         return lambda: self._callbacks.pop(number, None) and None
 
-    @property
-    def any(self) -> bool:
-        """Whether anybody is to be told."""
-        return bool(self._callbacks)
+    def tell(self, events: Iterable[RecordChanged]) -> None:
+        """Call everyone; a callback that raises is logged and does not disturb the change or the others.
 
-    def tell(self, event: RecordChanged) -> None:
-        """Call everyone; a callback that raises is logged and does not disturb the change or the others."""
-        for callback in list(self._callbacks.values()):
-            try:
-                callback(event)
-            except Exception:
-                _log.exception("a callback for changes of memory files failed")
+        No lock may be held: a callback may change memory files itself.
+        """
+        for event in events:
+            for callback in list(self._callbacks.values()):
+                try:
+                    callback(event)
+                except Exception:
+                    _log.exception("a callback for changes of memory files failed")

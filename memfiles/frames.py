@@ -1,7 +1,8 @@
 """The bytes of a journal: numbered, checksummed frames, each with the whole new versions of its records.
 
-The rule this file guards: a frame is read back only if it is complete, its checksum is right and its number
-follows the one before; the first that is not ends the journal. A voided frame keeps its place and number.
+The rule this file guards: a frame is read back only if it is complete, its checksum is right, its number
+follows the one before and it speaks of records only; the first that is not ends the journal. A voided frame
+keeps its place and number.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from memfiles.atomic import Signature
+from memfiles.keys import uid_of
 
 HEADER_BYTES = 64
 SCRUB_TOKEN_BYTES = 16
@@ -19,6 +21,7 @@ _MAGIC = b"memfiles-journal/1\n"
 _FRAME = struct.Struct("<4sBQQI")
 _CHECKSUM = struct.Struct("<I")
 _ENTRY = struct.Struct("<HQQQQ")
+_REWRITE = b"rewrite\n"
 _FRAME_MAGIC = b"frm1"
 _DATA, _VOID = 1, 0
 FRAME_HEADER_BYTES = _FRAME.size + _CHECKSUM.size
@@ -42,14 +45,23 @@ class Frame:
     versions: tuple[Version, ...]
 
 
-def journal_header(scrub_token: bytes = b"") -> bytes:
-    """The first bytes of a journal file; the token tells which request to scrub it has answered."""
-    return (_MAGIC + scrub_token[:SCRUB_TOKEN_BYTES]).ljust(HEADER_BYTES, b"\0")
+def journal_header(scrub_token: bytes = b"", *, rewrite: bool = False) -> bytes:
+    """The first bytes of a journal file; the token tells which request to scrub it has answered.
+
+    ``rewrite``: a flush of published files failed, so those that look right may not be on the disk.
+    """
+    header = (_MAGIC + scrub_token[:SCRUB_TOKEN_BYTES]).ljust(HEADER_BYTES, b"\0")
+    return header[: -len(_REWRITE)] + _REWRITE if rewrite else header
 
 
 def scrub_token_in(journal: bytes) -> bytes:
     """The token of the last scrub request this journal answered."""
     return journal[len(_MAGIC) : len(_MAGIC) + SCRUB_TOKEN_BYTES].rstrip(b"\0")
+
+
+def must_rewrite(journal: bytes) -> bool:
+    """Whether the published files must be written anew before this journal may go."""
+    return journal[:HEADER_BYTES].endswith(_REWRITE)
 
 
 def is_empty(journal: bytes) -> bool:
@@ -91,7 +103,10 @@ def read_frames(journal: bytes) -> Iterator[Frame]:
         payload = journal[start:end]
         if kind == _DATA and zlib.crc32(payload) != checksum:
             return
-        yield Frame(number, tuple(_read_versions(payload)) if kind == _DATA else ())
+        try:
+            yield Frame(number, tuple(_read_versions(payload)) if kind == _DATA else ())
+        except (struct.error, ValueError):  # the checksum is right, so someone made it up
+            return
         offset, previous = end, number
 
 
@@ -115,6 +130,8 @@ def _read_versions(payload: bytes) -> Iterator[Version]:
         path_size, data_size, revision, inode, mtime_ns = _ENTRY.unpack_from(payload, offset)
         start = offset + _ENTRY.size
         path = payload[start : start + path_size].decode()
+        if uid_of(path) is None:
+            raise ValueError(f"no record can lie at {path[:80]!r}")
         data = payload[start + path_size : start + path_size + data_size]
         yield Version(path, revision, data, Signature(inode, data_size, mtime_ns))
         offset = start + path_size + data_size

@@ -6,6 +6,8 @@ thread leads, and a thread that was served needs nothing more from the others to
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -17,13 +19,14 @@ T = TypeVar("T")
 class Request(Generic[T]):
     """Something one thread wants done; ``error`` is what whoever served it could not do."""
 
-    __slots__ = ("error", "gate", "must_lead", "wanted")
+    __slots__ = ("error", "gate", "is_served", "leads", "wanted")
 
     def __init__(self, wanted: T) -> None:
         """The gate is closed until the request was served or is to lead."""
         self.wanted = wanted
         self.error: BaseException | None = None
-        self.must_lead = False
+        self.is_served = False
+        self.leads = False
         self.gate = threading.Lock()
         self.gate.acquire()
 
@@ -36,7 +39,7 @@ class Group(Generic[T]):
     """
 
     def __init__(self, serve: Callable[[list[Request[T]]], None]) -> None:
-        """``serve`` is given every waiting request; it marks those that failed and never runs twice at once."""
+        """``serve`` is given every waiting request, marks each as served or failed, and never runs twice at once."""
         self._serve = serve
         self._queueing = threading.Lock()
         self._waiting: deque[Request[T]] = deque()
@@ -45,20 +48,24 @@ class Group(Generic[T]):
     def submit(self, wanted: T) -> None:
         """Return when the request was served; raises what made it fail."""
         request = Request(wanted)
-        if self._leads(request):
-            self._lead(request)
+        try:
+            if self._leads(request):
+                self._lead(request)
+        except BaseException:
+            self._withdraw(request)
+            raise
         if request.error is not None:
             raise request.error
 
     def _leads(self, request: Request[T]) -> bool:
         """Queue up. False once another thread has served this request; True to serve all that wait."""
         with self._queueing:
+            request.leads = not self._has_leader
+            self._has_leader = True
             self._waiting.append(request)
-            lead, self._has_leader = not self._has_leader, True
-        if lead:
-            return True
-        request.gate.acquire()
-        return request.must_lead
+        if not request.leads:
+            request.gate.acquire()
+        return request.leads
 
     def _lead(self, leader: Request[T]) -> None:
         requests = [self._waiting.popleft() for _ in range(len(self._waiting))]
@@ -66,9 +73,23 @@ class Group(Generic[T]):
             self._serve(requests)
         finally:
             for request in requests:
+                if not request.is_served and request.error is None:  # never tell anyone what did not happen
+                    request.error = InterruptedError(errno.EINTR, os.strerror(errno.EINTR))
                 if request is not leader:
                     request.gate.release()
+            leader.leads = False
             self._hand_over()
+
+    def _withdraw(self, request: Request[T]) -> None:
+        """Something interrupted this thread (Ctrl-C, say): nobody may wait for it, nor it go while it is served."""
+        with self._queueing:
+            is_waiting = request in self._waiting
+            if is_waiting:
+                self._waiting.remove(request)
+        if request.leads:
+            self._hand_over()
+        elif not is_waiting and not request.is_served and request.error is None:
+            request.gate.acquire()
 
     def _hand_over(self) -> None:
         """Let the first of those who came meanwhile lead next."""
@@ -76,5 +97,5 @@ class Group(Generic[T]):
             following = self._waiting[0] if self._waiting else None
             self._has_leader = following is not None
         if following is not None:
-            following.must_lead = True
+            following.leads = True
             following.gate.release()

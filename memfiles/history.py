@@ -7,8 +7,9 @@ earlier contents, and what the history no longer knows is an error, never a gues
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from io import StringIO
 
 from memfiles.errors import RevisionUnknown
 from memfiles.record import Change, Record, extended, with_content
@@ -68,8 +69,8 @@ def contents(record: Record) -> Iterator[tuple[Change, bytes]]:
 
 def reverse(content: bytes, change: Change) -> bytes:
     """The content before ``change``, given the content after it."""
-    offset = len(content) - change.bytes if change.offset is None else change.offset
-    if not 0 <= offset <= offset + change.bytes <= len(content):
+    offset = _start(content, change)
+    if not _fits(content, change):
         raise RevisionUnknown(f"the history of revision {change.revision} does not fit the content")
     return content[:offset] + change.old.encode() + content[offset + change.bytes :]
 
@@ -105,14 +106,13 @@ def oldest_known(record: Record) -> int:
 
 def inserted(content: bytes, change: Change) -> bytes:
     """The text that ``change`` put in, given the content right after it."""
-    offset = len(content) - change.bytes if change.offset is None else change.offset
+    offset = _start(content, change)
     return content[offset : offset + change.bytes]
 
 
 def unified_diff(record: Record, *, from_revision: int, to_revision: int) -> str:
     """A unified diff between two revisions of a record; empty when their contents are equal."""
-    before = content_at(record, from_revision).splitlines(keepends=True)
-    after = content_at(record, to_revision).splitlines(keepends=True)
+    before, after = (list(StringIO(content_at(record, at), newline="\n")) for at in (from_revision, to_revision))
     names = (f"{record.name}@{from_revision}", f"{record.name}@{to_revision}")
     lines = difflib.unified_diff(before, after, *names)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
@@ -121,18 +121,42 @@ def unified_diff(record: Record, *, from_revision: int, to_revision: int) -> str
 def rewritten(record: Record, clean: Callable[[bytes], bytes]) -> Record:
     """The record with ``clean`` applied to its content and to every content its history can tell.
 
-    The deltas are computed anew between the cleaned contents, so that text which an earlier change cut in
-    two is cleaned as well. What cannot be told any more becomes opaque.
+    The deltas are those between the cleaned contents, so that text which an earlier change cut in two is
+    cleaned as well.
     """
-    history: list[Change] = []
-    for change, content in contents(record):
-        after = clean(content)
-        if change.opaque:
-            history.append(replace(change, offset=0, bytes=len(after), old="", opaque=True))
-            continue
-        splice = splice_between(clean(reverse(content, change)), after)
-        history.append(replace(change, offset=splice.offset, bytes=splice.bytes, old=splice.old))
-    return replace(with_content(record, clean(record.content_bytes).decode()), history=tuple(reversed(history)))
+    cleaned = [_cleaned(change, content, clean) for change, content in contents(record)]
+    unknown = len(record.history) - len(cleaned)
+    history = (*without_text(record.history[:unknown]), *reversed(cleaned))
+    return replace(with_content(record, clean(record.content_bytes).decode()), history=history)
+
+
+def without_text(history: Iterable[Change]) -> tuple[Change, ...]:
+    """Changes from before the known past: who, when and how much, but no text, which could only be leaked."""
+    return tuple(replace(change, old="", opaque=True) for change in history)
+
+
+def _cleaned(change: Change, after: bytes, clean: Callable[[bytes], bytes]) -> Change:
+    """A change between cleaned contents: as it was, only moved, unless its own text had to be cleaned."""
+    now = clean(after)
+    if change.opaque:
+        return change if now == after else replace(change, offset=0, bytes=len(now), redacted=True)
+    before = clean(reverse(after, change))
+    moved = change if change.offset is None else replace(change, offset=len(clean(after[: change.offset])))
+    if _fits(now, moved) and inserted(now, moved) == inserted(after, change) and reverse(now, moved) == before:
+        return moved
+    splice = splice_between(before, now)
+    return replace(change, offset=splice.offset, bytes=splice.bytes, old=splice.old, redacted=True)
+
+
+def _start(content: bytes, change: Change) -> int:
+    """Where in the content right after ``change`` the text begins that it put in."""
+    return len(content) - change.bytes if change.offset is None else change.offset
+
+
+def _fits(content: bytes, change: Change) -> bool:
+    """Whether ``content`` can be the content right after ``change``."""
+    start = _start(content, change)
+    return 0 <= start <= start + change.bytes <= len(content)
 
 
 def _common_prefix(left: bytes, right: bytes) -> int:

@@ -7,6 +7,7 @@ published file it speaks of is flushed. One file a process, held by a lock for a
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -61,7 +62,8 @@ class Journal:
         self._tail = HEADER_BYTES
         self._high_water = HEADER_BYTES  # beyond it the file is still zeros
         self._next_number = 1
-        self._broken = False
+        self._broken = False  # the file takes no more frames
+        self._unsure = False  # a flush of published files failed
 
     @property
     def is_dirty(self) -> bool:
@@ -97,25 +99,56 @@ class Journal:
 
     def void(self, place: Place) -> None:
         """Make sure that this frame is never replayed; ``OSError`` if that cannot be known. The turn is held."""
+        if self._descriptor is None:
+            raise OSError(errno.EBADF, "the journal was given up")
         self._write(encode_void(place.number, place.length), place.offset)
 
-    def checkpoint(self, *, scrub_token: bytes | None = None) -> None:
+    def checkpoint(self, *, scrub_token: bytes | None = None) -> bool:
         """Flush the published files, then overwrite every byte of the frames: the files are all there is.
 
-        With a token that is flushed as well, and the header shows the token.
+        With a token that is flushed as well, and the header shows the token. False if an earlier flush failed:
+        then the file was left, to be recovered from.
         """
         with self.turn:
+            if self._unsure:
+                self.leave()
+                return False
             if self._descriptor is not None:
                 self._empty()
                 self._scrub(scrub_token)
+            return True
 
-    def close(self) -> None:
-        """Checkpoint and remove the file: after a clean close no journal is left."""
+    def close(self) -> bool:
+        """Checkpoint and remove the file: after a clean close no journal is left. False: as for ``checkpoint``."""
         with self.turn:
-            if self._descriptor is not None:
+            if self._unsure:
+                self.leave()
+                return False
+            if self._descriptor is None:
+                return True
+            try:
                 self._empty()
                 os.unlink(f"{FOLDER}/{self.name}", dir_fd=self._directory)
-                self._forget_file()
+            finally:
+                self.leave()
+            return True
+
+    def leave(self) -> None:
+        """Let go of the file as it is: whoever recovers next replays it. The turn is held."""
+        if self._descriptor is None:
+            return
+        if self._unsure:
+            with suppress(OSError):
+                self._write(journal_header(rewrite=True), 0)
+        self._unsynced = {}
+        self._broken = self._unsure = False
+        self._forget_file()
+
+    def mend(self) -> None:
+        """Give up a file that takes no more frames now, and not only before the next frame."""
+        with self.turn:
+            if self._broken:
+                self._retire()
 
     def abandon(self) -> None:
         """Drop the descriptor without touching the file: for the child of a fork, whose parent owns it."""
@@ -137,9 +170,12 @@ class Journal:
         """Nothing from ``start`` on counts. What a failed flush left on the disk is unknown: start a new file next."""
         self._broken = True
         self._tail = start
-        assert self._descriptor is not None
         with suppress(OSError):
-            os.pwrite(self._descriptor, bytes(FRAME_HEADER_BYTES), start)
+            self._end_at_tail()
+
+    def _end_at_tail(self) -> None:
+        """Have on the disk that no frame follows the last good one."""
+        self._write(bytes(FRAME_HEADER_BYTES), self._tail)
 
     def _make_room(self, needed: int) -> None:
         """Have a sound file with room for ``needed`` bytes; a single larger commit makes the file grow."""
@@ -158,8 +194,7 @@ class Journal:
             if self._flush:
                 sync_folder(self._directory, FOLDER)
         except BaseException:
-            os.unlink(f"{FOLDER}/{name}", dir_fd=self._directory)
-            os.close(descriptor)
+            self._discard(name, descriptor)
             raise
         self._descriptor, self.name = descriptor, name
         self._tail = self._high_water = HEADER_BYTES
@@ -172,26 +207,42 @@ class Journal:
         while True:
             name = self._new_id() + SUFFIX
             descriptor = os.open(f"{FOLDER}/{name}", _NEW, 0o600, dir_fd=self._directory)
-            if lock_descriptor(descriptor, blocking=False) and os.fstat(descriptor).st_nlink:
-                return name, descriptor
+            try:
+                if lock_descriptor(descriptor, blocking=False) and os.fstat(descriptor).st_nlink:
+                    return name, descriptor
+            except BaseException:
+                self._discard(name, descriptor)
+                raise
             os.close(descriptor)
 
-    def _retire(self) -> None:
-        """Give up a file whose flush failed.
+    def _discard(self, name: str, descriptor: int) -> None:
+        """Undo the creation of a file; where that fails, it is a dead one's for the next start."""
+        os.close(descriptor)
+        with suppress(OSError):
+            os.unlink(f"{FOLDER}/{name}", dir_fd=self._directory)
 
-        It is removed once all that it made durable is flushed in place; if that fails as well it stays, for
-        the next start to replay: a flush that failed once may say yes the next time without having written.
+    def _retire(self) -> None:
+        """Give up a file whose flush failed, or that of the files it speaks of.
+
+        Before any other frame is written it must be certain that the failed one does not count: both would be
+        the same revision. The file is removed once all that it made durable is flushed in place; else it stays,
+        for the next start to write that anew: a flush that failed once may say yes the next time without having
+        written.
         """
-        if self._descriptor is not None:
+        if self._descriptor is None:
+            self._broken = False
+            return
+        self._end_at_tail()
+        if not self._unsure:
             with suppress(OSError):
                 self._sync_published()
                 os.unlink(f"{FOLDER}/{self.name}", dir_fd=self._directory)
-            self._unsynced = {}
-            self._forget_file()
-        self._broken = False
+        self.leave()
 
     def _empty(self) -> None:
         """Flush what was published and forget the frames; the turn is held, so no new ones come."""
+        if self._broken:
+            self._end_at_tail()
         self._sync_published()
         assert self._descriptor is not None
         os.pwrite(self._descriptor, bytes(FRAME_HEADER_BYTES), HEADER_BYTES)
@@ -201,8 +252,12 @@ class Journal:
         self._tail = HEADER_BYTES
 
     def _sync_published(self) -> None:
-        if self._flush:
-            sync_published(self._directory, self._unsynced)
+        try:
+            if self._flush:
+                sync_published(self._directory, self._unsynced)
+        except BaseException:
+            self._broken = self._unsure = True
+            raise
         self._unsynced = {}
 
     def _scrub(self, token: bytes | None) -> None:

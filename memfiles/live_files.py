@@ -1,15 +1,17 @@
 """The live set: the declared memory files of this process, each read fresh and changed under its lock.
 
 The rules this file guards: nothing is returned that is not the newest version on disk or, where that is
-broken, the last good one; a change made by hand becomes a revision before anything is put on top of it; and
-what is replaced because it is broken is kept in quarantine.
+broken, the last good one; a change made by hand becomes a revision before anything is put on top of it;
+what is replaced because it is broken is kept in quarantine; and whoever subscribed is told of every change
+once, when no lock is held.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from memfiles.atomic import Signature, is_settled
@@ -22,6 +24,7 @@ from memfiles.store import Store
 from memfiles.transaction import LeftBehind, NewVersion
 
 _ATTEMPTS = 50
+_SAVED_NS = 500_000_000  # a file this long untouched is not in the middle of being saved
 _log = logging.getLogger("memfiles")
 T = TypeVar("T")
 
@@ -31,8 +34,10 @@ class Seen:
     """A record as last seen, and how it relates to the file on disk.
 
     ``state``: stored (the file is this record), by_hand (someone changed the file; the record is what that
-    makes, not yet written), broken (the file is unreadable or refused: the record is the last good one).
+    makes, not yet written), broken (the file is gone, unreadable or refused: the record is the last good one).
     ``settled``: no change within the same tick of the kernel's clock can have the same signature.
+    ``stored``: the last version known to have been on disk, if that is not the record itself.
+    ``news``: where a change came from that the subscribers have not been told of yet.
     """
 
     record: Record
@@ -40,6 +45,13 @@ class Seen:
     state: Literal["stored", "by_hand", "broken"] = "stored"
     problem: str | None = None
     settled: bool = True
+    stored: Record | None = None
+    news: Origin | None = None
+
+    @property
+    def last_stored(self) -> Record | None:
+        """The version that the next one is compared with."""
+        return self.record if self.state == "stored" else self.stored
 
 
 class LiveFiles:
@@ -51,10 +63,12 @@ class LiveFiles:
         self._now = now
         self._subscribers = subscribers
         self._seen: dict[str, Seen | None] = {}
+        self._remembering = threading.Lock()
 
     def declare(self, files: dict[str, Seen | None]) -> None:
-        """Make exactly these files live, with what is known of each (None: not read yet)."""
-        self._seen = files
+        """Make exactly these files live, with what is known of each (None: nothing new)."""
+        with self._remembering:
+            self._seen = {uid: seen or self._seen.get(uid) for uid, seen in files.items()}
 
     def uids(self) -> list[str]:
         """The uids of the live files, sorted."""
@@ -70,42 +84,78 @@ class LiveFiles:
 
     def current(self, uid: str) -> Record:
         """The newest version of a file; one stat if nothing changed. ``FileNotDeclared``, ``RecordCorrupt``."""
-        try:
-            seen = self._seen[uid]
-        except KeyError:
-            raise FileNotDeclared(f"no memory file {uid[:80]!r} is declared") from None
-        signature = self._store.signature(uid + ".json")
-        if seen is not None and seen.signature == signature:
-            return seen.record
-        return self._look(uid, seen).record
+        return self._fresh(uid).record
 
     def change(self, uid: str, decide: Callable[[Record], Decision]) -> Decision:
         """Apply a decision to the newest version, under the record's lock; durable on return."""
-        return self._attempt([uid], lambda: self._change_held(uid, decide))
+        return self.change_all([uid], lambda records: decide(records[uid]), record_of=_record_of)
 
-    def change_all(self, uids: Iterable[str], decide: Callable[[dict[str, Record]], T], *, record_of: Callable[[T], Sequence[Record]]) -> T:
+    def change_all(
+        self,
+        uids: Iterable[str],
+        decide: Callable[[dict[str, Record]], T],
+        *,
+        record_of: Callable[[T], Sequence[Record]],
+    ) -> T:
         """Apply one decision over several files at once: all of its records are committed, or none."""
-        wanted = sorted(set(uids))
+        wanted = sorted({self._known(uid) for uid in uids})
 
-        def run() -> T:
-            before = {uid: self.current(uid) for uid in wanted}
-            decision = decide(before)
-            self._commit(list(record_of(decision)))
-            return decision
+        def run() -> tuple[T, list[RecordChanged]]:
+            before = {uid: self._fresh(uid) for uid in wanted}
+            decision = decide({uid: seen.record for uid, seen in before.items()})
+            return decision, self._commit([(before[record.uid], record) for record in record_of(decision)])
 
-        return self._attempt(wanted, run)
-
-    def notice(self, uid: str) -> None:
-        """Look at a file that something outside may have changed; make a hand edit a revision, mend a broken one."""
-        seen = self._seen.get(uid)
-        if uid in self._seen and (seen is None or self._store.signature(record_path(uid)) != seen.signature):
-            self._attempt([uid], lambda: self._notice_held(uid))
-
-    def _change_held(self, uid: str, decide: Callable[[Record], Decision]) -> Decision:
-        decision = decide(self.current(uid))
-        if decision.record is not None:
-            self._commit([decision.record])
+        decision, told = self._attempt(wanted, run)
+        self._subscribers.tell(told)
         return decision
+
+    def notice(self, uid: str, *, at_once: bool = False) -> bool:
+        """Look at a file that something outside may have changed; make a hand edit a revision, mend a broken one.
+
+        False: it is broken, but so fresh that someone may still be saving it; look again in a moment. ``at_once``
+        mends it nevertheless. A file that is not live is left alone. ``RecordCorrupt`` if no good version is known.
+        """
+        if uid not in self._seen or self._is_as_told(uid, self._seen.get(uid) or self._fresh(uid)):
+            return True
+
+        def run() -> tuple[bool, list[RecordChanged]]:
+            seen = self._fresh(uid)
+            if seen.state == "broken" and not at_once and not _is_saved(seen):
+                return False, []
+            if seen.state != "stored":
+                return True, self._commit([(seen, seen.record)])
+            self._remember(uid, seen, replace(seen, news=None))
+            return True, _news_of(seen)
+
+        settled, told = self._attempt([uid], run)
+        self._subscribers.tell(told)
+        return settled
+
+    def _fresh(self, uid: str) -> Seen:
+        """What the newest version of a file is; read only if its signature is not the known one."""
+        seen = self._seen[self._known(uid)]
+        signature = self._store.signature(uid + ".json")
+        if seen is not None and seen.signature == signature and seen.settled:
+            return seen
+        found = self._read(uid, seen, signature)
+        self._remember(uid, seen, found)
+        return found
+
+    def _known(self, uid: str) -> str:
+        if uid not in self._seen:
+            raise FileNotDeclared(f"no memory file {str(uid)[:80]!r} is declared")
+        return uid
+
+    def _is_as_told(self, uid: str, seen: Seen) -> bool:
+        """Whether there is nothing to do: the file is what this process read or wrote last, and told of."""
+        is_plain = seen.state == "stored" and seen.settled and seen.news is None
+        return is_plain and seen.signature == self._store.signature(uid + ".json")
+
+    def _remember(self, uid: str, before: Seen | None, found: Seen) -> None:
+        """Keep what was found, unless something else was remembered since ``before``: that is as new."""
+        with self._remembering:
+            if uid in self._seen and self._seen[uid] is before:
+                self._seen[uid] = found
 
     def _attempt(self, uids: Sequence[str], run: Callable[[], T]) -> T:
         """Run under the locks; when a dead writer's traces are in the way, mend them and run again."""
@@ -118,80 +168,86 @@ class LiveFiles:
                 self._store.recover()
         raise LockTimeout(f"{', '.join(paths[:3])}: a dead writer's temp file cannot be removed: run memfiles doctor")
 
-    def _commit(self, records: list[Record]) -> None:
-        """Write these records and remember them; the locks are held."""
-        for record in records:
-            self._keep_broken(record.uid)
-        versions = [NewVersion(record_path(record.uid), record.revision, encode(record)) for record in records]
+    def _commit(self, steps: Sequence[tuple[Seen, Record]]) -> list[RecordChanged]:
+        """Write records over what was seen of them and remember them; the locks are held. What is to be told."""
+        if not steps:
+            return []
+        for before, record in steps:
+            if before.state == "broken" and before.signature is not None:
+                self._store.keep_aside(record_path(record.uid), why=before.problem or "unreadable")
+        versions = [NewVersion(record_path(record.uid), record.revision, encode(record)) for _, record in steps]
         signatures = self._store.commit(versions)
-        for record in records:
-            self._seen[record.uid] = Seen(record, signatures[record_path(record.uid)])
-        for record in records:
-            self._tell(record, origin="local")
+        with self._remembering:
+            for _, record in steps:
+                if record.uid in self._seen:
+                    self._seen[record.uid] = Seen(record, signatures[record_path(record.uid)])
+        return [event for before, record in steps for event in _events_of(before, record)]
 
-    def _keep_broken(self, uid: str) -> None:
-        """Before a broken file is replaced, have its bytes in quarantine."""
-        seen = self._seen.get(uid)
-        if seen is not None and seen.state == "broken" and seen.signature is not None:
-            self._store.keep_aside(record_path(uid), why=seen.problem or "unreadable")
-
-    def _look(self, uid: str, before: Seen | None) -> Seen:
-        """Read a file whose signature is not the known one, and remember what it is."""
-        seen = self._read(uid, before)
-        self._seen[uid] = seen
-        return seen
-
-    def _read(self, uid: str, before: Seen | None) -> Seen:
-        path = record_path(uid)
+    def _read(self, uid: str, before: Seen | None, signature: Signature | None) -> Seen:
+        """Read a file that had ``signature`` a moment ago, which is not the known one, and tell what it is now."""
         try:
-            found = self._store.find(path)
+            found = self._store.find(record_path(uid))
             if found is None:
-                raise RecordCorrupt(f"record {uid}: it is gone; run memfiles restore to bring it back")
-            record = decode(found[0], uid=uid)
-            return self._judge(record, found[1], before)
+                raise RecordCorrupt(f"record {uid}: it is gone")
+            return _judged(decode(found[0], uid=uid), found[1], before=before, at=self._now())
         except RecordCorrupt as error:
             if before is None:
                 raise
-            _log.warning("%s; the last good version is used", error)
-            return Seen(before.record, self._store.signature(path), "broken", str(error))
+            if before.problem != str(error):
+                _log.warning("%s; the last good version is used", error)
+            return Seen(
+                before.record,
+                signature,
+                "broken",
+                problem=str(error),
+                settled=signature is None or is_settled(signature),
+                stored=before.last_stored,
+                news="restored",
+            )
 
-    def _judge(self, found: Record, signature: Signature, before: Seen | None) -> Seen:
-        """Tell a version written by memfiles from one changed by hand, and refuse a hand edit over the cap."""
-        known = before.record if before is not None else None
-        if found.is_intact and (known is None or found.revision > known.revision or found == known):
-            return Seen(found, signature, settled=is_settled(signature))
-        absorbed = absorb(found, known=known, at=self._now())
-        size, cap = absorbed.size_bytes, absorbed.max_size_bytes
-        if known is not None and size > cap and size > known.size_bytes:
-            raise RecordCorrupt(f"record {found.uid}: changed by hand to {size} bytes, over its cap of {cap}")
-        return Seen(absorbed, signature, "by_hand")
 
-    def _notice_held(self, uid: str) -> None:
-        before = self._seen[uid]
-        record = self.current(uid)
-        seen = self._seen[uid]
-        assert seen is not None
-        if seen is before or seen.record == (before.record if before else None) and seen.state == "stored":
-            return
-        if seen.state == "stored":
-            self._tell(record, origin="process")
-            return
-        self._write_back(seen)
+def _judged(found: Record, signature: Signature, *, before: Seen | None, at: str) -> Seen:
+    """Tell a version written by memfiles from one changed by hand, and refuse a hand edit that grows over the cap."""
+    known = before.last_stored if before is not None else None
+    settled = is_settled(signature)
+    if found.is_intact and (known is None or found.revision > known.revision or found == known):
+        return Seen(found, signature, settled=settled, news=_origin_of(found, before))
+    record = absorb(found, known=known, at=at)
+    size, cap = record.size_bytes, record.max_size_bytes
+    if known is not None and size > cap and size > known.size_bytes:
+        raise RecordCorrupt(f"record {found.uid}: changed by hand to {size} bytes, over its cap of {cap}")
+    return Seen(record, signature, "by_hand", settled=settled, stored=known, news="external")
 
-    def _write_back(self, seen: Seen) -> None:
-        """Make a hand edit a revision, or put the last good version back over a broken file."""
-        record, uid = seen.record, seen.record.uid
-        self._keep_broken(uid)
-        signatures = self._store.commit([NewVersion(record_path(uid), record.revision, encode(record))])
-        self._seen[uid] = Seen(record, signatures[record_path(uid)])
-        if seen.state == "by_hand":
-            self._tell(record, origin="external")
-        else:
-            warning = f"{seen.problem}; it is in quarantine and the last good version was put back"
-            self._tell(record, origin="restored", warning=warning)
 
-    def _tell(self, record: Record, *, origin: Origin, warning: str | None = None) -> None:
-        if not self._subscribers.any:
-            return
-        op = record.history[-1].op if record.history else "seed"
-        self._subscribers.tell(RecordChanged(record.uid, record.name, record.revision, op, origin, warning))
+def _origin_of(found: Record, before: Seen | None) -> Origin | None:
+    """Where an intact version came from that was not read before; None if there is nothing new to tell."""
+    if before is None or found == before.last_stored:
+        return before.news if before is not None and before.state == "stored" else None
+    return "process"
+
+
+def _is_saved(seen: Seen) -> bool:
+    """Whether nobody can be in the middle of saving a broken file."""
+    return seen.signature is None or is_settled(seen.signature, for_ns=_SAVED_NS)
+
+
+def _record_of(decision: Decision) -> list[Record]:
+    return [decision.record] if decision.record is not None else []
+
+
+def _events_of(before: Seen, record: Record) -> list[RecordChanged]:
+    """What is to be told when ``record`` was written over what was seen: first what nobody was told of yet."""
+    return [*_news_of(before), *([_event(record, "local")] if record is not before.record else [])]
+
+
+def _news_of(seen: Seen) -> list[RecordChanged]:
+    """What is to be told of a version that came from elsewhere."""
+    if seen.news != "restored":
+        return [_event(seen.record, seen.news)] if seen.news is not None else []
+    kept = "what was there is in quarantine, and " if seen.signature is not None else ""
+    return [_event(seen.record, "restored", warning=f"{seen.problem}; {kept}the last good version was put back")]
+
+
+def _event(record: Record, origin: Origin, *, warning: str | None = None) -> RecordChanged:
+    op = record.history[-1].op if record.history else "seed"
+    return RecordChanged(record.uid, record.name, record.revision, op, origin, warning)

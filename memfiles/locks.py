@@ -13,13 +13,13 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import lock_descriptor
+from filelock import lock_descriptor, unlock_descriptor
 
 from memfiles.atomic import make_folder
-from memfiles.errors import LockTimeout
+from memfiles.errors import LockTimeout, StorageFailed
 
 FOLDER = ".state/locks"
 STRIPES = 512
@@ -38,6 +38,7 @@ class RecordLocks:
         self._monotonic = monotonic
         self._threads = [threading.Lock() for _ in range(STRIPES)]
         self._owners: dict[int, str] = {}
+        self._descriptors: set[int] = set()  # of the lock files that are locked now
 
     @contextmanager
     def hold(self, paths: Iterable[str]) -> Iterator[None]:
@@ -54,8 +55,13 @@ class RecordLocks:
             yield
         finally:
             for stripe, descriptor in reversed(held):
-                os.close(descriptor)
+                self._unlock_file(descriptor)
                 self._let_go(stripe)
+
+    def leave_to_parent(self) -> None:
+        """In the child of a fork: close what the parent's threads have locked, so that it is theirs alone."""
+        while self._descriptors:
+            os.close(self._descriptors.pop())
 
     def _take(self, stripe: int, *, deadline: float, path: str) -> int:
         """Take one stripe, first among this process's threads and then among processes."""
@@ -65,8 +71,10 @@ class RecordLocks:
         self._owners[stripe] = threading.current_thread().name
         try:
             return self._lock_file(stripe, deadline=deadline, path=path)
-        except BaseException:
+        except BaseException as error:
             self._let_go(stripe)
+            if isinstance(error, OSError):
+                raise StorageFailed(f"{path} cannot be locked: {error.strerror}; nothing was changed") from error
             raise
 
     def _let_go(self, stripe: int) -> None:
@@ -74,12 +82,13 @@ class RecordLocks:
         self._threads[stripe].release()
 
     def _lock_file(self, stripe: int, *, deadline: float, path: str) -> int:
-        """A descriptor of the stripe's lock file, locked; closing it releases the lock."""
+        """A descriptor of the stripe's lock file, locked."""
         name = f"{FOLDER}/{stripe:03}.lock"
         while True:
             descriptor = self._open(name)
             try:
                 if lock_descriptor(descriptor, blocking=False) and self._is_current(descriptor, name):
+                    self._descriptors.add(descriptor)
                     return descriptor
                 if self._monotonic() >= deadline:
                     raise LockTimeout(self._complain(path, _holder_of(descriptor)))
@@ -88,6 +97,17 @@ class RecordLocks:
                 raise
             os.close(descriptor)
             time.sleep(random.uniform(_SHORTEST_WAIT, _LONGEST_WAIT))  # noqa: S311 (spreads out the waiters)
+
+    def _unlock_file(self, descriptor: int) -> None:
+        """Unlock and close, unless a fork left the file to the parent.
+
+        Closing is not enough: a program just being started may have the descriptor as well, for a moment.
+        """
+        if descriptor in self._descriptors:
+            self._descriptors.remove(descriptor)
+            with suppress(OSError):
+                unlock_descriptor(descriptor)
+            os.close(descriptor)
 
     def _open(self, name: str) -> int:
         try:

@@ -6,6 +6,7 @@ The surfaces (tools, command line, adapters) call this class and add nothing. It
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -15,10 +16,10 @@ from typing import Any, Self
 
 from pydantic_core import to_json
 
-from memfiles import changes, history, quarantine, unchanged
+from memfiles import atomic, changes, history, quarantine, recovery, unchanged
 from memfiles.changes import Decision, Redaction, Stamp
 from memfiles.clock import utc_now
-from memfiles.errors import InvalidArgument
+from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.events import RecordChanged, Subscribers
 from memfiles.keys import record_path
 from memfiles.levels import DEFAULT_LEVELS
@@ -35,6 +36,7 @@ from memfiles.workflow import Workflow
 
 __all__ = ["MemoryManager", "RecordChanged"]
 _WORTH_NOTING = 16
+_LABEL_MAX_BYTES = 1024
 
 
 class MemoryManager:
@@ -76,6 +78,14 @@ class MemoryManager:
         check_declarations(declared)
         return self._restorer.plan(self.directory, declared)
 
+    def mend(self) -> None:
+        """Put in place what a process that died had promised; touches nothing unless one did.
+
+        ``restore`` does this as well. It is for looking at a directory without restoring it.
+        """
+        if self._store is None and self.directory.is_dir() and _needs_mending(self.directory):
+            self._open_store().close()
+
     def restore(self, files: Workflow | Iterable[DeclaredFile]) -> RestoreReport:
         """Make exactly these files live: local record over mirror copy over declared content. All or nothing.
 
@@ -84,10 +94,9 @@ class MemoryManager:
         declared = _declared(files)
         check_declarations(declared)
         if self._store is None:
-            store = Store(
-                self.directory, now=self._now, durability=self._durability, lock_timeout=self._lock_timeout
-            )
+            store = self._open_store()
             self._store, self._files = store, LiveFiles(store, now=self._now, subscribers=self._subscribers)
+        self._settle()
         restored = self._restorer.restore(self._store, declared)
         self._live.declare(restored.seen)
         self._noted = restored.noted
@@ -135,9 +144,9 @@ class MemoryManager:
         stamp = self._stamp(by, None, None)
 
         def decide(records: dict[str, Record]) -> list[Decision]:
-            decisions = []
+            decisions, earlier = [], dict(records)
             for uid, gated in wanted:
-                decisions.append(changes.append(records[uid], stamp, text=gated.text))
+                decisions.append(changes.append(records[uid], stamp, text=gated.text, earlier=earlier[uid]))
                 records[uid] = decisions[-1].record or records[uid]
             return decisions
 
@@ -159,6 +168,7 @@ class MemoryManager:
 
         ``EmptyText`` without ``old``, ``EditNoMatch`` with the nearest line as a hint; else as ``append``.
         """
+        _check_text(old)
         gated = self._gated(new)
         stamp = self._stamp(by, call_id, expected_revision)
         receipt = self._change(uid, lambda record: changes.edit(record, stamp, old=old, new=gated.text))
@@ -215,16 +225,20 @@ class MemoryManager:
             outcome[:] = [redaction]
             return Decision(changed, redaction.receipt)
 
+        self._live.notice(uid, at_once=True)  # what lies broken at the record's path may hold the text as well
         self._live.change(uid, decide)
         store = self._opened
-        needles = (text.encode(), to_json(text)[1:-1])
+        needles = (text.encode(), to_json(text)[1:-1], json.dumps(text)[1:-1].encode())
         removed = quarantine.remove_holding(store.descriptor, record_path(uid), needles)
         store.scrub()
         return replace(outcome[0], copies_removed=removed)
 
-    def notice(self, uid: str) -> None:
-        """Look whether something outside changed a file: a hand edit becomes a revision, a broken one is mended."""
-        self._live.notice(uid)
+    def notice(self, uid: str) -> bool:
+        """Look whether something outside changed a file: a hand edit becomes a revision, a broken one is mended.
+
+        False: someone may still be saving it; look again in a moment. ``RecordCorrupt`` if no good version is known.
+        """
+        return self._live.notice(uid)
 
     def subscribe(self, callback: Callable[[RecordChanged], None]) -> Callable[[], None]:
         """Have ``callback`` called after every change, in the thread that made or noticed it; returns the end of it."""
@@ -262,6 +276,9 @@ class MemoryManager:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _open_store(self) -> Store:
+        return Store(self.directory, now=self._now, durability=self._durability, lock_timeout=self._lock_timeout)
+
     @property
     def _live(self) -> LiveFiles:
         if self._files is None:
@@ -274,6 +291,12 @@ class MemoryManager:
             raise InvalidArgument("the manager is closed or was never restored: call restore first")
         return self._store
 
+    def _settle(self) -> None:
+        """Before a restore, mend what only this process knows the last good version of."""
+        for uid in self._live.uids():
+            with suppress(RecordCorrupt):
+                self._live.notice(uid, at_once=True)
+
     def _change(self, uid: str, decide: Callable[[Record], Decision]) -> Receipt:
         return self._live.change(uid, decide).receipt
 
@@ -281,6 +304,9 @@ class MemoryManager:
         actor = by or NOBODY
         if call_id is not None:
             actor = replace(actor, call=call_id)
+        for label in (actor.agent, actor.session, actor.call):
+            if label is not None:
+                _check_label(label)
         return Stamp(self._now(), actor, expected_revision)
 
     def _gated(self, text: str) -> Gated:
@@ -296,6 +322,14 @@ class MemoryManager:
             with suppress(OSError):
                 unchanged.save(self._opened.descriptor, self._noted)
 
+def _needs_mending(directory: Path) -> bool:
+    descriptor = atomic.open_directory(directory)
+    try:
+        return recovery.is_needed(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _declared(files: Workflow | Iterable[DeclaredFile]) -> list[DeclaredFile]:
     return list(files.memory.files) if isinstance(files, Workflow) else list(files)
 
@@ -310,6 +344,15 @@ def _fresh_note(seen: Seen) -> Note | None:
 def _last_of_each(decisions: Sequence[Decision]) -> list[Record]:
     """Of several decisions, the last record of each file: it holds what the earlier ones changed."""
     return list({decision.record.uid: decision.record for decision in decisions if decision.record}.values())
+
+
+def _check_label(label: str) -> None:
+    """Refuse what could not stand in a history, or would fill it."""
+    _check_text(label)
+    if len(label.encode()) > _LABEL_MAX_BYTES:
+        raise InvalidArgument(
+            f"agent, session or call id {label[:40]!r}... has {len(label.encode())} bytes; at most {_LABEL_MAX_BYTES}"
+        )
 
 
 def _check_text(text: str) -> None:

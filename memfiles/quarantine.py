@@ -7,11 +7,11 @@ import os
 import uuid
 
 from memfiles import atomic
+from memfiles.errors import RecordCorrupt
 
 FOLDER = "quarantine"
 REASON_SUFFIX = ".reason.json"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def set_aside(directory: int, path: str, *, reason: str, at: str) -> str:
@@ -47,7 +47,7 @@ def remove_holding(directory: int, path: str, needles: tuple[bytes, ...]) -> int
     """Delete the quarantined copies of the record at ``path`` that hold any of these bytes; how many."""
     removed = 0
     for kept, _ in listing(directory):
-        if kept.startswith(f"{FOLDER}/{_prefix(path)}") and _holds(directory, kept, needles):
+        if _is_of(kept, path) and _holds(directory, kept, needles):
             atomic.remove(directory, kept)
             atomic.remove(directory, kept + REASON_SUFFIX)
             removed += 1
@@ -63,26 +63,28 @@ def _noted_place(directory: int, path: str, *, reason: str, at: str) -> str:
     return kept
 
 
+def _is_of(kept: str, path: str) -> bool:
+    """Whether this is a copy of the record at ``path``: a uid may have dots, a moment and a number have none."""
+    name = kept.removeprefix(f"{FOLDER}/")
+    return name.startswith(_prefix(path)) and name.removeprefix(_prefix(path)).count(".") == 1
+
+
 def _prefix(path: str) -> str:
     return path.replace("/", "~") + "."
 
 
 def _names(directory: int) -> list[str]:
     try:
-        descriptor = os.open(FOLDER, _FOLDER_FLAGS, dir_fd=directory)
+        return sorted(atomic.names(directory, FOLDER))
     except OSError:
         return []
-    try:
-        return sorted(os.listdir(descriptor))
-    finally:
-        os.close(descriptor)
 
 
 def _reason_of(directory: int, kept: str) -> str:
     try:
         note = atomic.read(directory, kept + REASON_SUFFIX, limit=64 * 1024)
         return str(json.loads(note[0])["reason"]) if note else "unknown"
-    except (ValueError, KeyError, TypeError):
+    except (RecordCorrupt, ValueError, KeyError, TypeError):
         return "unknown"
 
 

@@ -75,15 +75,10 @@ def receipt_of(record: Record) -> Receipt:
     return _receipt(record, revision=record.revision, size=record.size_bytes)
 
 
-def receipt_of_edit(record: Record, change: Change) -> Receipt:
-    """The receipt of the edit that was recorded as ``change``."""
-    return replace(receipt_of(record), matches=change.matches, line=change.line)
-
-
-def receipt_of_replay(record: Record, change: Change, *, size: int) -> Receipt:
-    """The receipt that ``change`` gave when it was accepted; the file was ``size`` bytes then."""
+def receipt_of_change(record: Record, change: Change, *, size: int) -> Receipt:
+    """The receipt of a write that was recorded as ``change`` and left the file with ``size`` bytes."""
     receipt = _receipt(record, revision=change.revision, size=size)
-    return replace(receipt, replayed=True, matches=change.matches, line=change.line)
+    return replace(receipt, matches=change.matches, line=change.line, undone_revision=change.undone)
 
 
 def with_warnings(receipt: Receipt, warnings: Sequence[str]) -> Receipt:

@@ -28,6 +28,7 @@ Operation = Literal["seed", "hydrate", "append", "edit", "undo", "redact", "exte
 Encoded = bytes  # inside Change, ``bytes`` is a field
 Timestamp = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")]
 Count = Annotated[int, Field(ge=0)]
+Revision = Annotated[int, Field(ge=1, le=2**53 - 1)]  # what every JSON reader can tell from its neighbours
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,15 @@ class Change:
     """One accepted change, with what is needed to reverse it.
 
     The text before the change is the text after it with ``bytes`` bytes at ``offset`` (None: the last
-    ones) replaced by ``old``. ``opaque`` marks a change whose earlier text is not known.
-    ``matches`` and ``line`` repeat what an edit reported, so that a replay reports the same.
+    ones) replaced by ``old``. ``opaque`` marks a change whose earlier text is not known. An edit has the
+    ``matches`` and ``line`` it reported; an undo the change it took back (``undone``) or the revision it was
+    asked to go back to (``target``): a replay is told by them and reports the same. ``redacted`` marks a
+    change whose own text was taken out later: a replay of it is told by its call alone.
     """
 
     __pydantic_config__ = _CONFIG
 
-    revision: Annotated[int, Field(ge=1)]
+    revision: Revision
     at: Timestamp
     op: Operation
     by: Actor = NOBODY
@@ -75,7 +78,10 @@ class Change:
     old: str = ""
     matches: Count | None = None
     line: Count | None = None
+    undone: Count | None = None
+    target: Count | None = None
     opaque: bool = False
+    redacted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of this change; what is at its default is left out."""
@@ -92,10 +98,16 @@ class Change:
             shown["matches"] = self.matches
         if self.line is not None:
             shown["line"] = self.line
+        if self.undone is not None:
+            shown["undone"] = self.undone
+        if self.target is not None:
+            shown["target"] = self.target
         if self.old:
             shown["old"] = self.old
         if self.opaque:
             shown["opaque"] = True
+        if self.redacted:
+            shown["redacted"] = True
         return shown
 
     @cached_property
@@ -117,7 +129,7 @@ class Record:
     level: str
     content: str
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    revision: Annotated[int, Field(ge=1)]
+    revision: Revision
     created_at: Timestamp
     updated_at: Timestamp
     history: tuple[Change, ...] = ()
@@ -235,7 +247,10 @@ def decode(data: bytes, *, uid: str) -> Record:
         raise RecordCorrupt(f"record {uid}: {_explain(error)}") from None
     if record.uid != uid:
         raise RecordCorrupt(f"record {uid}: it holds the record of {record.uid!r} instead")
-    if to_json(from_json(data)) == data.replace(b"\n", b""):
+    fields = _fields(data, uid=uid)
+    if "format" not in fields or "type" not in fields:
+        raise RecordCorrupt(f"record {uid}: it does not say its format and type")
+    if to_json(fields) == data.replace(b"\n", b""):
         _keep_lines(record, data)
     else:
         _check_foreign(data, uid=uid)
@@ -260,6 +275,15 @@ def inspect(data: bytes) -> Inspection | None:
     except ValidationError:
         return None
     return Inspection(record.revision, record.is_intact)
+
+
+def _fields(data: bytes, *, uid: str) -> dict[str, Any]:
+    """Everything that stands in the record, also what is ignored."""
+    try:
+        fields: dict[str, Any] = from_json(data, allow_inf_nan=False)
+    except ValueError as error:
+        raise RecordCorrupt(f"record {uid}: it is not JSON: {error}") from None
+    return fields
 
 
 def _keep_lines(record: Record, data: bytes) -> None:

@@ -8,47 +8,49 @@ of is flushed.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from filelock import lock_descriptor
 
-from memfiles import atomic, quarantine
+from memfiles import atomic, quarantine, scrub_request
 from memfiles.errors import LockTimeout, RecordCorrupt
-from memfiles.frames import Version, is_empty, read_frames, scrub_token_in
+from memfiles.frames import Version, is_empty, must_rewrite, read_frames, scrub_token_in
 from memfiles.journal import FOLDER, SUFFIX
 from memfiles.keys import TEMP_PREFIX, staged_path
 from memfiles.locks import RecordLocks
 from memfiles.record import MAX_RECORD_BYTES, inspect
 
+_LONGEST_DEATH = 10.0  # seconds between the first lock and the last that a dying process gives up
+_POLL_SECONDS = 0.002
+_NOT_A_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV)
 _OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def journal_names(directory: int) -> list[str]:
     """The names of all journal files, of the living and the dead."""
     try:
-        descriptor = os.open(FOLDER, _OPEN_FOLDER, dir_fd=directory)
+        return sorted(name for name in atomic.names(directory, FOLDER) if name.endswith(SUFFIX))
     except FileNotFoundError:
         return []
-    try:
-        return sorted(name for name in os.listdir(descriptor) if name.endswith(SUFFIX))
-    finally:
-        os.close(descriptor)
 
 
 def recover(directory: int, locks: RecordLocks, *, at: str, flush: bool) -> None:
     """Replay and remove every journal whose process is dead, then remove dead writers' temp files."""
-    for name in journal_names(directory):
-        with _dead_journal(directory, name) as data:
-            if data is not None:
-                versions = _newest_versions(data)
-                with locks.hold(versions):
-                    for version in versions.values():
-                        _replay(directory, version, at=at, flush=flush)
-                _remove_journal(directory, name, versions=versions, flush=flush)
-    _sweep(directory)
+    deadline = time.monotonic() + _LONGEST_DEATH
+    while True:
+        for name in journal_names(directory):
+            _recover_journal(directory, name, locks, at=at, flush=flush)
+        if _sweep(directory, at=at):
+            scrub_request.forget_dead(directory)
+            return
+        if time.monotonic() >= deadline:
+            raise LockTimeout("a process that died in the middle of a change still holds its journal: see what it is")
+        time.sleep(_POLL_SECONDS)
 
 
 def is_needed(directory: int) -> bool:
@@ -62,28 +64,49 @@ def is_needed(directory: int) -> bool:
 
 def may_hold_content(directory: int, name: str, *, token: bytes) -> bool:
     """Whether a living process's journal may still hold what the scrub request ``token`` is to remove."""
-    try:
-        descriptor = os.open(f"{FOLDER}/{name}", _OPEN, dir_fd=directory)
-    except FileNotFoundError:
-        return False
-    try:
-        data = _read_all(descriptor)
-    finally:
-        os.close(descriptor)
+    data = _journal_bytes(directory, name)
     return not is_empty(data) and scrub_token_in(data) != token
 
 
+def _recover_journal(directory: int, name: str, locks: RecordLocks, *, at: str, flush: bool) -> None:
+    with _dead_journal(directory, name, at=at) as data:
+        if data is None:
+            return
+        versions = _newest_versions(data)
+        with locks.hold(versions):
+            for version in versions.values():
+                _replay(directory, version, at=at, flush=flush, always=must_rewrite(data))
+        _remove_journal(directory, name, versions=versions, flush=flush)
+
+
 @contextmanager
-def _dead_journal(directory: int, name: str) -> Iterator[bytes | None]:
-    """The bytes of a journal that no process uses, which is ours while the block runs; None if one does."""
+def _dead_journal(directory: int, name: str, *, at: str | None = None) -> Iterator[bytes | None]:
+    """The bytes of a journal that no process uses, which is ours while the block runs; None if one does.
+
+    What has the name of a journal and is no file is set ``at`` this time aside, or left where it is without one.
+    """
+    path = f"{FOLDER}/{name}"
     try:
-        descriptor = os.open(f"{FOLDER}/{name}", _OPEN, dir_fd=directory)
+        descriptor = os.open(path, _OPEN, dir_fd=directory)
     except FileNotFoundError:
         yield None
         return
+    except OSError as error:
+        if error.errno not in _NOT_A_FILE:
+            raise
+        if at is not None:
+            quarantine.set_aside(directory, path, reason=f"not a journal: {error.strerror}", at=at)
+        yield None
+        return
     try:
-        free = lock_descriptor(descriptor, blocking=False) and os.fstat(descriptor).st_nlink > 0
-        yield _read_all(descriptor) if free else None
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            if at is not None:
+                quarantine.set_aside(directory, path, reason="not a journal, not even a file", at=at)
+            yield None
+        else:
+            free = lock_descriptor(descriptor, blocking=False) and os.fstat(descriptor).st_nlink > 0
+            yield _read_all(descriptor) if free else None
     finally:
         os.close(descriptor)
 
@@ -99,15 +122,18 @@ def _newest_versions(journal: bytes) -> dict[str, Version]:
     return newest
 
 
-def _replay(directory: int, version: Version, *, at: str, flush: bool) -> None:
-    """Put a journaled version in place unless the file there is as new; the record's lock is held."""
+def _replay(directory: int, version: Version, *, at: str, flush: bool, always: bool) -> None:
+    """Put a journaled version in place unless the file there is as new; the record's lock is held.
+
+    ``always``: even over a file that is the same, because a flush of it failed.
+    """
     try:
         found = atomic.read(directory, version.path, limit=MAX_RECORD_BYTES)
     except RecordCorrupt as error:
         quarantine.set_aside(directory, version.path, reason=f"{error}; the journal's version took its place", at=at)
         found = None
     if found is not None:
-        if not _is_outdated(*found, by=version):
+        if not _is_outdated(*found, by=version) and not (always and found[0] == version.data):
             return
         if _may_be_by_hand(*found, replaced_by=version):
             reason = "changed by hand while the journal held a newer version, which took its place"
@@ -146,13 +172,76 @@ def _remove_journal(directory: int, name: str, *, versions: dict[str, Version], 
         atomic.sync_folder(directory, FOLDER)
 
 
-def _sweep(directory: int) -> None:
-    """Remove the temp files whose record's lock is free: their writers are dead and recovered from."""
-    for temp in sorted(name for name in os.listdir(directory) if name.startswith(TEMP_PREFIX)):
-        path = staged_path(temp)
-        if path is not None:
-            with suppress(LockTimeout), RecordLocks(directory, timeout=0.0).hold([path]):
-                atomic.remove(directory, temp)
+def _sweep(directory: int, *, at: str) -> bool:
+    """Remove the temp files of the dead. False while one of them holds a change whose journal is not free yet.
+
+    A temp file whose record's lock is free is a dead writer's. But a process that dies gives up its locks one
+    after the other: if its journal speaks of the staged version, that one is to be replayed before it goes.
+    """
+    found = {temp: path for temp in _temp_files(directory) if (path := staged_path(temp)) is not None}
+    dead = {temp: seen for temp, path in found.items() if (seen := _if_free(directory, temp, path)) is not None}
+    journaled = _journaled_versions(directory) if dead else {}
+    swept = True
+    for temp, seen in dead.items():
+        with suppress(LockTimeout), RecordLocks(directory, timeout=0.0).hold([found[temp]]):
+            version = journaled.get((found[temp], seen.inode, seen.mtime_ns))
+            if version is not None and _is_unpublished(directory, version):
+                swept = False
+            elif atomic.signature(directory, temp) == seen:
+                _remove_temp(directory, temp, at=at)
+    return swept
+
+
+def _temp_files(directory: int) -> list[str]:
+    return sorted(name for name in atomic.names(directory) if name.startswith(TEMP_PREFIX))
+
+
+def _if_free(directory: int, temp: str, path: str) -> atomic.Signature | None:
+    """The signature of a temp file if nobody holds its record's lock."""
+    with suppress(LockTimeout), RecordLocks(directory, timeout=0.0).hold([path]):
+        return atomic.signature(directory, temp)
+    return None
+
+
+def _journaled_versions(directory: int) -> dict[tuple[str, int, int], Version]:
+    """Every version in any journal, of the living and the dying, by path, inode and time of its staged file."""
+    versions: dict[tuple[str, int, int], Version] = {}
+    for name in journal_names(directory):
+        for frame in read_frames(_journal_bytes(directory, name)):
+            versions.update({(v.path, v.staged.inode, v.staged.mtime_ns): v for v in frame.versions})
+    return versions
+
+
+def _is_unpublished(directory: int, version: Version) -> bool:
+    """Whether the file is older than a journaled version; the record's lock is held."""
+    try:
+        found = atomic.read(directory, version.path, limit=MAX_RECORD_BYTES)
+    except RecordCorrupt:
+        return True
+    return found is None or _is_outdated(*found, by=version)
+
+
+def _remove_temp(directory: int, temp: str, *, at: str) -> None:
+    try:
+        atomic.remove(directory, temp)
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        quarantine.set_aside(directory, temp, reason="a folder where a record is staged", at=at)
+
+
+def _journal_bytes(directory: int, name: str) -> bytes:
+    """What is in a journal at this moment, whoever has it; nothing if it is gone or no file."""
+    try:
+        descriptor = os.open(f"{FOLDER}/{name}", _OPEN, dir_fd=directory)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, *_NOT_A_FILE):
+            return b""
+        raise
+    try:
+        return _read_all(descriptor) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    finally:
+        os.close(descriptor)
 
 
 def _read_all(descriptor: int) -> bytes:

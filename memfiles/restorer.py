@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +34,7 @@ from memfiles.restoring import (
     redeclared,
     seed,
 )
-from memfiles.store import Store
+from memfiles.store import Store, storage_failure
 from memfiles.transaction import LeftBehind, NewVersion
 from memfiles.unchanged import Note
 
@@ -85,7 +86,8 @@ class Restorer:
         except FileNotFoundError:
             return RestoreReport(tuple(self._from_elsewhere(file, problem=None).row for file in files))
         try:
-            return _report(descriptor, self._examine_all(descriptor, files, unchanged.load(descriptor)))
+            examined = self._examine_all(descriptor, files, unchanged.load(descriptor))
+            return _report(examined, _orphans(descriptor, files))
         finally:
             os.close(descriptor)
 
@@ -93,6 +95,7 @@ class Restorer:
         """Bring the records in line with the declarations; the report, and what is now known of each file."""
         noted = unchanged.load(store.descriptor)
         examined = self._examine_all(store.descriptor, files, noted)
+        orphans = _orphans(store.descriptor, files)
         by_uid = {file.uid: file for file in files}
         for _ in range(_ATTEMPTS):
             paths = [record_path(item.row.uid) for item in examined if item.record is not None]
@@ -105,13 +108,14 @@ class Restorer:
                 store.recover()
         else:
             raise RecordCorrupt("a dead writer's temp files cannot be removed: run memfiles doctor")
-        report = _report(store.descriptor, examined)
+        report = _report(examined, orphans)
         return Restored(report, {item.row.uid: _seen_after(item, signatures) for item in examined}, noted)
 
     def _examine_all(
         self, directory: int, files: Sequence[DeclaredFile], noted: dict[str, Note]
     ) -> list[Examined]:
-        return [self._examine(directory, file, noted.get(file.uid)) for file in files]
+        with _examining():
+            return [self._examine(directory, file, noted.get(file.uid)) for file in files]
 
     def _examine(self, directory: int, file: DeclaredFile, noted: Note | None) -> Examined:
         metadata = metadata_of(file, lowest_level=self._lowest_level)
@@ -177,7 +181,8 @@ class Restorer:
         path = record_path(item.row.uid)
         if item.record is None or store.signature(path) == item.signature:
             return item
-        return self._examine(store.descriptor, files[item.row.uid], None)
+        with _examining():
+            return self._examine(store.descriptor, files[item.row.uid], None)
 
 
 def _write(store: Store, items: Iterable[Examined]) -> dict[str, Signature]:
@@ -198,7 +203,16 @@ def _seen_after(item: Examined, signatures: dict[str, Signature]) -> Seen | None
     return Seen(item.record, signatures[record_path(item.row.uid)])
 
 
-def _report(directory: int, examined: Sequence[Examined]) -> RestoreReport:
-    foreign = set(os.listdir(directory)).difference([f"{item.row.uid}.json" for item in examined])
-    orphans = sorted(uid for name in foreign if (uid := uid_of(name)) is not None)
-    return RestoreReport(tuple([item.row for item in examined]), tuple(orphans))
+def _orphans(directory: int, files: Sequence[DeclaredFile]) -> tuple[str, ...]:
+    """The uids of the records that lie there undeclared."""
+    with _examining():
+        foreign = set(atomic.names(directory)).difference([f"{file.uid}.json" for file in files])
+    return tuple(sorted(uid for name in foreign if (uid := uid_of(name)) is not None))
+
+
+def _report(examined: Sequence[Examined], orphans: tuple[str, ...]) -> RestoreReport:
+    return RestoreReport(tuple([item.row for item in examined]), orphans)
+
+
+def _examining() -> AbstractContextManager[None]:
+    return storage_failure("the memory directory cannot be examined; nothing was changed")

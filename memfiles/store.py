@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from memfiles import atomic, quarantine, recovery
+from memfiles import atomic, quarantine, recovery, scrub_request
 from memfiles.atomic import Signature
 from memfiles.checkpointer import Checkpointer
 from memfiles.errors import LockTimeout, RecordCorrupt, StorageFailed
@@ -59,18 +59,23 @@ class Store:
         self._checkpointer.stop()
         try:
             with storage_failure("not every record could be flushed; the journal stays for the next start"):
-                self._journal.close()
+                if not self._journal.close():
+                    self.recover()
         finally:
             os.close(self.descriptor)
             self.descriptor = -1
 
     def find(self, path: str) -> tuple[bytes, Signature] | None:
         """The bytes of a record and their signature, None if there is none; ``RecordCorrupt`` if unreadable."""
-        return atomic.read(self.descriptor, path, limit=MAX_RECORD_BYTES)
+        with storage_failure(f"{path} cannot be read"):
+            return atomic.read(self.descriptor, path, limit=MAX_RECORD_BYTES)
 
     def signature(self, path: str) -> Signature | None:
         """What tells the present version of a record from every other, None if there is none."""
-        return atomic.signature(self.descriptor, path)
+        try:
+            return atomic.signature(self.descriptor, path)
+        except OSError as error:
+            raise StorageFailed(f"{path} cannot be looked at: {reason(error)}") from error
 
     def hold(self, paths: Iterable[str]) -> AbstractContextManager[None]:
         """Be the only one, among all threads and processes, who may change these records."""
@@ -103,27 +108,29 @@ class Store:
 
     def record_paths(self) -> list[str]:
         """Where memory files' records may lie, declared or not."""
-        return sorted(name for name in os.listdir(self.descriptor) if uid_of(name) is not None)
+        with storage_failure("the memory directory cannot be listed"):
+            return sorted(name for name in atomic.names(self.descriptor) if uid_of(name) is not None)
 
     def recover(self) -> None:
         """Replay and remove the journals that dead processes left, and their temp files."""
         with storage_failure("what a dead process left could not be mended"):
+            self._journal.mend()
             recovery.recover(self.descriptor, self._locks, at=self._now(), flush=self._flush)
 
     def checkpoint(self) -> None:
         """Flush every published record and empty this process's journal."""
         with storage_failure("the checkpoint failed; the journal keeps what is not flushed"):
-            self._journal.checkpoint()
+            if not self._journal.checkpoint():
+                self.recover()
 
     def scrub(self) -> None:
         """Return when no journal of any process holds an earlier version of a record; ``LockTimeout`` if one may."""
-        with storage_failure("the journals could not be overwritten"):
-            token = self._checkpointer.ask()
-            try:
-                self._journal.checkpoint(scrub_token=token)
-                self._wait_for_scrub(token)
-            finally:
-                self._checkpointer.withdraw()
+        with (
+            storage_failure("the text is out of the record, but not every journal could be overwritten: redact again"),
+            scrub_request.asked(self.descriptor, timeout=self._lock_timeout) as token,
+        ):
+            self._journal.checkpoint(scrub_token=token)
+            self._wait_for_scrub(token)
 
     def _wait_for_scrub(self, token: bytes) -> None:
         deadline = time.monotonic() + self._lock_timeout
@@ -152,6 +159,7 @@ class Store:
         """In the child of a fork: the parent's journal, locks and threads are not ours."""
         if self.descriptor >= 0:
             self._journal.abandon()
+            self._locks.leave_to_parent()
             self._start_parts()
 
 

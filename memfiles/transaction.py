@@ -35,11 +35,10 @@ class NewVersion:
 
 @dataclass(eq=False, slots=True)
 class Transaction:
-    """The changes of one commit and how far they got."""
+    """The changes of one commit, and the versions that were staged for it."""
 
     changes: Sequence[NewVersion]
     staged: list[Version] = field(default_factory=list)
-    published: list[tuple[str, bool]] = field(default_factory=list)
 
 
 class LeftBehind(Exception):
@@ -103,20 +102,22 @@ class Transactions:
         """Take the transactions of all waiting threads through the steps; each that fails has its error set."""
         with self._journal.turn:
             staged = [request for request in requests if self._stages(request)]
+            places: list[Place] = []
             try:
-                places = self._journal.append([request.wanted.staged for request in staged]) if staged else []
+                places += self._journal.append([request.wanted.staged for request in staged]) if staged else []
+                for request, place in zip(staged, places, strict=True):  # all durable from here on
+                    self._publishes(request, place)
             except BaseException as error:
-                for request in staged:
-                    self._drop(request.wanted)
-                    request.error = error
-                return
-            for request, place in zip(staged, places, strict=True):  # all durable from here on
-                self._publishes(request, place)
+                for number, request in enumerate(staged):
+                    if not request.is_served:
+                        self._fails(request, places[number] if places else None, because=error)
+                if not isinstance(error, OSError):
+                    raise
 
     def _stages(self, request: Request[Transaction]) -> bool:
         try:
             self._stage(request.wanted, flush=False)
-        except BaseException as error:
+        except (OSError, LeftBehind) as error:
             request.error = error
         return request.error is None
 
@@ -138,24 +139,40 @@ class Transactions:
         transaction = request.wanted
         try:
             for version in transaction.staged:
-                transaction.published.append((version.path, atomic.publish(self._directory, version.path)))
-        except BaseException as error:
-            request.error = self._taken_back(transaction, place, because=error)
-        if not isinstance(request.error, OutcomeUnknown):  # else the temp files tell the next writer to recover
+                atomic.publish(self._directory, version.path)
+        except OSError as error:
+            self._fails(request, place, because=error)
+        else:
+            self._drop(transaction)
+        request.is_served = True
+
+    def _fails(self, request: Request[Transaction], place: Place | None, *, because: BaseException) -> None:
+        """Undo what was done of a transaction (``place``: where it was journaled) and set the error to report."""
+        transaction = request.wanted
+        request.error = because if isinstance(because, Exception) else InterruptedError(errno.EINTR, "interrupted")
+        try:
+            if place is not None:
+                self._take_back(transaction, place)
+        except OSError as error:
+            self._journal.leave()  # durable and not taken back: the temp files tell the next writer to replay it
+            request.error = OutcomeUnknown(
+                f"the change failed ({because}) and so did taking it back ({reason(error)}): the next change or the "
+                f"next start may bring it"
+            )
+        else:
             self._drop(transaction)
 
-    def _taken_back(self, transaction: Transaction, place: Place, *, because: BaseException) -> BaseException:
-        """Undo what was published of a failed transaction; the error to report."""
-        try:
-            for path, earlier in reversed(transaction.published):
-                atomic.take_back(self._directory, path, earlier=earlier)
-            self._journal.void(place)
-        except OSError as error:
-            return OutcomeUnknown(
-                f"the change failed ({because}) and so did taking it back ({reason(error)}): the next start may "
-                f"bring it"
-            )
-        return because
+    def _take_back(self, transaction: Transaction, place: Place) -> None:
+        """Put the earlier versions back and void the frame.
+
+        They are flushed in between: a checkpoint of another process may have taken the new ones for theirs.
+        """
+        published = [v.path for v in transaction.staged if atomic.signature(self._directory, v.path) == v.staged]
+        for path in reversed(published):
+            atomic.take_back(self._directory, path)
+        if self._flush:
+            atomic.sync_published(self._directory, published)
+        self._journal.void(place)
 
     def _drop(self, transaction: Transaction) -> None:
         for version in transaction.staged:

@@ -27,7 +27,7 @@ def load(directory: int) -> dict[str, Note]:
     try:
         found = atomic.read(directory, PATH, limit=_LIMIT)
         rows = from_json(found[0])[_FORMAT] if found else {}
-    except (RecordCorrupt, ValueError, KeyError, TypeError):
+    except (OSError, RecordCorrupt, ValueError, KeyError, TypeError):
         return {}
     return rows if isinstance(rows, dict) else {}
 
@@ -47,5 +47,5 @@ def note(record: Record, signature: Signature) -> Note:
 
 def size_if_same(noted: Note, signature: Signature, metadata: Metadata) -> int | None:
     """The size of the content in bytes if the record is the noted one with this metadata, else None."""
-    size = noted[7] if len(noted) == 8 and noted[:7] == [*signature, *metadata] else None
-    return size if isinstance(size, int) else None
+    is_same = isinstance(noted, list) and len(noted) == 8 and noted[:7] == [*signature, *metadata]
+    return noted[7] if is_same and isinstance(noted[7], int) else None

@@ -188,7 +188,7 @@ def test_a_redacted_text_passes_the_gate(text: str) -> None:
 
 HOSTILE_UNITS = """
 a|A|A-|a.|0|-|$|(|pass|password|password |password is |password is 1|password=a|password = '|password=,,,,|pw=|-u a:
-password for |password in 1: |<password>|--password |secret |secret key |token |token=a.|api_key=a1|api key is |sk-|to 
+password for |password in 1: |<password>|--password |secret |secret key |token |token=a.|api_key=a1|api key is |sk-
 sk-a1|ghp_|npm_|fm2_|ya29.|ops_eyJ|eyJ|eyJaaaaaaaa.|eyJaaaaaaaa.a|://|://a:|a://a:|a://a:bbbb@|-----|bearer a
 -----BEGIN PRIVATE KEY-----|basic a|MTaaaaaa.|1:AA|Q~|-us1|0123456789abcdef-us|?sig=|AccountKey=|xoxb-|\u0130|\U0001f511
 """.replace("\n", "|").split("|")[1:-1]

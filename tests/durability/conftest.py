@@ -1,0 +1,58 @@
+"""Where the disasters happen, and the programs that bring them about."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import unavailable
+
+from durability.tracer import can_trace
+
+TESTS = Path(__file__).parent.parent
+_MEMORY_DISK = Path("/dev/shm")
+_LONGEST_SECONDS = 240
+
+Program = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A folder in memory where there is one: a kill does not care, and a hundred flushes take no time."""
+    parent = _MEMORY_DISK if os.access(_MEMORY_DISK, os.W_OK) else None
+    path = Path(tempfile.mkdtemp(prefix="memfiles-", dir=parent))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def require_tracing() -> None:
+    """Ends the test where a process may not trace its child."""
+    if not can_trace():
+        unavailable("this machine does not let a process trace its child")
+
+
+@pytest.fixture
+def program() -> Program:
+    """``program("durability.kill_sweep", ...)`` runs a module of this package; the JSON lines it prints."""
+    return _program
+
+
+def environment() -> dict[str, str]:
+    """The environment in which a program finds this package and the product."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
+
+
+def _program(module: str, *arguments: object) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=_LONGEST_SECONDS)
+    assert 0 == done.returncode, done.stderr[-4000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]

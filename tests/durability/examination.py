@@ -1,0 +1,88 @@
+"""Looks at a memory directory after a disaster: is everything there that must be, and nothing that must not?"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from durability.operations import FILES, UIDS, Contents, append_to_all, contents_on_disk
+from memfiles.errors import MemfilesError
+from memfiles.manager import MemoryManager
+
+_CALM = {"kept", "updated", "seeded"}
+_OWN_JOURNAL = f".journal/{os.getpid()}-"
+
+
+def examine(directory: Path, possible: Sequence[Contents]) -> list[str]:
+    """What is wrong for the process that starts next; ``possible`` is what it may find in the files."""
+    problems: list[str] = []
+    try:
+        with MemoryManager(directory) as manager:
+            report = manager.restore(FILES)
+            statuses = {row.status for row in report.files}
+            if not statuses <= _CALM or len(statuses) != 1:
+                problems.append(f"the start reported {[(row.uid, row.status, row.detail) for row in report.files]}")
+            problems += _wrong_contents(manager, possible)
+            problems += [problem for problem in leftovers(directory) if _OWN_JOURNAL not in problem]
+            problems += _not_writable(manager)
+    except (MemfilesError, OSError, ValueError) as error:
+        problems.append(f"the start failed: {error!r}")
+    return problems + leftovers(directory)
+
+
+def examine_by_living(manager: MemoryManager, possible: Sequence[Contents]) -> list[str]:
+    """What is wrong for a process that was there all the time, and for the one that starts after it."""
+    after = [{uid: state[uid] + f"- for all: {uid}\n" for uid in UIDS} for state in possible]
+    try:
+        with manager:
+            append_to_all(manager)
+            problems = _wrong_contents(manager, after)
+    except (MemfilesError, OSError, ValueError) as error:
+        return [f"the process that was there failed: {error!r}"]
+    return problems + examine(manager.directory, after)
+
+
+def leftovers(directory: Path) -> list[str]:
+    """Temp files, journals of the dead, and anything in quarantine."""
+    found = [path.relative_to(directory) for path in sorted(directory.rglob("*"))]
+    return [f"left behind: {path}" for path in found if path.suffix == ".tmp" or _is_journal_or_kept(path)]
+
+
+def _is_journal_or_kept(path: Path) -> bool:
+    return len(path.parts) > 1 and path.parts[0] in {".journal", "quarantine"}
+
+
+def unreadable(directory: Path, states: Sequence[Contents]) -> list[str]:
+    """Records that are not whole, or hold what they never held, for whoever just opens them."""
+    problems = []
+    for path in sorted(directory.glob("*.json")):
+        try:
+            content = json.loads(path.read_bytes())["content"]
+        except (ValueError, KeyError) as error:
+            problems.append(f"{path.name} cannot be read: {error}")
+        else:
+            if content not in [state[path.stem] for state in states]:
+                problems.append(f"{path.name} holds {content!r}")
+    return problems
+
+
+def _wrong_contents(manager: MemoryManager, possible: Sequence[Contents]) -> list[str]:
+    found = {uid: manager.read(uid) for uid in UIDS}
+    problems = [] if found in [_declared_of(state) for state in possible] else [f"the files hold {found}"]
+    if found != _declared_of(contents_on_disk(manager.directory)):
+        problems.append("what the manager reads is not what the disk holds")
+    return problems
+
+
+def _declared_of(state: Contents) -> Contents:
+    return {uid: state[uid] for uid in UIDS}
+
+
+def _not_writable(manager: MemoryManager) -> list[str]:
+    """Whether the next write works."""
+    before = manager.read("notes")
+    manager.append("notes", "- still here\n")
+    after = manager.read("notes")
+    return [] if after == before + "- still here\n" else [f"the next write made {after!r}"]

@@ -1,0 +1,115 @@
+"""Kills a process with SIGKILL before every single system call of an operation and looks at what is left.
+
+Run as a program, ``python -m durability.kill_sweep WORKSPACE OPERATION`` prints one line of JSON a kill.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import count
+from pathlib import Path
+
+from durability.examination import examine, examine_by_living, unreadable
+from durability.operations import BAD_EXAMPLE, FILES, OPERATIONS, Operation, Rehearsal
+from durability.tracer import Traced
+from memfiles.manager import MemoryManager
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One kill: before which call it came, what was acknowledged by then, and what was wrong afterwards."""
+
+    operation: str
+    number: int
+    call: str
+    acknowledged: int
+    problems: list[str]
+
+
+_ENOUGH_ENDS = 2  # a thread that starts makes the operation a call longer or shorter
+
+
+def sweep(operation: Operation, workspace: Path, *, living: bool = False, lacking: str = "") -> Iterator[Kill]:
+    """Do the operation again and again, killed one system call later each time, until it gets to its end.
+
+    ``living``: what is left is looked at by a process that ran all the while, not by a new one.
+    ``lacking`` names a system call that the machine is made to lack.
+    """
+    rehearsal = Rehearsal(operation, workspace / "base")
+    ends = 0
+    for number in count():
+        directory = rehearsal.copy_to(workspace / str(number))
+        bystander = _opened(directory) if living else None
+        call, acknowledged = _run(operation, directory, kill_before=number, lacking=lacking)
+        ends += call == ""
+        problems = unreadable(directory, rehearsal.visible)
+        possible = rehearsal.states[acknowledged : acknowledged + 2]
+        problems += examine(directory, possible) if bystander is None else examine_by_living(bystander, possible)
+        yield Kill(operation.name, number, call, acknowledged, problems)
+        shutil.rmtree(directory)
+        if ends == _ENOUGH_ENDS:
+            return
+
+
+def _opened(directory: Path) -> MemoryManager:
+    manager = MemoryManager(directory)
+    manager.restore(FILES)
+    return manager
+
+
+def _run(operation: Operation, directory: Path, *, kill_before: int, lacking: str) -> tuple[str, int]:
+    """The call that never happened ("" if the operation ended first), and how many steps had returned."""
+    answers, answering = os.pipe()
+    call_name = ""
+    with Traced(lambda: acting(operation, directory, answering)) as child:
+        for number, call in enumerate(child.calls()):
+            if number == kill_before:
+                call_name = call.name
+                child.kill()
+                break
+            if call.name == lacking:
+                child.refuse(errno.EINVAL)
+    os.close(answering)
+    return call_name, acknowledged_in(answers)
+
+
+def acting(operation: Operation, directory: Path, answering: int) -> Callable[[], None]:
+    """What a child does: everything before the operation now, its steps when called, each acknowledged."""
+    memory = operation.start(directory)
+
+    def act() -> None:
+        for step in operation.steps:
+            step(memory)
+            os.write(answering, b".")
+
+    return act
+
+
+def acknowledged_in(answers: int) -> int:
+    """How many steps had returned when the child died."""
+    with os.fdopen(answers, "rb") as reader:
+        return len(reader.read())
+
+
+def main() -> None:
+    """Sweep one operation, as the command line says."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("workspace", type=Path)
+    parser.add_argument("operation", choices=[*OPERATIONS, BAD_EXAMPLE.name])
+    parser.add_argument("--living", action="store_true")
+    parser.add_argument("--lacking", default="")
+    asked = parser.parse_args()
+    operation = (OPERATIONS | {BAD_EXAMPLE.name: BAD_EXAMPLE})[asked.operation]
+    for kill in sweep(operation, asked.workspace, living=asked.living, lacking=asked.lacking):
+        print(json.dumps(asdict(kill)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Cuts the power of a file system before every system call of an operation that can change it, and starts again.
+
+Run as a program, ``python -m durability.power_sweep WORKSPACE KIND OPERATION...`` prints one line of JSON a cut.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import count
+from pathlib import Path
+
+from durability.disks import KINDS, Disk, disk
+from durability.examination import examine
+from durability.kill_sweep import acknowledged_in, acting
+from durability.operations import OPERATIONS, Operation, Rehearsal
+from durability.tracer import Traced
+
+_HARMLESS = {"read", "pread64", "close", "stat", "fstat", "newfstatat", "lseek", "getdents64", "fcntl", "flock"}
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One power cut: before which call it came, what was acknowledged by then, and what was wrong afterwards."""
+
+    operation: str
+    number: int
+    call: str
+    acknowledged: int
+    problems: list[str]
+
+
+def sweep(operation: Operation, workspace: Path, ground: Disk) -> Iterator[Cut]:
+    """Do the operation again and again, the power cut one changing call later each time, until it gets to its end."""
+    rehearsal = Rehearsal(operation, workspace / "base")
+    call = "none yet"
+    for number in count():
+        if not call:
+            return
+        directory = rehearsal.copy_to(ground.path / f"{workspace.name}-{number}")
+        os.sync()
+        call, acknowledged = _run(operation, directory, ground, cut_before=number)
+        possible = rehearsal.states[acknowledged : acknowledged + 2]
+        yield Cut(operation.name, number, call, acknowledged, examine(directory, possible))
+
+
+def _run(operation: Operation, directory: Path, ground: Disk, *, cut_before: int) -> tuple[str, int]:
+    """The call before which the power went ("" if the operation ended first), and how many steps had returned."""
+    answers, answering = os.pipe()
+    call_name = ""
+    with Traced(lambda: acting(operation, directory, answering)) as child:
+        changing = (call for call in child.calls() if call.name not in _HARMLESS and not call.name.startswith("#"))
+        for number, call in enumerate(changing):
+            if number == cut_before:
+                call_name = call.name
+                break
+        ground.cut_power()
+        child.kill()
+    os.close(answering)
+    ground.power_up()
+    return call_name, acknowledged_in(answers)
+
+
+def main() -> None:
+    """Sweep operations on one kind of file system, as the command line says."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("workspace", type=Path)
+    parser.add_argument("kind", choices=list(KINDS))
+    parser.add_argument("operations", choices=list(OPERATIONS), nargs="+")
+    asked = parser.parse_args()
+    with disk(asked.kind, asked.workspace / asked.kind) as ground:
+        for number, name in enumerate(asked.operations):
+            for cut in sweep(OPERATIONS[name], asked.workspace / f"operation-{number}", ground):
+                print(json.dumps(asdict(cut)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""A process killed with SIGKILL before any of its system calls: a sweep over all of them, not a sample."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from durability.conftest import Program
+from durability.operations import BAD_EXAMPLE, OPERATIONS
+
+pytestmark = [pytest.mark.kill, pytest.mark.usefixtures("require_tracing")]
+
+BY_LIVING = ["journaled appends", "journaled edit", "append to three files at once", "checkpoint", "close"]
+LACKING = ["first append of a process", "journaled edit", "append to three files at once", "start after a kill"]
+FEWEST_CALLS = 14  # the shortest operation takes as many
+
+
+def _broken(kills: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The kills that did harm, once it is sure that they came one call later each time, up to the end and beyond."""
+    assert list(range(len(kills))) == [kill["number"] for kill in kills]
+    assert len(kills) > FEWEST_CALLS
+    assert ["", ""] == [kill["call"] for kill in kills[-2:]]
+    return [kill for kill in kills if kill["problems"]]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_kill_at_any_call_does_no_harm(name: str, program: Program, scratch: Path) -> None:
+    """Records are old or new and whole, all of a commit or none, the acknowledged is there, and nothing is left over."""
+    kills = program("durability.kill_sweep", scratch, name)
+
+    assert [] == _broken(kills)
+
+
+@pytest.mark.parametrize("name", BY_LIVING)
+def test_a_process_that_lives_on_mends_what_a_kill_left(name: str, program: Program, scratch: Path) -> None:
+    """No start is needed: the next writer finishes or takes back what the dead one began, then writes."""
+    kills = program("durability.kill_sweep", scratch, name, "--living")
+
+    assert [] == _broken(kills)
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_kills_do_no_harm_where_names_cannot_be_exchanged(name: str, program: Program, scratch: Path) -> None:
+    """On a file system without RENAME_EXCHANGE the same holds."""
+    kills = program("durability.kill_sweep", scratch, name, "--lacking", "renameat2")
+
+    assert [] == _broken(kills)
+
+
+def test_the_sweep_finds_what_writing_in_place_breaks(program: Program, scratch: Path) -> None:
+    """The same sweep over a writer that opens the record and dumps JSON into it finds torn records."""
+    broken = _broken(program("durability.kill_sweep", scratch, BAD_EXAMPLE.name))
+
+    assert len(broken) >= 5
+    assert "cannot be read" in broken[0]["problems"][0]

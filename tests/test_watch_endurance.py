@@ -1,0 +1,154 @@
+"""Watching goes on whatever happens, and ends when it is told to."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from records import declared, rewrite, wait_until
+
+from memfiles.errors import InvalidArgument, StorageFailed
+from memfiles.events import RecordChanged
+from memfiles.manager import MemoryManager
+from memfiles.watch import watch
+
+FILES = [declared("notes", content="# Notes\n", cap=1000), declared("plan")]
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[MemoryManager]:
+    with MemoryManager(tmp_path / "memory", durability="os") as manager:
+        manager.restore(FILES)
+        yield manager
+
+
+@pytest.fixture
+def told(manager: MemoryManager) -> Iterator[list[RecordChanged]]:
+    """What the watched manager's subscriber is told."""
+    told: list[RecordChanged] = []
+    manager.subscribe(told.append)
+    watcher = watch(manager)
+    yield told
+    watcher.close()
+
+
+@pytest.fixture
+def path(manager: MemoryManager) -> Path:
+    """Where the record of the notes lies."""
+    return manager.directory / "notes.json"
+
+
+def test_a_callback_that_fails_ends_nothing(manager: MemoryManager, told: list[RecordChanged], path: Path) -> None:
+    """The next change is noticed like any other."""
+
+    def fail(event: RecordChanged) -> None:
+        raise ZeroDivisionError
+
+    manager.subscribe(fail)
+    rewrite(path, content="changed")
+    wait_until(lambda: len(told) == 1)
+    rewrite(path, content="changed again")
+    wait_until(lambda: len(told) == 2)
+
+    assert [2, 3] == [event.revision for event in told]
+
+
+def test_whatever_goes_wrong_is_logged_once_and_ends_nothing(
+    manager: MemoryManager, told: list[RecordChanged], path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Here: nothing can be set aside, because a file is in the way. When it is gone, the next look mends."""
+    (manager.directory / "quarantine").write_text("in the way")
+    with caplog.at_level(logging.WARNING, logger="memfiles"):
+        path.write_text("{ 1")
+        wait_until(lambda: "could not be followed" in caplog.text)
+        path.write_text("{ 1")
+        rewrite(manager.directory / "plan.json", content="still watched")
+        wait_until(lambda: told)
+    (manager.directory / "quarantine").unlink()
+    path.write_text("{ 2")
+    wait_until(lambda: len(told) == 2)
+
+    assert [("plan", "external"), ("notes", "restored")] == [(event.uid, event.origin) for event in told]
+    assert 1 == caplog.text.count("could not be followed")
+
+
+def test_the_watching_survives_that_its_folder_is_removed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """There is nothing left to watch; reads go on from memory, closing works, and no thread has died of it."""
+    manager = MemoryManager(tmp_path / "memory", durability="os")
+    manager.restore(FILES)
+    watcher = watch(manager)
+    with caplog.at_level(logging.WARNING, logger="memfiles"):
+        wait_until(lambda: is_removed(tmp_path / "memory"))
+        wait_until(lambda: "could not be followed" in caplog.text)
+    content = manager.read("notes")
+    watcher.close()
+    with suppress(StorageFailed):
+        manager.close()
+
+    assert "# Notes\n" == content
+
+
+def is_removed(folder: Path) -> bool:
+    """Remove a folder; a record that is put back meanwhile may be in the way."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
+
+
+def test_closing_ends_the_watching(manager: MemoryManager, path: Path) -> None:
+    """It may be done again, leaves no thread behind, and what happens afterwards is nobody's business."""
+    told: list[RecordChanged] = []
+    manager.subscribe(told.append)
+    before = threading.active_count()
+    watcher = watch(manager)
+    watcher.close()
+    watcher.close()
+    rewrite(path, content="changed")
+
+    assert (before, []) == (threading.active_count(), told)
+
+
+def test_a_callback_may_close_the_watcher(manager: MemoryManager, path: Path) -> None:
+    """Although it is called in the watcher's own thread."""
+    closed = threading.Event()
+    watcher = watch(manager)
+
+    def close(event: RecordChanged) -> None:
+        watcher.close()
+        closed.set()
+
+    manager.subscribe(close)
+    rewrite(path, content="changed")
+
+    assert closed.wait(20)
+
+
+def test_only_a_restored_manager_can_be_watched(tmp_path: Path) -> None:
+    """Before that there is no folder."""
+    with pytest.raises(InvalidArgument, match="call restore first"):
+        watch(MemoryManager(tmp_path / "new"))
+
+
+def test_where_the_system_gives_no_events_every_file_is_looked_at(
+    manager: MemoryManager, path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its watches may be used up, which is no reason not to start: one warning, and a look every second."""
+
+    def none_left(*_: object) -> None:
+        raise OSError(28, "inotify watch limit reached")
+
+    monkeypatch.setattr("watchdog.observers.inotify_c.InotifyFD.add_callback", none_left)
+    told: list[RecordChanged] = []
+    manager.subscribe(told.append)
+    with caplog.at_level(logging.WARNING, logger="memfiles"):
+        watcher = watch(manager)
+    rewrite(path, content="changed")
+    wait_until(lambda: told)
+    watcher.close()
+
+    assert ["external"] == [event.origin for event in told]
+    assert "inotify watch limit reached): its records are looked at every second instead" in caplog.text
