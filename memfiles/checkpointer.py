@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from memfiles import scrub_request
 from memfiles.errors import MemfilesError
@@ -21,8 +22,9 @@ _log = logging.getLogger("memfiles")
 class Checkpointer:
     """A thread that sleeps while the journal is empty and looks ten times a second while it is not."""
 
-    def __init__(self, directory: int, journal: Journal) -> None:
-        """The thread starts with the first ``notice``."""
+    def __init__(self, directory: int, journal: Journal, *, afterwards: Callable[[], None]) -> None:
+        """The thread starts with the first ``notice`` and calls ``afterwards`` when it has emptied the journal."""
+        self._afterwards = afterwards
         self._directory = directory
         self._journal = journal
         self._work = threading.Event()
@@ -69,5 +71,6 @@ class Checkpointer:
     def _checkpoint(self, request: bytes) -> None:
         try:
             self._journal.checkpoint(scrub_token=request or None)
+            self._afterwards()
         except (OSError, MemfilesError):
             _log.exception("a checkpoint failed; the journal keeps what is not flushed, and it is tried again")

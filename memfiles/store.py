@@ -23,6 +23,7 @@ from memfiles.keys import uid_of
 from memfiles.locks import FOLDER as LOCK_FOLDER
 from memfiles.locks import RecordLocks
 from memfiles.record import MAX_RECORD_BYTES
+from memfiles.spares import Spares
 from memfiles.transaction import NewVersion, Transactions, reason
 
 STATE_FOLDER = ".state"
@@ -59,6 +60,7 @@ class Store:
         self._checkpointer.stop()
         try:
             with storage_failure("not every record could be flushed; the journal stays for the next start"):
+                self._drop_spares()
                 if not self._journal.close():
                     self.recover()
         finally:
@@ -132,6 +134,14 @@ class Store:
             self._journal.checkpoint(scrub_token=token)
             self._wait_for_scrub(token)
 
+    def drop_earlier(self, path: str) -> None:
+        """Remove the file of the version before the present one, whichever process kept it to write over."""
+        with storage_failure(f"the earlier version of {path} could not be removed"), self._locks.hold([path]):
+            atomic.drop(self.descriptor, path)
+
+    def _drop_spares(self) -> None:
+        self._spares.drop_all(self._locks)
+
     def _wait_for_scrub(self, token: bytes) -> None:
         deadline = time.monotonic() + self._lock_timeout
         while True:
@@ -152,8 +162,9 @@ class Store:
         """What belongs to this process alone: its locks, its journal and the thread that empties it."""
         self._locks = RecordLocks(self.descriptor, timeout=self._lock_timeout)
         self._journal = Journal(self.descriptor, new_id=_journal_id, flush=self._flush)
-        self._checkpointer = Checkpointer(self.descriptor, self._journal)
-        self._transactions = Transactions(self.descriptor, self._journal, flush=self._flush)
+        self._spares = Spares(self.descriptor)
+        self._checkpointer = Checkpointer(self.descriptor, self._journal, afterwards=self._drop_spares)
+        self._transactions = Transactions(self.descriptor, self._journal, spares=self._spares, flush=self._flush)
 
     def leave_to_parent(self) -> None:
         """In the child of a fork: the parent's journal, locks and threads are not ours."""

@@ -139,7 +139,7 @@ def test_another_process_cleans_its_journal_too(manager: MemoryManager, tmp_path
     """A redaction returns when every living process has answered; they go on working."""
     with another_process(OTHER, tmp_path, TEXT) as other:
         assert "written" == other.hear()
-        assert 2 == len(holding(tmp_path, TEXT))
+        assert {"notes.json"} < {path.split("/")[-1] for path in map(str, holding(tmp_path, TEXT))}
         manager.redact("notes", TEXT)
 
         assert [] == holding(tmp_path, TEXT)
