@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from memfiles.errors import EditNoMatch, EmptyText, RevisionConflict, RevisionUnknown, SizeExceeded
+from memfiles.errors import EditNoMatch, EmptyText, InvalidArgument, RevisionConflict, RevisionUnknown, SizeExceeded
 from memfiles.history import (
     Splice,
     content_at,
@@ -27,6 +27,7 @@ from memfiles.receipt import Receipt, receipt_of, receipt_of_change
 from memfiles.record import NOBODY, Actor, Change, Operation, Record, grown, with_content
 
 MARKER = "[redacted]"
+LABEL_MAX_BYTES = 1024
 _HINT_LINES = 2000
 _HINT_WIDTH = 160
 
@@ -136,8 +137,9 @@ def redact(record: Record, stamp: Stamp, *, text: str) -> tuple[Record | None, R
     needle = text.encode()
     clean = _cleaner(needle)
     in_content = record.content_bytes.count(needle)
-    in_history = sum(needle in change.old.encode() or needle in inserted(after, change) for change, after in contents(record))
-    past = any(needle in content for _, content in contents(record)) or needle in _oldest(record)
+    known = list(contents(record))
+    in_history = sum(needle in change.old.encode() or needle in inserted(after, change) for change, after in known)
+    past = any(needle in content for _, content in known) or needle in _oldest(record)
     unused = any(needle in change.old.encode() for change in record.history)
     if not (in_content or in_history or past or unused):
         return None, Redaction(receipt_of(record), 0, 0)
@@ -171,13 +173,35 @@ def absorb(found: Record, *, known: Record | None, at: str) -> Record:
     return extend(with_content(base, found.content), change)
 
 
+def check_text(text: str) -> None:
+    """Refuse what is no text, or none that UTF-8 can hold."""
+    if not isinstance(text, str):
+        raise InvalidArgument(f"the text must be a string, not {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        where = f"at character {error.start}"
+        raise InvalidArgument(f"the text holds a lone surrogate {where}: send valid Unicode") from None
+
+
+def check_actor(actor: Actor) -> None:
+    """Refuse what could not be read back from a history, which would spoil the record, or what would fill it."""
+    for label in (actor.agent, actor.session, actor.call):
+        if label is not None:
+            check_text(label)
+            if (size := len(label.encode())) > LABEL_MAX_BYTES:
+                raise InvalidArgument(
+                    f"agent, session or call id {label[:40]!r}... has {size} bytes, more than {LABEL_MAX_BYTES}"
+                )
+
+
 def check_cap(record: Record, size: int) -> None:
     """Refuse ``size`` bytes over the cap, unless the file is over it already and gets smaller."""
     cap, now = record.max_size_bytes, record.size_bytes
     if size > cap and size >= now:
         raise SizeExceeded(
-            f"{record.name} would be {size} bytes, over its cap of {cap}; it is {now} now, so {max(0, cap - now)} bytes "
-            f"are left and this needs {size - now}: make the text shorter, or first edit the file down"
+            f"{record.name} would be {size} bytes, over its cap of {cap}; it is {now} now, so {max(0, cap - now)} "
+            f"bytes are left and this needs {size - now}: make the text shorter, or first edit the file down"
         )
 
 
@@ -277,4 +301,5 @@ def _no_match(record: Record, old: str) -> str:
     if not near:
         return f"the text to replace does not occur in {record.name}: read the file and copy the text exactly"
     number = next(index for index, line in enumerate(lines, 1) if line[:_HINT_WIDTH] == near[0])
-    return f"the text to replace does not occur in {record.name}; the nearest is line {number}: {near[0]!r}; copy it exactly"
+    nearest = f"the nearest is line {number}: {near[0]!r}"
+    return f"the text to replace does not occur in {record.name}; {nearest}; copy it exactly"

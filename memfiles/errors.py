@@ -1,24 +1,24 @@
 """Every error memfiles raises, each with a stable code and the process exit code it maps to.
 
-    MemfilesError
-    ├── WorkflowError        the declaration is wrong, at file:line:column
-    ├── FileNotDeclared      no memory file of that uid or name
-    ├── EditNoMatch          the text to replace does not occur
-    ├── EmptyText            a change was asked for with nothing to find
-    ├── SizeExceeded         the change would pass the file's cap
-    ├── RevisionConflict     the record is not at the revision the caller expected
-    ├── RevisionUnknown      the history does not reach back to that revision
-    ├── ReadOnly             the reference does not allow writing
-    ├── LevelDenied          the session's level does not allow it
-    ├── SecretRefused        the text holds something that looks like a credential
-    ├── RecordCorrupt        what is on disk cannot be read as the record asked for
-    ├── LockTimeout          someone else holds the record                     (transient)
-    ├── StorageFailed        the disk refused: full, read-only, failing        (transient)
-    ├── OutcomeUnknown       the change is visible, but its flush failed
-    ├── MirrorUnavailable    the mirror does not answer                        (transient)
-    │   └── MirrorRefused    it answers that it will not: someone must mend that first
-    ├── MirrorConflict       the mirror's copy changed meanwhile               (transient)
-    └── InvalidArgument      a call was made with arguments of the wrong kind
+MemfilesError
+├── WorkflowError        the declaration is wrong, at file:line:column
+├── FileNotDeclared      no memory file of that uid or name
+├── EditNoMatch          the text to replace does not occur
+├── EmptyText            a change was asked for with nothing to find
+├── SizeExceeded         the change would pass the file's cap
+├── RevisionConflict     the record is not at the revision the caller expected
+├── RevisionUnknown      the history does not reach back to that revision
+├── ReadOnly             the reference does not allow writing
+├── LevelDenied          the session's level does not allow it
+├── SecretRefused        the text holds something that looks like a credential
+├── RecordCorrupt        what is on disk cannot be read as the record asked for
+├── LockTimeout          someone else holds the record                     (transient)
+├── StorageFailed        the disk refused: full, read-only, failing        (transient)
+├── OutcomeUnknown       the change is visible, but its flush failed
+├── MirrorUnavailable    the mirror does not answer                        (transient)
+│   └── MirrorRefused    it answers that it will not: someone must mend that first
+├── MirrorConflict       the mirror's copy changed meanwhile               (transient)
+└── InvalidArgument      a call was made with arguments of the wrong kind
 """
 
 from __future__ import annotations

@@ -74,7 +74,8 @@ def encode_payload(versions: Sequence[Version]) -> bytes:
     parts: list[bytes] = []
     for version in versions:
         path = version.path.encode()
-        parts.append(_ENTRY.pack(len(path), len(version.data), version.revision, version.staged.inode, version.staged.mtime_ns))
+        inode, size, mtime_ns = version.staged
+        parts.append(_ENTRY.pack(len(path), size, version.revision, inode, mtime_ns))
         parts += (path, version.data)
     return b"".join(parts)
 

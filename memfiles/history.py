@@ -89,9 +89,8 @@ def content_at(record: Record, revision: int) -> str:
         content = reverse(content, change)
         if change.revision == revision + 1 and revision >= 1:
             return content.decode()
-    raise RevisionUnknown(
-        f"revision {revision} of {record.name} is not in its history; known are {oldest_known(record)} to {record.revision}"
-    )
+    known = f"known are {oldest_known(record)} to {record.revision}"
+    raise RevisionUnknown(f"revision {revision} of {record.name} is not in its history; {known}")
 
 
 def oldest_known(record: Record) -> int:

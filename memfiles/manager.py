@@ -36,7 +36,6 @@ from memfiles.workflow import Workflow
 
 __all__ = ["MemoryManager", "RecordChanged"]
 _WORTH_NOTING = 16
-_LABEL_MAX_BYTES = 1024
 
 
 class MemoryManager:
@@ -168,7 +167,7 @@ class MemoryManager:
 
         ``EmptyText`` without ``old``, ``EditNoMatch`` with the nearest line as a hint; else as ``append``.
         """
-        _check_text(old)
+        changes.check_text(old)
         gated = self._gated(new)
         stamp = self._stamp(by, call_id, expected_revision)
         receipt = self._change(uid, lambda record: changes.edit(record, stamp, old=old, new=gated.text))
@@ -216,7 +215,7 @@ class MemoryManager:
         Returns when no file under the directory holds it for this memory file any more. ``LockTimeout`` if
         another process does not answer: the record is clean then, that process's journal may not be.
         """
-        _check_text(text)
+        changes.check_text(text)
         stamp = self._stamp(by, None, expected_revision)
         outcome: list[Redaction] = []
 
@@ -230,6 +229,7 @@ class MemoryManager:
         store = self._opened
         needles = (text.encode(), to_json(text)[1:-1], json.dumps(text)[1:-1].encode())
         removed = quarantine.remove_holding(store.descriptor, record_path(uid), needles)
+        store.drop_earlier(record_path(uid))
         store.scrub()
         return replace(outcome[0], copies_removed=removed)
 
@@ -304,23 +304,23 @@ class MemoryManager:
         actor = by or NOBODY
         if call_id is not None:
             actor = replace(actor, call=call_id)
-        for label in (actor.agent, actor.session, actor.call):
-            if label is not None:
-                _check_label(label)
+        changes.check_actor(actor)
         return Stamp(self._now(), actor, expected_revision)
 
     def _gated(self, text: str) -> Gated:
         """The text as it may be stored: Unicode that UTF-8 can hold, through the secrets gate."""
-        _check_text(text)
+        changes.check_text(text)
         return gate(text, policy=self._secrets)
 
     def _note_unchanged(self) -> None:
         """Note which records are sound, so that the next start need not read them; many files only."""
         fresh = {uid: note for uid, seen in self._live.seen().items() if (note := _fresh_note(seen)) is not None}
-        if len(self._noted) + len(fresh) >= _WORTH_NOTING and any(self._noted.get(uid) != note for uid, note in fresh.items()):
+        is_news = any(self._noted.get(uid) != note for uid, note in fresh.items())
+        if is_news and len(self._noted) + len(fresh) >= _WORTH_NOTING:
             self._noted = {uid: note for uid, note in (self._noted | fresh).items() if self._live.is_live(uid)}
             with suppress(OSError):
                 unchanged.save(self._opened.descriptor, self._noted)
+
 
 def _needs_mending(directory: Path) -> bool:
     descriptor = atomic.open_directory(directory)
@@ -344,21 +344,3 @@ def _fresh_note(seen: Seen) -> Note | None:
 def _last_of_each(decisions: Sequence[Decision]) -> list[Record]:
     """Of several decisions, the last record of each file: it holds what the earlier ones changed."""
     return list({decision.record.uid: decision.record for decision in decisions if decision.record}.values())
-
-
-def _check_label(label: str) -> None:
-    """Refuse what could not stand in a history, or would fill it."""
-    _check_text(label)
-    if len(label.encode()) > _LABEL_MAX_BYTES:
-        raise InvalidArgument(
-            f"agent, session or call id {label[:40]!r}... has {len(label.encode())} bytes; at most {_LABEL_MAX_BYTES}"
-        )
-
-
-def _check_text(text: str) -> None:
-    if not isinstance(text, str):
-        raise InvalidArgument(f"the text must be a string, not {type(text).__name__}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidArgument(f"the text holds a lone surrogate at character {error.start}: send valid Unicode") from None

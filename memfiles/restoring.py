@@ -25,17 +25,34 @@ class DeclaredFile(Protocol):
     """What a restore needs of a declaration; ``workflow.MemoryFile`` is one."""
 
     @property
-    def uid(self) -> str: ...
+    def uid(self) -> str:
+        """What the record is stored under."""
+        ...
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What the model calls the file."""
+        ...
+
     @property
-    def description(self) -> str: ...
+    def description(self) -> str:
+        """What the file is for."""
+        ...
+
     @property
-    def max_size_bytes(self) -> int: ...
+    def max_size_bytes(self) -> int:
+        """The cap, in UTF-8 bytes."""
+        ...
+
     @property
-    def level(self) -> str | None: ...
+    def level(self) -> str | None:
+        """The classification; None for the lowest."""
+        ...
+
     @property
-    def content(self) -> str: ...
+    def content(self) -> str:
+        """The content a new file starts with."""
+        ...
 
 
 class Metadata(NamedTuple):

@@ -5,7 +5,8 @@ calmed down; and nothing that goes wrong here ends the watching. What a change m
 (``MemoryManager.notice``): here is only told that, and when, to look.
 
 Events may be lost (a full queue, a network file system), so every file is looked at now and then as well: one
-stat each. Where the system has no events to give, that is all there is, and it happens every second.
+stat each. Where the system has no events to give, that is all there is, and it happens every second. The same
+goes while events come in a flood: each of our own commits gives five, which cost as much as the commit itself.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from memfiles.keys import RECORD_SUFFIX, uid_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from watchdog.observers.api import BaseObserver
+    from watchdog.observers.api import BaseObserver, ObservedWatch
 
     from memfiles.manager import MemoryManager
 
@@ -44,9 +45,10 @@ _CALM_SECONDS = 0.05
 _UNSAVED_SECONDS = 0.25
 _SWEEP_SECONDS = 30.0
 _SWEEP_WITHOUT_EVENTS_SECONDS = 1.0
+_FLOOD = 200  # events within a second
 _HAS_CLOSED_EVENTS = sys.platform.startswith("linux")
 
-# Reading a file gives events too, and each of ours costs five in the folder: ask for no more than is needed.
+# Reading a file gives events too: ask for no more than is needed.
 _EVENTS: list[type[FileSystemEvent]] = [
     FileClosedEvent,  # written in place
     FileMovedEvent,  # replaced atomically: one event, whose destination is the record; or moved away
@@ -59,6 +61,14 @@ _EVENTS: list[type[FileSystemEvent]] = [
 _log = logging.getLogger("memfiles")
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not news: watchdog calls it an error when it is stopped while events come in."""
+    return "called when the thread is inactive" not in record.getMessage()
+
+
+logging.getLogger("watchdog.observers.inotify").addFilter(_is_news)
+
+
 def watch(manager: MemoryManager) -> Watcher:
     """Have a restored manager notice what others change in its records, until the watcher is closed."""
     if not manager.directory.is_dir():
@@ -67,7 +77,7 @@ def watch(manager: MemoryManager) -> Watcher:
 
 
 class Watcher:
-    """Tells the manager to look at records, in a thread of its own: at all of them first, then where events point."""
+    """Tells the manager, in its own thread, to look at records: where events point, and at all of them now and then."""
 
     def __init__(self, manager: MemoryManager) -> None:
         """Start watching; that the system gives no events is logged and no error."""
@@ -76,7 +86,8 @@ class Watcher:
         self._turn = threading.Condition()
         self._closed = False
         self._complaints: dict[str, str] = {}
-        self._observer = _observe(os.path.realpath(manager.directory), _Handler(self.expect))
+        self._events = FolderEvents(os.path.realpath(manager.directory), expect=self.expect, flooded=self._wake)
+        self._events.start()
         self._thread = threading.Thread(target=self._run, name="memfiles-watch", daemon=True)
         self._thread.start()
 
@@ -89,38 +100,41 @@ class Watcher:
 
     def close(self) -> None:
         """Stop watching. May be called again, and from a callback."""
-        with self._turn:
-            self._closed = True
-            self._turn.notify()
-        observer, self._observer = self._observer, None
-        if observer is not None:
-            observer.stop()
-            observer.join()
+        self._closed = True
+        self._wake()
         if self._thread is not threading.current_thread():
             self._thread.join()
+        self._events.close()
+
+    def _wake(self) -> None:
+        with self._turn:
+            self._turn.notify()
 
     def _run(self) -> None:
-        every = _SWEEP_SECONDS if self._observer is not None else _SWEEP_WITHOUT_EVENTS_SECONDS
-        sweep = time.monotonic()
         while not self._closed:
-            if time.monotonic() >= sweep:
-                due, sweep = self._manager.uids(), time.monotonic() + every
-            else:
-                due = self._wait(until=sweep)
-            for uid in due:
+            self._events.start()  # before looking, so that nothing falls in between
+            for uid in self._manager.uids():
+                self._look(uid)
+            self._follow_events()
+
+    def _follow_events(self) -> None:
+        """Look where events point, until it is time to look at everything again."""
+        seconds = _SWEEP_SECONDS if self._events.are_on else _SWEEP_WITHOUT_EVENTS_SECONDS
+        until = time.monotonic() + seconds
+        while not self._closed and time.monotonic() < until:
+            if self._events.are_flooding:
+                self._events.pause()
+                until = min(until, time.monotonic() + _SWEEP_WITHOUT_EVENTS_SECONDS)
+            for uid in self._wait(until=until):
                 self._look(uid)
 
     def _wait(self, *, until: float) -> list[str]:
-        """The records whose time has come, as soon as there are any; none at ``until`` or when closed."""
+        """The records whose time has come, after waiting for the next one; maybe none."""
         with self._turn:
-            while not self._closed:
-                now = time.monotonic()
-                due = [uid for uid, at in self._due.items() if at <= now]
-                if due or now >= until:
-                    break
-                self._turn.wait(min([*self._due.values(), until]) - now)
-            else:
-                due = []
+            if not self._closed:
+                self._turn.wait(max(0.0, min([*self._due.values(), until]) - time.monotonic()))
+            now = time.monotonic()
+            due = [uid for uid, at in self._due.items() if at <= now]
             for uid in due:
                 del self._due[uid]
             return due
@@ -137,30 +151,70 @@ class Watcher:
                 _log.warning("what happened to record %s could not be followed: %s", uid, error, exc_info=True)
 
 
-class _Handler(FileSystemEventHandler):
-    """Picks the records out of the events of a folder."""
+class FolderEvents(FileSystemEventHandler):
+    """The events of one folder, as far as they point at records. They can be paused when they come in a flood."""
 
-    def __init__(self, expect: Callable[[str], None]) -> None:
+    def __init__(self, directory: str, *, expect: Callable[[str], None], flooded: Callable[[], None]) -> None:
+        """``expect`` is called with each uid that an event points at, ``flooded`` when there are too many events."""
+        self._directory = directory
         self._expect = expect
+        self._flooded = flooded
+        self._observer: BaseObserver | None = None
+        self._watch: ObservedWatch | None = None
+        self._has_failed = False
+        self._since = time.monotonic()
+        self._count = 0
+
+    @property
+    def are_on(self) -> bool:
+        """Whether events are coming in."""
+        return self._watch is not None
+
+    @property
+    def are_flooding(self) -> bool:
+        """Whether so many came within a second that looking at every file now and then is cheaper."""
+        return self.are_on and self._count >= _FLOOD
+
+    def start(self) -> None:
+        """Let events come in. Where the system gives none (its watches may be used up), that is logged, once."""
+        if self.are_on or self._has_failed:
+            return
+        try:
+            if self._observer is None:
+                self._observer = Observer()
+                self._observer.start()
+            self._count = 0
+            self._watch = self._observer.schedule(self, self._directory, event_filter=_EVENTS)
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started
+            self._has_failed = True
+            _log.warning("no events for %s (%s): its records are looked at every second", self._directory, error)
+            self.close()
+
+    def pause(self) -> None:
+        """Let no events come in until the next ``start``."""
+        if self._observer is not None and self._watch is not None:
+            self._observer.unschedule(self._watch)
+        self._watch = None
+
+    def close(self) -> None:
+        """No more events; no thread is left behind. May be called again."""
+        observer, self._observer, self._watch = self._observer, None, None
+        if observer is not None:
+            observer.stop()
+            observer.join()
 
     def dispatch(self, event: FileSystemEvent) -> None:
-        """Called by the observer's thread: as little as can be, since each of our own commits gets here as well."""
+        """Called by the observer's thread for every event: as little as can be."""
+        self._count_one()
         for path in (event.src_path, event.dest_path):
             name = os.path.basename(os.fsdecode(path))
             if name.endswith(RECORD_SUFFIX) and (uid := uid_of(name)) is not None:
                 self._expect(uid)
 
-
-def _observe(directory: str, handler: FileSystemEventHandler) -> BaseObserver | None:
-    """A started observer of one folder, None if the system gives no events (its watches may be used up)."""
-    observer = None
-    try:
-        observer = Observer()
-        observer.schedule(handler, directory, event_filter=_EVENTS)
-        observer.start()
-    except OSError as error:
-        _log.warning("no events for %s (%s): its records are looked at every second instead", directory, error)
-        if observer is not None:
-            observer.stop()
-        return None
-    return observer
+    def _count_one(self) -> None:
+        now = time.monotonic()
+        if now - self._since > 1.0:
+            self._since, self._count = now, 0
+        self._count += 1
+        if self._count == _FLOOD:
+            self._flooded()

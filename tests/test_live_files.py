@@ -182,6 +182,21 @@ def test_a_change_by_hand_is_one_revision_for_two_managers(
     assert [(2, "external", "process")] == summary(told)
 
 
+def test_what_another_manager_mended_is_no_change_by_hand(
+    manager: MemoryManager, told: list[RecordChanged], path: Path
+) -> None:
+    """Although this one had read a change by hand before the file broke, and the other had not."""
+    with opened(manager.directory) as other:
+        rewrite(path, content="by hand")
+        manager.read("notes")
+        path.unlink()
+        manager.read("notes")
+        other.notice("notes")
+        manager.notice("notes")
+
+    assert ("# Notes\n", 1, []) == (manager.read("notes"), manager.card("notes").revision, told)
+
+
 def test_own_changes_are_told_once_whoever_else_looks(manager: MemoryManager, told: list[RecordChanged]) -> None:
     """Threads that read and notice all the while neither go back in time nor take our changes for another's."""
     done, went_back = threading.Event(), []

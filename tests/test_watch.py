@@ -304,6 +304,8 @@ def test_a_memory_folder_behind_a_link_is_watched(manager: MemoryManager, tmp_pa
         linked.restore(FILES)
         linked.subscribe(told.append)
         watcher = watch(linked)
+        settle(linked, told)
+        told.clear()
         rewrite(tmp_path / "memory" / "notes.json", content="changed")
         wait_until(lambda: told)
         watcher.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -15,9 +16,10 @@ from records import declared, rewrite, wait_until
 from memfiles.errors import InvalidArgument, StorageFailed
 from memfiles.events import RecordChanged
 from memfiles.manager import MemoryManager
-from memfiles.watch import watch
+from memfiles.watch import FolderEvents, watch
 
 FILES = [declared("notes", content="# Notes\n", cap=1000), declared("plan")]
+FLOOD = 200
 
 
 @pytest.fixture
@@ -58,22 +60,29 @@ def test_a_callback_that_fails_ends_nothing(manager: MemoryManager, told: list[R
     assert [2, 3] == [event.revision for event in told]
 
 
+def put_broken(path: Path) -> None:
+    """Replace a record by something broken that nobody can be in the middle of saving."""
+    temp = path.parent / "temp"
+    temp.write_text("{")
+    os.utime(temp, (0, 0))
+    temp.replace(path)
+
+
 def test_whatever_goes_wrong_is_logged_once_and_ends_nothing(
     manager: MemoryManager, told: list[RecordChanged], path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Here: nothing can be set aside, because a file is in the way. When it is gone, the next look mends."""
     (manager.directory / "quarantine").write_text("in the way")
     with caplog.at_level(logging.WARNING, logger="memfiles"):
-        path.write_text("{ 1")
-        wait_until(lambda: "could not be followed" in caplog.text)
-        path.write_text("{ 1")
-        rewrite(manager.directory / "plan.json", content="still watched")
-        wait_until(lambda: told)
+        for content in ("still", "being", "watched"):
+            put_broken(path)
+            rewrite(manager.directory / "plan.json", content=content)
+            wait_until(lambda: manager.card("plan").revision == len(told) + 1 > 1)
     (manager.directory / "quarantine").unlink()
-    path.write_text("{ 2")
-    wait_until(lambda: len(told) == 2)
+    put_broken(path)
+    wait_until(lambda: len(told) == 4)
 
-    assert [("plan", "external"), ("notes", "restored")] == [(event.uid, event.origin) for event in told]
+    assert [*[("plan", "external")] * 3, ("notes", "restored")] == [(event.uid, event.origin) for event in told]
     assert 1 == caplog.text.count("could not be followed")
 
 
@@ -138,10 +147,10 @@ def test_where_the_system_gives_no_events_every_file_is_looked_at(
 ) -> None:
     """Its watches may be used up, which is no reason not to start: one warning, and a look every second."""
 
-    def none_left(*_: object) -> None:
+    def none_left(*_: object, **__: object) -> None:
         raise OSError(28, "inotify watch limit reached")
 
-    monkeypatch.setattr("watchdog.observers.inotify_c.InotifyFD.add_callback", none_left)
+    monkeypatch.setattr("watchdog.observers.api.BaseObserver.schedule", none_left)
     told: list[RecordChanged] = []
     manager.subscribe(told.append)
     with caplog.at_level(logging.WARNING, logger="memfiles"):
@@ -151,4 +160,39 @@ def test_where_the_system_gives_no_events_every_file_is_looked_at(
     watcher.close()
 
     assert ["external"] == [event.origin for event in told]
-    assert "inotify watch limit reached): its records are looked at every second instead" in caplog.text
+    assert 1 == caplog.text.count("inotify watch limit reached): its records are looked at every second")
+
+
+def test_a_flood_of_events_is_told_once(tmp_path: Path) -> None:
+    """They are then paused: looking at every file now and then is cheaper. Afterwards they come again."""
+    expected, floods = list[str](), list[str]()
+    events = FolderEvents(str(tmp_path), expect=expected.append, flooded=lambda: floods.append("flood"))
+    events.start()
+    for number in range(FLOOD):
+        (tmp_path / f"{number}.txt").write_text("x")
+    wait_until(lambda: events.are_flooding)
+    events.pause()
+    (tmp_path / "unseen.json").write_text("x")
+    paused = (events.are_on, events.are_flooding)
+    events.start()
+    (tmp_path / "seen.json").write_text("x")
+    wait_until(lambda: expected)
+    resumed = (events.are_on, events.are_flooding)
+    events.close()
+
+    assert (["flood"], {"seen"}) == (floods, set(expected))
+    assert ((False, False), (True, False), False) == (paused, resumed, events.are_on)
+
+
+def test_while_we_write_a_lot_ourselves_others_are_noticed_all_the_same(
+    manager: MemoryManager, told: list[RecordChanged], path: Path
+) -> None:
+    """A second later at most; and our own changes are told once."""
+    for number in range(FLOOD):
+        manager.append("plan", f"{number}\n")
+        if number == FLOOD // 2:
+            rewrite(path, content="changed")
+    wait_until(lambda: len(told) == FLOOD + 1)
+
+    assert ["notes"] == [event.uid for event in told if event.origin == "external"]
+    assert FLOOD == sum(event.origin == "local" for event in told)

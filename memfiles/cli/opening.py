@@ -1,9 +1,9 @@
 """How a command gets at the memory: ``view`` to look without touching the disk, ``writing`` to change.
 
 The rule this file guards: a command that only looks creates and changes nothing, unless a process died here:
-then what that one had promised is put in place first, so that no look shows less than was acknowledged. It shows what an agent
-would find if it started now, also before the first restore: the record on disk under its declared name
-and cap, or else the declared content.
+then what that one had promised is put in place first, so that no look shows less than was acknowledged. It
+shows what an agent would find if it started now, also before the first restore: the record on disk under its
+declared name and cap, or else the declared content.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from statistics import median
 
 from pydantic_core import from_json
 
-from memfiles import MemoryFile, MemoryManager
 from benchmarks.bare import paired, seconds, show
+from memfiles import MemoryFile, MemoryManager
 
 FILES = 10_000
 
