@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from memfiles.errors import InvalidArgument
+from memfiles.errors import InvalidArgument, MirrorConflict
 
 KEY_MAX_BYTES = 1024
+BODY_MAX_BYTES = 64 * 1024 * 1024  # what a record may have on disk; nothing larger is read into memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,11 @@ class Condition:
         """Whether a key at ``version`` (None: absent) fulfils the condition."""
         return self.kind == "any" or version == self.version
 
+    def check(self, key: str, version: str | None) -> None:
+        """Raise ``MirrorConflict`` unless the condition holds for ``key`` at ``version``."""
+        if not self.holds(version):
+            raise MirrorConflict(f"{key} is at version {version or 'none'} in the mirror: get it again and decide anew")
+
 
 ANY = Condition("any")
 ABSENT = Condition("absent")
@@ -51,8 +57,12 @@ class Mirror(Protocol):
     """A store of objects by key. Threads may share it.
 
     A key is a record's path relative to the memory directory, as ``check_key`` takes it; anything else is an
-    ``InvalidArgument`` before the store sees it. A store that does not answer, refuses, or answers with something
-    that cannot be right is a ``MirrorUnavailable``: the call may or may not have happened, and may be made again.
+    ``InvalidArgument`` before the store sees it, and so is a body of more than ``BODY_MAX_BYTES``. No key is
+    another's folder (``a`` beside ``a/b``). What lies in the store under no such key is not listed.
+
+    A store that does not answer, or answers with something that cannot be right, is a ``MirrorUnavailable``: the call
+    may or may not have happened, and may be made again. One that answers that it will not (no access, no such bucket,
+    a body beyond the limit) is a ``MirrorRefused``, which is a ``MirrorUnavailable`` that no repetition helps.
     """
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -86,7 +96,8 @@ def check_key(key: str) -> str:
     """Return ``key`` if a mirror may use it, else raise ``InvalidArgument``.
 
     Segments between single slashes, none of them empty, ``.`` or ``..``; no backslash and no control character,
-    since readers of a bucket collapse or reinterpret them; 1 to 1,024 bytes (the limit of S3).
+    since readers of a bucket collapse or reinterpret them; 1 to 1,024 bytes (the limit of S3). Two kinds of names are
+    the store's own: locks (``.state/locks/...``) and what is staged (a last segment ``.name.tmp``).
     """
     segments = key.split("/")
     if any(segment in {"", ".", ".."} for segment in segments):
@@ -95,7 +106,32 @@ def check_key(key: str) -> str:
         raise InvalidArgument(f"mirror key {_shown(key)} has a backslash or a character that cannot be printed")
     if (size := len(key.encode())) > KEY_MAX_BYTES:
         raise InvalidArgument(f"mirror key {_shown(key)} is {size} bytes; at most {KEY_MAX_BYTES} are allowed")
+    if key.startswith(".state/locks/") or (segments[-1].startswith(".") and segments[-1].endswith(".tmp")):
+        raise InvalidArgument(f"mirror key {_shown(key)} is a name that stores keep for their own locks and temp files")
     return key
+
+
+def is_key(key: str) -> bool:
+    """Whether ``check_key`` takes it: what is found in a store under another name is not ours."""
+    try:
+        check_key(key)
+    except InvalidArgument:
+        return False
+    return True
+
+
+def check_prefix(prefix: str) -> str:
+    """Return ``prefix`` if some key may begin with it, else raise ``InvalidArgument``."""
+    if prefix:
+        check_key(prefix + "_")
+    return prefix
+
+
+def check_body(key: str, body: bytes) -> bytes:
+    """Return ``body`` if it is small enough to be stored at ``key``, else raise ``InvalidArgument``."""
+    if len(body) > BODY_MAX_BYTES:
+        raise InvalidArgument(f"{key} has {len(body)} bytes; a mirror takes at most {BODY_MAX_BYTES}")
+    return body
 
 
 def _shown(key: str) -> str:

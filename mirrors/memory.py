@@ -6,8 +6,7 @@ import hashlib
 import threading
 from collections.abc import Iterator
 
-from memfiles.errors import MirrorConflict
-from memfiles.mirror import ANY, Condition, Stored, check_key
+from memfiles.mirror import ANY, Condition, Stored, check_body, check_key, check_prefix
 
 
 class MemoryMirror:
@@ -22,6 +21,7 @@ class MemoryMirror:
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
         """See ``Mirror.list``; what is listed is the state at the time of the call."""
+        check_prefix(prefix)
         with self._lock:
             found = [(key, stored.version) for key, stored in self._objects.items() if key.startswith(prefix)]
         return iter(sorted(found, key=lambda pair: pair[0].encode()))
@@ -35,11 +35,11 @@ class MemoryMirror:
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
         """See ``Mirror.put``."""
         check_key(key)
-        new = Stored(body, hashlib.sha256(body).hexdigest())
+        new = Stored(check_body(key, body), hashlib.sha256(body).hexdigest())
         with self._lock:
             old = self._objects.get(key)
             if new != old:
-                self._check(key, old, when)
+                when.check(key, old.version if old else None)
                 self._objects[key] = new
         return new.version
 
@@ -47,12 +47,6 @@ class MemoryMirror:
         """See ``Mirror.delete``."""
         check_key(key)
         with self._lock:
-            old = self._objects.get(key)
-            if old is not None:
-                self._check(key, old, when)
+            if old := self._objects.get(key):
+                when.check(key, old.version)
                 del self._objects[key]
-
-    def _check(self, key: str, old: Stored | None, when: Condition) -> None:
-        version = None if old is None else old.version
-        if not when.holds(version):
-            raise MirrorConflict(f"{key} is at version {version or 'none'} in the mirror: get it again and decide anew")

@@ -1,0 +1,95 @@
+"""A mirror that fails on purpose: for tests of what lives on top of one.
+
+Some faults keep to the ``Mirror`` contract (``HONEST``): a call that is not answered may or may not have happened.
+The others break it, as proxies, half-written answers and odd servers do; who survives them trusts no answer that it
+can check.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, TypeVar
+
+from memfiles.errors import MirrorConflict, MirrorUnavailable
+from memfiles.mirror import ANY, Condition, Mirror, Stored
+
+Fault = Literal["timeout", "slow_down", "reset", "conflict", "truncated"]
+Result = TypeVar("Result")
+
+HONEST: tuple[Fault, ...] = ("timeout", "slow_down", "reset")
+ALL: tuple[Fault, ...] = (*HONEST, "conflict", "truncated")
+
+
+class FaultyMirror:
+    """Passes calls on to ``inner``, of which a share fails, the same ones for the same ``seed`` and order of calls.
+
+    | fault | did the call happen? | what the caller gets |
+    |---|---|---|
+    | timeout | by chance | ``MirrorUnavailable`` |
+    | slow_down | no | ``MirrorUnavailable``, as a 503 |
+    | reset | yes | ``MirrorUnavailable``, as a connection that broke before the answer |
+    | conflict | by chance | ``MirrorConflict`` where there was none, as a 412 (of put and delete; else as reset) |
+    | truncated | yes | half the body of a get, half a list and then ``MirrorUnavailable`` (else as reset) |
+    """
+
+    def __init__(self, inner: Mirror, *, rate: float = 1 / 3, seed: int = 0, faults: Sequence[Fault] = ALL) -> None:
+        """``rate`` is the share of the calls that fail, each by one of ``faults``."""
+        self._inner = inner
+        self._rate = rate
+        self._faults = faults
+        self._random = random.Random(seed)
+        self._drawing = threading.Lock()
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+        """See ``Mirror.list``, or a fault."""
+        fault, happens = self._draw()
+        if fault == "truncated":
+            return _half(list(self._inner.list(prefix)))
+        return self._call(lambda: self._inner.list(prefix), fault=fault, happens=happens)
+
+    def get(self, key: str) -> Stored | None:
+        """See ``Mirror.get``, or a fault."""
+        fault, happens = self._draw()
+        if fault == "truncated" and (stored := self._inner.get(key)):
+            return Stored(stored.body[: len(stored.body) // 2], stored.version)
+        return self._call(lambda: self._inner.get(key), fault=fault, happens=happens)
+
+    def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
+        """See ``Mirror.put``, or a fault."""
+        fault, happens = self._draw()
+        return self._change(lambda: self._inner.put(key, body, when=when), fault=fault, happens=happens)
+
+    def delete(self, key: str, *, when: Condition = ANY) -> None:
+        """See ``Mirror.delete``, or a fault."""
+        fault, happens = self._draw()
+        self._change(lambda: self._inner.delete(key, when=when), fault=fault, happens=happens)
+
+    def _draw(self) -> tuple[Fault | None, bool]:
+        with self._drawing:
+            fails, happens = self._random.random() < self._rate, self._random.random() < 0.5
+            fault = self._random.choice(self._faults)
+        return (fault, happens) if fails else (None, True)
+
+    def _change(self, call: Callable[[], Result], *, fault: Fault | None, happens: bool) -> Result:
+        if fault == "conflict":
+            if happens:
+                call()
+            raise MirrorConflict("injected: precondition failed (412)")
+        return self._call(call, fault=fault, happens=happens)
+
+    def _call(self, call: Callable[[], Result], *, fault: Fault | None, happens: bool) -> Result:
+        if fault == "slow_down":
+            raise MirrorUnavailable("injected: slow down (503)")
+        if fault == "timeout" and not happens:
+            raise MirrorUnavailable("injected: timed out")
+        result = call()
+        if fault is not None:
+            raise MirrorUnavailable(f"injected: the answer was lost ({fault})")
+        return result
+
+
+def _half(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    yield from pairs[: len(pairs) // 2]
+    raise MirrorUnavailable("injected: the list ended early")

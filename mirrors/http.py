@@ -1,0 +1,156 @@
+"""A mirror on the older service: the content of declared memory files over HTTP.
+
+The service knows ``GET /agents/memory`` (an array of MemoryFile objects), ``PUT /agents/memory/{uid}`` with
+``{"content": ...}``, the header ``Agent-Key``, and errors as ``{"error": {"message", "type"}}``. It keeps content and
+nothing else of a record, has no conditions and no delete, so this mirror promises less than the others:
+
+- Its keys are those of memory files, ``<uid>.json``. What is put must be a record of that uid.
+- What is got is a record made from the service's object: its content, name, description and cap; revision 1, no
+  history, no level, the first second of 1970. The same object always makes the same bytes. So a record that was put
+  comes back with its content and without its past, and "the same body" means "the same content".
+- A put reads, compares, writes and reads again; of two machines at the same moment one can overwrite the other.
+- Nothing can be deleted: a ``MirrorRefused``. A tombstone (a record without content) empties the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+from memfiles.errors import InvalidArgument, MirrorRefused, MirrorUnavailable
+from memfiles.keys import NAME_MAX, check_name, record_path, uid_of
+from memfiles.mirror import ANY, Condition, Stored, check_body, check_key, check_prefix
+from mirrors.service import Service, connect
+
+_log = logging.getLogger("memfiles.mirror")
+_DEFAULT_CAP = 16384
+_EPOCH = "1970-01-01T00:00:00.000Z"
+
+
+def open_url(url: str) -> HttpMirror:
+    """The mirror at ``http(s)://host/path``; the key is in the environment, as ``MEMFILES_AGENT_KEY``."""
+    return HttpMirror(connect(url))
+
+
+class HttpMirror:
+    """The older service as a mirror; the module says what it cannot keep."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._warning = threading.Lock()
+        self._warned = False
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+        """See ``Mirror.list``; one request."""
+        check_prefix(prefix)
+        found = [(key, stored.version) for key, stored in self._objects().items() if key.startswith(prefix)]
+        return iter(sorted(found))
+
+    def get(self, key: str) -> Stored | None:
+        """See ``Mirror.get``; one request, for all objects."""
+        return self._objects().get(key) if uid_of(check_key(key)) else None
+
+    def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
+        """See ``Mirror.put``; three requests. ``InvalidArgument`` for what is not a record of this key's uid."""
+        uid, content = _content_of(check_key(key), check_body(key, body))
+        self._warn()
+        old = self._objects().get(key)
+        if old is not None and _content_in(old) == content:
+            return old.version
+        when.check(key, old.version if old else None)
+        self._service.ask("PUT", f"/agents/memory/{quote(uid)}", {"content": content})
+        new = self._objects().get(key)
+        if new is None or _content_in(new) != content:
+            raise MirrorUnavailable(f"{key}: the service took the content, and now holds another")
+        return new.version
+
+    def delete(self, key: str, *, when: Condition = ANY) -> None:
+        """See ``Mirror.delete``, but for what is there: ``MirrorRefused``."""
+        old = self.get(key)
+        if old is not None:
+            when.check(key, old.version)
+            raise MirrorRefused(f"{key}: the service cannot delete; put a record without content to empty it")
+
+    def _objects(self) -> dict[str, Stored]:
+        """Every object of the service that can be a memory file, as a record."""
+        answer = self._service.ask("GET", "/agents/memory")
+        if not isinstance(answer, list):
+            raise MirrorUnavailable("the service answered GET /agents/memory with something that is not an array")
+        records = (record_of(item) for item in answer if isinstance(item, dict))
+        return {key: Stored(body, hashlib.sha256(body).hexdigest()) for key, body in filter(None, records)}
+
+    def _warn(self) -> None:
+        with self._warning:
+            if not self._warned:
+                self._warned = True
+                _log.warning(
+                    "%s has no conditional writes: of two machines that change one record at the same moment, "
+                    "one can overwrite the other",
+                    self._service.url,
+                )
+
+
+def record_of(item: dict[str, Any]) -> tuple[str, bytes] | None:
+    """The key and the record of one of the service's objects, None if it is not usable as a memory file."""
+    uid, content = item.get("uid", item.get("id")), item.get("content", "")
+    if not isinstance(uid, str) or uid_of(f"{uid}.json") is None or not isinstance(content, str):
+        return None
+    description, cap = item.get("description"), item.get("maxSizeBytes", item.get("max_size_bytes"))
+    record = {
+        "format": "memfiles/1",
+        "type": "file",
+        "uid": uid,
+        "name": _name_of(item, uid=uid),
+        "description": description if isinstance(description, str) else "",
+        "max_size_bytes": cap if type(cap) is int and cap > 0 else _DEFAULT_CAP,
+        "level": "",
+        "content": content,
+        "sha256": hashlib.sha256(_encoded(content)).hexdigest(),
+        "revision": 1,
+        "created_at": _EPOCH,
+        "updated_at": _EPOCH,
+        "history": [],
+    }
+    text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+    return record_path(uid), _encoded(text) + b"\n"
+
+
+def _name_of(item: dict[str, Any], *, uid: str) -> str:
+    """The service's name or label, where that can be a name; else the uid."""
+    for name in (item.get("name"), item.get("label")):
+        with suppress(InvalidArgument):
+            if isinstance(name, str):
+                return check_name(name)
+    return uid[:NAME_MAX]
+
+
+def _content_of(key: str, body: bytes) -> tuple[str, str]:
+    """The uid and the content of a record that is to be put; a record without content is an empty one."""
+    uid = uid_of(key)
+    if uid is None:
+        raise InvalidArgument(f"{key}: the service keeps memory files only, as <uid>.json")
+    try:
+        record = json.loads(body)
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict) or record.get("uid") != uid or not isinstance(record.get("content", ""), str):
+        raise InvalidArgument(f"{key}: the service keeps content only, and this is no record of {uid}")
+    return uid, record.get("content", "")
+
+
+def _content_in(stored: Stored) -> str:
+    return str(json.loads(stored.body)["content"])
+
+
+def _encoded(text: str) -> bytes:
+    """As UTF-8; a lone surrogate, which JSON can carry and a record cannot, is an answer that cannot be right."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise MirrorUnavailable("the service answered with text that is not Unicode (a lone surrogate)") from error

@@ -1,0 +1,42 @@
+"""A mirror that is opened by its first use: what it needs (a library, a client) costs nothing before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from memfiles.mirror import ANY, Condition, Mirror, Stored
+
+
+class LateMirror:
+    """Opens its inner mirror once, in the thread that asks first.
+
+    A failure to open is that call's failure, and the next call tries again.
+    """
+
+    def __init__(self, open_inner: Callable[[], Mirror]) -> None:
+        self._open_inner = open_inner
+        self._opening = threading.Lock()
+        self._opened: Mirror | None = None
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+        """See ``Mirror.list``."""
+        return self._inner().list(prefix)
+
+    def get(self, key: str) -> Stored | None:
+        """See ``Mirror.get``."""
+        return self._inner().get(key)
+
+    def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
+        """See ``Mirror.put``."""
+        return self._inner().put(key, body, when=when)
+
+    def delete(self, key: str, *, when: Condition = ANY) -> None:
+        """See ``Mirror.delete``."""
+        self._inner().delete(key, when=when)
+
+    def _inner(self) -> Mirror:
+        with self._opening:
+            if self._opened is None:
+                self._opened = self._open_inner()
+            return self._opened

@@ -1,0 +1,38 @@
+"""A part of a mirror that looks like a whole one: every key gets a prefix on its way in and loses it on its way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memfiles.mirror import ANY, Condition, Mirror, Stored, check_key, check_prefix, is_key
+
+
+class PrefixedMirror:
+    """The keys of ``inner`` below the folder ``prefix``. Prefix and key together keep to the limit of a key."""
+
+    def __init__(self, inner: Mirror, prefix: str) -> None:
+        """``prefix`` is a path without a slash at either end."""
+        self._inner = inner
+        self._folder = check_key(prefix) + "/"
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+        """See ``Mirror.list``."""
+        check_prefix(prefix)
+        found = self._inner.list(self._folder + prefix)
+        inside = ((key.removeprefix(self._folder), version) for key, version in found)
+        return ((key, version) for key, version in inside if is_key(key))
+
+    def get(self, key: str) -> Stored | None:
+        """See ``Mirror.get``."""
+        return self._inner.get(self._inside(key))
+
+    def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
+        """See ``Mirror.put``."""
+        return self._inner.put(self._inside(key), body, when=when)
+
+    def delete(self, key: str, *, when: Condition = ANY) -> None:
+        """See ``Mirror.delete``."""
+        self._inner.delete(self._inside(key), when=when)
+
+    def _inside(self, key: str) -> str:
+        return self._folder + check_key(key)

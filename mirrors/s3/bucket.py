@@ -1,0 +1,144 @@
+"""The requests that are made of one bucket, each checked before it is believed.
+
+The rules this file guards: a body is whole and arrives within a deadline; the version that comes with it is the
+version of exactly these bytes; nothing is read from an object's metadata but its size and ETag.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from memfiles.errors import MirrorRefused, MirrorUnavailable
+from memfiles.mirror import ANY, BODY_MAX_BYTES, Condition, Stored, is_key
+from mirrors.s3.failures import NoSuchObject, failures
+
+DEADLINE = 60.0  # seconds for a body; at most 64 MiB, so a link of about 1 MB/s is enough
+_CHUNK = 256 * 1024
+_MD5 = re.compile(r"[0-9a-f]{32}")
+
+
+class Bucket:
+    """A bucket through a boto3 client. A version is an ETag without its quotes."""
+
+    def __init__(
+        self, client: Any, name: str, *, sse: str | None = None, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._sse = {"ServerSideEncryption": sse} if sse else {}
+        self._monotonic = monotonic
+
+    @property
+    def endpoint(self) -> str:
+        """The URL that requests go to."""
+        return str(self._client.meta.endpoint_url)
+
+    def list(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """Keys and versions in the order in which the store gives them, 1,000 a request."""
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._name, Prefix=prefix)
+        with failures(f"the list of {self._name}"):
+            for page in pages:
+                if "IsTruncated" not in page:
+                    raise MirrorUnavailable(f"the list of {self._name}: the answer is not a list of objects")
+                for item in page.get("Contents", ()):
+                    if is_key(key := item.get("Key", "")):
+                        yield key, _version(item, key)
+
+    def read(self, key: str) -> Stored | None:
+        """The object at ``key``, None if there is none.
+
+        An ETag is mostly the MD5 of the body, and where it could be and is not, the answer is damaged or the store
+        makes its ETags otherwise: the same answer twice is taken for the latter.
+        """
+        first, proven = self._read(key)
+        if first is None or proven:
+            return first
+        second, proven = self._read(key)
+        if second is None or proven or second == first:
+            return second
+        raise MirrorUnavailable(f"{key}: the store gives a body that does not fit its ETag, and another one each time")
+
+    def write(self, key: str, body: bytes, *, when: Condition) -> str | None:
+        """Put ``body`` under a condition that the store is to check; the version that it answers, unverified.
+
+        ``NotMet`` or ``NoSuchObject`` when the condition does not hold.
+        """
+        with failures(key, conditional=when != ANY):
+            answer = self._client.put_object(
+                Bucket=self._name, Key=key, Body=body, **self._sse, **_headers(when, absent="IfNoneMatch")
+            )
+        etag = answer.get("ETag")
+        return etag.strip('"') if etag else None
+
+    def remove(self, key: str, *, when: Condition) -> None:
+        """Delete the object under a condition that the store is to check; ``NotMet`` or ``NoSuchObject`` if not."""
+        with failures(key, conditional=when != ANY):
+            self._client.delete_object(Bucket=self._name, Key=key, **_headers(when))
+
+    def _read(self, key: str) -> tuple[Stored | None, bool]:
+        """One answer, and whether it needs no second: its ETag is the body's MD5, or cannot be one."""
+        try:
+            with failures(key):
+                answer = self._client.get_object(Bucket=self._name, Key=key)
+                body = self._receive(answer, key)
+        except NoSuchObject:
+            return None, True
+        version = _version(answer, key)
+        could_be_md5 = _MD5.fullmatch(version) and "kms" not in answer.get("ServerSideEncryption", "")
+        return Stored(body, version), not could_be_md5 or version == md5_of(body)
+
+    def _receive(self, answer: Any, key: str) -> bytes:
+        stream = answer["Body"]
+        stream._raw_stream = _ShortReads(stream._raw_stream)
+        deadline = self._monotonic() + DEADLINE
+        received = bytearray()
+        try:
+            if answer.get("ContentLength", 0) > BODY_MAX_BYTES:
+                raise MirrorRefused(f"{key} has {answer['ContentLength']} bytes in the store, over {BODY_MAX_BYTES}")
+            while chunk := stream.read(_CHUNK):
+                received += chunk
+                if self._monotonic() > deadline:
+                    raise MirrorUnavailable(f"{key}: {len(received)} bytes arrived in {DEADLINE:g} s, and no end")
+                if len(received) > BODY_MAX_BYTES:
+                    raise MirrorRefused(f"{key} has more than {BODY_MAX_BYTES} bytes in the store")
+        except BaseException:
+            stream.close()  # what is still to come is not waited for
+            raise
+        return bytes(received)
+
+
+class _ShortReads:
+    """A response whose ``read`` returns what is there, so that a deadline can be kept while bytes trickle in.
+
+    botocore's own ``read`` waits for all it was asked for, with a timeout for each packet only.
+    """
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        self.read = getattr(raw, "read1", raw.read)  # an urllib3 before 2 has none
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+
+def md5_of(body: bytes) -> str:
+    """The ETag that S3 gives to an object put in one request and not encrypted with a key of KMS."""
+    return hashlib.md5(body, usedforsecurity=False).hexdigest()
+
+
+def _version(answer: Any, key: str) -> str:
+    """The ETag of a listed or received object, which must have one."""
+    etag = str(answer.get("ETag", "")).strip('"')
+    if not etag:
+        raise MirrorUnavailable(f"{key}: the store gives it no ETag, so nothing can be told about its version")
+    return etag
+
+
+def _headers(when: Condition, *, absent: str | None = None) -> dict[str, str]:
+    if when.kind == "equals":
+        return {"IfMatch": f'"{when.version}"'}
+    return {absent: "*"} if when.kind == "absent" and absent else {}

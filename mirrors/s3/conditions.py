@@ -1,0 +1,82 @@
+"""Whether an endpoint honours conditional requests: found out by trying, on an object of our own.
+
+S3 has had them since 2024. Some servers ignore the headers and overwrite, with the answer of a success (``rclone
+serve s3`` does), so that nothing but a trial tells them apart.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from uuid import uuid4
+
+from memfiles.errors import MirrorRefused
+from memfiles.mirror import ABSENT, ANY, Condition, equals
+from mirrors.s3.bucket import Bucket, md5_of
+from mirrors.s3.client import is_aws
+from mirrors.s3.failures import NoSuchObject, NotMet
+
+
+@dataclass(frozen=True, slots=True)
+class Honoured:
+    """Which conditions the endpoint checks itself: a put over nothing, a put over a version, a delete of one."""
+
+    absent: bool
+    equals: bool
+    delete: bool
+
+    def of_put(self, when: Condition) -> bool:
+        """Whether a put under ``when`` is safe to be sent as it is."""
+        return {"any": True, "absent": self.absent, "equals": self.equals}[when.kind]
+
+    @property
+    def ignored(self) -> list[str]:
+        """What the endpoint does not honour, in words."""
+        named = {"If-None-Match": self.absent, "If-Match": self.equals, "If-Match on delete": self.delete}
+        return [name for name, honoured in named.items() if not honoured]
+
+
+ALL = Honoured(absent=True, equals=True, delete=True)
+
+
+def find_out(bucket: Bucket, *, beside: str) -> Honoured:
+    """Ask the endpoint, with five requests for a temporary object in the folder of the key ``beside``.
+
+    Amazon's own endpoints are not asked. Its name is that of a staged file, so that a reader who copies the bucket
+    at this moment takes it for a left-over.
+    """
+    if is_aws(bucket.endpoint):
+        return ALL
+    folder, slash, _ = beside.rpartition("/")
+    key = f"{folder}{slash}.probe-{uuid4().hex}.json.tmp"
+    bucket.write(key, b"1", when=ANY)
+    other = equals(md5_of(b"another"))
+    try:
+        return Honoured(
+            absent=_refuses_put(bucket, key, when=ABSENT),
+            equals=_refuses_put(bucket, key, when=other),
+            delete=_refuses_delete(bucket, key, when=other),
+        )
+    finally:
+        with suppress(MirrorRefused):  # who may write and not delete leaves it there
+            bucket.remove(key, when=ANY)
+
+
+def _refuses_put(bucket: Bucket, key: str, *, when: Condition) -> bool:
+    try:
+        bucket.write(key, b"2", when=when)
+    except (NotMet, NoSuchObject):
+        return True
+    except MirrorRefused:  # it does not even know the header
+        return False
+    return False
+
+
+def _refuses_delete(bucket: Bucket, key: str, *, when: Condition) -> bool:
+    try:
+        bucket.remove(key, when=when)
+    except (NotMet, NoSuchObject):
+        return True
+    except MirrorRefused:
+        return False
+    return False

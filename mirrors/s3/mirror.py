@@ -1,0 +1,121 @@
+"""The promises of ``Mirror``, kept with S3 requests.
+
+The rules this file guards: a refusal ("412") after an answer that got lost is mostly our own success, so that the
+object is read and compared before anyone is told of a conflict; and a version is returned only for bytes that were
+seen to be there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+
+from memfiles.errors import MirrorUnavailable
+from memfiles.mirror import ANY, Condition, Mirror, Stored, check_body, check_key, check_prefix
+from mirrors.prefixed import PrefixedMirror
+from mirrors.s3.bucket import Bucket, md5_of
+from mirrors.s3.client import make_client
+from mirrors.s3.conditions import Honoured, find_out
+from mirrors.s3.failures import NoSuchObject, NotMet
+from mirrors.s3.location import S3Location
+
+_log = logging.getLogger("memfiles.mirror")
+_ROUNDS = 4  # of being refused and finding, by a look, that the condition does hold
+
+
+def connect(location: S3Location) -> Mirror:
+    """The mirror at ``location``: the bucket, or its part below the prefix."""
+    whole = S3Mirror(Bucket(make_client(location), location.bucket, sse=location.sse))
+    return PrefixedMirror(whole, location.prefix) if location.prefix else whole
+
+
+class S3Mirror:
+    """A bucket as a mirror. Where the endpoint ignores conditions, it reads, compares and writes, and warns once."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self._finding_out = threading.Lock()
+        self._honoured: Honoured | None = None
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+        """See ``Mirror.list``. Sorted here: some stores list a folder's content before its neighbours."""
+        found = dict(self._bucket.list(check_prefix(prefix)))
+        return iter(sorted(found.items(), key=lambda pair: pair[0].encode()))
+
+    def get(self, key: str) -> Stored | None:
+        """See ``Mirror.get``."""
+        return self._bucket.read(check_key(key))
+
+    def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
+        """See ``Mirror.put``. One request; more where an answer leaves a doubt or the endpoint ignores conditions."""
+        check_body(check_key(key), body)
+        for _ in range(_ROUNDS):
+            try:
+                return self._put(key, body, when=when)
+            except (NotMet, NoSuchObject):
+                found = self._bucket.read(key)
+            if found is not None and found.body == body:
+                return found.version
+            when.check(key, found.version if found else None)
+        raise _undecided(key)
+
+    def delete(self, key: str, *, when: Condition = ANY) -> None:
+        """See ``Mirror.delete``."""
+        check_key(key)
+        for _ in range(_ROUNDS):
+            try:
+                return self._delete(key, when=when)
+            except NoSuchObject:
+                return None
+            except NotMet:
+                found = self._bucket.read(key)
+            if found is None:
+                return None
+            when.check(key, found.version)
+        raise _undecided(key)
+
+    def _put(self, key: str, body: bytes, *, when: Condition) -> str:
+        checked_there = when.kind == "any" or self._honours(key).of_put(when)
+        if not checked_there:
+            found = self._bucket.read(key)
+            if found is not None and found.body == body:
+                return found.version
+            when.check(key, found.version if found else None)
+        version = self._bucket.write(key, body, when=when if checked_there else ANY)
+        if checked_there and version == md5_of(body):
+            return version
+        return self._seen(key, body)
+
+    def _seen(self, key: str, body: bytes) -> str:
+        """The version under which ``body`` is found at ``key``: the answer to the put did not prove it."""
+        found = self._bucket.read(key)
+        if found is None or found.body != body:
+            raise MirrorUnavailable(f"{key}: the store took the put, and now holds other bytes")
+        return found.version
+
+    def _delete(self, key: str, *, when: Condition) -> None:
+        if when.kind == "any" or (when.kind == "equals" and self._honours(key).delete):
+            return self._bucket.remove(key, when=when)
+        found = self._bucket.read(key)
+        if found is not None:
+            when.check(key, found.version)
+            self._bucket.remove(key, when=ANY)
+        return None
+
+    def _honours(self, key: str) -> Honoured:
+        with self._finding_out:
+            if self._honoured is None:
+                self._honoured = find_out(self._bucket, beside=key)
+                if ignored := self._honoured.ignored:
+                    _log.warning(
+                        "%s ignores conditional requests (%s): of two machines that change one record at the same "
+                        "moment, one can overwrite the other",
+                        self._bucket.endpoint,
+                        ", ".join(ignored),
+                    )
+            return self._honoured
+
+
+def _undecided(key: str) -> MirrorUnavailable:
+    return MirrorUnavailable(f"{key}: the store refused {_ROUNDS} times what each time could be done by its own answer")

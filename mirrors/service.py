@@ -1,0 +1,130 @@
+"""Requests to the older service: JSON there and back, within limits of time and size.
+
+The rules this file guards: the key goes to this host and no other (redirects are not followed), and is in no message.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import quote
+
+from memfiles.errors import InvalidArgument, MirrorRefused, MirrorUnavailable
+from memfiles.mirror import BODY_MAX_BYTES
+from mirrors.urls import MirrorUrl, parse_url
+
+KEY_VARIABLE = "MEMFILES_AGENT_KEY"
+CONNECT_SECONDS = 3.0
+READ_SECONDS = 15.0
+DEADLINE = 60.0  # seconds for a whole answer
+_CHUNK = 256 * 1024
+_PASSING = {408, 425, 429}
+_LONGEST = 200
+
+_log = logging.getLogger("memfiles.mirror")
+
+
+def connect(url: str) -> Service:
+    """The service below ``url``, with the key from the environment; nothing is asked yet."""
+    parsed = parse_url(url)
+    key = os.environ.get(KEY_VARIABLE, "")
+    if not key.isprintable() or not key.isascii():
+        raise InvalidArgument(f"{KEY_VARIABLE} holds a character that an HTTP header cannot carry")
+    if key and parsed.scheme == "http" and not _is_loopback(parsed.host):
+        _log.warning("the key in %s travels unencrypted to http://%s", KEY_VARIABLE, parsed.host)
+    return Service(parsed, key=key)
+
+
+class Service:
+    """The service at one URL. A connection a request, so that threads may share it."""
+
+    def __init__(self, url: MirrorUrl, *, key: str = "", monotonic: Callable[[], float] = time.monotonic) -> None:
+        if not url.host:
+            raise InvalidArgument(f"a {url.scheme}:// mirror needs a host: {url.scheme}://host/path")
+        self._parts = url
+        self._base = quote(url.path.rstrip("/"))
+        self._key = key
+        self._monotonic = monotonic
+
+    @property
+    def url(self) -> str:
+        """What is in front of every path."""
+        port = f":{self._parts.port}" if self._parts.port else ""
+        return f"{self._parts.scheme}://{self._parts.host}{port}{self._base}"
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """The JSON that the service answers; None for an empty answer. See ``Mirror`` for the errors."""
+        connection = self._connection()
+        try:
+            connection.connect()
+            connection.sock.settimeout(READ_SECONDS)
+            connection.request(method, self._base + path, _encoded(body), self._headers(body))
+            answer = connection.getresponse()
+            text = self._receive(answer)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise MirrorUnavailable(f"{method} {self.url}{path}: {type(error).__name__}: {error}") from error
+        finally:
+            connection.close()
+        if not 200 <= answer.status < 300:
+            raise _refusal(answer.status, text, what=f"{method} {self.url}{path}")
+        try:
+            return json.loads(text) if text.strip() else None
+        except (ValueError, RecursionError) as error:
+            raise MirrorUnavailable(f"{method} {self.url}{path}: the answer is not JSON") from error
+
+    def _connection(self) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
+        return kind(self._parts.host, self._parts.port, timeout=CONNECT_SECONDS)
+
+    def _headers(self, body: object) -> dict[str, str]:
+        headers = {"Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        if self._key:
+            headers["Agent-Key"] = self._key
+        return headers
+
+    def _receive(self, answer: http.client.HTTPResponse) -> bytes:
+        deadline = self._monotonic() + DEADLINE
+        received = bytearray()
+        while chunk := answer.read1(_CHUNK):
+            received += chunk
+            if len(received) > BODY_MAX_BYTES or self._monotonic() > deadline:
+                raise OSError(f"the answer has not ended after {len(received)} bytes and up to {DEADLINE:g} s")
+        if answer.length:  # read1 ends quietly when the connection does
+            raise http.client.IncompleteRead(bytes(received[:0]), answer.length)
+        return bytes(received)
+
+
+def _encoded(body: object) -> bytes | None:
+    return None if body is None else json.dumps(body, ensure_ascii=False).encode()
+
+
+def _refusal(status: int, text: bytes, *, what: str) -> MirrorUnavailable:
+    """The error that the service means; a redirect is one, since the key must not follow it."""
+    passing = status in _PASSING or status >= 500
+    kind = MirrorUnavailable if passing else MirrorRefused
+    return kind(f"{what}: the service answered {status} {_message(text)}".rstrip())
+
+
+def _message(text: bytes) -> str:
+    """What an error says about itself, in a form that can be printed."""
+    try:
+        error = json.loads(text)["error"]
+        said = f"{error.get('type', '')}: {error.get('message', '')}"
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        return ""
+    return "".join(letter if letter.isprintable() else " " for letter in said[:_LONGEST])
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,29 @@
+"""The exam that every mirror must pass: one question for each promise of ``memfiles.mirror.Mirror``.
+
+With pytest it takes a few lines::
+
+    from mirrors.testing import Place, Question, questions
+
+    @pytest.mark.parametrize("question", questions(), ids=str)
+    def test_my_mirror_keeps_its_promises(question: Question, tmp_path: Path) -> None:
+        question(Place(lambda: MyMirror(tmp_path)))
+
+and without pytest, ``for question in questions(): question(new_place())``. Every question wants an empty place, opens
+it more than once, and says what is wrong with an ``AssertionError``. Given ``peek`` and ``plant`` it also looks behind
+the mirror's back: what is put must be there for others, and what others put must count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from mirrors.testing import bodies_and_keys, conditions, races
+from mirrors.testing.place import Place, Power, Question
+
+__all__ = ["Place", "Power", "Question", "questions"]
+
+
+def questions(*, without: Collection[Power] = ()) -> list[Question]:
+    """The questions, in a fixed order, that do not need the powers ``without``."""
+    asked = [value for module in (bodies_and_keys, conditions, races) for value in vars(module).values()]
+    return [each for each in asked if isinstance(each, Question) and not each.needs.intersection(without)]

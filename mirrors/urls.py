@@ -1,0 +1,118 @@
+"""Mirrors by URL: which package opens a scheme, and the strict reading of the URL that they share.
+
+A package offers a scheme by an entry point of the group ``memfiles.mirrors``, named like the scheme, which is a
+function that takes the URL and returns a ``Mirror``. It checks the whole URL when it is called and connects later.
+The schemes that come with memfiles are offered in the same way.
+
+The rule this file guards: no credential stands in a URL, and none that does is repeated in a message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from memfiles.errors import InvalidArgument
+from memfiles.mirror import Mirror
+
+GROUP = "memfiles.mirrors"
+_INSTEAD = "leave them out: a mirror takes them from the environment or from its vendor's configuration"
+_CREDENTIAL = re.compile(r"access|credential|key|pass|secret|sig|token", re.IGNORECASE)
+
+
+def open_mirror(url: str) -> Mirror:
+    """The mirror at ``url``, not yet connected to; ``InvalidArgument`` says what is wrong with the URL."""
+    scheme = _scheme_of(url)
+    opener = _opener(scheme)
+    try:
+        function: Callable[[str], Mirror] = opener.load()
+    except (ImportError, AttributeError) as error:
+        raise InvalidArgument(f"mirrors of {scheme}:// cannot be loaded from {opener.value}: {error}") from error
+    return function(url)
+
+
+def schemes() -> list[str]:
+    """The schemes that the installed packages offer."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorUrl:
+    """The parts of a mirror's URL, decoded; ``port`` is None where there is none."""
+
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+    options: Mapping[str, str]
+
+
+def parse_url(url: str, *, known: Iterable[str] = ()) -> MirrorUrl:
+    """Take ``url`` apart; ``known`` are the query parameters that may be given, each once.
+
+    ``InvalidArgument`` for anything else: another parameter, a user or password, a fragment, a character that cannot
+    be printed.
+    """
+    scheme = _scheme_of(url)
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise InvalidArgument(f"the host or port of the {scheme}:// mirror URL cannot be read") from None
+    if parts.username is not None or parts.password is not None:
+        raise InvalidArgument(f"the {scheme}:// mirror URL holds credentials before '@'; {_INSTEAD}")
+    if parts.fragment:
+        raise InvalidArgument(f"the {scheme}:// mirror URL has a fragment ('#...'); write '#' as %23")
+    path = unquote(parts.path)
+    if not (url + path).isprintable() or "\ufffd" in path:
+        raise InvalidArgument(f"the path of the {scheme}:// mirror URL has a character that cannot be printed")
+    return MirrorUrl(scheme, _host(parts), port, path, _options(parts.query, scheme=scheme, known=known))
+
+
+def _options(query: str, *, scheme: str, known: Iterable[str]) -> Mapping[str, str]:
+    allowed = sorted(known)
+    listing = f"known are: {', '.join(allowed)}" if allowed else "there are none"
+    options: dict[str, str] = {}
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True, errors="strict") if query else []
+    except ValueError:
+        raise InvalidArgument(f"the query of the {scheme}:// mirror URL is not name=value&...; {listing}") from None
+    for name, value in pairs:
+        if name not in allowed:
+            hint = f"; {_INSTEAD}" if _CREDENTIAL.search(name) else ""
+            raise InvalidArgument(f"a {scheme}:// mirror URL takes no parameter {ascii(name[:40])}; {listing}{hint}")
+        if name in options or not value or not value.isprintable():
+            raise InvalidArgument(f"parameter {name} of the {scheme}:// mirror URL must be given once, with a value")
+        options[name] = value
+    return MappingProxyType(options)
+
+
+def _scheme_of(url: str) -> str:
+    scheme, separator, _ = url.partition("://")
+    if not separator or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
+        raise InvalidArgument(f"a mirror URL begins with one of {_listed()}")
+    return scheme.lower()
+
+
+def _opener(scheme: str) -> EntryPoint:
+    offers = {entry.value: entry for entry in entry_points(group=GROUP) if entry.name.lower() == scheme}
+    if not offers:
+        raise InvalidArgument(f"no installed package offers mirrors of {scheme}://; there are {_listed()}")
+    if len(offers) > 1:
+        raise InvalidArgument(f"several packages offer mirrors of {scheme}://: {', '.join(sorted(offers))}; keep one")
+    return next(iter(offers.values()))
+
+
+def _listed() -> str:
+    return ", ".join(f"{scheme}://" for scheme in schemes()) or "none (memfiles is not installed as a package)"
+
+
+def _host(parts: SplitResult) -> str:
+    """The host as it is written: a bucket's name may depend on its case."""
+    host = parts.hostname or ""
+    start = parts.netloc.lower().find(host)
+    return parts.netloc[start : start + len(host)]

@@ -1,0 +1,234 @@
+"""An HTTP endpoint in front of an S3 server that misbehaves as it is told: where the network is tested, not a model.
+
+| fault | is the request passed on? | what the client gets |
+|---|---|---|
+| hang | no | nothing, until it gives up |
+| slow_down, denied, conflict, refused, unknown | no | 503, 403, 409, 412, 501 |
+| reset | no | a closed connection |
+| lost | yes | a closed connection |
+| precondition | yes | 412 |
+| truncated | yes | half of the body, then a closed connection (a lost answer if there is no body) |
+| trickle | yes | the body a byte at a time, for seconds |
+| damaged, no_etag, other_etag | yes | one bit of the body changed, no ETag, an ETag of another kind |
+| swallowed | no | 200, as if it had been done |
+| page | no | 200 and a page of a proxy |
+| huge | no | 200 and the beginning of a body of 70 GB |
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPResponse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+Fault = Literal[
+    "hang",
+    "slow_down",
+    "denied",
+    "conflict",
+    "refused",
+    "unknown",
+    "reset",
+    "lost",
+    "precondition",
+    "truncated",
+    "trickle",
+    "damaged",
+    "no_etag",
+    "other_etag",
+    "swallowed",
+    "page",
+    "huge",
+]
+PASSING: tuple[Fault, ...] = ("hang", "slow_down", "conflict", "refused", "reset", "lost", "precondition", "truncated")
+_STATUS = {
+    **{"slow_down": (503, "SlowDown"), "denied": (403, "AccessDenied"), "unknown": (501, "NotImplemented")},
+    **{"conflict": (409, "ConditionalRequestConflict"), "refused": (412, "PreconditionFailed")},
+    **{"precondition": (412, "PreconditionFailed")},
+}
+_PAGE = b"<html><head><title>Sign in</title></head><body><p>Welcome to this network</p></body></html>"
+_CONDITIONS = {"if-match", "if-none-match"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request as it arrived."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+
+
+@dataclass
+class Answer:
+    """An answer as it is sent: ``sent`` bytes of the body (None: all), with a ``pause`` in seconds after each byte."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes = b""
+    sent: int | None = None
+    pause: float = 0.0
+
+
+@dataclass
+class FaultyEndpoint:
+    """A server on loopback in front of ``upstream``; a context manager. ``deaf``: conditions are not passed on.
+
+    The next requests meet the faults of the ``script``, in order; others meet one of ``faults`` in a share ``rate``.
+    """
+
+    upstream: str
+    rate: float = 0.0
+    seed: int = 0
+    faults: Sequence[Fault] = PASSING
+    deaf: bool = False
+    hang_seconds: float = 1.0
+    script: deque[Fault | None] = field(default_factory=deque)
+    requests: list[Request] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        self._drawing = threading.Lock()
+        self._closing = threading.Event()
+        self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"endpoint": self}))
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods of the requests so far."""
+        return [request.method for request in self.requests]
+
+    def behave(self) -> None:
+        """Forget the faults and the requests of an earlier test."""
+        self.rate, self.deaf, self.faults, self.hang_seconds = 0.0, False, PASSING, 1.0
+        self.script.clear()
+        self.requests.clear()
+
+    def __enter__(self) -> FaultyEndpoint:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, request: Request, body: bytes) -> Answer | None:
+        """What the client gets; None for a closed connection."""
+        fault = self._draw(request)
+        if fault == "hang":
+            self._closing.wait(self.hang_seconds)
+        if fault in {"hang", "reset"}:
+            return None
+        if fault in {"slow_down", "denied", "conflict", "refused", "unknown"}:
+            return _error(fault)
+        if fault == "swallowed":
+            return Answer(200, {"ETag": '"0123456789abcdef0123456789abcdef"'})
+        if fault == "page":
+            return Answer(200, {"Content-Type": "text/html"}, _PAGE)
+        if fault == "huge":
+            return Answer(200, {"ETag": '"1-1"', "Content-Length": "70000000000"}, b"begin", sent=5)
+        return _spoilt(self._forward(request, body), fault)
+
+    def _draw(self, request: Request) -> Fault | None:
+        with self._drawing:
+            self.requests.append(request)
+            if self.script:
+                return self.script.popleft()
+            return self._random.choice(self.faults) if self._random.random() < self.rate else None
+
+    def _forward(self, request: Request, body: bytes) -> Answer:
+        connection = HTTPConnection(urlsplit(self.upstream).netloc, timeout=30)
+        dropped = _CONDITIONS if self.deaf else set()
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in dropped}
+        try:
+            connection.request(request.method, request.path, body or None, headers)
+            response: HTTPResponse = connection.getresponse()
+            kept = {name: value for name, value in response.getheaders() if name.lower() not in {"connection"}}
+            return Answer(response.status, kept, response.read())
+        finally:
+            connection.close()
+
+
+def _error(fault: Fault) -> Answer:
+    status, code = _STATUS[fault]
+    body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>injected</Message></Error>".encode()
+    return Answer(status, {"Content-Type": "application/xml"}, body)
+
+
+def _spoilt(answer: Answer, fault: Fault | None) -> Answer | None:
+    """An answer of the server, after ``fault``."""
+    if fault == "lost" or (fault == "truncated" and not answer.body):
+        return None
+    if fault == "precondition":
+        return _error(fault)
+    if fault == "truncated":
+        answer.sent = len(answer.body) // 2
+    if fault == "trickle":
+        answer.pause = 0.02
+    if fault == "damaged" and answer.body:
+        answer.body = bytes([answer.body[0] ^ 1]) + answer.body[1:]
+    if fault in {"no_etag", "other_etag"}:
+        answer.headers = {name: value for name, value in answer.headers.items() if name.lower() != "etag"}
+    if fault == "other_etag":
+        answer.headers["ETag"] = '"00000000000000000000000000000001"'
+    return answer
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that went away."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    endpoint: FaultyEndpoint
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_any(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        answer = self.endpoint.answer(Request(self.command, self.path, dict(self.headers.items())), body)
+        if answer is None:
+            self.close_connection = True
+            return
+        self.send_response_only(answer.status)
+        for name, value in ({"Content-Length": str(len(answer.body))} | answer.headers).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self._send(answer)
+
+    do_GET = do_PUT = do_DELETE = do_HEAD = do_POST = do_any
+
+    def _send(self, answer: Answer) -> None:
+        body = answer.body[: answer.sent]
+        self.close_connection = answer.sent is not None
+        if not answer.pause:
+            self.wfile.write(body)
+            return
+        try:
+            for number in range(len(body)):
+                self.wfile.write(body[number : number + 1])
+                time.sleep(answer.pause)
+        except OSError:  # the client has had enough
+            self.close_connection = True
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
