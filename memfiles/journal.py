@@ -193,6 +193,7 @@ class Journal:
             os.pwrite(descriptor, journal_header().ljust(CAPACITY, b"\0"), 0)
             if self._flush:
                 sync_folder(self._directory, FOLDER)
+                sync_folder(self._directory)
         except BaseException:
             self._discard(name, descriptor)
             raise

@@ -135,7 +135,7 @@ def _replay(directory: int, version: Version, *, at: str, flush: bool, always: b
     if found is not None:
         if not _is_outdated(found[0], by=version) and not (always and found[0] == version.data):
             return
-        if _may_be_by_hand(*found, replaced_by=version):
+        if _may_be_by_hand(directory, version.path, *found):
             reason = "changed by hand while the journal held a newer version, which took its place"
             quarantine.keep_copy(directory, version.path, found[0], reason=reason, at=at)
     atomic.drop(directory, version.path)
@@ -156,12 +156,13 @@ def _is_outdated(data: bytes, *, by: Version) -> bool:
     return record is None or not record.is_intact or record.revision < by.revision
 
 
-def _may_be_by_hand(data: bytes, seen: atomic.Signature, *, replaced_by: Version) -> bool:
-    """Whether a file about to be replaced is neither ours nor what a power cut leaves of one of ours."""
-    if not data.strip(b"\0") or seen.mtime_ns == replaced_by.staged.mtime_ns:
-        return False
+def _may_be_by_hand(directory: int, path: str, data: bytes, seen: atomic.Signature) -> bool:
+    """Whether a file about to be replaced is neither ours nor what a power cut leaves of a version of ours."""
     record = inspect(data)
-    return record is None or not record.is_intact
+    if not data.strip(b"\0") or (record is not None and record.is_intact):
+        return False
+    staged = {(version.path, version.staged.mtime_ns) for version in _journaled_versions(directory).values()}
+    return (path, seen.mtime_ns) not in staged
 
 
 def _remove_journal(directory: int, name: str, *, versions: dict[str, Version], flush: bool) -> None:
@@ -180,11 +181,13 @@ def _sweep(directory: int, *, at: str) -> bool:
     after the other: if its journal speaks of the staged version, that one is to be replayed before it goes.
     """
     found = {temp: path for temp in _temp_files(directory) if (path := staged_path(temp)) is not None}
-    dead = {temp: seen for temp, path in found.items() if (seen := _if_free(directory, temp, path)) is not None}
+    if not found:
+        return True
+    locks, swept = RecordLocks(directory, timeout=0.0), True
+    dead = {temp: seen for temp, path in found.items() if (seen := _if_free(directory, locks, temp, path)) is not None}
     journaled = _journaled_versions(directory) if dead else {}
-    swept = True
     for temp, seen in dead.items():
-        with suppress(LockTimeout), RecordLocks(directory, timeout=0.0).hold([found[temp]]):
+        with suppress(LockTimeout), locks.hold([found[temp]]):
             version = journaled.get((found[temp], seen.inode, seen.mtime_ns))
             if version is not None and _is_unpublished(directory, version):
                 swept = False
@@ -197,9 +200,9 @@ def _temp_files(directory: int) -> list[str]:
     return sorted(name for name in atomic.names(directory) if name.startswith(TEMP_PREFIX))
 
 
-def _if_free(directory: int, temp: str, path: str) -> atomic.Signature | None:
+def _if_free(directory: int, locks: RecordLocks, temp: str, path: str) -> atomic.Signature | None:
     """The signature of a temp file if nobody holds its record's lock."""
-    with suppress(LockTimeout), RecordLocks(directory, timeout=0.0).hold([path]):
+    with suppress(LockTimeout), locks.hold([path]):
         return atomic.signature(directory, temp)
     return None
 

@@ -111,9 +111,7 @@ class Restorer:
         report = _report(examined, orphans)
         return Restored(report, {item.row.uid: _seen_after(item, signatures) for item in examined}, noted)
 
-    def _examine_all(
-        self, directory: int, files: Sequence[DeclaredFile], noted: dict[str, Note]
-    ) -> list[Examined]:
+    def _examine_all(self, directory: int, files: Sequence[DeclaredFile], noted: dict[str, Note]) -> list[Examined]:
         with _examining():
             return [self._examine(directory, file, noted.get(file.uid)) for file in files]
 

@@ -11,7 +11,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from memfiles import atomic, quarantine, recovery, scrub_request
@@ -52,7 +52,11 @@ class Store:
         with storage_failure(f"cannot use the memory directory {directory}"):
             self.descriptor = _make_directory(directory, flush=self._flush)
             self._start_parts()
-            self.recover()
+            try:
+                self.recover()
+            except BaseException:
+                os.close(self.descriptor)
+                raise
         _after_fork(self)
 
     def close(self) -> None:
@@ -184,18 +188,33 @@ def storage_failure(what: str) -> Iterator[None]:
 
 
 def _make_directory(directory: Path, *, flush: bool) -> int:
-    """The descriptor of the memory directory, made with its folders (mode 0700) where they are missing."""
-    made = not directory.exists()
+    """The descriptor of the memory directory, made with its folders (mode 0700) where they are missing.
+
+    ``.journal`` is made when the names above are flushed: where it is, no start was killed before.
+    """
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = atomic.open_directory(directory)
-    for folder in (FOLDER, STATE_FOLDER, LOCK_FOLDER):
-        atomic.make_folder(descriptor, folder)
-    if made and flush:
-        atomic.sync_folder(descriptor)
-        parent = atomic.open_directory(directory.parent)
-        atomic.sync_folder(parent)
-        os.close(parent)
+    try:
+        if flush and atomic.signature(descriptor, FOLDER) is None:
+            for path in missing[::-1] or [directory]:
+                _flush_names(path.parent)
+        for folder in (FOLDER, STATE_FOLDER, LOCK_FOLDER):
+            atomic.make_folder(descriptor, folder)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
+
+
+def _flush_names(folder: Path) -> None:
+    """Flush the names in a folder above the memory directory, if it may be read: it may be someone else's."""
+    with suppress(PermissionError):
+        descriptor = atomic.open_directory(folder)
+        try:
+            atomic.sync_folder(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _journal_id() -> str:

@@ -17,6 +17,13 @@ _OWN_JOURNAL = f".journal/{os.getpid()}-"
 
 def examine(directory: Path, possible: Sequence[Contents]) -> list[str]:
     """What is wrong for the process that starts next; ``possible`` is what it may find in the files."""
+    found, problems = start(directory)
+    return problems if found in map(_declared_of, possible) else [*problems, f"the files hold {found}"]
+
+
+def start(directory: Path) -> tuple[Contents, list[str]]:
+    """What the process that starts next finds in the files, and what is wrong whatever they should hold."""
+    found: Contents = {}
     problems: list[str] = []
     try:
         with MemoryManager(directory) as manager:
@@ -24,12 +31,13 @@ def examine(directory: Path, possible: Sequence[Contents]) -> list[str]:
             statuses = {row.status for row in report.files}
             if not statuses <= _CALM or len(statuses) != 1:
                 problems.append(f"the start reported {[(row.uid, row.status, row.detail) for row in report.files]}")
-            problems += _wrong_contents(manager, possible)
+            found = {uid: manager.read(uid) for uid in UIDS}
+            problems += _hidden(manager, found)
             problems += [problem for problem in leftovers(directory) if _OWN_JOURNAL not in problem]
             problems += _not_writable(manager)
     except (MemfilesError, OSError, ValueError) as error:
         problems.append(f"the start failed: {error!r}")
-    return problems + leftovers(directory)
+    return found, problems + leftovers(directory)
 
 
 def examine_by_living(manager: MemoryManager, possible: Sequence[Contents]) -> list[str]:
@@ -38,7 +46,9 @@ def examine_by_living(manager: MemoryManager, possible: Sequence[Contents]) -> l
     try:
         with manager:
             append_to_all(manager)
-            problems = _wrong_contents(manager, after)
+            found = {uid: manager.read(uid) for uid in UIDS}
+            problems = _hidden(manager, found)
+            problems += [] if found in after else [f"the files hold {found}"]
     except (MemfilesError, OSError, ValueError) as error:
         return [f"the process that was there failed: {error!r}"]
     return problems + examine(manager.directory, after)
@@ -68,12 +78,9 @@ def unreadable(directory: Path, states: Sequence[Contents]) -> list[str]:
     return problems
 
 
-def _wrong_contents(manager: MemoryManager, possible: Sequence[Contents]) -> list[str]:
-    found = {uid: manager.read(uid) for uid in UIDS}
-    problems = [] if found in [_declared_of(state) for state in possible] else [f"the files hold {found}"]
-    if found != _declared_of(contents_on_disk(manager.directory)):
-        problems.append("what the manager reads is not what the disk holds")
-    return problems
+def _hidden(manager: MemoryManager, found: Contents) -> list[str]:
+    same = found == _declared_of(contents_on_disk(manager.directory))
+    return [] if same else ["what the manager reads is not what the disk holds"]
 
 
 def _declared_of(state: Contents) -> Contents:

@@ -10,7 +10,6 @@ import errno
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import count

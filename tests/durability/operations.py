@@ -101,15 +101,10 @@ def half_done(directory: Path) -> None:
     """What a process leaves that is killed when one of three files is in place and the two others are not."""
     seeded(directory)
 
-    def act() -> None:
-        append_to_all(manager)
-
     def setup() -> Callable[[], None]:
-        nonlocal manager
         manager = warm(directory)
-        return act
+        return lambda: print(append_to_all(manager))
 
-    manager: MemoryManager
     with Traced(setup) as child:
         renames = (call for call in child.calls() if call.name == "renameat2")
         next(renames), next(renames)

@@ -33,8 +33,11 @@ class Cut:
     problems: list[str]
 
 
-def sweep(operation: Operation, workspace: Path, ground: Disk) -> Iterator[Cut]:
-    """Do the operation again and again, the power cut one changing call later each time, until it gets to its end."""
+def sweep(operation: Operation, workspace: Path, ground: Disk, *, without: str = "") -> Iterator[Cut]:
+    """Do the operation again and again, the power cut one changing call later each time, until it gets to its end.
+
+    ``without`` names a system call that only pretends to do its work: to see that the sweep would find it missing.
+    """
     rehearsal = Rehearsal(operation, workspace / "base")
     call = "none yet"
     for number in count():
@@ -42,12 +45,12 @@ def sweep(operation: Operation, workspace: Path, ground: Disk) -> Iterator[Cut]:
             return
         directory = rehearsal.copy_to(ground.path / f"{workspace.name}-{number}")
         os.sync()
-        call, acknowledged = _run(operation, directory, ground, cut_before=number)
+        call, acknowledged = _run(operation, directory, ground, cut_before=number, without=without)
         possible = rehearsal.states[acknowledged : acknowledged + 2]
         yield Cut(operation.name, number, call, acknowledged, examine(directory, possible))
 
 
-def _run(operation: Operation, directory: Path, ground: Disk, *, cut_before: int) -> tuple[str, int]:
+def _run(operation: Operation, directory: Path, ground: Disk, *, cut_before: int, without: str) -> tuple[str, int]:
     """The call before which the power went ("" if the operation ended first), and how many steps had returned."""
     answers, answering = os.pipe()
     call_name = ""
@@ -57,6 +60,8 @@ def _run(operation: Operation, directory: Path, ground: Disk, *, cut_before: int
             if number == cut_before:
                 call_name = call.name
                 break
+            if call.name == without:
+                child.refuse(0)
         ground.cut_power()
         child.kill()
     os.close(answering)
@@ -70,10 +75,12 @@ def main() -> None:
     parser.add_argument("workspace", type=Path)
     parser.add_argument("kind", choices=list(KINDS))
     parser.add_argument("operations", choices=list(OPERATIONS), nargs="+")
+    parser.add_argument("--without", default="")
     asked = parser.parse_args()
     with disk(asked.kind, asked.workspace / asked.kind) as ground:
         for number, name in enumerate(asked.operations):
-            for cut in sweep(OPERATIONS[name], asked.workspace / f"operation-{number}", ground):
+            workspace = asked.workspace / f"operation-{number}"
+            for cut in sweep(OPERATIONS[name], workspace, ground, without=asked.without):
                 print(json.dumps(asdict(cut)), flush=True)
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from durability.conftest import Program
-from durability.operations import FILES, OPERATIONS, contents_on_disk
-from memfiles.errors import StorageFailed
-from memfiles.manager import MemoryManager
+from durability.operations import OPERATIONS
 
 WRITES = ["first append of a process", "append that makes the journal", "append to three files at once", "redeploy"]
 EVERY_SEEN_ERROR = {None, "StorageFailed", "OutcomeUnknown"}

@@ -77,7 +77,7 @@ class Traced:
         return int(_EXIT_INFO.unpack_from(stop)[4])
 
     def refuse(self, error: int) -> None:
-        """Have the call at which the child stands fail with ``error`` and do nothing."""
+        """Have the call at which the child stands fail with ``error`` and do nothing; 0: as if it had done its work."""
         assert PROCESSOR is not None
         no_call = struct.pack("<i", -1)
         if PROCESSOR.number is None:
@@ -85,7 +85,7 @@ class Traced:
         else:
             self._set_register(PROCESSOR.number, (1 << 64) - 1)
         self.complete()
-        self._set_register(PROCESSOR.result, (1 << 64) - error)
+        self._set_register(PROCESSOR.result, -error % (1 << 64))
 
     def release(self) -> None:
         """Let the child run on undisturbed and wait for its end."""
@@ -170,10 +170,14 @@ def can_trace() -> bool:
     if PROCESSOR is None:
         return False
     try:
-        with Traced(lambda: os.getpid and (lambda: None)) as child:
+        with Traced(_nothing) as child:
             return any(call.name == "exit_group" for call in child.calls())
     except OSError:
         return False
+
+
+def _nothing() -> Callable[[], None]:
+    return lambda: None
 
 
 def _be_traced(setup: Callable[[], Callable[[], None]]) -> None:

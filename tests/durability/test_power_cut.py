@@ -1,0 +1,92 @@
+"""The power goes: no acknowledged change is lost, records are whole, and commits are all there or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from durability.conftest import Program
+from durability.disks import KINDS
+from durability.loss_sweep import STORIES
+
+SECONDS = float(os.environ.get("MEMFILES_POWER_SECONDS", "4"))  # of random cuts on each file system
+ONE_BY_ONE = ["journaled appends", "append to three files at once", "first restore", "checkpoint"]
+FAILING = "a flush that fails once"
+FEWEST_STATES = 300
+
+
+@pytest.fixture
+def require_disks(require_root: Callable[[], None], require_tool: Callable[[str], str]) -> None:
+    """Ends the test where no file system can be made and mounted."""
+    require_root()
+    for tool in ("mount", "umount", "mkfs.ext4", "mkfs.xfs"):
+        require_tool(tool)
+
+
+def _harmful(cuts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [cut for cut in cuts if cut["problems"]]
+
+
+@pytest.mark.power
+@pytest.mark.usefixtures("require_disks", "require_tracing")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_power_cut_before_any_call_does_no_harm(kind: str, program: Program, tmp_path: Path) -> None:
+    """A mounted file system is shut down before each system call that can change it, and mounted again."""
+    cuts = program("durability.power_sweep", tmp_path, kind, *ONE_BY_ONE)
+
+    assert [] == _harmful(cuts)
+    assert set(ONE_BY_ONE) == {cut["operation"] for cut in cuts if cut["call"] == ""}
+
+
+@pytest.mark.power
+@pytest.mark.usefixtures("require_disks")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_power_cut_at_any_time_does_no_harm(kind: str, program: Program, tmp_path: Path) -> None:
+    """Cut at random moments under three threads that append, edit, and change fifty records at once."""
+    cuts = program("durability.power_cuts", tmp_path, kind, SECONDS, 2026)
+
+    assert [] == _harmful(cuts)
+    assert all(count > 0 for count in cuts[-1]["acknowledged"].values())
+
+
+@pytest.mark.power
+@pytest.mark.usefixtures("require_disks", "require_tracing")
+@pytest.mark.parametrize(("missing", "operation"), [("fdatasync", "journaled appends"), ("fsync", "checkpoint")])
+def test_the_power_cuts_find_a_missing_flush(missing: str, operation: str, program: Program, tmp_path: Path) -> None:
+    """With a flush that does nothing, the same cuts find acknowledged changes lost."""
+    cuts = program("durability.power_sweep", tmp_path, "ext4", operation, "--without", missing)
+
+    assert _harmful(cuts)
+
+
+@pytest.mark.usefixtures("require_tracing")
+@pytest.mark.parametrize("story", ["from nothing", "journaled changes", "redeploy and undo"])
+def test_no_legal_loss_does_harm(story: str, program: Program, scratch: Path) -> None:
+    """From the recorded system calls: whatever was not flushed may be missing or torn, in every combination tried."""
+    moments = program("durability.loss_sweep", scratch, story)
+
+    assert [] == _harmful(moments)
+    assert len(STORIES[story].steps) == moments[-1]["acknowledged"]
+    assert sum(moment["states"] for moment in moments) > FEWEST_STATES
+
+
+@pytest.mark.usefixtures("require_tracing")
+def test_a_flush_that_failed_is_not_believed_later(program: Program, scratch: Path) -> None:
+    """A failed fsync may have dropped the data, and the next one says yes: the file is written anew instead."""
+    moments = program("durability.loss_sweep", scratch, FAILING, "--lost-flush", "facts.json")
+
+    assert [] == _harmful(moments)
+    assert len(STORIES[FAILING].steps) == moments[-1]["acknowledged"]
+
+
+@pytest.mark.usefixtures("require_tracing")
+@pytest.mark.parametrize("missing", ["fdatasync", "fsync"])
+def test_the_losses_find_a_missing_flush(missing: str, program: Program, scratch: Path) -> None:
+    """With a flush that does nothing, there are states in which acknowledged changes are lost."""
+    moments = program("durability.loss_sweep", scratch, "two appends", "--pretended", missing)
+
+    assert _harmful(moments)
