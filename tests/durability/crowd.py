@@ -1,6 +1,6 @@
 """One of many processes at work on the same memory file; the first line of its input starts it.
 
-Run as a program, ``python -m durability.crowd DIRECTORY ROLE NUMBER COUNT`` prints one line of JSON: what it did or saw.
+Run as a program, ``python -m durability.crowd DIRECTORY ROLE NUMBER COUNT`` prints one line of JSON: what it saw.
 """
 
 from __future__ import annotations

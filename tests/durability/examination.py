@@ -1,4 +1,4 @@
-"""Looks at a memory directory after a disaster: is everything there that must be, and nothing that must not?"""
+"""Looks at a memory directory after a disaster: everything must be there, and nothing that must not."""
 
 from __future__ import annotations
 

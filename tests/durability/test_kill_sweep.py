@@ -27,7 +27,7 @@ def _broken(kills: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_kill_at_any_call_does_no_harm(name: str, program: Program, scratch: Path) -> None:
-    """Records are old or new and whole, all of a commit or none, the acknowledged is there, and nothing is left over."""
+    """Records are old or new, whole; all of a commit or none; the acknowledged is there; nothing is left over."""
     kills = program("durability.kill_sweep", scratch, name)
 
     assert [] == _broken(kills)
