@@ -111,36 +111,27 @@ def read(directory: int, path: str, *, limit: int) -> tuple[bytes, Signature] | 
         os.close(descriptor)
 
 
-def stage(directory: int, path: str, data: bytes, *, flush: bool, into: int | None = None) -> Signature:
+def stage(directory: int, path: str, data: bytes, *, flush: bool) -> Signature:
     """Write ``data`` into the temp file of ``path``; ``FileExistsError`` if that exists already.
 
-    With ``into``, a descriptor of an earlier temp file, that one is written over and closed. A failure leaves no
-    temp file. With ``flush`` the data is on the disk when this returns.
+    A failure leaves no temp file. With ``flush`` the data is on the disk when this returns.
     """
     temp = temp_path(path)
-    descriptor = os.open(temp, _NEW_FILE, 0o600, dir_fd=directory) if into is None else into
+    descriptor = os.open(temp, _NEW_FILE, 0o600, dir_fd=directory)
     try:
         try:
-            inode, size = _identity(descriptor)
             _write_all(descriptor, data)
-            if len(data) < size:
-                os.ftruncate(descriptor, len(data))
-            now = _moment_after(signature(directory, path))
+            now = time.time_ns()
             os.utime(descriptor, ns=(now, now))
             if flush:
                 os.fsync(descriptor)
+            inode = os.fstat(descriptor).st_ino
         finally:
             os.close(descriptor)
     except BaseException:
         os.unlink(temp, dir_fd=directory)
         raise
     return Signature(inode, len(data), now)
-
-
-def is_outdated(directory: int, path: str) -> bool:
-    """Whether the temp file of ``path`` is older than what is published: then nothing was promised with it."""
-    staged, published = signature(directory, temp_path(path)), signature(directory, path)
-    return staged is not None and published is not None and staged.mtime_ns < published.mtime_ns
 
 
 def publish(directory: int, path: str) -> None:
@@ -237,17 +228,6 @@ def _publish_in_steps(directory: int, path: str) -> None:
         return
     os.rename(temp, path, src_dir_fd=directory, dst_dir_fd=directory)
     os.rename(spare, temp, src_dir_fd=directory, dst_dir_fd=directory)
-
-
-def _identity(descriptor: int) -> tuple[int, int]:
-    found = os.fstat(descriptor)
-    return found.st_ino, found.st_size
-
-
-def _moment_after(published: Signature | None) -> int:
-    """Now, or just after the published version if the clock was set back: a newer version always looks newer."""
-    now = time.time_ns()
-    return now if published is None else max(now, published.mtime_ns + 1)
 
 
 def _spare_path(temp: str) -> str:

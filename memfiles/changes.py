@@ -136,6 +136,7 @@ def redact(record: Record, stamp: Stamp, *, text: str) -> tuple[Record | None, R
     _check_revision(record, stamp)
     needle = text.encode()
     clean = _cleaner(needle)
+    record = _walkable(record)
     in_content = record.content_bytes.count(needle)
     known = list(contents(record))
     in_history = sum(needle in change.old.encode() or needle in inserted(after, change) for change, after in known)
@@ -146,6 +147,15 @@ def redact(record: Record, stamp: Stamp, *, text: str) -> tuple[Record | None, R
     cleaned = rewritten(record, clean)
     changed = extend(cleaned, _change(record, stamp, op="redact", splice=Splice(0)))
     return changed, Redaction(receipt_of(changed), in_content, in_history)
+
+
+def _walkable(record: Record) -> Record:
+    """The record, without its history if that was damaged by hand: what cannot be read cannot be cleaned."""
+    try:
+        list(contents(record))
+    except RevisionUnknown:
+        return replace(record, history=())
+    return record
 
 
 def absorb(found: Record, *, known: Record | None, at: str) -> Record:

@@ -22,9 +22,9 @@ _log = logging.getLogger("memfiles")
 class Checkpointer:
     """A thread that sleeps while the journal is empty and looks ten times a second while it is not."""
 
-    def __init__(self, directory: int, journal: Journal, *, afterwards: Callable[[], None]) -> None:
-        """The thread starts with the first ``notice`` and calls ``afterwards`` when it has emptied the journal."""
-        self._afterwards = afterwards
+    def __init__(self, directory: int, journal: Journal, *, recover: Callable[[], None]) -> None:
+        """The thread starts with the first ``notice``; ``recover`` replays a journal that had to be given up."""
+        self._recover = recover
         self._directory = directory
         self._journal = journal
         self._work = threading.Event()
@@ -70,7 +70,7 @@ class Checkpointer:
 
     def _checkpoint(self, request: bytes) -> None:
         try:
-            self._journal.checkpoint(scrub_token=request or None)
-            self._afterwards()
+            if not self._journal.checkpoint(scrub_token=request or None):
+                self._recover()
         except (OSError, MemfilesError):
             _log.exception("a checkpoint failed; the journal keeps what is not flushed, and it is tried again")

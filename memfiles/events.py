@@ -39,6 +39,10 @@ class Subscribers:
         self._next = 0
         self._adding = threading.Lock()
 
+    def renew(self) -> None:
+        """In the child of a fork: another thread may have been adding when it was made."""
+        self._adding = threading.Lock()
+
     def add(self, callback: Callable[[RecordChanged], None]) -> Callable[[], None]:
         """Tell ``callback`` of every change from now on; the returned function ends that."""
         with self._adding:

@@ -68,8 +68,11 @@ class Group(Generic[T]):
         return request.leads
 
     def _lead(self, leader: Request[T]) -> None:
-        requests = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        requests: list[Request[T]] = []
         try:
+            with self._queueing:
+                requests += self._waiting
+                self._waiting.clear()
             self._serve(requests)
         finally:
             for request in requests:
@@ -96,6 +99,7 @@ class Group(Generic[T]):
         with self._queueing:
             following = self._waiting[0] if self._waiting else None
             self._has_leader = following is not None
+            if following is not None:
+                following.leads = True
         if following is not None:
-            following.leads = True
             following.gate.release()

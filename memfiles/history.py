@@ -155,7 +155,9 @@ def _start(content: bytes, change: Change) -> int:
 def _fits(content: bytes, change: Change) -> bool:
     """Whether ``content`` can be the content right after ``change``."""
     start = _start(content, change)
-    return 0 <= start <= start + change.bytes <= len(content)
+    end = start + change.bytes
+    is_within = 0 <= start <= end <= len(content)
+    return is_within and not (_inside_character(content, start) or _inside_character(content, end))
 
 
 def _common_prefix(left: bytes, right: bytes) -> int:

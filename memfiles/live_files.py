@@ -18,6 +18,7 @@ from memfiles.atomic import Signature, is_settled
 from memfiles.changes import Decision, absorb
 from memfiles.errors import FileNotDeclared, LockTimeout, RecordCorrupt
 from memfiles.events import Origin, RecordChanged, Subscribers
+from memfiles.forking import renew_in_child
 from memfiles.keys import record_path
 from memfiles.record import Record, decode, encode
 from memfiles.store import Store
@@ -64,6 +65,12 @@ class LiveFiles:
         self._subscribers = subscribers
         self._seen: dict[str, Seen | None] = {}
         self._remembering = threading.Lock()
+        renew_in_child(self, LiveFiles._renew)
+
+    def _renew(self) -> None:
+        """In the child of a fork: another thread may have held these locks when it was made."""
+        self._remembering = threading.Lock()
+        self._subscribers.renew()
 
     def declare(self, files: dict[str, Seen | None]) -> None:
         """Make exactly these files live, with what is known of each (None: nothing new)."""

@@ -36,9 +36,9 @@ class RecordLocks:
         self._directory = directory
         self._timeout = timeout
         self._monotonic = monotonic
-        self._threads = [threading.Lock() for _ in range(STRIPES)]
-        self._owners: dict[int, str] = {}
-        self._descriptors: set[int] = set()  # of the lock files that are locked now
+        self._threads = [threading.RLock() for _ in range(STRIPES)]
+        self._owners: dict[int, threading.Thread] = {}
+        self._descriptors: dict[int, int] = {}  # of the lock files that are locked now
 
     @contextmanager
     def hold(self, paths: Iterable[str]) -> Iterator[None]:
@@ -48,65 +48,84 @@ class RecordLocks:
         """
         deadline = self._monotonic() + self._timeout
         wanted = {_stripe(path): path for path in paths}
-        held: list[tuple[int, int]] = []
+        begun: list[int] = []
         try:
             for stripe in sorted(wanted):
-                held.append((stripe, self._take(stripe, deadline=deadline, path=wanted[stripe])))
+                self._refuse_again(stripe, path=wanted[stripe])
+                begun.append(stripe)
+                self._take(stripe, deadline=deadline, path=wanted[stripe])
             yield
         finally:
-            for stripe, descriptor in reversed(held):
-                self._unlock_file(descriptor)
-                self._let_go(stripe)
+            try:
+                self._let_go_all(begun)
+            except BaseException:  # an interrupt, which comes but once
+                self._let_go_all(begun)
+                raise
 
     def leave_to_parent(self) -> None:
         """In the child of a fork: close what the parent's threads have locked, so that it is theirs alone."""
         while self._descriptors:
-            os.close(self._descriptors.pop())
+            os.close(self._descriptors.popitem()[1])
 
-    def _take(self, stripe: int, *, deadline: float, path: str) -> int:
+    def _refuse_again(self, stripe: int, *, path: str) -> None:
+        """A thread that waited for itself would wait for ever."""
+        if self._owners.get(stripe) is threading.current_thread():
+            raise LockTimeout(f"{path} is being changed by this very thread: do it after that change")
+
+    def _take(self, stripe: int, *, deadline: float, path: str) -> None:
         """Take one stripe, first among this process's threads and then among processes."""
         if not self._threads[stripe].acquire(timeout=max(0.0, deadline - self._monotonic())):
-            owner = self._owners.get(stripe, "another thread")
-            raise LockTimeout(self._complain(path, f"thread {owner!r} of this process ({os.getpid()})"))
-        self._owners[stripe] = threading.current_thread().name
+            owner = self._owners.get(stripe)
+            name = repr(owner.name) if owner is not None else "another"
+            raise LockTimeout(self._complain(path, f"thread {name} of this process ({os.getpid()})"))
+        self._owners[stripe] = threading.current_thread()
         try:
-            return self._lock_file(stripe, deadline=deadline, path=path)
-        except BaseException as error:
-            self._let_go(stripe)
-            if isinstance(error, OSError):
-                raise StorageFailed(f"{path} cannot be locked: {error.strerror}; nothing was changed") from error
-            raise
+            self._lock_file(stripe, deadline=deadline, path=path)
+        except OSError as error:
+            raise StorageFailed(f"{path} cannot be locked: {error.strerror}; nothing was changed") from error
+
+    def _let_go_all(self, begun: list[int]) -> None:
+        while begun:
+            self._let_go(begun[-1])
+            begun.pop()
 
     def _let_go(self, stripe: int) -> None:
-        self._owners.pop(stripe, None)
-        self._threads[stripe].release()
+        """Give up what this thread has of a stripe, however far it got: an interrupt may come anywhere, also here."""
+        if self._owners.get(stripe) is threading.current_thread():
+            self._unlock_file(stripe)
+            self._owners.pop(stripe, None)
+        with suppress(RuntimeError):  # raised once it is not this thread's
+            while True:
+                self._threads[stripe].release()
 
-    def _lock_file(self, stripe: int, *, deadline: float, path: str) -> int:
-        """A descriptor of the stripe's lock file, locked."""
+    def _lock_file(self, stripe: int, *, deadline: float, path: str) -> None:
+        """Lock the stripe's file, and keep its descriptor."""
         name = f"{FOLDER}/{stripe:03}.lock"
         while True:
             descriptor = self._open(name)
             try:
                 if lock_descriptor(descriptor, blocking=False) and self._is_current(descriptor, name):
-                    self._descriptors.add(descriptor)
-                    return descriptor
+                    self._descriptors[stripe] = descriptor
+                    return
                 if self._monotonic() >= deadline:
                     raise LockTimeout(self._complain(path, _holder_of(descriptor)))
             except BaseException:
+                self._descriptors.pop(stripe, None)
                 os.close(descriptor)
                 raise
             os.close(descriptor)
             time.sleep(random.uniform(_SHORTEST_WAIT, _LONGEST_WAIT))  # noqa: S311 (spreads out the waiters)
 
-    def _unlock_file(self, descriptor: int) -> None:
+    def _unlock_file(self, stripe: int) -> None:
         """Unlock and close, unless a fork left the file to the parent.
 
         Closing is not enough: a program just being started may have the descriptor as well, for a moment.
         """
-        if descriptor in self._descriptors:
-            self._descriptors.remove(descriptor)
+        descriptor = self._descriptors.get(stripe)
+        if descriptor is not None:
             with suppress(OSError):
                 unlock_descriptor(descriptor)
+            self._descriptors.pop(stripe, None)
             os.close(descriptor)
 
     def _open(self, name: str) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from pydantic_core import to_json
 
-from memfiles import atomic, changes, history, quarantine, recovery, unchanged
+from memfiles import atomic, changes, history, recovery, unchanged
 from memfiles.changes import Decision, Redaction, Stamp
 from memfiles.clock import utc_now
 from memfiles.errors import InvalidArgument, RecordCorrupt
@@ -30,7 +30,7 @@ from memfiles.record import NOBODY, Actor, Change, Record
 from memfiles.restorer import Restorer
 from memfiles.restoring import DeclaredFile, RestoreReport, check_declarations
 from memfiles.secrets import Gated, Policy, gate
-from memfiles.store import Store
+from memfiles.store import Store, storage_failure
 from memfiles.unchanged import Note
 from memfiles.workflow import Workflow
 
@@ -228,8 +228,7 @@ class MemoryManager:
         self._live.change(uid, decide)
         store = self._opened
         needles = (text.encode(), to_json(text)[1:-1], json.dumps(text)[1:-1].encode())
-        removed = quarantine.remove_holding(store.descriptor, record_path(uid), needles)
-        store.drop_earlier(record_path(uid))
+        removed = store.remove_quarantined(record_path(uid), needles)
         store.scrub()
         return replace(outcome[0], copies_removed=removed)
 
@@ -249,13 +248,12 @@ class MemoryManager:
         store = self._opened
         live = self._live.uids()
         declared = {record_path(uid) for uid in live}
-        kept = quarantine.listing(store.descriptor)
         return {
             "directory": str(self.directory),
             "durability": self._durability,
             "files": [self.card(uid).to_dict() for uid in live],
             "orphans": [path for path in store.record_paths() if path not in declared],
-            "quarantine": [{"path": path, "reason": why} for path, why in kept],
+            "quarantine": [{"path": path, "reason": why} for path, why in store.quarantined()],
         }
 
     def checkpoint(self) -> None:
@@ -323,11 +321,12 @@ class MemoryManager:
 
 
 def _needs_mending(directory: Path) -> bool:
-    descriptor = atomic.open_directory(directory)
-    try:
-        return recovery.is_needed(descriptor)
-    finally:
-        os.close(descriptor)
+    with storage_failure(f"cannot look at the memory directory {directory}"):
+        descriptor = atomic.open_directory(directory)
+        try:
+            return recovery.is_needed(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _declared(files: Workflow | Iterable[DeclaredFile]) -> list[DeclaredFile]:

@@ -84,7 +84,7 @@ def _reason_of(directory: int, kept: str) -> str:
     try:
         note = atomic.read(directory, kept + REASON_SUFFIX, limit=64 * 1024)
         return str(json.loads(note[0])["reason"]) if note else "unknown"
-    except (RecordCorrupt, ValueError, KeyError, TypeError):
+    except (RecordCorrupt, ValueError, KeyError, TypeError, RecursionError):
         return "unknown"
 
 

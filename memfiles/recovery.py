@@ -133,7 +133,7 @@ def _replay(directory: int, version: Version, *, at: str, flush: bool, always: b
         quarantine.set_aside(directory, version.path, reason=f"{error}; the journal's version took its place", at=at)
         found = None
     if found is not None:
-        if not _is_outdated(found[0], by=version) and not (always and found[0] == version.data):
+        if not _is_outdated(*found, by=version) and not (always and found[0] == version.data):
             return
         if _may_be_by_hand(directory, version.path, *found):
             reason = "changed by hand while the journal held a newer version, which took its place"
@@ -144,16 +144,15 @@ def _replay(directory: int, version: Version, *, at: str, flush: bool, always: b
     atomic.drop(directory, version.path)
 
 
-def _is_outdated(data: bytes, *, by: Version) -> bool:
-    """Whether the file must be replaced: unreadable, older, or of a content that its digest does not fit.
-
-    A power cut can leave the name with an earlier version's file that was being written over: whatever stands in
-    it then, the journal has the version that counts. (A change made by hand in just that time is kept aside.)
-    """
+def _is_outdated(data: bytes, seen: atomic.Signature, *, by: Version) -> bool:
+    """Whether the file must be replaced: unreadable, older, or the very version, damaged by a power cut."""
     if data == by.data:
         return False
     record = inspect(data)
-    return record is None or not record.is_intact or record.revision < by.revision
+    if record is None or record.revision < by.revision:
+        return True
+    is_that_version = (seen.inode, seen.mtime_ns) == (by.staged.inode, by.staged.mtime_ns)
+    return is_that_version and not record.is_intact
 
 
 def _may_be_by_hand(directory: int, path: str, data: bytes, seen: atomic.Signature) -> bool:
@@ -222,7 +221,7 @@ def _is_unpublished(directory: int, version: Version) -> bool:
         found = atomic.read(directory, version.path, limit=MAX_RECORD_BYTES)
     except RecordCorrupt:
         return True
-    return found is None or _is_outdated(found[0], by=version)
+    return found is None or _is_outdated(*found, by=version)
 
 
 def _remove_temp(directory: int, temp: str, *, at: str) -> None:

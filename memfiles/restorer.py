@@ -18,7 +18,7 @@ from typing import NamedTuple
 from memfiles import atomic, unchanged
 from memfiles.atomic import Signature, is_settled
 from memfiles.changes import absorb
-from memfiles.errors import MirrorUnavailable, RecordCorrupt
+from memfiles.errors import MirrorUnavailable, RecordCorrupt, StorageFailed
 from memfiles.keys import record_path, uid_of
 from memfiles.live_files import Seen
 from memfiles.mirror import Mirror
@@ -82,8 +82,11 @@ class Restorer:
     def plan(self, directory: Path, files: Sequence[DeclaredFile]) -> RestoreReport:
         """What ``restore`` would report; nothing is made or changed, not even the directory."""
         try:
-            descriptor = atomic.open_directory(directory)
-        except FileNotFoundError:
+            with storage_failure(f"cannot look at the memory directory {directory}"):
+                descriptor = atomic.open_directory(directory)
+        except StorageFailed as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
             return RestoreReport(tuple(self._from_elsewhere(file, problem=None).row for file in files))
         try:
             examined = self._examine_all(descriptor, files, unchanged.load(descriptor))

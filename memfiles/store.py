@@ -18,12 +18,12 @@ from memfiles import atomic, quarantine, recovery, scrub_request
 from memfiles.atomic import Signature
 from memfiles.checkpointer import Checkpointer
 from memfiles.errors import LockTimeout, RecordCorrupt, StorageFailed
+from memfiles.forking import renew_in_child
 from memfiles.journal import FOLDER, Journal
 from memfiles.keys import uid_of
 from memfiles.locks import FOLDER as LOCK_FOLDER
 from memfiles.locks import RecordLocks
 from memfiles.record import MAX_RECORD_BYTES
-from memfiles.spares import Spares
 from memfiles.transaction import NewVersion, Transactions, reason
 
 STATE_FOLDER = ".state"
@@ -51,25 +51,21 @@ class Store:
         self._lock_timeout = lock_timeout
         with storage_failure(f"cannot use the memory directory {directory}"):
             self.descriptor = _make_directory(directory, flush=self._flush)
+            # not closed before the last thread that may be in a change has let go of the store: the number could
+            # by then be another directory's
+            weakref.finalize(self, os.close, self.descriptor)
+            self._is_closed = False
             self._start_parts()
-            try:
-                self.recover()
-            except BaseException:
-                os.close(self.descriptor)
-                raise
-        _after_fork(self)
+            self.recover()
+        renew_in_child(self, Store.leave_to_parent)
 
     def close(self) -> None:
         """Checkpoint and let go of the directory: the records are then all there is."""
+        self._is_closed = True
         self._checkpointer.stop()
-        try:
-            with storage_failure("not every record could be flushed; the journal stays for the next start"):
-                self._drop_spares()
-                if not self._journal.close():
-                    self.recover()
-        finally:
-            os.close(self.descriptor)
-            self.descriptor = -1
+        with storage_failure("not every record could be flushed; the journal stays for the next start"):
+            if not self._journal.close():
+                self.recover()
 
     def find(self, path: str) -> tuple[bytes, Signature] | None:
         """The bytes of a record and their signature, None if there is none; ``RecordCorrupt`` if unreadable."""
@@ -138,14 +134,6 @@ class Store:
             self._journal.checkpoint(scrub_token=token)
             self._wait_for_scrub(token)
 
-    def drop_earlier(self, path: str) -> None:
-        """Remove the file of the version before the present one, whichever process kept it to write over."""
-        with storage_failure(f"the earlier version of {path} could not be removed"), self._locks.hold([path]):
-            atomic.drop(self.descriptor, path)
-
-    def _drop_spares(self) -> None:
-        self._spares.drop_all(self._locks)
-
     def _wait_for_scrub(self, token: bytes) -> None:
         deadline = time.monotonic() + self._lock_timeout
         while True:
@@ -162,17 +150,36 @@ class Store:
                 )
             time.sleep(_SCRUB_POLL_SECONDS)
 
+    def quarantined(self) -> list[tuple[str, str]]:
+        """The path and the reason of everything in quarantine."""
+        with storage_failure("the quarantine cannot be listed"):
+            return quarantine.listing(self.descriptor)
+
+    def remove_quarantined(self, path: str, needles: tuple[bytes, ...]) -> int:
+        """Delete the quarantined copies of the record at ``path`` that hold any of these bytes; how many."""
+        with storage_failure("a quarantined copy cannot be removed"):
+            return quarantine.remove_holding(self.descriptor, path, needles)
+
+    def _recovery(self) -> Callable[[], None]:
+        """``recover`` for a thread that must not keep the store in use."""
+        reference = weakref.ref(self)
+
+        def run() -> None:
+            if (alive := reference()) is not None:
+                alive.recover()
+
+        return run
+
     def _start_parts(self) -> None:
         """What belongs to this process alone: its locks, its journal and the thread that empties it."""
         self._locks = RecordLocks(self.descriptor, timeout=self._lock_timeout)
         self._journal = Journal(self.descriptor, new_id=_journal_id, flush=self._flush)
-        self._spares = Spares(self.descriptor)
-        self._checkpointer = Checkpointer(self.descriptor, self._journal, afterwards=self._drop_spares)
-        self._transactions = Transactions(self.descriptor, self._journal, spares=self._spares, flush=self._flush)
+        self._checkpointer = Checkpointer(self.descriptor, self._journal, recover=self._recovery())
+        self._transactions = Transactions(self.descriptor, self._journal, flush=self._flush)
 
     def leave_to_parent(self) -> None:
         """In the child of a fork: the parent's journal, locks and threads are not ours."""
-        if self.descriptor >= 0:
+        if not self._is_closed:
             self._journal.abandon()
             self._locks.leave_to_parent()
             self._start_parts()
@@ -219,14 +226,3 @@ def _flush_names(folder: Path) -> None:
 
 def _journal_id() -> str:
     return f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
-
-
-def _after_fork(store: Store) -> None:
-    """Have the store start afresh in every forked child, for as long as it is in use."""
-    reference = weakref.ref(store)
-
-    def run() -> None:
-        if (alive := reference()) is not None:
-            alive.leave_to_parent()
-
-    os.register_at_fork(after_in_child=run)

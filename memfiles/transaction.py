@@ -19,7 +19,6 @@ from memfiles.errors import OutcomeUnknown, StorageFailed
 from memfiles.frames import Version
 from memfiles.grouping import Group, Request
 from memfiles.journal import CAPACITY, Journal, Place
-from memfiles.spares import Spares
 
 PLAIN_COMMITS = 1
 LARGEST_JOURNALED = CAPACITY // 4
@@ -49,11 +48,10 @@ class LeftBehind(Exception):
 class Transactions:
     """Commits to one memory directory through this process's journal."""
 
-    def __init__(self, directory: int, journal: Journal, *, spares: Spares, flush: bool) -> None:
+    def __init__(self, directory: int, journal: Journal, *, flush: bool) -> None:
         """``flush`` False leaves out every flush (durability ``os``)."""
         self._directory = directory
         self._journal = journal
-        self._spares = spares
         self._flush = flush
         self._plain_commits = 0
         self._group: Group[Transaction] = Group(self._serve)
@@ -127,7 +125,7 @@ class Transactions:
         """A full disk shows here, before anything is promised."""
         try:
             for change in transaction.changes:
-                signature = self._stage_one(change, flush=flush)
+                signature = atomic.stage(self._directory, change.path, change.data, flush=flush)
                 transaction.staged.append(Version(change.path, change.revision, change.data, signature))
         except FileExistsError as error:
             self._drop(transaction)
@@ -135,16 +133,6 @@ class Transactions:
         except BaseException:
             self._drop(transaction)
             raise
-
-    def _stage_one(self, change: NewVersion, *, flush: bool) -> Signature:
-        into = self._spares.take(change.path)
-        try:
-            return atomic.stage(self._directory, change.path, change.data, flush=flush, into=into)
-        except FileExistsError:
-            if not atomic.is_outdated(self._directory, change.path):
-                raise
-        atomic.drop(self._directory, change.path)  # another process's spare
-        return atomic.stage(self._directory, change.path, change.data, flush=flush)
 
     def _publishes(self, request: Request[Transaction], place: Place) -> None:
         """Put a journaled transaction's versions in place, or take all of them back and void the frame."""
@@ -154,10 +142,10 @@ class Transactions:
                 atomic.publish(self._directory, version.path)
         except OSError as error:
             self._fails(request, place, because=error)
-        else:
-            for version in transaction.staged:
-                self._spares.keep(version.path, published=version.staged.inode)
-        request.is_served = True
+            request.is_served = True
+            return
+        request.is_served = True  # before any earlier version goes: from here on nothing may be taken back
+        self._drop(transaction)
 
     def _fails(self, request: Request[Transaction], place: Place | None, *, because: BaseException) -> None:
         """Undo what was done of a transaction (``place``: where it was journaled) and set the error to report."""

@@ -119,7 +119,8 @@ def _visible(card: FileCard | None, mode: Literal["r", "rw"], clearance: Clearan
     if clearance is None:
         return VisibleFile(card, mode, session_level=None, same_level=True)
     levels, level = clearance.levels, clearance.level
-    if not levels.may_read(session=level, item=card.level):
+    is_declared = card.level in levels.names  # another deploy may have put the file at a level of its own
+    if not is_declared or not levels.may_read(session=level, item=card.level):
         return None
     return VisibleFile(card, mode, session_level=level, same_level=levels.may_write(session=level, item=card.level))
 

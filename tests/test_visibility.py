@@ -173,3 +173,13 @@ def test_a_malformed_reference_is_located(manager: MemoryManager, ref: Any, what
     """The error says which reference and what of it."""
     with pytest.raises(InvalidArgument, match=rf"refs\[1\]: .*{what}.*a reference is {{id, mode}}, mode r or rw"):
         visible_files([REFS[0], ref], manager)
+
+
+def test_a_file_at_another_deploys_level_is_hidden(manager: MemoryManager) -> None:
+    """A level that this workflow does not declare is above everyone, and does not hide the rest."""
+    levels = Levels(("PUBLIC", "INTERNAL"))
+    refs: list[RefLike] = [{"id": uid, "mode": "rw"} for uid in manager.uids()]
+
+    visible = visible_files(refs, manager, clearance=Clearance(levels, "INTERNAL"))
+
+    assert ["handbook", "notes"] == [file.card.name for file in visible]

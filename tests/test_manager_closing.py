@@ -1,0 +1,102 @@
+"""Closing a manager, and forking one, while other threads are at work."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from records import declared
+
+from memfiles.errors import RevisionUnknown, StorageFailed
+from memfiles.events import RecordChanged
+from memfiles.manager import MemoryManager
+from memfiles.record import NOBODY
+
+
+def test_a_change_under_way_stays_in_its_directory(tmp_path: Path) -> None:
+    """A manager that is closed meanwhile does not let the change land in the directory opened next."""
+    one, other = MemoryManager(tmp_path / "one"), MemoryManager(tmp_path / "other")
+    one.restore([declared("notes", content="one\n")])
+    at_work, closed = threading.Event(), threading.Event()
+
+    def closed_meanwhile() -> str:
+        at_work.set()
+        assert closed.wait(10)
+        return "2026-11-21T09:00:00.000Z"
+
+    live = one._live
+    store = one._opened
+
+    def change() -> None:
+        with store.hold(["notes.json"]):
+            closed_meanwhile()
+            outcome.append(live.current("notes").content)
+
+    outcome: list[str] = []
+    thread = threading.Thread(target=change)
+    thread.start()
+    assert at_work.wait(10)
+    one.close()
+    other.restore([declared("notes", content="other\n")])
+    closed.set()
+    thread.join(10)
+    other.close()
+
+    assert ["one\n"] == outcome
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_can_read_although_a_thread_was_remembering(tmp_path: Path) -> None:
+    """A lock that another thread of the parent held at the fork does not hang the child."""
+    with MemoryManager(tmp_path) as manager:
+        manager.restore([declared("notes", content="parent\n")])
+        with manager._live._remembering:
+            child = os.fork()
+            if not child:
+                manager.append("notes", "child\n", by=NOBODY)
+                os._exit(0 if manager.read("notes") == "parent\nchild\n" else 1)
+            _, status = os.waitpid(child, 0)
+
+        assert (0, "parent\nchild\n") == (status, manager.read("notes"))
+
+
+def test_a_directory_that_is_a_file_is_said_to_be_one(tmp_path: Path) -> None:
+    """Planning there is a clear error, not a foreign one."""
+    (tmp_path / "memory").write_text("a file")
+    manager = MemoryManager(tmp_path / "memory")
+
+    with pytest.raises(StorageFailed, match="ENOTDIR"):
+        manager.plan([declared("notes")])
+
+
+def test_a_history_that_cuts_a_character_is_refused_and_redacted(tmp_path: Path) -> None:
+    """A history damaged by hand is an error to walk, and no obstacle to a redaction."""
+    with MemoryManager(tmp_path) as manager:
+        manager.restore([declared("notes", content="é secret\n")])
+        manager.edit("notes", "secret", "secret é")
+    path = tmp_path / "notes.json"
+    path.write_text(path.read_text().replace('"offset":3,', '"offset":1,'))
+    with MemoryManager(tmp_path) as manager:
+        manager.restore([declared("notes")])
+
+        with pytest.raises(RevisionUnknown):
+            manager.diff("notes", 1, 2)
+        manager.redact("notes", "secret")
+
+        assert "é [redacted] é\n" == manager.read("notes")
+
+
+def test_events_after_a_fork_reach_new_subscribers(tmp_path: Path) -> None:
+    """Subscribing in the child works as well."""
+    with MemoryManager(tmp_path) as manager:
+        manager.restore([declared("notes")])
+        seen: list[RecordChanged] = []
+        child = os.fork()
+        if not child:
+            manager.subscribe(seen.append)
+            manager.append("notes", "child\n")
+            os._exit(0 if [event.op for event in seen] == ["append"] else 1)
+
+        assert 0 == os.waitpid(child, 0)[1]
