@@ -279,8 +279,8 @@ class Journal:
             os.fdatasync(self._descriptor)
 
     def _forget_file(self) -> None:
-        assert self._descriptor is not None
-        os.close(self._descriptor)
-        self._descriptor = None
-        self.name = ""
+        """Close the file; an interrupt in between must not leave a number that is soon another file's."""
+        descriptor, self._descriptor, self.name = self._descriptor, None, ""
         self._tail = self._high_water = HEADER_BYTES
+        assert descriptor is not None
+        os.close(descriptor)

@@ -72,6 +72,8 @@ class Toolset:
         arguments = parse_arguments(ReadMemory, sent, tool=READ)
         file = find_file(self._caller.files(), arguments.file)
         record = self._caller.manager.snapshot(file.card.uid)
+        if record.level != file.card.level:  # a deploy came in between and moved the file: judge again
+            find_file(self._caller.files(), arguments.file)
         if arguments.offset is None and arguments.limit is None:
             return ToolResult(record.content, data=_about(record))
         text, place = line_range(record, offset=arguments.offset or 1, limit=arguments.limit)
