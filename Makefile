@@ -30,7 +30,7 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	touch $@
 
-# The kill sweeps drive strace, the power cuts mount ext4 and xfs images. Where these cannot be installed, the tests
+# The benchmarks count flushes with strace, the power cuts mount ext4 and xfs images. Where these cannot be installed, the tests
 # that need them say so and are skipped (with CI=true they fail).
 tools:  ## strace, mkfs.ext4 and mkfs.xfs, installed where this machine allows it.
 	@export PATH="$$PATH:/usr/sbin:/sbin" DEBIAN_FRONTEND=noninteractive; \

@@ -19,14 +19,13 @@ T = TypeVar("T")
 class Request(Generic[T]):
     """Something one thread wants done; ``error`` is what whoever served it could not do."""
 
-    __slots__ = ("error", "gate", "is_served", "leads", "wanted")
+    __slots__ = ("error", "gate", "is_served", "wanted")
 
     def __init__(self, wanted: T) -> None:
         """The gate is closed until the request was served or is to lead."""
         self.wanted = wanted
         self.error: BaseException | None = None
         self.is_served = False
-        self.leads = False
         self.gate = threading.Lock()
         self.gate.acquire()
 
@@ -43,13 +42,15 @@ class Group(Generic[T]):
         self._serve = serve
         self._queueing = threading.Lock()
         self._waiting: deque[Request[T]] = deque()
-        self._has_leader = False
+        self._serving: list[Request[T]] = []
+        self._leader: Request[T] | None = None
 
     def submit(self, wanted: T) -> None:
         """Return when the request was served; raises what made it fail."""
         request = Request(wanted)
         try:
-            if self._leads(request):
+            self._queue_up(request)
+            if self._leader is request:
                 self._lead(request)
         except BaseException:
             self._withdraw(request)
@@ -57,31 +58,41 @@ class Group(Generic[T]):
         if request.error is not None:
             raise request.error
 
-    def _leads(self, request: Request[T]) -> bool:
-        """Queue up. False once another thread has served this request; True to serve all that wait."""
+    def _queue_up(self, request: Request[T]) -> None:
+        """Return when another thread has served this request, or when it is to lead."""
         with self._queueing:
-            request.leads = not self._has_leader
-            self._has_leader = True
+            if self._leader is None:
+                self._leader = request
             self._waiting.append(request)
-        if not request.leads:
+        if self._leader is not request:
             request.gate.acquire()
-        return request.leads
 
     def _lead(self, leader: Request[T]) -> None:
-        requests: list[Request[T]] = []
         try:
             with self._queueing:
-                requests += self._waiting
+                self._serving += self._waiting
                 self._waiting.clear()
-            self._serve(requests)
+            self._serve(list(self._serving))
         finally:
-            for request in requests:
-                if not request.is_served and request.error is None:  # never tell anyone what did not happen
-                    request.error = InterruptedError(errno.EINTR, os.strerror(errno.EINTR))
-                if request is not leader:
-                    request.gate.release()
-            leader.leads = False
-            self._hand_over()
+            self._resign(leader)
+
+    def _resign(self, leader: Request[T]) -> None:
+        """Let those who were served go on, and the first of those who came meanwhile lead next.
+
+        Only half done when an interrupt comes, and then done again.
+        """
+        while self._serving:
+            request = self._serving[-1]
+            if not request.is_served and request.error is None:  # never tell anyone what did not happen
+                request.error = InterruptedError(errno.EINTR, os.strerror(errno.EINTR))
+            if request is not leader and request.gate.locked():
+                request.gate.release()
+            self._serving.pop()
+        with self._queueing:
+            if self._leader is leader:
+                self._leader = self._waiting[0] if self._waiting else None
+                if self._leader is not None:
+                    self._leader.gate.release()
 
     def _withdraw(self, request: Request[T]) -> None:
         """Something interrupted this thread (Ctrl-C, say): nobody may wait for it, nor it go while it is served."""
@@ -89,17 +100,7 @@ class Group(Generic[T]):
             is_waiting = request in self._waiting
             if is_waiting:
                 self._waiting.remove(request)
-        if request.leads:
-            self._hand_over()
+        if self._leader is request:
+            self._resign(request)
         elif not is_waiting and not request.is_served and request.error is None:
             request.gate.acquire()
-
-    def _hand_over(self) -> None:
-        """Let the first of those who came meanwhile lead next."""
-        with self._queueing:
-            following = self._waiting[0] if self._waiting else None
-            self._has_leader = following is not None
-            if following is not None:
-                following.leads = True
-        if following is not None:
-            following.gate.release()

@@ -30,6 +30,7 @@ from memfiles.frames import (
 FOLDER = ".journal"
 SUFFIX = ".journal"
 CAPACITY = 4 * 1024 * 1024
+SMALLEST = 64 * 1024  # on a disk that is nearly full
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -58,12 +59,14 @@ class Journal:
         self._new_id = new_id
         self._flush = flush
         self._descriptor: int | None = None
+        self._capacity = CAPACITY
         self._unsynced: dict[str, None] = {}  # paths in frames since the last checkpoint
         self._tail = HEADER_BYTES
         self._high_water = HEADER_BYTES  # beyond it the file is still zeros
         self._next_number = 1
         self._broken = False  # the file takes no more frames
         self._unsure = False  # a flush of published files failed
+        self._is_closed = False
 
     @property
     def is_dirty(self) -> bool:
@@ -121,6 +124,7 @@ class Journal:
     def close(self) -> bool:
         """Checkpoint and remove the file: after a clean close no journal is left. False: as for ``checkpoint``."""
         with self.turn:
+            self._is_closed = True  # a thread that is still writing must not make another file
             if self._unsure:
                 self.leave()
                 return False
@@ -179,25 +183,36 @@ class Journal:
 
     def _make_room(self, needed: int) -> None:
         """Have a sound file with room for ``needed`` bytes; a single larger commit makes the file grow."""
+        if self._is_closed:
+            raise OSError(errno.ESHUTDOWN, "the memory was closed meanwhile")
         if self._broken:
             self._retire()
         if self._descriptor is None:
             self._create()
-        elif self._tail > HEADER_BYTES and self._tail + needed > CAPACITY:
+        elif self._tail > HEADER_BYTES and self._tail + needed > self._capacity:
             self._empty()
 
     def _create(self) -> None:
         """A new file, written to its capacity: a later flush then has no metadata to write."""
+        try:
+            self._create_of(CAPACITY)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self._create_of(SMALLEST)
+
+    def _create_of(self, capacity: int) -> None:
         name, descriptor = self._create_locked()
         try:
-            os.pwrite(descriptor, journal_header().ljust(CAPACITY, b"\0"), 0)
+            if os.pwrite(descriptor, journal_header().ljust(capacity, b"\0"), 0) < capacity:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if self._flush:
                 sync_folder(self._directory, FOLDER)
                 sync_folder(self._directory)
         except BaseException:
             self._discard(name, descriptor)
             raise
-        self._descriptor, self.name = descriptor, name
+        self._descriptor, self.name, self._capacity = descriptor, name, capacity
         self._tail = self._high_water = HEADER_BYTES
 
     def _create_locked(self) -> tuple[str, int]:
@@ -247,9 +262,9 @@ class Journal:
         self._sync_published()
         assert self._descriptor is not None
         os.pwrite(self._descriptor, bytes(FRAME_HEADER_BYTES), HEADER_BYTES)
-        if self._high_water > CAPACITY:
-            os.ftruncate(self._descriptor, CAPACITY)
-            self._high_water = CAPACITY
+        if self._high_water > self._capacity:
+            os.ftruncate(self._descriptor, self._capacity)
+            self._high_water = self._capacity
         self._tail = HEADER_BYTES
 
     def _sync_published(self) -> None:

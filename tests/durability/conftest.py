@@ -41,6 +41,14 @@ def require_tracing() -> None:
 
 
 @pytest.fixture
+def require_disks(require_root: Callable[[], None], require_tool: Callable[[str], str]) -> None:
+    """Ends the test where no file system can be made and mounted."""
+    require_root()
+    for tool in ("mount", "umount", "mkfs.ext4", "mkfs.xfs"):
+        require_tool(tool)
+
+
+@pytest.fixture
 def program() -> Program:
     """``program("durability.kill_sweep", ...)`` runs a module of this package; the JSON lines it prints."""
     return _program

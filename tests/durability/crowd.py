@@ -59,6 +59,14 @@ def edit(manager: MemoryManager, number: int, times: int) -> dict[str, int]:
     return {"edited": times, "conflicts": conflicts}
 
 
+def pause(manager: MemoryManager, number: int, times: int) -> dict[str, int]:
+    """Append so many lines, say so, and wait with them in the journal."""
+    report = append(manager, number, times)
+    print("written", flush=True)
+    sys.stdin.readline()
+    return report
+
+
 def watch(manager: MemoryManager, *_: int) -> dict[str, Any]:
     """Read through the manager until there is more input; what was seen and what was wrong with it."""
     seen = Seen()
@@ -107,6 +115,7 @@ class Seen:
 ROLES: dict[str, Callable[[MemoryManager, int, int], dict[str, Any]]] = {
     "append": append,
     "edit": edit,
+    "pause": pause,
     "watch": watch,
     "peek": peek,
 }

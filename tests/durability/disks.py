@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import shutil
@@ -29,6 +30,7 @@ class Kind:
 KINDS = {
     "ext4": Kind(("mkfs.ext4", "-q", "-F", "-m", "0"), "data=ordered", 48),
     "ext4-writeback": Kind(("mkfs.ext4", "-q", "-F", "-m", "0"), "data=writeback,noauto_da_alloc", 48),
+    "ext4-watchful": Kind(("mkfs.ext4", "-q", "-F", "-m", "0"), "errors=remount-ro", 16),
     "xfs": Kind(("mkfs.xfs", "-q", "-f"), "defaults", 300),
 }
 
@@ -62,10 +64,20 @@ class Disk:
         """Change the mount's options, ``ro`` for example."""
         _run("mount", "-o", f"remount,{options}", str(self.path))
 
+    def flush(self) -> None:
+        """Have on the disk all that was written so far."""
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            ctypes.CDLL(None).syncfs(descriptor)
+        finally:
+            os.close(descriptor)
+
     def cut_power(self) -> None:
         """From now on nothing reaches the disk any more, and every call fails."""
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
+            if os.fstat(descriptor).st_dev == self.path.parent.stat().st_dev:
+                raise NotADirectoryError(f"{self.path} is not mounted: this would be the power of the whole machine")
             fcntl.ioctl(descriptor, _SHUT_DOWN, struct.pack("I", _WITHOUT_FLUSHING_THE_LOG))
         finally:
             os.close(descriptor)
@@ -75,7 +87,23 @@ class Disk:
         self.unmount()
         self.mount()
 
-    def loop_device(self) -> str:
+    def fill(self, *, leaving: int = 0) -> Path:
+        """A file that takes all the room there is but so many bytes."""
+        filler = self.path / "filler"
+        with filler.open("wb", buffering=0) as file:
+            for step in (1 << 20, 1 << 12, 1):
+                with suppress(OSError):
+                    while file.write(bytes(step)) == step:
+                        pass
+            os.fsync(file.fileno())
+            file.truncate(max(0, file.tell() - leaving))
+        return filler
+
+    def break_down(self) -> None:
+        """Have the file system find an error and turn itself read-only, open files or not."""
+        Path(f"/sys/fs/ext4/{self._loop_device()}/trigger_fs_error").write_text("broken on purpose")
+
+    def _loop_device(self) -> str:
         """The name of the loop device, ``loop0`` for example."""
         for line in Path("/proc/mounts").read_text("utf-8").splitlines():
             device, path = line.split()[:2]

@@ -101,7 +101,7 @@ def _run(operation: Operation, directory: Path, *, refuse: int, error: str, last
     refused, number = "", -1
     with Traced(lambda: _acting(operation, directory, answering)) as child, os.fdopen(answers) as reader:
         for call in child.calls():
-            if child.place(call) == f"pipe:[{os.fstat(answers).st_ino}]":
+            if call.name == "write" and child.place(call).startswith("pipe:"):
                 break
             if _can_fail(child, call, directory, error):
                 number += 1
@@ -118,9 +118,10 @@ def _run(operation: Operation, directory: Path, *, refuse: int, error: str, last
 
 def _can_fail(child: Traced, call: Call, directory: Path, error: str) -> bool:
     """Whether the error makes sense for a call, and the call is about the memory directory."""
-    makes_sense = call.name in REFUSED[error]
     if call.name == "openat" and error in {"ENOSPC", "EROFS"}:
         makes_sense = bool(call.arguments[2] & (os.O_CREAT if error == "ENOSPC" else _WRITING))
+    else:
+        makes_sense = call.name in REFUSED[error]
     return makes_sense and child.place(call).startswith(str(directory))
 
 

@@ -47,7 +47,7 @@ def sweep(operation: Operation, workspace: Path, *, living: bool = False, lackin
         directory = rehearsal.copy_to(workspace / str(number))
         bystander = _opened(directory) if living else None
         call, acknowledged = _run(operation, directory, kill_before=number, lacking=lacking)
-        ends += call == ""
+        ends = ends + 1 if not call else 0
         problems = unreadable(directory, rehearsal.visible)
         possible = rehearsal.states[acknowledged : acknowledged + 2]
         problems += examine(directory, possible) if bystander is None else examine_by_living(bystander, possible)

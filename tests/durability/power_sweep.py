@@ -44,7 +44,7 @@ def sweep(operation: Operation, workspace: Path, ground: Disk, *, without: str =
         if not call:
             return
         directory = rehearsal.copy_to(ground.path / f"{workspace.name}-{number}")
-        os.sync()
+        ground.flush()
         call, acknowledged = _run(operation, directory, ground, cut_before=number, without=without)
         possible = rehearsal.states[acknowledged : acknowledged + 2]
         yield Cut(operation.name, number, call, acknowledged, examine(directory, possible))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from durability.conftest import Program
-from durability.operations import OPERATIONS
+from durability.disks import Disk, disk
+from durability.operations import FILES, OPERATIONS, append_to_all, contents_on_disk, opened, warm
+from memfiles.errors import MemfilesError, StorageFailed
+from memfiles.manager import MemoryManager
 
 WRITES = ["first append of a process", "append that makes the journal", "append to three files at once", "redeploy"]
 EVERY_SEEN_ERROR = {None, "StorageFailed", "OutcomeUnknown"}
@@ -19,10 +24,18 @@ def _badly_taken(faults: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("require_tracing")
-@pytest.mark.parametrize("lasting", [(), ("--lasting",)], ids=["once", "lasting"])
-def test_any_call_may_fail(program: Program, scratch: Path, lasting: tuple[str, ...]) -> None:
-    """With EIO at any call, once or until the caller is told, the caller is told right and can go on."""
-    faults = program("durability.fault_sweep", scratch, "EIO", *OPERATIONS, *lasting)
+def test_any_call_may_fail_once(program: Program, scratch: Path) -> None:
+    """With EIO at any call of any operation the caller is told right, and the same call made again works."""
+    faults = program("durability.fault_sweep", scratch, "EIO", *OPERATIONS)
+
+    assert [] == _badly_taken(faults)
+    assert EVERY_SEEN_ERROR == {fault["error"] for fault in faults}
+
+
+@pytest.mark.usefixtures("require_tracing")
+def test_all_calls_may_fail_for_a_while(program: Program, scratch: Path) -> None:
+    """With EIO from any call on, also at those that clean up, the same holds once the disk is well again."""
+    faults = program("durability.fault_sweep", scratch, "EIO", *WRITES, "journaled edit", "checkpoint", "--lasting")
 
     assert [] == _badly_taken(faults)
     assert EVERY_SEEN_ERROR == {fault["error"] for fault in faults}
@@ -37,3 +50,105 @@ def test_a_disk_may_refuse(error: str, program: Program, scratch: Path, lasting:
 
     assert [] == _badly_taken(faults)
     assert "StorageFailed" in {fault["error"] for fault in faults}
+
+
+@pytest.fixture
+def ground(require_disks: None, tmp_path: Path) -> Iterator[Disk]:
+    """A small file system that turns read-only when it finds an error."""
+    with disk("ext4-watchful", tmp_path / "ground") as made:
+        yield made
+
+
+@pytest.mark.power
+def test_a_full_disk_refuses_and_changes_nothing(ground: Disk) -> None:
+    """Appends fail while the disk is full, memory and disk stay as they were, and once there is room they work."""
+    directory = ground.path / "memory"
+    manager = warm(directory)
+    before = manager.read("notes")
+    filler = ground.fill()
+    with pytest.raises(StorageFailed, match="No space left on device"):
+        manager.append("notes", "- no room\n")
+    with pytest.raises(StorageFailed, match="No space left on device"):
+        append_to_all(manager)
+    full = (manager.read("notes"), contents_on_disk(directory)["notes"])
+    filler.unlink()
+    manager.append("notes", "- room again\n")
+    manager.close()
+
+    assert (before, before) == full
+    assert before + "- room again\n" == contents_on_disk(directory)["notes"]
+
+
+@pytest.mark.power
+def test_a_full_disk_does_not_keep_a_process_from_starting(ground: Disk) -> None:
+    """On a disk that is full everything can be read, and what needs no room works."""
+    directory = ground.path / "memory"
+    warm(directory).close()
+    ground.fill()
+    with MemoryManager(directory) as manager:
+        report = manager.restore(FILES)
+        content = manager.read("notes")
+
+    assert {"kept"} == {row.status for row in report.files}
+    assert "# Start\n- first\n- second\n" == content
+
+
+@pytest.mark.power
+def test_a_nearly_full_disk_takes_a_small_journal(ground: Disk) -> None:
+    """A process whose journal would not fit makes a smaller one, and leaves the rest of the room to others."""
+    directory = ground.path / "memory"
+    opened(directory).close()
+    ground.fill(leaving=1 << 20)
+    with MemoryManager(directory) as manager:
+        manager.restore(FILES)
+        for number in range(200):
+            manager.append("notes", f"- {number}: {'x' * 20}\n")
+        sizes = [path.stat().st_size for path in (directory / ".journal").iterdir()]
+        lines = manager.read("notes").count("\n")
+
+    assert 201 == lines
+    assert [64 * 1024] == sizes
+
+
+@pytest.mark.power
+def test_a_read_only_disk_refuses_and_changes_nothing(ground: Disk) -> None:
+    """While the disk is read-only a start works, reads work and writes fail; afterwards writes work again."""
+    directory = ground.path / "memory"
+    warm(directory).close()
+    ground.remount("ro")
+    manager = MemoryManager(directory)
+    report = manager.restore(FILES)
+    with pytest.raises(StorageFailed, match="Read-only file system"):
+        manager.append("notes", "- never\n")
+    read = manager.read("notes")
+    ground.remount("rw")
+    manager.append("notes", "- third\n")
+    manager.close()
+
+    assert {"kept"} == {row.status for row in report.files}
+    assert "# Start\n- first\n- second\n" == read
+    assert "# Start\n- first\n- second\n- third\n" == contents_on_disk(directory)["notes"]
+
+
+def _fail_under(manager: MemoryManager, failure: Callable[[], None]) -> None:
+    failure()
+    with pytest.raises(MemfilesError):
+        manager.append("notes", "- never\n")
+    with pytest.raises(MemfilesError):
+        append_to_all(manager)
+    with pytest.raises(MemfilesError):
+        manager.checkpoint()
+    with pytest.raises(StorageFailed):
+        manager.close()
+
+
+@pytest.mark.power
+@pytest.mark.parametrize("failure", [Disk.break_down, Disk.cut_power], ids=["read-only", "gone"])
+def test_a_disk_that_fails_under_a_process(ground: Disk, failure: Callable[[Disk], None]) -> None:
+    """Every call fails with an error of ours, close as well; what was acknowledged is there at the next start."""
+    directory = ground.path / "memory"
+    _fail_under(warm(directory), lambda: failure(ground))
+    gc.collect()  # its directory is open for as long as anyone may be in the middle of a call
+    ground.power_up()
+
+    assert "# Start\n- first\n- second\n" == opened(directory).read("notes")

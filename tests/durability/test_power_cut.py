@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from durability.conftest import Program
-from durability.disks import KINDS
 from durability.loss_sweep import STORIES
 
 SECONDS = float(os.environ.get("MEMFILES_POWER_SECONDS", "4"))  # of random cuts on each file system
+KINDS = ["ext4", "ext4-writeback", "xfs"]
 ONE_BY_ONE = ["journaled appends", "append to three files at once", "first restore", "checkpoint"]
 FAILING = "a flush that fails once"
 FEWEST_STATES = 300
-
-
-@pytest.fixture
-def require_disks(require_root: Callable[[], None], require_tool: Callable[[str], str]) -> None:
-    """Ends the test where no file system can be made and mounted."""
-    require_root()
-    for tool in ("mount", "umount", "mkfs.ext4", "mkfs.xfs"):
-        require_tool(tool)
 
 
 def _harmful(cuts: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from durability.conftest import environment
+from durability.conftest import Program, environment
 from durability.crowd import UID, WRITERS, restored
 
 TIMES = 500
+CHILDREN, TURNS = 6, 40
 LONGEST_SECONDS = 90
 
 
@@ -91,10 +92,10 @@ def test_eight_processes_append_and_no_line_is_lost(tmp_path: Path) -> None:
     assert all(reader["reads"] > TIMES for reader in seen)
 
 
-def test_eight_processes_edit_what_they_read(tmp_path: Path) -> None:
+def test_eight_processes_edit_what_they_read(scratch: Path) -> None:
     """Eight processes make 500 edits each, all guarded by the revision they read: every acknowledged one is there."""
-    done, seen = _watched(tmp_path / "memory", "edit")
-    with restored(tmp_path / "memory") as manager:
+    done, seen = _watched(scratch / "memory", "edit")
+    with restored(scratch / "memory") as manager:
         tallies = manager.read("tallies")
         revision = manager.snapshot("tallies").revision
 
@@ -103,3 +104,32 @@ def test_eight_processes_edit_what_they_read(tmp_path: Path) -> None:
     assert 1 + WRITERS * TIMES == revision
     assert sum(report["conflicts"] for report in done) > 0
     assert [] == [problem for reader in seen for problem in reader["problems"]]
+
+
+def test_children_of_a_fork_write_with_their_parent_s_manager(program: Program, scratch: Path) -> None:
+    """A parent forks while its threads write: each child goes on with the manager it inherited, and nothing is lost."""
+    (family,) = program("durability.family", scratch / "memory", CHILDREN, TURNS)
+    with restored(scratch / "memory") as manager:
+        lines = Counter(manager.read(UID).splitlines())
+    writers = [f"child-{number}" for number in range(CHILDREN)] + ["parent-0", "parent-1"]
+
+    assert [0] * CHILDREN == family["exits"]
+    assert {f"{writer}.{turn}": 1 for writer in writers for turn in range(TURNS)} == lines
+    assert [] == list((scratch / "memory" / ".journal").iterdir())
+
+
+def test_a_child_keeps_nothing_of_a_parent_that_was_killed(scratch: Path) -> None:
+    """While a forked child lives on, the locks and the journal of its dead parent are free."""
+    for number in range(5):
+        directory = scratch / str(number)
+        command = [sys.executable, "-m", "durability.family", str(directory), "0", "0", "--orphan"]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, env=environment(), stdin=pipe, stdout=pipe, stderr=pipe) as parent:
+            assert parent.stdout is not None
+            parent.stdout.readline()
+            parent.wait(LONGEST_SECONDS)
+            with restored(directory) as manager:  # the child lives until its input ends
+                manager.append(UID, "afterwards\n")
+
+                assert "afterwards" == manager.read(UID).splitlines()[-1]
+                assert [] == list((directory / ".journal").iterdir())

@@ -11,6 +11,7 @@ import ctypes
 import os
 import signal
 import struct
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -50,7 +51,9 @@ class Traced:
     def __init__(self, setup: Callable[[], Callable[[], None]]) -> None:
         """The child calls ``setup`` undisturbed, and what that returns under the eyes of the tracer."""
         self._ended = False
-        self.pid = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads: the child uses none of them
+            self.pid = os.fork()
         if self.pid == 0:
             _be_traced(setup)
         self._wait()
