@@ -20,7 +20,7 @@ from filelock import lock_descriptor
 from memfiles import atomic, quarantine, scrub_request
 from memfiles.errors import LockTimeout, RecordCorrupt
 from memfiles.frames import Version, is_empty, must_rewrite, read_frames, scrub_token_in
-from memfiles.journal import FOLDER, SUFFIX
+from memfiles.journal import CAPACITY, FOLDER, SUFFIX
 from memfiles.keys import TEMP_PREFIX, staged_path
 from memfiles.locks import RecordLocks
 from memfiles.record import MAX_RECORD_BYTES, inspect
@@ -249,7 +249,7 @@ def _journal_bytes(directory: int, name: str) -> bytes:
 
 def _read_all(descriptor: int) -> bytes:
     chunks, offset = [], 0
-    while chunk := os.pread(descriptor, 1 << 20, offset):
+    while chunk := os.pread(descriptor, 2 * CAPACITY, offset):
         chunks.append(chunk)
         offset += len(chunk)
     return b"".join(chunks)
