@@ -30,8 +30,8 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	touch $@
 
-# The benchmarks count flushes with strace, the power cuts mount ext4 and xfs images. Where these cannot be installed, the tests
-# that need them say so and are skipped (with CI=true they fail).
+# The benchmarks count flushes with strace, the power cuts mount ext4 and xfs images. Where these cannot be
+# installed, what needs them says so and is skipped (with CI=true the tests fail).
 tools:  ## strace, mkfs.ext4 and mkfs.xfs, installed where this machine allows it.
 	@export PATH="$$PATH:/usr/sbin:/sbin" DEBIAN_FRONTEND=noninteractive; \
 	lacking() { for tool in strace mount mkfs.ext4 mkfs.xfs; do command -v $$tool >/dev/null || printf ' %s' $$tool; done; }; \
