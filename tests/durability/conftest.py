@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ _MEMORY_DISK = Path("/dev/shm")
 _LONGEST_SECONDS = 240
 
 Program = Callable[..., list[dict[str, Any]]]
+Programs = Callable[[Sequence[tuple[Any, ...]]], list[list[dict[str, Any]]]]
 
 
 @pytest.fixture
@@ -52,6 +54,17 @@ def require_disks(require_root: Callable[[], None], require_tool: Callable[[str]
 def program() -> Program:
     """``program("durability.kill_sweep", ...)`` runs a module of this package; the JSON lines it prints."""
     return _program
+
+
+@pytest.fixture
+def programs() -> Programs:
+    """``programs([("durability.power_sweep", ...), ...])`` runs several at once; what each of them prints."""
+
+    def run(commands: Sequence[tuple[Any, ...]]) -> list[list[dict[str, Any]]]:
+        with ThreadPoolExecutor(len(commands)) as pool:
+            return list(pool.map(lambda command: _program(*command), commands))
+
+    return run
 
 
 def environment() -> dict[str, str]:

@@ -12,7 +12,6 @@ from memfiles.errors import MemfilesError
 from memfiles.manager import MemoryManager
 
 _CALM = {"kept", "updated", "seeded"}
-_OWN_JOURNAL = f".journal/{os.getpid()}-"
 
 
 def examine(directory: Path, possible: Sequence[Contents]) -> list[str]:
@@ -33,7 +32,8 @@ def start(directory: Path) -> tuple[Contents, list[str]]:
                 problems.append(f"the start reported {[(row.uid, row.status, row.detail) for row in report.files]}")
             found = {uid: manager.read(uid) for uid in UIDS}
             problems += _hidden(manager, found)
-            problems += [problem for problem in leftovers(directory) if _OWN_JOURNAL not in problem]
+            own_journal = f".journal/{os.getpid()}-"
+            problems += [problem for problem in leftovers(directory) if own_journal not in problem]
             problems += _not_writable(manager)
     except (MemfilesError, OSError, ValueError) as error:
         problems.append(f"the start failed: {error!r}")

@@ -12,12 +12,13 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import count
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from durability.examination import examine, leftovers
 from durability.operations import OPERATIONS, Contents, Operation, Rehearsal, contents_on_disk
+from durability.side_by_side import in_order
 from durability.tracer import Call, Traced
 from memfiles.errors import MemfilesError
 from memfiles.manager import MemoryManager
@@ -69,16 +70,17 @@ def sweep(operation: Operation, workspace: Path, *, error: str, lasting: bool) -
     ``lasting``: from that call on every such call is refused, until the caller was told.
     """
     rehearsal = Rehearsal(operation, workspace / "base")
-    for number in count():
+
+    def refuse(number: int) -> Fault:
         directory = rehearsal.copy_to(workspace / str(number))
         call, told = _run(operation, directory, refuse=number, error=error, lasting=lasting)
-        if not call:
-            return
         problems = judge(told, rehearsal, lasting=lasting) + told.problems
         if not problems:
             problems = examine(directory, rehearsal.states[told.step :] if told.is_unsure else rehearsal.states[-1:])
-        yield Fault(operation.name, number, call, told.error, problems)
         shutil.rmtree(directory)
+        return Fault(operation.name, number, call, told.error, problems)
+
+    return takewhile(lambda fault: fault.call, in_order(refuse))
 
 
 def judge(told: Told, rehearsal: Rehearsal, *, lasting: bool) -> list[str]:

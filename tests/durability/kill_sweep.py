@@ -12,11 +12,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import count
 from pathlib import Path
 
 from durability.examination import examine, examine_by_living, unreadable
 from durability.operations import BAD_EXAMPLE, FILES, OPERATIONS, Operation, Rehearsal
+from durability.side_by_side import in_order
 from durability.tracer import Traced
 from memfiles.manager import MemoryManager
 
@@ -42,17 +42,21 @@ def sweep(operation: Operation, workspace: Path, *, living: bool = False, lackin
     ``lacking`` names a system call that the machine is made to lack.
     """
     rehearsal = Rehearsal(operation, workspace / "base")
-    ends = 0
-    for number in count():
+
+    def kill(number: int) -> Kill:
         directory = rehearsal.copy_to(workspace / str(number))
         bystander = _opened(directory) if living else None
         call, acknowledged = _run(operation, directory, kill_before=number, lacking=lacking)
-        ends = ends + 1 if not call else 0
         problems = unreadable(directory, rehearsal.visible)
         possible = rehearsal.states[acknowledged : acknowledged + 2]
         problems += examine(directory, possible) if bystander is None else examine_by_living(bystander, possible)
-        yield Kill(operation.name, number, call, acknowledged, problems)
         shutil.rmtree(directory)
+        return Kill(operation.name, number, call, acknowledged, problems)
+
+    ends = 0
+    for done in in_order(kill):
+        yield done
+        ends = ends + 1 if not done.call else 0
         if ends == _ENOUGH_ENDS:
             return
 

@@ -20,6 +20,7 @@ from durability.kill_sweep import acting
 from durability.losses import Tree, build, states
 from durability.operations import FILES, REDEPLOYED, Contents, Operation, Rehearsal, append_to_all, seeded
 from durability.recorder import record
+from durability.side_by_side import in_order
 from memfiles.errors import StorageFailed
 from memfiles.manager import MemoryManager
 
@@ -115,18 +116,19 @@ def sweep(story: Operation, workspace: Path, *, pretended: str = "", lost_flush:
     directory = rehearsal.copy_to(top / _PLACE)
     null = os.open(os.devnull, os.O_WRONLY)
     recording = record(lambda: acting(story, directory, null)(), top, pretended=pretended, lost_flush=lost_flush)
-    started: dict[int, tuple[Contents, list[str]]] = {}  # what was found in each state, by its hash
-    for moment in [*recording.flushes, recording.clock + 1]:
+    moments = [*recording.flushes, recording.clock + 1]
+    found_at = {moment: dict(states(recording, moment)) for moment in moments}
+    trees = {key: tree for found in found_at.values() for key, tree in found.items()}
+    several = list(trees.values())
+    starts = in_order(lambda number: _start(several[number], workspace), times=len(several))
+    started = dict(zip(trees, starts, strict=True))
+    for moment, keys in found_at.items():
         acknowledged = sum(ack < moment for ack in recording.acknowledged)
         possible = rehearsal.states[acknowledged : acknowledged + 2]
-        problems, number = [], 0
-        for key, tree in states(recording, moment):
-            number += 1
-            if key not in started:
-                started[key] = _start(tree, workspace)
-            found, wrong = started[key]
+        problems = []
+        for found, wrong in (started[key] for key in keys):
             problems += wrong if found in possible else [*wrong, f"the files hold {found}"]
-        yield Moment(story.name, moment, acknowledged, number, problems[:3])
+        yield Moment(story.name, moment, acknowledged, len(keys), problems[:3])
 
 
 def _start(tree: Tree, workspace: Path) -> tuple[Contents, list[str]]:

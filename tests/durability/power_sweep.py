@@ -1,6 +1,6 @@
 """Cuts the power of a file system before every system call of an operation that can change it, and starts again.
 
-Run as a program, ``python -m durability.power_sweep WORKSPACE KIND OPERATION...`` prints one line of JSON a cut.
+Run as a program, ``python -m durability.power_sweep WORKSPACE OPERATION... --on KIND...`` prints a line of JSON a cut.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 
 from durability.disks import KINDS, Disk, disk
 from durability.examination import examine
 from durability.kill_sweep import acknowledged_in, acting
 from durability.operations import OPERATIONS, Operation, Rehearsal
+from durability.side_by_side import in_order
 from durability.tracer import Traced
 
 _HARMLESS = {"read", "pread64", "close", "stat", "fstat", "newfstatat", "lseek", "getdents64", "fcntl", "flock"}
@@ -26,6 +27,7 @@ _HARMLESS = {"read", "pread64", "close", "stat", "fstat", "newfstatat", "lseek",
 class Cut:
     """One power cut: before which call it came, what was acknowledged by then, and what was wrong afterwards."""
 
+    kind: str
     operation: str
     number: int
     call: str
@@ -33,21 +35,23 @@ class Cut:
     problems: list[str]
 
 
-def sweep(operation: Operation, workspace: Path, ground: Disk, *, without: str = "") -> Iterator[Cut]:
+def sweep(kind: str, operation: Operation, workspace: Path, *, without: str = "") -> Iterator[Cut]:
     """Do the operation again and again, the power cut one changing call later each time, until it gets to its end.
 
-    ``without`` names a system call that only pretends to do its work: to see that the sweep would find it missing.
+    All on one file system of this kind, made for it. ``without`` names a system call that only pretends to do its
+    work: to see that the sweep would find it missing.
     """
     rehearsal = Rehearsal(operation, workspace / "base")
     call = "none yet"
-    for number in count():
-        if not call:
-            return
-        directory = rehearsal.copy_to(ground.path / f"{workspace.name}-{number}")
-        ground.flush()
-        call, acknowledged = _run(operation, directory, ground, cut_before=number, without=without)
-        possible = rehearsal.states[acknowledged : acknowledged + 2]
-        yield Cut(operation.name, number, call, acknowledged, examine(directory, possible))
+    with disk(kind, workspace / kind) as ground:
+        for number in count():
+            if not call:
+                return
+            directory = rehearsal.copy_to(ground.path / str(number))
+            ground.flush()
+            call, acknowledged = _run(operation, directory, ground, cut_before=number, without=without)
+            possible = rehearsal.states[acknowledged : acknowledged + 2]
+            yield Cut(kind, operation.name, number, call, acknowledged, examine(directory, possible))
 
 
 def _run(operation: Operation, directory: Path, ground: Disk, *, cut_before: int, without: str) -> tuple[str, int]:
@@ -70,18 +74,22 @@ def _run(operation: Operation, directory: Path, ground: Disk, *, cut_before: int
 
 
 def main() -> None:
-    """Sweep operations on one kind of file system, as the command line says."""
+    """Sweep each of some operations on each of some kinds of file systems, as the command line says."""
     parser = argparse.ArgumentParser()
     parser.add_argument("workspace", type=Path)
-    parser.add_argument("kind", choices=list(KINDS))
     parser.add_argument("operations", choices=list(OPERATIONS), nargs="+")
+    parser.add_argument("--on", choices=list(KINDS), nargs="+", required=True)
     parser.add_argument("--without", default="")
     asked = parser.parse_args()
-    with disk(asked.kind, asked.workspace / asked.kind) as ground:
-        for number, name in enumerate(asked.operations):
-            workspace = asked.workspace / f"operation-{number}"
-            for cut in sweep(OPERATIONS[name], workspace, ground, without=asked.without):
-                print(json.dumps(asdict(cut)), flush=True)
+    pairs = list(product(asked.on, asked.operations))
+
+    def sweep_pair(number: int) -> list[Cut]:
+        kind, name = pairs[number]
+        return list(sweep(kind, OPERATIONS[name], asked.workspace / str(number), without=asked.without))
+
+    for cuts in in_order(sweep_pair, times=len(pairs)):
+        for cut in cuts:
+            print(json.dumps(asdict(cut)), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from durability.conftest import Program
+from durability.conftest import Program, Programs
 from durability.loss_sweep import STORIES
 
-SECONDS = float(os.environ.get("MEMFILES_POWER_SECONDS", "4"))  # of random cuts on each file system
+SECONDS = float(os.environ.get("MEMFILES_POWER_SECONDS", "4"))  # of random cuts on all file systems at once
 KINDS = ["ext4", "ext4-writeback", "xfs"]
 ONE_BY_ONE = ["journaled appends", "append to three files at once", "first restore", "checkpoint"]
 FAILING = "a flush that fails once"
@@ -24,24 +25,23 @@ def _harmful(cuts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.power
 @pytest.mark.usefixtures("require_disks", "require_tracing")
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_power_cut_before_any_call_does_no_harm(kind: str, program: Program, tmp_path: Path) -> None:
+def test_a_power_cut_before_any_call_does_no_harm(program: Program, tmp_path: Path) -> None:
     """A mounted file system is shut down before each system call that can change it, and mounted again."""
-    cuts = program("durability.power_sweep", tmp_path, kind, *ONE_BY_ONE)
+    cuts = program("durability.power_sweep", tmp_path, *ONE_BY_ONE, "--on", *KINDS)
 
     assert [] == _harmful(cuts)
-    assert set(ONE_BY_ONE) == {cut["operation"] for cut in cuts if cut["call"] == ""}
+    assert set(product(KINDS, ONE_BY_ONE)) == {(cut["kind"], cut["operation"]) for cut in cuts if cut["call"] == ""}
 
 
 @pytest.mark.power
 @pytest.mark.usefixtures("require_disks")
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_power_cut_at_any_time_does_no_harm(kind: str, program: Program, tmp_path: Path) -> None:
+def test_a_power_cut_at_any_time_does_no_harm(programs: Programs, tmp_path: Path) -> None:
     """Cut at random moments under three threads that append, edit, and change fifty records at once."""
-    cuts = program("durability.power_cuts", tmp_path, kind, SECONDS, 2026)
+    found = programs([("durability.power_cuts", tmp_path / kind, kind, SECONDS, 2026) for kind in KINDS])
 
-    assert [] == _harmful(cuts)
-    assert all(count > 0 for count in cuts[-1]["acknowledged"].values())
+    for kind, cuts in zip(KINDS, found, strict=True):
+        assert (kind, []) == (kind, _harmful(cuts))
+        assert all(count > 0 for count in cuts[-1]["acknowledged"].values())
 
 
 @pytest.mark.power
@@ -49,7 +49,7 @@ def test_a_power_cut_at_any_time_does_no_harm(kind: str, program: Program, tmp_p
 @pytest.mark.parametrize(("missing", "operation"), [("fdatasync", "journaled appends"), ("fsync", "checkpoint")])
 def test_the_power_cuts_find_a_missing_flush(missing: str, operation: str, program: Program, tmp_path: Path) -> None:
     """With a flush that does nothing, the same cuts find acknowledged changes lost."""
-    cuts = program("durability.power_sweep", tmp_path, "ext4", operation, "--without", missing)
+    cuts = program("durability.power_sweep", tmp_path, operation, "--on", "ext4", "--without", missing)
 
     assert _harmful(cuts)
 
