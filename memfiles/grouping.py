@@ -22,12 +22,22 @@ class Request(Generic[T]):
     __slots__ = ("error", "gate", "is_served", "wanted")
 
     def __init__(self, wanted: T) -> None:
-        """The gate is closed until the request was served or is to lead."""
+        """The gate is closed until the request was dealt with or is to lead, and open from then on."""
         self.wanted = wanted
         self.error: BaseException | None = None
         self.is_served = False
         self.gate = threading.Lock()
         self.gate.acquire()
+
+    def wait(self) -> None:
+        """Until the gate is open."""
+        with self.gate:  # and leave it open, also in an interrupt
+            return
+
+    def open_gate(self) -> None:
+        """Let its thread go on; nothing happens the second time."""
+        if self.gate.locked():
+            self.gate.release()
 
 
 class Group(Generic[T]):
@@ -42,7 +52,7 @@ class Group(Generic[T]):
         self._serve = serve
         self._queueing = threading.Lock()
         self._waiting: deque[Request[T]] = deque()
-        self._serving: list[Request[T]] = []
+        self._serving: deque[Request[T]] = deque()
         self._leader: Request[T] | None = None
 
     def submit(self, wanted: T) -> None:
@@ -65,13 +75,12 @@ class Group(Generic[T]):
                 self._leader = request
             self._waiting.append(request)
         if self._leader is not request:
-            request.gate.acquire()
+            request.wait()
 
     def _lead(self, leader: Request[T]) -> None:
         try:
             with self._queueing:
-                self._serving += self._waiting
-                self._waiting.clear()
+                self._serving, self._waiting = self._waiting, deque()
             self._serve(list(self._serving))
         finally:
             self._resign(leader)
@@ -85,22 +94,27 @@ class Group(Generic[T]):
             request = self._serving[-1]
             if not request.is_served and request.error is None:  # never tell anyone what did not happen
                 request.error = InterruptedError(errno.EINTR, os.strerror(errno.EINTR))
-            if request is not leader and request.gate.locked():
-                request.gate.release()
+            if request is not leader:
+                request.open_gate()
             self._serving.pop()
         with self._queueing:
             if self._leader is leader:
                 self._leader = self._waiting[0] if self._waiting else None
-                if self._leader is not None:
-                    self._leader.gate.release()
+            self._let_lead()
 
     def _withdraw(self, request: Request[T]) -> None:
         """Something interrupted this thread (Ctrl-C, say): nobody may wait for it, nor it go while it is served."""
         with self._queueing:
-            is_waiting = request in self._waiting
-            if is_waiting:
+            if request in self._waiting:
                 self._waiting.remove(request)
+            is_being_served = request in self._serving
+            self._let_lead()
         if self._leader is request:
             self._resign(request)
-        elif not is_waiting and not request.is_served and request.error is None:
-            request.gate.acquire()
+        elif is_being_served:
+            request.wait()
+
+    def _let_lead(self) -> None:
+        """Open the leader's gate, the queue held; whoever was about to do it may have been interrupted."""
+        if self._leader is not None:
+            self._leader.open_gate()

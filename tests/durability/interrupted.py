@@ -1,26 +1,34 @@
 """Threads that share a manager while the main thread is interrupted again and again, or the manager is closed.
 
 Run as a program, ``python -m durability.interrupted DIRECTORY TURNS`` prints one line of JSON: what was acknowledged.
+With ``--bare`` the threads share no manager but a group that serves them at once, so that interrupts come at each of
+its steps; what was served is printed as well.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import random
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from types import FrameType
 
 from durability.crowd import UID, restored
 from memfiles.errors import MemfilesError
+from memfiles.grouping import Group, Request
 from memfiles.manager import MemoryManager
 
 _SHORTEST, _LONGEST = 0.0005, 0.003  # seconds until an interrupt comes
+_SHORTEST_BARE, _LONGEST_BARE = 0.00001, 0.0003
+_SWITCH_SECONDS = 0.0001
+_STUCK_SECONDS = 30
 
 
 class Interrupted(BaseException):
@@ -78,13 +86,62 @@ def _interrupted(run: Callable[[], None]) -> None:
         print(f"{error!r}", file=sys.stderr)
 
 
+class BareGroup:
+    """A group whose requests need no work, and what came of them."""
+
+    def __init__(self) -> None:
+        """Nothing was submitted."""
+        self._group: Group[str] = Group(self._serve)
+        self.served: list[str] = []
+        self.acknowledged: list[str] = []
+
+    def _serve(self, requests: list[Request[str]]) -> None:
+        for request in requests:
+            self.served.append(request.wanted)
+            request.is_served = True
+
+    def submit_until(self, name: str, stop: threading.Event) -> None:
+        """Submit until told to stop, or interrupted; whose leader was interrupted goes on."""
+        for turn in count():
+            if stop.is_set():
+                return
+            with suppress(InterruptedError):
+                self._group.submit(f"{name}.{turn}")
+                self.acknowledged.append(f"{name}.{turn}")
+
+
+def interrupt_bare(turns: int) -> dict[str, list[str]]:
+    """Submit in the main thread, interrupted at any moment, beside two threads; what became of all."""
+    bare, stop = BareGroup(), threading.Event()
+    threads = [threading.Thread(target=bare.submit_until, args=(f"thread-{n}", stop), daemon=True) for n in range(2)]
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    for thread in threads:
+        thread.start()
+    for turn in range(turns):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(_SHORTEST_BARE, _LONGEST_BARE))
+            bare.submit_until(f"main.{turn}", stop)
+        except Interrupted:
+            pass
+    stop.set()
+    for thread in threads:
+        thread.join(timeout=10)
+    waiting = [thread.name for thread in threads if thread.is_alive()]
+    return {"acknowledged": bare.acknowledged, "served": bare.served, "waiting": waiting}
+
+
 def main() -> None:
     """Interrupt so many times, then close, and print what was acknowledged."""
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=Path)
     parser.add_argument("turns", type=int)
+    parser.add_argument("--bare", action="store_true")
     asked = parser.parse_args()
     signal.signal(signal.SIGALRM, interrupt)
+    if asked.bare:
+        faulthandler.dump_traceback_later(_STUCK_SECONDS, exit=True)
+        print(json.dumps(interrupt_bare(asked.turns)))
+        return
     with restored(asked.directory) as manager:
         done = interrupt_often(manager, asked.turns)
     print(json.dumps({"acknowledged": done}))

@@ -21,6 +21,7 @@ from memfiles.manager import MemoryManager
 from memfiles.workflow import MemoryFile
 
 INTERRUPTS = 300
+BARE_INTERRUPTS = 2000
 CLOSES = 10
 MOMENT = 0.1  # seconds
 LONG = 10
@@ -67,6 +68,15 @@ def test_interrupts_at_any_moment_lose_nothing(program: Program, scratch: Path) 
 
     assert [] == [line for line in said["acknowledged"] if lines[line] != 1]
     assert [] == [line for line, times in lines.items() if times != 1]
+
+
+def test_interrupts_at_any_step_of_a_group_keep_nobody_waiting(program: Program, scratch: Path) -> None:
+    """With no disk to wait for, 2000 interrupts come everywhere: what is acknowledged was done once, and all go on."""
+    (said,) = program("durability.interrupted", scratch, BARE_INTERRUPTS, "--bare")
+    served = Counter(said["served"])
+
+    assert [] == said["waiting"]
+    assert [] == [name for name in said["acknowledged"] if served[name] != 1]
 
 
 @pytest.mark.usefixtures("alarm")
