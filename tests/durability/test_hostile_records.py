@@ -42,6 +42,13 @@ def _folder(path: Path) -> None:
     (path / "inside").write_text("kept")
 
 
+def _linked(path: Path) -> None:
+    """A sound record, but elsewhere."""
+    elsewhere = path.parent.with_name("elsewhere")
+    os.rename(path, elsewhere)
+    path.symlink_to(elsewhere)
+
+
 def _socket(path: Path) -> None:
     here = os.open(path.parent, os.O_RDONLY)
     with socket.socket(socket.AF_UNIX) as listening:
@@ -65,6 +72,7 @@ BAD: dict[str, Trap] = {
     "another's record": lambda path, _: path.write_bytes((path.parent / "facts.json").read_bytes()),
     "a path for a uid": lambda path, _: path.write_bytes(_record(path, uid="../notes")),
     "a link to a file": lambda path, outside: _instead(path, lambda p: p.symlink_to(outside / "private")),
+    "a link to a sound record": lambda path, _: _linked(path),
     "a link to a device": lambda path, _: _instead(path, lambda p: p.symlink_to("/dev/zero")),
     "a link to itself": lambda path, _: _instead(path, lambda p: p.symlink_to(p.name)),
     "a hard link": lambda path, outside: _instead(path, lambda p: p.hardlink_to(outside / "private")),
@@ -140,6 +148,15 @@ def test_a_process_survives_a_record_that_goes_bad(trap: Trap, memory: Path, out
     assert _untouched(outside)
 
 
+def test_a_huge_record_is_not_read(memory: Path, outside: Path) -> None:
+    """Its size is enough to know that it is none."""
+    BAD["100 MB"](memory / "notes.json", outside)
+    with MemoryManager(memory) as manager:
+        manager.restore(FILES)
+
+    assert "notes.json has 104857600 bytes, more than the 67108864 a record may have" in _reasons(memory)[0]
+
+
 def test_what_was_set_aside_is_what_lay_there(memory: Path, outside: Path) -> None:
     """Byte for byte, links as links and folders with all that is in them."""
     (memory / "notes.json").write_bytes(b"\0half a rec\xffrd")
@@ -183,6 +200,7 @@ JOURNALS: dict[str, Callable[[Path, Path], object]] = {
     "a FIFO": lambda path, _: os.mkfifo(path),
     "a folder": lambda path, _: _folder(path),
     "a link": lambda path, outside: path.symlink_to(outside / "private"),
+    "a link to a journal": lambda path, _: _linked_journal(path),
     "a link to a device": lambda path, _: path.symlink_to("/dev/zero"),
     "noise": lambda path, _: path.write_bytes(os.urandom(100_000)),
     "a path outside": lambda path, _: path.write_bytes(_journal("../outside/private")),
@@ -190,6 +208,13 @@ JOURNALS: dict[str, Callable[[Path, Path], object]] = {
     "a path into its folders": lambda path, _: path.write_bytes(_journal(".state/unchanged.json")),
     "a frame of nothing": lambda path, _: path.write_bytes(journal_header() + encode_frame(1, b"\1\2\3")),
 }
+
+
+def _linked_journal(path: Path) -> None:
+    """One that speaks of a newer version, but elsewhere."""
+    elsewhere = path.parent.parent.with_name("elsewhere")
+    elsewhere.write_bytes(_journal("notes.json"))
+    path.symlink_to(elsewhere)
 
 
 def _journal(path: str) -> bytes:
@@ -228,10 +253,13 @@ TRAPS: dict[str, Callable[[Path, Path], object]] = {
 
 
 @pytest.mark.parametrize("trap", TRAPS.values(), ids=TRAPS)
-def test_other_traps_do_no_harm(trap: Trap, memory: Path, outside: Path) -> None:
+@pytest.mark.parametrize("is_running", [False, True], ids=["before a start", "while it runs"])
+def test_other_traps_do_no_harm(trap: Trap, memory: Path, outside: Path, is_running: bool) -> None:
     """Reading, writing and redacting work all the same."""
-    trap(memory, outside)
     with MemoryManager(memory) as manager:
+        if is_running:
+            manager.restore(FILES)
+        trap(memory, outside)
         manager.restore(FILES)
         manager.append("notes", "- anew\n")
         manager.redact("notes", "remembered")
