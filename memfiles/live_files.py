@@ -182,7 +182,10 @@ class LiveFiles:
         for before, record in steps:
             if before.state == "broken" and before.signature is not None:
                 self._store.keep_aside(record_path(record.uid), why=before.problem or "unreadable")
-        versions = [NewVersion(record_path(record.uid), record.revision, encode(record)) for _, record in steps]
+        versions = [
+            NewVersion(record_path(record.uid), record.revision, encode(record), replaces=before.signature)
+            for before, record in steps
+        ]
         signatures = self._store.commit(versions)
         with self._remembering:
             for _, record in steps:

@@ -14,12 +14,13 @@ REASON_SUFFIX = ".reason.json"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def set_aside(directory: int, path: str, *, reason: str, at: str) -> str:
+def set_aside(directory: int, path: str, *, reason: str, at: str, of: str | None = None) -> str:
     """Move whatever lies at ``path`` into quarantine, the reason beside it; its new path.
 
-    The reason is written first: a kill between the two leaves a note too many, never a file without one.
+    ``of``: the record it is a version of, if it does not lie there. The reason is written first: a kill between the
+    two leaves a note too many, never a file without one.
     """
-    kept = _noted_place(directory, path, reason=reason, at=at)
+    kept = _noted_place(directory, of or path, reason=reason, at=at)
     atomic.move(directory, path, to=kept)
     atomic.sync_folder(directory, FOLDER)
     atomic.sync_folder(directory, path.rpartition("/")[0])

@@ -194,7 +194,7 @@ def _write(store: Store, items: Iterable[Examined]) -> dict[str, Signature]:
         path = record_path(item.row.uid)
         if item.is_bad:
             store.keep_aside(path, why=item.row.detail or "unreadable")
-        changes.append(NewVersion(path, item.record.revision, encode(item.record)))
+        changes.append(NewVersion(path, item.record.revision, encode(item.record), replaces=item.signature))
     return store.commit(changes) if changes else {}
 
 

@@ -175,7 +175,7 @@ class Store:
         self._locks = RecordLocks(self.descriptor, timeout=self._lock_timeout)
         self._journal = Journal(self.descriptor, new_id=_journal_id, flush=self._flush)
         self._checkpointer = Checkpointer(self.descriptor, self._journal, recover=self._recovery())
-        self._transactions = Transactions(self.descriptor, self._journal, flush=self._flush)
+        self._transactions = Transactions(self.descriptor, self._journal, flush=self._flush, now=self._now)
 
     def leave_to_parent(self) -> None:
         """In the child of a fork: the parent's journal, locks and threads are not ours."""

@@ -9,16 +9,17 @@ Transactions of several threads go through these steps together, each as its own
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from memfiles import atomic
+from memfiles import atomic, quarantine
 from memfiles.atomic import Signature
 from memfiles.errors import OutcomeUnknown, StorageFailed
 from memfiles.frames import Version
 from memfiles.grouping import Group, Request
 from memfiles.journal import CAPACITY, Journal, Place
+from memfiles.keys import temp_path
 
 PLAIN_COMMITS = 1
 LARGEST_JOURNALED = CAPACITY // 4
@@ -26,11 +27,12 @@ LARGEST_JOURNALED = CAPACITY // 4
 
 @dataclass(frozen=True, slots=True)
 class NewVersion:
-    """A record's next version: where it goes, which revision it is, and its bytes."""
+    """A record's next version: where it goes, which revision it is, its bytes, and the file it was made from."""
 
     path: str
     revision: int
     data: bytes
+    replaces: Signature | None
 
 
 @dataclass(eq=False, slots=True)
@@ -48,11 +50,12 @@ class LeftBehind(Exception):
 class Transactions:
     """Commits to one memory directory through this process's journal."""
 
-    def __init__(self, directory: int, journal: Journal, *, flush: bool) -> None:
-        """``flush`` False leaves out every flush (durability ``os``)."""
+    def __init__(self, directory: int, journal: Journal, *, flush: bool, now: Callable[[], str]) -> None:
+        """``flush`` False leaves out every flush (durability ``os``); ``now`` gives the time for notes."""
         self._directory = directory
         self._journal = journal
         self._flush = flush
+        self._now = now
         self._plain_commits = 0
         self._group: Group[Transaction] = Group(self._serve)
 
@@ -176,9 +179,19 @@ class Transactions:
         self._journal.void(place)
 
     def _drop(self, transaction: Transaction) -> None:
-        for version in transaction.staged:
+        """Let go of what the temp names hold: earlier versions, or new ones that were given up."""
+        for change, version in zip(transaction.changes, transaction.staged, strict=False):
             with suppress(OSError):
-                atomic.drop(self._directory, version.path)
+                seen = atomic.signature(self._directory, temp_path(version.path))
+                if seen in (change.replaces, version.staged):
+                    atomic.drop(self._directory, version.path)
+                elif seen is not None:
+                    self._keep(version.path)
+
+    def _keep(self, path: str) -> None:
+        """Someone saved the file by hand after the last look at it and before it was replaced: keep what they saved."""
+        why = "changed by hand in the moment in which a new version took its place"
+        quarantine.set_aside(self._directory, temp_path(path), reason=why, at=self._now(), of=path)
 
 
 def reason(error: OSError) -> str:

@@ -17,7 +17,7 @@ import pytest
 from durability.conftest import environment
 from durability.crowd import FILES as CROWDED
 from durability.crowd import UID
-from durability.operations import FILES, append_to_all, warm
+from durability.operations import FILES, append_to_all, opened, warm
 from durability.tracer import Traced
 from memfiles.errors import LockTimeout
 from memfiles.manager import MemoryManager
@@ -35,11 +35,13 @@ def impatient(scratch: Path) -> Iterator[MemoryManager]:
     manager.close()
 
 
-def _doing(act: Callable[[MemoryManager], object], directory: Path) -> Traced:
-    """A process with a journal that is about to do something."""
+def _doing(
+    act: Callable[[MemoryManager], object], directory: Path, start: Callable[[Path], MemoryManager] = warm
+) -> Traced:
+    """A process, with a journal unless it was started otherwise, that is about to do something."""
 
     def setup() -> Callable[[], None]:
-        manager = warm(directory)
+        manager = start(directory)
         return lambda: print(act(manager))
 
     return Traced(setup)
@@ -99,6 +101,26 @@ def test_a_killed_writer_s_change_is_finished_by_the_next(impatient: MemoryManag
     impatient.append("notes", "- the next\n")
 
     assert "# Start\n- first\n- second\n- from the stopped one\n- the next\n" == impatient.read("notes")
+
+
+@pytest.mark.usefixtures("require_tracing")
+@pytest.mark.parametrize("start", [opened, warm], ids=["without a journal", "with a journal"])
+def test_what_is_saved_by_hand_in_the_last_moment_is_kept(
+    start: Callable[[Path], MemoryManager], impatient: MemoryManager
+) -> None:
+    """Someone saves the file in place after the last look at it: the new version wins, theirs is in quarantine."""
+    path = impatient.directory / "notes.json"
+    with _doing(_append, impatient.directory, start) as child:
+        _stop_before(child, "renameat2")
+        by_hand = path.read_bytes().replace(b"Start", b"Stand")
+        path.write_bytes(by_hand)
+        child.release()
+    (kept,) = impatient.status()["quarantine"]
+
+    assert impatient.read("notes").endswith("- from the stopped one\n")
+    assert by_hand == (impatient.directory / kept["path"]).read_bytes()
+    assert "changed by hand in the moment" in kept["reason"]
+    assert kept["path"].startswith("quarantine/notes.json.")
 
 
 @pytest.mark.usefixtures("require_tracing")
