@@ -182,16 +182,17 @@ class Transactions:
         """Let go of what the temp names hold: earlier versions, or new ones that were given up."""
         for change, version in zip(transaction.changes, transaction.staged, strict=False):
             with suppress(OSError):
-                seen = atomic.signature(self._directory, temp_path(version.path))
+                temp = temp_path(version.path)
+                seen = atomic.signature(self._directory, temp)
                 if seen in (change.replaces, version.staged):
-                    atomic.drop(self._directory, version.path)
+                    atomic.remove(self._directory, temp)
                 elif seen is not None:
-                    self._keep(version.path)
+                    self._keep(temp, of=version.path)
 
-    def _keep(self, path: str) -> None:
+    def _keep(self, temp: str, *, of: str) -> None:
         """Someone saved the file by hand after the last look at it and before it was replaced: keep what they saved."""
         why = "changed by hand in the moment in which a new version took its place"
-        quarantine.set_aside(self._directory, temp_path(path), reason=why, at=self._now(), of=path)
+        quarantine.set_aside(self._directory, temp, reason=why, at=self._now(), of=of)
 
 
 def reason(error: OSError) -> str:
