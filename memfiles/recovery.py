@@ -2,8 +2,8 @@
 
 The rules this file guards: a journal is replayed only when its lock is free; a frame's version replaces a
 file only if that file is missing, unreadable, older, or a damaged copy of that very version; whatever may be
-someone's work by hand is kept in quarantine first; and a journal goes away only after every file it speaks
-of is flushed.
+someone's work by hand is kept in quarantine first, as is a version that another of its revision keeps out;
+and a journal goes away only after every file it speaks of is flushed.
 """
 
 from __future__ import annotations
@@ -134,6 +134,7 @@ def _replay(directory: int, version: Version, *, at: str, flush: bool, always: b
         found = None
     if found is not None:
         if not _is_outdated(*found, by=version) and not (always and found[0] == version.data):
+            _keep_if_other(directory, version, found[0], at=at)
             return
         if _may_be_by_hand(directory, version.path, *found):
             reason = "changed by hand while the journal held a newer version, which took its place"
@@ -142,6 +143,17 @@ def _replay(directory: int, version: Version, *, at: str, flush: bool, always: b
     atomic.stage(directory, version.path, version.data, flush=flush)
     atomic.publish(directory, version.path)
     atomic.drop(directory, version.path)
+
+
+def _keep_if_other(directory: int, version: Version, found: bytes, *, at: str) -> None:
+    """Keep a journaled version if another took its place that is not made from it.
+
+    Ours never do; but a file may have been copied here from a backup or another machine, of the same revision.
+    """
+    record = inspect(found)
+    if found != version.data and record is not None and record.is_intact and record.revision == version.revision:
+        reason = f"the journal's revision {version.revision}; the file is another with the same number, and stays"
+        quarantine.keep_copy(directory, version.path, version.data, reason=reason, at=at)
 
 
 def _is_outdated(data: bytes, seen: atomic.Signature, *, by: Version) -> bool:

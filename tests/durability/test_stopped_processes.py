@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
@@ -121,6 +122,27 @@ def test_what_is_saved_by_hand_in_the_last_moment_is_kept(
     assert by_hand == (impatient.directory / kept["path"]).read_bytes()
     assert "changed by hand in the moment" in kept["reason"]
     assert kept["path"].startswith("quarantine/notes.json.")
+
+
+@pytest.mark.usefixtures("require_tracing")
+def test_a_version_that_another_of_its_revision_keeps_out_is_kept(tmp_path: Path, scratch: Path) -> None:
+    """A sound record of the same revision was copied over a killed process's: it stays, the other is in quarantine."""
+    with opened(tmp_path / "other") as elsewhere:
+        for text in ("- one\n", "- two\n", "- from elsewhere\n"):
+            elsewhere.append("notes", text)
+    with _doing(_append, scratch / "memory") as child:
+        _stop_before(child, "unlinkat")  # of the earlier version: the new one is in the journal and in place
+    ours = (scratch / "memory" / "notes.json").read_bytes()
+    theirs = (tmp_path / "other" / "notes.json").read_bytes()
+    (scratch / "memory" / "notes.json").write_bytes(theirs)
+    with opened(scratch / "memory") as manager:
+        (kept,) = manager.status()["quarantine"]
+        content = manager.read("notes")
+
+    assert json.loads(ours)["revision"] == json.loads(theirs)["revision"]
+    assert "# Start\n- one\n- two\n- from elsewhere\n" == content
+    assert ours == (scratch / "memory" / kept["path"]).read_bytes()
+    assert "the file is another with the same number" in kept["reason"]
 
 
 @pytest.mark.usefixtures("require_tracing")
