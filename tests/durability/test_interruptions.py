@@ -73,7 +73,7 @@ def test_interrupts_at_any_moment_lose_nothing(program: Program, scratch: Path) 
 def test_interrupts_at_any_step_of_a_group_keep_nobody_waiting(program: Program, scratch: Path) -> None:
     """With no disk to wait for, 2000 interrupts come everywhere: what is acknowledged was done once, and all go on."""
     (said,) = program("durability.interrupted", scratch, BARE_INTERRUPTS, "--bare")
-    served = Counter(said["served"])
+    served: Counter[str] = Counter(said["served"])
 
     assert [] == said["waiting"]
     assert [] == [name for name in said["acknowledged"] if served[name] != 1]
