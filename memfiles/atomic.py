@@ -196,11 +196,11 @@ def sync_file(directory: int, path: str) -> None:
 def sync_folder(directory: int, folder: str = "") -> None:
     """Flush the names in ``folder`` of the directory (the directory itself by default)."""
     if not folder:
-        os.fsync(directory)
+        _sync_names(directory)
         return
     descriptor = os.open(folder, _DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
     try:
-        os.fsync(descriptor)
+        _sync_names(descriptor)
     finally:
         os.close(descriptor)
 
@@ -214,6 +214,16 @@ def sync_published(directory: int, paths: Iterable[str]) -> None:
         sync_file(directory, path)
     for folder in sorted({path.rpartition("/")[0] for path in published}):
         sync_folder(directory, folder)
+
+
+def _sync_names(folder: int) -> None:
+    """Flush an open folder, and ask for it once more.
+
+    XFS that shut itself down (its log could not be written) says of a folder's flush that it is done, with nothing
+    done: there is nothing left to wait for. Only a look at the folder then fails.
+    """
+    os.fsync(folder)
+    os.fstat(folder)
 
 
 def _publish_in_steps(directory: int, path: str) -> None:
@@ -254,6 +264,7 @@ def _sync_file_system(directory: int) -> bool:
     if call(directory) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+    os.fstat(directory)  # as in _sync_names
     return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 
 from durability.conftest import Program, Programs
+from durability.disks import disk
 from durability.loss_sweep import STORIES
+from memfiles.atomic import sync_folder, sync_published
 
 SECONDS = float(os.environ.get("MEMFILES_POWER_SECONDS", "4"))  # of random cuts on all file systems at once
 KINDS = ["ext4", "ext4-writeback", "xfs"]
@@ -21,6 +24,10 @@ FEWEST_STATES = 300
 
 def _harmful(cuts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [cut for cut in cuts if cut["problems"]]
+
+
+def _sync_many(directory: int) -> None:
+    sync_published(directory, [f"file-{number}" for number in range(100)])
 
 
 @pytest.mark.power
@@ -81,3 +88,22 @@ def test_the_losses_find_a_missing_flush(missing: str, program: Program, scratch
     moments = program("durability.loss_sweep", scratch, "two appends", "--pretended", missing)
 
     assert _harmful(moments)
+
+
+@pytest.mark.power
+@pytest.mark.usefixtures("require_disks")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("flush", [sync_folder, _sync_many], ids=["a folder", "many files"])
+def test_a_flush_that_was_not_done_is_an_error(kind: str, flush: Callable[[int], None], tmp_path: Path) -> None:
+    """On a file system that shut down after a rename the flush of the names fails, also where fsync says nothing."""
+    with disk(kind, tmp_path / "ground") as ground:
+        folder = ground.path / "folder"
+        folder.mkdir()
+        (folder / "old").touch()
+        ground.flush()
+        descriptor = os.open(folder, os.O_RDONLY)
+        (folder / "old").rename(folder / "new")
+        ground.cut_power()
+        with pytest.raises(OSError, match="Input/output error"):
+            flush(descriptor)
+        os.close(descriptor)
