@@ -250,7 +250,7 @@ def _replay_of(record: Record, stamp: Stamp, *, op: Operation, repeats: Repeats)
     known = {change.revision: after for change, after in contents(record)}
     for change in reversed(record.history):
         after = known.get(change.revision)
-        if change.by == stamp.by and change.op == op and (change.redacted or repeats(change, after)):
+        if change.by == stamp.by and change.op == op and (change.is_altered or repeats(change, after)):
             size = record.size_bytes if after is None else len(after)
             return replace(receipt_of_change(record, change, size=size), replayed=True)
     return None

@@ -22,13 +22,16 @@ from memfiles.keys import NAME_PATTERN, UID_PATTERN
 FORMAT: Literal["memfiles/1"] = "memfiles/1"
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 MAX_CONTENT_BYTES = 8 * 1024 * 1024
+MAX_ORIGINS = 32
+ORIGIN_PATTERN = r"^[0-9a-f]{12}$"
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 
-Operation = Literal["seed", "hydrate", "append", "edit", "undo", "redact", "external", "declare"]
+Operation = Literal["seed", "hydrate", "append", "edit", "undo", "redact", "external", "declare", "merge"]
 Encoded = bytes  # inside Change, ``bytes`` is a field
 Timestamp = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")]
 Count = Annotated[int, Field(ge=0)]
 Revision = Annotated[int, Field(ge=1, le=2**53 - 1)]  # what every JSON reader can tell from its neighbours
+Origins = dict[Annotated[str, Field(pattern=ORIGIN_PATTERN)], Revision]
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,8 @@ class Change:
     ones) replaced by ``old``. ``opaque`` marks a change whose earlier text is not known. An edit has the
     ``matches`` and ``line`` it reported; an undo the change it took back (``undone``) or the revision it was
     asked to go back to (``target``): a replay is told by them and reports the same. ``redacted`` marks a
-    change whose own text was taken out later: a replay of it is told by its call alone.
+    change whose own text was taken out later, ``merged`` one that was carried over to another text and is no
+    longer what its caller asked for to the letter: a replay of either is told by its call alone.
     """
 
     __pydantic_config__ = _CONFIG
@@ -82,6 +86,7 @@ class Change:
     target: Count | None = None
     opaque: bool = False
     redacted: bool = False
+    merged: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of this change; what is at its default is left out."""
@@ -108,7 +113,14 @@ class Change:
             shown["opaque"] = True
         if self.redacted:
             shown["redacted"] = True
+        if self.merged:
+            shown["merged"] = True
         return shown
+
+    @property
+    def is_altered(self) -> bool:
+        """Whether it no longer tells what its caller asked for, so that a replay is told by its call alone."""
+        return self.redacted or self.merged
 
     @cached_property
     def encoded(self) -> Encoded:
@@ -118,7 +130,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Record:
-    """One memory file as it is on disk; ``history`` runs from the oldest kept change to the newest."""
+    """One memory file as it is on disk; ``history`` runs from the oldest kept change to the newest.
+
+    ``origins`` says which changes of which memory directory the content includes: for each the revision of the
+    latest change that was made there. Only records that are mirrored have it; it is never changed in place.
+    """
 
     __pydantic_config__ = _CONFIG
 
@@ -134,6 +150,7 @@ class Record:
     updated_at: Timestamp
     history: tuple[Change, ...] = ()
     provisional: bool = False
+    origins: Annotated[Origins, Field(max_length=MAX_ORIGINS)] = field(default_factory=dict, hash=False)
     format: Literal["memfiles/1"] = field(default=FORMAT, kw_only=True)
     type: Literal["file"] = field(default="file", kw_only=True)
 
@@ -176,9 +193,7 @@ def with_content(record: Record, content: str) -> Record:
 def extended(record: Record, history: tuple[Change, ...], *, history_json: bytes) -> Record:
     """The record with this history, whose last change made it what it is; all else is carried on."""
     newest = history[-1]
-    return _successor(
-        record, revision=newest.revision, updated_at=newest.at, history=history, history_json=history_json
-    )
+    return successor(record, revision=newest.revision, updated_at=newest.at, history=history, history_json=history_json)
 
 
 def grown(record: Record, text: str) -> Record:
@@ -189,7 +204,7 @@ def grown(record: Record, text: str) -> Record:
     tail = text.encode()
     hasher = record.hasher.copy()
     hasher.update(tail)
-    return _successor(
+    return successor(
         record,
         content=record.content + text,
         sha256=hasher.hexdigest(),
@@ -199,7 +214,7 @@ def grown(record: Record, text: str) -> Record:
     )
 
 
-def _successor(record: Record, **changed: Any) -> Record:
+def successor(record: Record, **changed: Any) -> Record:
     """A copy with some fields changed that keeps what was already derived from the others.
 
     The caller passes everything that was derived from what it changes. ``dataclasses.replace`` would derive
@@ -231,6 +246,7 @@ def encode(record: Record) -> bytes:
         b'"created_at":' + to_json(record.created_at),
         b'"updated_at":' + to_json(record.updated_at),
         *([b'"provisional":true'] if record.provisional else []),
+        *([b'"origins":' + to_json(dict(sorted(record.origins.items())))] if record.origins else []),
         b'"history":[\n' + record.history_json + b"]}\n",
     ]
     return b",\n".join(lines)
@@ -257,6 +273,8 @@ def decode(data: bytes, *, uid: str) -> Record:
     revisions = [change.revision for change in record.history]
     if revisions != sorted(set(revisions)) or (revisions and revisions[-1] != record.revision):
         raise RecordCorrupt(f"record {uid}: its history does not lead up to revision {record.revision}")
+    if any(revision > record.revision for revision in record.origins.values()):
+        raise RecordCorrupt(f"record {uid}: its origins are ahead of revision {record.revision}")
     return record
 
 

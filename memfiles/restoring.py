@@ -130,6 +130,14 @@ def redeclared(record: Record, metadata: Metadata, *, at: str, op: Operation = "
     return extend(changed, Change(revision=record.revision + 1, at=at, op=op))
 
 
+def confirmed(record: Record, *, at: str) -> Record | None:
+    """The record as no longer provisional, None if it is not."""
+    if not record.provisional:
+        return None
+    settled = replace(record, provisional=False)
+    return extend(settled, Change(revision=record.revision + 1, at=at, op="declare"))
+
+
 def metadata_in(record: Record) -> Metadata:
     """The metadata a record has now."""
     return Metadata(record.name, record.description, record.max_size_bytes, record.level)

@@ -16,7 +16,19 @@ from records import LATER, SEEDED_AT, many_times, seeded, stamp
 
 from memfiles import changes
 from memfiles.errors import RecordCorrupt
-from memfiles.record import Actor, Change, Record, decode, digest, encode, grown, inspect, record_schema, with_content
+from memfiles.record import (
+    MAX_ORIGINS,
+    Actor,
+    Change,
+    Record,
+    decode,
+    digest,
+    encode,
+    grown,
+    inspect,
+    record_schema,
+    with_content,
+)
 
 Fields = dict[str, Any]
 
@@ -24,6 +36,7 @@ texts = st.text(max_size=60)
 names = st.text("aZ09_.-", max_size=20).map("n".__add__)
 counts = st.integers(min_value=0, max_value=2**40)
 moments = st.datetimes().map(lambda moment: moment.strftime("20%y-%m-%dT%H:%M:%S.123Z"))
+origins = st.text("0123456789abcdef", min_size=12, max_size=12)
 actors = st.builds(Actor, agent=st.none() | texts, session=st.none() | texts, call=st.none() | texts)
 
 
@@ -31,11 +44,13 @@ actors = st.builds(Actor, agent=st.none() | texts, session=st.none() | texts, ca
 def histories(draw: st.DrawFn) -> tuple[Change, ...]:
     """Changes with rising revisions, of any kind."""
     revisions = sorted(draw(st.sets(st.integers(1, 2**53 - 1), min_size=1, max_size=5)))
-    operations = st.sampled_from(["seed", "hydrate", "append", "edit", "undo", "redact", "external", "declare"])
+    operations = st.sampled_from(
+        ["seed", "hydrate", "append", "edit", "undo", "redact", "external", "declare", "merge"]
+    )
     maybe = st.none() | counts
     change = st.builds(Change, revision=st.just(1), at=moments, op=operations, by=actors, bytes=counts, offset=maybe,
                        old=texts, matches=maybe, line=maybe, undone=maybe, target=maybe, opaque=st.booleans(),
-                       redacted=st.booleans())  # fmt: skip
+                       redacted=st.booleans(), merged=st.booleans())  # fmt: skip
     return tuple(replace(draw(change), revision=revision) for revision in revisions)
 
 
@@ -56,6 +71,7 @@ def records(draw: st.DrawFn) -> Record:
         updated_at=draw(moments),
         history=history,
         provisional=draw(st.booleans()),
+        origins=draw(st.dictionaries(origins, st.integers(1, history[-1].revision), max_size=MAX_ORIGINS)),
     )
 
 
@@ -109,6 +125,14 @@ def test_the_bytes_are_one_json_object_with_a_newline_at_the_end() -> None:
         f'{{"revision":1,"at":"{SEEDED_AT}","op":"seed","by":{{}},"bytes":8,"offset":0}},\n'
         f'{{"revision":2,"at":"{LATER}","op":"append","by":{{"agent":"support","call":"toolu_01"}},"bytes":6}}]}}\n'
     ) == encode(record).decode()
+
+
+def test_origins_stand_before_the_history_in_order() -> None:
+    """They are left out where there are none, so that a record that is not mirrored says nothing of mirrors."""
+    record = replace(seeded("x"), origins={"bbbbbbbbbbbb": 1, "aaaaaaaaaaaa": 1})
+
+    assert b'",\n"origins":{"aaaaaaaaaaaa":1,"bbbbbbbbbbbb":1},\n"history":[' in encode(record)
+    assert b"origins" not in encode(seeded("x"))
 
 
 def test_sizes_are_utf8_bytes() -> None:
@@ -206,6 +230,11 @@ REFUSED: dict[str, tuple[Callable[[Fields], bytes], str]] = {
     "a revision too large for JSON": (replaced(revision=2**53, history=[]), "revision: Input should be less"),
     "a digest in capitals": (replaced(sha256="A" * 64), "sha256: String should match pattern"),
     "local time": (replaced(updated_at="2026-11-21 09:00"), "updated_at: String should match pattern"),
+    "an origin that is no id": (replaced(origins={"A" * 12: 1}), "origins.AAAAAAAAAAAA"),
+    "an origin with a newline": (replaced(origins={"a" * 12 + "\n": 1}), "should match pattern"),
+    "an origin at revision zero": (replaced(origins={"a" * 12: 0}), "origins.aaaaaaaaaaaa: Input should be greater"),
+    "an origin ahead of the record": (replaced(origins={"a" * 12: 2}), "its origins are ahead of revision 1"),
+    "33 origins": (replaced(origins={f"{at:012x}": 1 for at in range(33)}), "origins: Dictionary should have at most"),
     "history that goes back": (with_history({"revision": 2}, {"revision": 1}), "does not lead up to revision 2"),
     "history that stands still": (with_history({"revision": 2}, {}), "does not lead up to revision 2"),
     "history that stops early": (replaced(revision=9), "does not lead up to revision 9"),
