@@ -6,11 +6,11 @@ what its caller has not seen, because each names the version it stands on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
-from memfiles.errors import InvalidArgument, MirrorConflict
+from memfiles.errors import InvalidArgument, MirrorConflict, MirrorUnavailable
 
 KEY_MAX_BYTES = 1024
 BODY_MAX_BYTES = 64 * 1024 * 1024  # what a record may have on disk; nothing larger is read into memory
@@ -25,6 +25,10 @@ class Stored:
 
     body: bytes
     version: str
+
+
+Answer: TypeAlias = Stored | None | MirrorUnavailable
+"""What is known of a key that was asked for among others: the object, that there is none, or why it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,44 @@ class Mirror(Protocol):
         A key that is not there is deleted already, whatever ``when`` says. Durable on return.
         """
         ...
+
+
+@runtime_checkable
+class BulkMirror(Mirror, Protocol):
+    """A mirror that gets many objects faster than many calls of ``get`` would.
+
+    Ask any mirror with ``bulk.get_many``, which makes the calls where this power is missing.
+    """
+
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+        """Each of ``keys`` once, with what ``get`` would return, in any order, as they arrive.
+
+        What ``get`` would raise of a store that does not answer or refuses is that key's answer, and is not raised.
+        Who closes the iterator early waits for nothing more.
+        """
+        ...
+
+
+@runtime_checkable
+class CandidMirror(Mirror, Protocol):
+    """A mirror that can say which of these promises its store does not keep. Ask with ``shortcomings_of``."""
+
+    def shortcomings(self, key: str) -> tuple[str, ...]:
+        """What the store does not keep in the folder of ``key``, a sentence each; errors as of ``put``.
+
+        To find out, an object of the mirror's own may be put there and taken away again.
+        """
+        ...
+
+
+def shortcomings_of(mirror: Mirror, key: str) -> tuple[str, ...]:
+    """What a mirror says of itself; nothing where it cannot tell."""
+    return mirror.shortcomings(key) if isinstance(mirror, CandidMirror) else ()
+
+
+def check_keys(keys: Iterable[str]) -> tuple[str, ...]:
+    """The keys without repetitions, if a mirror may use every one, else raise ``InvalidArgument``."""
+    return tuple(dict.fromkeys(map(check_key, keys)))
 
 
 def check_key(key: str) -> str:

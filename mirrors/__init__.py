@@ -1,7 +1,7 @@
 """Implementations of ``memfiles.mirror.Mirror``, and wrappers that add a behaviour to any of them.
 
     stores      DirectoryMirror   HttpMirror   MemoryMirror   S3Mirror
-    wrappers    FaultyMirror   LateMirror   PrefixedMirror   RetryingMirror
+    wrappers    CountingMirror   FaultyMirror   LateMirror   PrefixedMirror   RetryingMirror
     by URL      open_mirror
     exam        mirrors.testing
 
@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mirrors.counting import CountingMirror
     from mirrors.directory import DirectoryMirror
     from mirrors.faulty import FaultyMirror
     from mirrors.http import HttpMirror
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from mirrors.urls import open_mirror
 
 _MODULE_OF = {
+    "CountingMirror": "counting",
     "DirectoryMirror": "directory",
     "FaultyMirror": "faulty",
     "HttpMirror": "http",
@@ -37,6 +39,7 @@ _MODULE_OF = {
 }
 
 __all__ = [
+    "CountingMirror",
     "DirectoryMirror",
     "FaultyMirror",
     "HttpMirror",

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, TypeVar
 
+from memfiles.bulk import get_many
 from memfiles.errors import MirrorConflict, MirrorUnavailable
-from memfiles.mirror import ANY, Condition, Mirror, Stored
+from memfiles.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys
 
 Fault = Literal["timeout", "slow_down", "reset", "conflict", "truncated"]
 Result = TypeVar("Result")
@@ -52,9 +53,12 @@ class FaultyMirror:
     def get(self, key: str) -> Stored | None:
         """See ``Mirror.get``, or a fault."""
         fault, happens = self._draw()
-        if fault == "truncated" and (stored := self._inner.get(key)):
-            return Stored(stored.body[: len(stored.body) // 2], stored.version)
-        return self._call(lambda: self._inner.get(key), fault=fault, happens=happens)
+        return self._got(lambda: self._inner.get(key), fault=fault, happens=happens)
+
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+        """See ``BulkMirror.get_many``; each key may meet a fault."""
+        drawn = {key: self._draw() for key in check_keys(keys)}
+        return ((key, self._spoilt(answer, *drawn[key])) for key, answer in get_many(self._inner, drawn))
 
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
         """See ``Mirror.put``, or a fault."""
@@ -71,6 +75,19 @@ class FaultyMirror:
             fails, happens = self._random.random() < self._rate, self._random.random() < 0.5
             fault = self._random.choice(self._faults)
         return (fault, happens) if fails else (None, True)
+
+    def _got(self, call: Callable[[], Stored | None], *, fault: Fault | None, happens: bool) -> Stored | None:
+        if fault == "truncated" and (stored := call()):
+            return Stored(stored.body[: len(stored.body) // 2], stored.version)
+        return self._call(call, fault=fault, happens=happens)
+
+    def _spoilt(self, answer: Answer, fault: Fault | None, happens: bool) -> Answer:
+        if isinstance(answer, MirrorUnavailable):
+            return answer
+        try:
+            return self._got(lambda: answer, fault=fault, happens=happens)
+        except MirrorUnavailable as error:
+            return error
 
     def _change(self, call: Callable[[], Result], *, fault: Fault | None, happens: bool) -> Result:
         if fault == "conflict":

@@ -18,18 +18,21 @@ import hashlib
 import json
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
 from memfiles.errors import InvalidArgument, MirrorRefused, MirrorUnavailable
 from memfiles.keys import NAME_MAX, check_name, record_path, uid_of
-from memfiles.mirror import ANY, Condition, Stored, check_body, check_key, check_prefix
+from memfiles.mirror import ANY, Answer, Condition, Stored, check_body, check_key, check_keys, check_prefix
 from mirrors.service import Service, connect
 
 _log = logging.getLogger("memfiles.mirror")
 _DEFAULT_CAP = 16384
+_WEAKNESS = (
+    "has no conditional writes: of two machines that change one record at the same moment, one can overwrite the other"
+)
 _EPOCH = "1970-01-01T00:00:00.000Z"
 
 
@@ -56,6 +59,15 @@ class HttpMirror:
         """See ``Mirror.get``; one request, for all objects."""
         return self._objects().get(key) if uid_of(check_key(key)) else None
 
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+        """See ``BulkMirror.get_many``; one request."""
+        asked = check_keys(keys)
+        try:
+            objects = self._objects() if asked else {}
+        except MirrorUnavailable as error:
+            return iter([(key, error) for key in asked])
+        return iter([(key, objects.get(key)) for key in asked])
+
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
         """See ``Mirror.put``; three requests. ``InvalidArgument`` for what is not a record of this key's uid."""
         uid, content = _content_of(check_key(key), check_body(key, body))
@@ -77,6 +89,11 @@ class HttpMirror:
             when.check(key, old.version)
             raise MirrorRefused(f"{key}: the service cannot delete; put a record without content to empty it")
 
+    def shortcomings(self, key: str) -> tuple[str, ...]:
+        """See ``CandidMirror.shortcomings``; nothing is asked."""
+        check_key(key)
+        return (f"{self._service.url} {_WEAKNESS}", f"{self._service.url} keeps content only: no history, no levels")
+
     def _objects(self) -> dict[str, Stored]:
         """Every object of the service that can be a memory file, as a record."""
         answer = self._service.ask("GET", "/agents/memory")
@@ -89,11 +106,7 @@ class HttpMirror:
         with self._warning:
             if not self._warned:
                 self._warned = True
-                _log.warning(
-                    "%s has no conditional writes: of two machines that change one record at the same moment, "
-                    "one can overwrite the other",
-                    self._service.url,
-                )
+                _log.warning("%s %s", self._service.url, _WEAKNESS)
 
 
 def record_of(item: dict[str, Any]) -> tuple[str, bytes] | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from memfiles.mirror import ANY, Condition, Mirror, Stored
+from memfiles.bulk import get_many
+from memfiles.errors import MirrorUnavailable
+from memfiles.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, shortcomings_of
 
 
 class LateMirror:
@@ -27,6 +29,14 @@ class LateMirror:
         """See ``Mirror.get``."""
         return self._inner().get(key)
 
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+        """See ``BulkMirror.get_many``."""
+        asked = check_keys(keys)
+        try:
+            return get_many(self._inner(), asked)
+        except MirrorUnavailable as error:
+            return iter([(key, error) for key in asked])
+
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
         """See ``Mirror.put``."""
         return self._inner().put(key, body, when=when)
@@ -34,6 +44,10 @@ class LateMirror:
     def delete(self, key: str, *, when: Condition = ANY) -> None:
         """See ``Mirror.delete``."""
         self._inner().delete(key, when=when)
+
+    def shortcomings(self, key: str) -> tuple[str, ...]:
+        """See ``CandidMirror.shortcomings``."""
+        return shortcomings_of(self._inner(), key)
 
     def _inner(self) -> Mirror:
         with self._opening:

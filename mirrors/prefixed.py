@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from memfiles.mirror import ANY, Condition, Mirror, Stored, check_key, check_prefix, is_key
+from memfiles.bulk import get_many
+from memfiles.mirror import ANY, Answer, Condition, Mirror, Stored, check_key, check_prefix, is_key, shortcomings_of
 
 
 class PrefixedMirror:
@@ -26,6 +27,11 @@ class PrefixedMirror:
         """See ``Mirror.get``."""
         return self._inner.get(self._inside(key))
 
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+        """See ``BulkMirror.get_many``."""
+        found = get_many(self._inner, [self._inside(key) for key in keys])
+        return ((key.removeprefix(self._folder), answer) for key, answer in found)
+
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
         """See ``Mirror.put``."""
         return self._inner.put(self._inside(key), body, when=when)
@@ -33,6 +39,10 @@ class PrefixedMirror:
     def delete(self, key: str, *, when: Condition = ANY) -> None:
         """See ``Mirror.delete``."""
         self._inner.delete(self._inside(key), when=when)
+
+    def shortcomings(self, key: str) -> tuple[str, ...]:
+        """See ``CandidMirror.shortcomings``."""
+        return shortcomings_of(self._inner, self._inside(key))
 
     def _inside(self, key: str) -> str:
         return self._folder + check_key(key)

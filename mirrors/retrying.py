@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from memfiles.bulk import get_many
 from memfiles.errors import MirrorUnavailable
-from memfiles.mirror import ANY, Condition, Mirror, Stored
+from memfiles.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, shortcomings_of
 
 Result = TypeVar("Result")
 
@@ -66,6 +67,10 @@ class RetryingMirror:
         """See ``Mirror.get``."""
         return self._repeat(lambda: self._inner.get(key))
 
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+        """See ``BulkMirror.get_many``; what was not answered is asked again together, after all that was."""
+        return self._rounds(check_keys(keys))
+
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
         """See ``Mirror.put``."""
         return self._repeat(lambda: self._inner.put(key, body, when=when))
@@ -73,6 +78,28 @@ class RetryingMirror:
     def delete(self, key: str, *, when: Condition = ANY) -> None:
         """See ``Mirror.delete``."""
         self._repeat(lambda: self._inner.delete(key, when=when))
+
+    def _rounds(self, asked: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+        started = self._monotonic()
+        failures = 0
+        while asked:
+            failed: dict[str, Answer] = {}
+            for key, answer in get_many(self._inner, asked):
+                if isinstance(answer, MirrorUnavailable) and answer.transient:
+                    failed[key] = answer
+                else:
+                    yield key, answer
+            failures += 1
+            if self._backoff.gives_up(failures, elapsed=self._monotonic() - started):
+                yield from failed.items()
+                return
+            asked = list(failed)
+            if asked:
+                self._sleep(self._backoff.pause(failures, share=self._random()))
+
+    def shortcomings(self, key: str) -> tuple[str, ...]:
+        """See ``CandidMirror.shortcomings``."""
+        return self._repeat(lambda: shortcomings_of(self._inner, key))
 
     def _repeat(self, call: Callable[[], Result]) -> Result:
         started = self._monotonic()

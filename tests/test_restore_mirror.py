@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +13,11 @@ import pytest
 from records import TickingClock, declared, seeded, stamp
 
 from memfiles.changes import append
-from memfiles.errors import MirrorUnavailable
+from memfiles.errors import MirrorRefused, MirrorUnavailable
 from memfiles.manager import MemoryManager
 from memfiles.mirror import ANY, Condition, Stored
 from memfiles.record import Record, encode
+from memfiles.restorer import Restorer
 from memfiles.restoring import RestoreReport
 from memfiles.workflow import MemoryFile
 from mirrors import MemoryMirror
@@ -175,3 +179,111 @@ def test_an_unreadable_record_falls_down_the_same_chain(
     assert "quarantined" == report["notes"].status
     assert "Invalid JSON" in (detail := report["notes"].detail or "") and f"its content is now {origin}" in detail
     assert [b'{"half a rec'] == [path.read_bytes() for path in kept]
+
+
+def test_the_mirror_is_asked_for_all_files_in_one_go(tmp_path: Path) -> None:
+    """Each of them once, though the locks come later; a plan asks as well."""
+    mirror = mirrored(one="1", two="2")
+    with managed(tmp_path, mirror) as manager:
+        manager.restore([declared(uid) for uid in ("one", "two", "three")])
+
+    assert ["one.json", "three.json", "two.json"] == sorted(mirror.asked)
+
+
+def test_a_file_that_changed_before_its_lock_was_held_is_not_fetched_again(tmp_path: Path) -> None:
+    """Another process that made the record meanwhile is in the right; what was fetched is still known."""
+
+    class Meddling(AskedMirror):
+        def get(self, key: str) -> Stored | None:
+            if key == "one.json" and key not in self.asked:
+                restored(tmp_path, declared("one", content="theirs"))
+                (tmp_path / "two.json").write_bytes(b"{")
+            return super().get(key)
+
+    mirror = Meddling()
+    for uid in ("one", "two"):
+        mirror.inner.put(f"{uid}.json", encode(remote(uid, "remote")))
+    with managed(tmp_path, mirror) as manager:
+        report = manager.restore([declared("one"), declared("two")])
+
+        assert ("theirs", "remote") == (manager.read("one"), manager.read("two"))
+    assert ("kept", "quarantined") == (report["one"].status, report["two"].status)
+    assert ["one.json", "two.json"] == sorted(mirror.asked)
+
+
+def test_other_files_in_the_directory_suppress_nothing(tmp_path: Path) -> None:
+    """Neither someone's notes nor the records of an earlier deploy."""
+    restored(tmp_path, declared("earlier"))
+    for name in ("README.md", "notes.json.bak", "Notes.txt"):
+        (tmp_path / name).write_text("not ours")
+    (tmp_path / "entries").mkdir()
+    report = restored(tmp_path, declared("notes"), mirror=mirrored(notes="remote", earlier="remote"))
+
+    assert ("hydrated", ("earlier",)) == (report["notes"].status, report.orphans)
+
+
+def test_what_was_hydrated_is_known_with_its_version(tmp_path: Path) -> None:
+    """The mirror has acknowledged these bytes; whoever keeps the two in step need not ask again."""
+    mirror = mirrored(notes="remote", renamed="remote")
+    with managed(tmp_path, mirror) as manager:
+        manager.restore([declared("notes"), declared("renamed", description="new"), declared("seeded")])
+
+        assert {path: mirror.inner.get(path) for path in ("notes.json", "renamed.json")} == manager.hydrated
+        manager.restore([declared("notes")])
+        assert {} == manager.hydrated
+
+
+def test_the_very_bytes_of_the_mirror_are_stored(tmp_path: Path) -> None:
+    """Also where someone else laid them out; the two homes are then the same."""
+    mirror = AskedMirror()
+    body = json.dumps(json.loads(encode(remote("notes", "remote"))) | {"more": 1}, indent=2).encode()
+    mirror.inner.put("notes.json", body)
+    report = restored(tmp_path, declared("notes"), mirror=mirror)
+
+    assert ("hydrated", body) == (report["notes"].status, (tmp_path / "notes.json").read_bytes())
+
+
+def test_a_mirror_that_refuses_does_not_fail_the_start(tmp_path: Path) -> None:
+    """No access, no bucket, an object beyond the limit: seeded, marked, and said why, by name."""
+
+    class Refusing(AskedMirror):
+        def get(self, key: str) -> Stored | None:
+            if key == "big.json":
+                raise MirrorRefused("big.json has 70000000000 bytes in the store")
+            return super().get(key)
+
+    mirror = Refusing()
+    mirror.inner = mirrored(notes="remote").inner
+    report = restored(tmp_path, declared("notes"), declared("big", content="seed"), mirror=mirror)
+
+    assert ("hydrated", "provisional") == (report["notes"].status, report["big"].status)
+    assert "the mirror refused: big.json has 70000000000 bytes in the store" == report["big"].detail
+
+
+def test_a_mirror_that_is_down_is_one_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """However many files it concerns."""
+    files = [declared(f"f{number}") for number in range(20)]
+    with managed(tmp_path, AskedMirror(is_down=True)) as manager, caplog.at_level(logging.WARNING):
+        manager.restore(files)
+
+    (line,) = caplog.messages
+    assert "no answer for 20 of 20 files" in line and line.endswith("nobody at home")
+
+
+def test_a_mirror_that_hangs_does_not_hold_up_the_start(tmp_path: Path) -> None:
+    """After the time for all files they are seeded, as with a mirror that is down."""
+
+    class Hanging(AskedMirror):
+        def get(self, key: str) -> Stored | None:
+            time.sleep(3 if key != "quick.json" else 0)
+            return super().get(key)
+
+    mirror = Hanging()
+    mirror.inner = mirrored(quick="remote").inner
+    restorer = Restorer(mirror, now=TickingClock(), lowest_level="PUBLIC", deadline_seconds=0.2)
+    began = time.monotonic()
+    report = restorer.plan(tmp_path, [declared("quick"), declared("slow"), declared("other")])
+
+    assert ["hydrated", "provisional", "provisional"] == [row.status for row in report.files]
+    assert "1 of 3 answers came in time" in (report["slow"].detail or "")
+    assert time.monotonic() - began < 2

@@ -27,8 +27,8 @@ class Bucket:
     def __init__(
         self, client: Any, name: str, *, sse: str | None = None, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
+        self.name = name
         self._client = client
-        self._name = name
         self._sse = {"ServerSideEncryption": sse} if sse else {}
         self._monotonic = monotonic
 
@@ -37,30 +37,25 @@ class Bucket:
         """The URL that requests go to."""
         return str(self._client.meta.endpoint_url)
 
+    @property
+    def region(self) -> str:
+        """The region that requests are signed for."""
+        return str(self._client.meta.region_name)
+
     def list(self, prefix: str) -> Iterator[tuple[str, str]]:
         """Keys and versions in the order in which the store gives them, 1,000 a request."""
-        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._name, Prefix=prefix)
-        with failures(f"the list of {self._name}"):
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
+        with failures(f"the list of {self.name}"):
             for page in pages:
                 if "IsTruncated" not in page:
-                    raise MirrorUnavailable(f"the list of {self._name}: the answer is not a list of objects")
+                    raise MirrorUnavailable(f"the list of {self.name}: the answer is not a list of objects")
                 for item in page.get("Contents", ()):
                     if is_key(key := item.get("Key", "")):
                         yield key, _version(item, key)
 
     def read(self, key: str) -> Stored | None:
-        """The object at ``key``, None if there is none.
-
-        An ETag is mostly the MD5 of the body, and where it could be and is not, the answer is damaged or the store
-        makes its ETags otherwise: the same answer twice is taken for the latter.
-        """
-        first, proven = self._read(key)
-        if first is None or proven:
-            return first
-        second, proven = self._read(key)
-        if second is None or proven or second == first:
-            return second
-        raise MirrorUnavailable(f"{key}: the store gives a body that does not fit its ETag, and another one each time")
+        """The object at ``key``, None if there is none."""
+        return believed(lambda: self._read(key), key)
 
     def write(self, key: str, body: bytes, *, when: Condition) -> str | None:
         """Put ``body`` under a condition that the store is to check; the version that it answers, unverified.
@@ -69,7 +64,7 @@ class Bucket:
         """
         with failures(key, conditional=when != ANY):
             answer = self._client.put_object(
-                Bucket=self._name, Key=key, Body=body, **self._sse, **_headers(when, absent="IfNoneMatch")
+                Bucket=self.name, Key=key, Body=body, **self._sse, **_headers(when, absent="IfNoneMatch")
             )
         etag = answer.get("ETag")
         return etag.strip('"') if etag else None
@@ -77,19 +72,18 @@ class Bucket:
     def remove(self, key: str, *, when: Condition) -> None:
         """Delete the object under a condition that the store is to check; ``NotMet`` or ``NoSuchObject`` if not."""
         with failures(key, conditional=when != ANY):
-            self._client.delete_object(Bucket=self._name, Key=key, **_headers(when))
+            self._client.delete_object(Bucket=self.name, Key=key, **_headers(when))
 
     def _read(self, key: str) -> tuple[Stored | None, bool]:
         """One answer, and whether it needs no second: its ETag is the body's MD5, or cannot be one."""
         try:
             with failures(key):
-                answer = self._client.get_object(Bucket=self._name, Key=key)
+                answer = self._client.get_object(Bucket=self.name, Key=key)
                 body = self._receive(answer, key)
         except NoSuchObject:
             return None, True
-        version = _version(answer, key)
-        could_be_md5 = _MD5.fullmatch(version) and "kms" not in answer.get("ServerSideEncryption", "")
-        return Stored(body, version), not could_be_md5 or version == md5_of(body)
+        stored = Stored(body, _version(answer, key))
+        return stored, "kms" in answer.get("ServerSideEncryption", "") or is_proven(stored)
 
     def _receive(self, answer: Any, key: str) -> bytes:
         stream = answer["Body"]
@@ -123,6 +117,26 @@ class _ShortReads:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._raw, name)
+
+
+def believed(read: Callable[[], tuple[Stored | None, bool]], key: str) -> Stored | None:
+    """What ``read`` gives when it is proven, or the same twice.
+
+    An ETag is mostly the MD5 of the body, and where it could be and is not, the answer is damaged or the store
+    makes its ETags otherwise: the same answer twice is taken for the latter.
+    """
+    first, proven = read()
+    if first is None or proven:
+        return first
+    second, proven = read()
+    if second is None or proven or second == first:
+        return second
+    raise MirrorUnavailable(f"{key}: the store gives a body that does not fit its ETag, and another one each time")
+
+
+def is_proven(stored: Stored) -> bool:
+    """Whether the version is the MD5 of the body, or cannot be one."""
+    return not _MD5.fullmatch(stored.version) or stored.version == md5_of(stored.body)
 
 
 def md5_of(body: bytes) -> str:

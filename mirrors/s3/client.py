@@ -5,21 +5,27 @@ Credentials come from boto3's own chain (environment, shared configuration, role
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 import boto3
+import botocore.session
 from botocore.config import Config
 from botocore.handlers import add_expect_header
+from botocore.utils import parse_timestamp
 
 from mirrors.s3.failures import failures
 from mirrors.s3.location import S3Location
 
 TRANSFERS = 32  # calls at a time; more gain nothing (about 2 ms of processor time each, under the interpreter's lock)
 
+CONNECT_SECONDS = 3
+READ_SECONDS = 15
+
 _PATIENT = Config(
-    connect_timeout=3,
-    read_timeout=15,
+    connect_timeout=CONNECT_SECONDS,
+    read_timeout=READ_SECONDS,
     retries={"mode": "standard", "total_max_attempts": 3},
     max_pool_connections=TRANSFERS,
 )
@@ -33,11 +39,19 @@ _ELSEWHERE = _PATIENT.merge(
 )
 
 
-def make_client(location: S3Location, *, config: Config | None = None) -> Any:
+def make_session(location: S3Location) -> Any:
+    """A boto3 session with the profile and the region of ``location``: where its credentials come from."""
+    inner = botocore.session.get_session()
+    inner.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time_of)
+    with failures(location.bucket):
+        return boto3.session.Session(profile_name=location.profile, region_name=location.region, botocore_session=inner)
+
+
+def make_client(location: S3Location, *, config: Config | None = None, session: Any = None) -> Any:
     """A client for ``location``, safe to be shared by threads; ``config`` overrides single settings."""
     own = config or Config()
+    session = session or make_session(location)
     with failures(location.bucket):
-        session = boto3.session.Session(profile_name=location.profile, region_name=location.region)
         if location.endpoint is not None:
             # AWS_ENDPOINT_URL_S3 in the environment must not send a named mirror elsewhere
             settings = Config(ignore_configured_endpoint_urls=True).merge(_settings(location.endpoint)).merge(own)
@@ -51,10 +65,25 @@ def make_client(location: S3Location, *, config: Config | None = None) -> Any:
     return client
 
 
+def frozen_credentials(session: Any) -> Any:
+    """What boto3's chain finds, good for some minutes (``access_key``, ``secret_key``, ``token``); None for nothing."""
+    with failures("the credentials"):
+        credentials = session.get_credentials()
+        return credentials.get_frozen_credentials() if credentials is not None else None
+
+
 def is_aws(endpoint: str) -> bool:
     """Whether an endpoint is Amazon's own, which keeps every promise that S3 makes."""
     host = urlsplit(endpoint).hostname or ""
     return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+
+def _time_of(text: Any) -> datetime:
+    """A time in an answer. botocore's own reading of the times in a list takes as long as all the rest of it."""
+    try:
+        return datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return parse_timestamp(text)  # type: ignore[no-any-return]
 
 
 def _settings(endpoint: str) -> Config:

@@ -9,32 +9,42 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
+from memfiles.bulk import in_parallel
 from memfiles.errors import MirrorUnavailable
-from memfiles.mirror import ANY, Condition, Mirror, Stored, check_body, check_key, check_prefix
+from memfiles.mirror import ANY, Answer, Condition, Mirror, Stored, check_body, check_key, check_keys, check_prefix
 from mirrors.prefixed import PrefixedMirror
 from mirrors.s3.bucket import Bucket, md5_of
-from mirrors.s3.client import make_client
+from mirrors.s3.client import TRANSFERS, make_client, make_session
 from mirrors.s3.conditions import Honoured, find_out
 from mirrors.s3.failures import NoSuchObject, NotMet
 from mirrors.s3.location import S3Location
 
 _log = logging.getLogger("memfiles.mirror")
+_WEAKNESS = (
+    "%s ignores conditional requests (%s): of two machines that change one record at the same moment, one can "
+    "overwrite the other"
+)
 _ROUNDS = 4  # of being refused and finding, by a look, that the condition does hold
 
 
 def connect(location: S3Location) -> Mirror:
     """The mirror at ``location``: the bucket, or its part below the prefix."""
-    whole = S3Mirror(Bucket(make_client(location), location.bucket, sse=location.sse))
+    session = make_session(location)
+    bucket = Bucket(make_client(location, session=session), location.bucket, sse=location.sse)
+    whole = S3Mirror(bucket, session=session)
     return PrefixedMirror(whole, location.prefix) if location.prefix else whole
 
 
 class S3Mirror:
     """A bucket as a mirror. Where the endpoint ignores conditions, it reads, compares and writes, and warns once."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: Bucket, *, session: Any = None) -> None:
+        """``session`` is the boto3 session whose credentials faster readers may use (None: there are none)."""
         self._bucket = bucket
+        self._session = session
         self._finding_out = threading.Lock()
         self._honoured: Honoured | None = None
 
@@ -46,6 +56,12 @@ class S3Mirror:
     def get(self, key: str) -> Stored | None:
         """See ``Mirror.get``."""
         return self._bucket.read(check_key(key))
+
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+        """See ``BulkMirror.get_many``; a request each, by obstore where it is installed, else by boto3."""
+        asked = check_keys(keys)
+        read, threads = self._reader()
+        return in_parallel(read, asked, threads=threads)
 
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
         """See ``Mirror.put``. One request; more where an answer leaves a doubt or the endpoint ignores conditions."""
@@ -74,6 +90,22 @@ class S3Mirror:
                 return None
             when.check(key, found.version)
         raise _undecided(key)
+
+    def _reader(self) -> tuple[Callable[[str], Stored | None], int]:
+        """What reads one object of many, and how many of them at a time."""
+        if self._session is not None:
+            try:
+                from mirrors.s3 import fast  # late: an extra
+            except ImportError:
+                pass
+            else:
+                return fast.reader(self._bucket, self._session), fast.THREADS
+        return self._bucket.read, TRANSFERS
+
+    def shortcomings(self, key: str) -> tuple[str, ...]:
+        """See ``CandidMirror.shortcomings``; an endpoint that is not Amazon's is asked, once."""
+        ignored = self._honours(check_key(key)).ignored
+        return (_WEAKNESS % (self._bucket.endpoint, ", ".join(ignored)),) if ignored else ()
 
     def _put(self, key: str, body: bytes, *, when: Condition) -> str:
         checked_there = when.kind == "any" or self._honours(key).of_put(when)
@@ -108,12 +140,7 @@ class S3Mirror:
             if self._honoured is None:
                 self._honoured = find_out(self._bucket, beside=key)
                 if ignored := self._honoured.ignored:
-                    _log.warning(
-                        "%s ignores conditional requests (%s): of two machines that change one record at the same "
-                        "moment, one can overwrite the other",
-                        self._bucket.endpoint,
-                        ", ".join(ignored),
-                    )
+                    _log.warning(_WEAKNESS, self._bucket.endpoint, ", ".join(ignored))
             return self._honoured
 
 

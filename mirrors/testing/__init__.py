@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from mirrors.testing import bodies_and_keys, conditions, races
+from mirrors.testing import bodies_and_keys, conditions, many, races
 from mirrors.testing.place import Place, Power, Question
 
 __all__ = ["Place", "Power", "Question", "questions"]
@@ -25,5 +25,5 @@ __all__ = ["Place", "Power", "Question", "questions"]
 
 def questions(*, without: Collection[Power] = ()) -> list[Question]:
     """The questions, in a fixed order, that do not need the powers ``without``."""
-    asked = [value for module in (bodies_and_keys, conditions, races) for value in vars(module).values()]
+    asked = [value for module in (bodies_and_keys, conditions, many, races) for value in vars(module).values()]
     return [each for each in asked if isinstance(each, Question) and not each.needs.intersection(without)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from memfiles.errors import InvalidArgument, MirrorConflict
-from memfiles.mirror import ABSENT, ANY, Condition, Mirror, Stored, check_key, equals
+from memfiles.mirror import ABSENT, ANY, Answer, Condition, Mirror, Stored, check_key, check_keys, equals
 from mirrors import MemoryMirror
 
 
@@ -218,8 +218,55 @@ class EmptyIsAbsent(Passing):
         return found if found and found.body else None
 
 
+class Bulk(Passing):
+    """Gets many: one after the other."""
+
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+        return iter([(key, self.inner.get(key)) for key in check_keys(keys)])
+
+
+class SkipsAbsent(Bulk):
+    """Says nothing, among many, of what is not there."""
+
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+        return ((key, answer) for key, answer in super().get_many(keys) if answer)
+
+
+class Repeats(Bulk):
+    """Answers, among many, as often as it is asked."""
+
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+        return iter([(key, self.inner.get(key)) for key in keys])
+
+
+class GivesAll(Bulk):
+    """Answers, when many are wanted, with everything it has."""
+
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+        return super().get_many([*keys, *(key for key, _ in self.inner.list())])
+
+
+class MixesUp(Bulk):
+    """Gives, among many, the body of another key."""
+
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+        asked = check_keys(keys)
+        return zip(asked, (self.inner.get(key) for key in reversed(asked)), strict=True)
+
+
+class CachesMany(Bulk):
+    """Remembers what it got among many."""
+
+    def __init__(self, inner: Mirror) -> None:
+        super().__init__(inner)
+        self._many: dict[str, Answer] = {}
+
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+        return ((key, self._many.setdefault(key, answer)) for key, answer in super().get_many(keys))
+
+
 BROKEN = [
     *(Forgetful, Hoarding, LastWriterWins, FirstWriterWins, LooksThenWrites, Strict, DeletesAnything, DeletesOnce),
     *(KeepsDeleted, OnePage, Unordered, FoldsCase, Lax, ListsOtherVersions, CountsBytes, Text, Truncating, InTwoSteps),
-    *(Caching, EmptyIsAbsent),
+    *(Caching, EmptyIsAbsent, SkipsAbsent, Repeats, GivesAll, MixesUp, CachesMany),
 ]

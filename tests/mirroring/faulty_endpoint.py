@@ -12,7 +12,7 @@
 | damaged, no_etag, other_etag | yes | one bit of the body changed, no ETag, an ETag of another kind |
 | swallowed | no | 200, as if it had been done |
 | page | no | 200 and a page of a proxy |
-| huge | no | 200 and the beginning of a body of 70 GB |
+| huge, endless | no | 200 and the beginning of a body of 70 GB; endless: a byte at a time, for 10 s |
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ Fault = Literal[
     "swallowed",
     "page",
     "huge",
+    "endless",
 ]
 PASSING: tuple[Fault, ...] = ("hang", "slow_down", "conflict", "refused", "reset", "lost", "precondition", "truncated")
 _STATUS = {
@@ -55,6 +56,7 @@ _STATUS = {
     **{"precondition": (412, "PreconditionFailed")},
 }
 _PAGE = b"<html><head><title>Sign in</title></head><body><p>Welcome to this network</p></body></html>"
+_HUGE = {"ETag": '"1-1"', "Content-Length": "70000000000", "Last-Modified": "Sun, 22 Nov 2026 09:00:00 GMT"}
 _CONDITIONS = {"if-match", "if-none-match"}
 
 
@@ -83,6 +85,7 @@ class FaultyEndpoint:
     """A server on loopback in front of ``upstream``; a context manager. ``deaf``: conditions are not passed on.
 
     The next requests meet the faults of the ``script``, in order; others meet one of ``faults`` in a share ``rate``.
+    Requests for a path that ends with ``hanging`` hang.
     """
 
     upstream: str
@@ -91,6 +94,7 @@ class FaultyEndpoint:
     faults: Sequence[Fault] = PASSING
     deaf: bool = False
     hang_seconds: float = 1.0
+    hanging: str | None = None
     script: deque[Fault | None] = field(default_factory=deque)
     requests: list[Request] = field(default_factory=list)
 
@@ -113,7 +117,7 @@ class FaultyEndpoint:
 
     def behave(self) -> None:
         """Forget the faults and the requests of an earlier test."""
-        self.rate, self.deaf, self.faults, self.hang_seconds = 0.0, False, PASSING, 1.0
+        self.rate, self.deaf, self.faults, self.hang_seconds, self.hanging = 0.0, False, PASSING, 1.0, None
         self.script.clear()
         self.requests.clear()
 
@@ -142,12 +146,16 @@ class FaultyEndpoint:
         if fault == "page":
             return Answer(200, {"Content-Type": "text/html"}, _PAGE)
         if fault == "huge":
-            return Answer(200, {"ETag": '"1-1"', "Content-Length": "70000000000"}, b"begin", sent=5)
+            return Answer(200, _HUGE, b"begin", sent=5)
+        if fault == "endless":
+            return Answer(200, _HUGE, b"1" * 500, sent=500, pause=0.02)
         return _spoilt(self._forward(request, body), fault)
 
     def _draw(self, request: Request) -> Fault | None:
         with self._drawing:
             self.requests.append(request)
+            if self.hanging is not None and request.path.endswith(self.hanging):
+                return "hang"
             if self.script:
                 return self.script.popleft()
             return self._random.choice(self.faults) if self._random.random() < self.rate else None

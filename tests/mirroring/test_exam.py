@@ -18,8 +18,9 @@ from mirrors import DirectoryMirror, FaultyMirror, HttpMirror, LateMirror, Memor
 from mirrors.faulty import HONEST
 from mirrors.http import record_of
 from mirrors.retrying import Backoff
+from mirrors.s3.bucket import Bucket
 from mirrors.s3.location import S3Location
-from mirrors.s3.mirror import connect
+from mirrors.s3.mirror import S3Mirror, connect
 from mirrors.service import Service
 from mirrors.testing import Place, Question, questions
 from mirrors.urls import parse_url
@@ -108,6 +109,14 @@ def on_moto(moto_url: str) -> Callable[[], Place]:
 def test_s3(question: Question, on_moto: Callable[[], Place]) -> None:
     """S3, spoken to over HTTP."""
     question(on_moto())
+
+
+@pytest.mark.parametrize("question", [each for each in questions() if each.ask.__module__.endswith(".many")], ids=str)
+def test_s3_without_obstore(question: Question, moto_url: str) -> None:
+    """Where boto3 gets many objects, the questions about that once more."""
+    mirror = S3Mirror(Bucket(servers.client_of(moto_url), BUCKET))
+    prefixed = PrefixedMirror(mirror, f"exam/{next(_fresh)}")
+    question(Place(lambda: prefixed))
 
 
 @pytest.fixture(scope="module")

@@ -42,3 +42,13 @@ def test_a_failure_to_open_is_that_calls() -> None:
         mirror.get("a.json")
 
     assert mirror.get("a.json") is None
+
+
+def test_a_failure_to_open_is_the_answer_of_each_of_many() -> None:
+    """Asked for many, it raises nothing."""
+    error = MirrorUnavailable("no network yet")
+
+    def open_inner() -> Mirror:
+        raise error
+
+    assert [("a.json", error), ("b.json", error)] == list(LateMirror(open_inner).get_many(["a.json", "b.json"]))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from memfiles.errors import InvalidArgument
-from mirrors import MemoryMirror, PrefixedMirror
+from memfiles.mirror import shortcomings_of
+from mirrors import LateMirror, MemoryMirror, PrefixedMirror, RetryingMirror
 
 
 def test_the_objects_lie_below_the_prefix() -> None:
@@ -36,3 +37,16 @@ def test_what_is_no_key_without_the_prefix_is_not_listed() -> None:
         whole.put(key, b"1")
 
     assert ["a.json"] == [key for key, _ in PrefixedMirror(whole, "desk").list()]
+
+
+def test_shortcomings_are_found_out_below_the_prefix() -> None:
+    """Who may write only there learns it too; a mirror that cannot tell has none."""
+
+    class Weak(MemoryMirror):
+        def shortcomings(self, key: str) -> tuple[str, ...]:
+            return (f"forgetful at {key}",)
+
+    wrapped = LateMirror(lambda: RetryingMirror(PrefixedMirror(Weak(), "desk")))
+
+    assert ("forgetful at desk/a.json",) == shortcomings_of(wrapped, "a.json")
+    assert () == shortcomings_of(MemoryMirror(), "a.json") == shortcomings_of(PrefixedMirror(MemoryMirror(), "p"), "a")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
 import pytest
 
 from memfiles.errors import MirrorConflict, MirrorRefused, MirrorUnavailable
-from memfiles.mirror import ANY, Condition, Mirror, Stored
-from mirroring.broken import Passing
+from memfiles.mirror import ANY, Answer, Condition, Mirror, Stored
+from mirroring.broken import Bulk, Passing
 from mirrors import MemoryMirror, RetryingMirror
 from mirrors.retrying import Backoff
 
@@ -127,3 +127,23 @@ def test_the_jitter_is_full() -> None:
     backoff = Backoff(first=2.0)
 
     assert [0.0, 0.5, 2.0] == [backoff.pause(1, share=share) for share in (0.0, 0.25, 1.0)]
+
+
+def test_of_many_only_the_unanswered_are_asked_again() -> None:
+    """Together, after the pause; what is refused is not asked again, and the last failure is the answer."""
+    asked: list[tuple[str, ...]] = []
+    busy, refused = MirrorUnavailable("503"), MirrorRefused("403")
+
+    class Busy(Bulk):
+        def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+            asked.append(tuple(keys))
+            answers = {"a.json": None, "b.json": busy if len(asked) < 3 else None, "c.json": refused, "d.json": busy}
+            return iter([(key, answers[key]) for key in asked[-1]])
+
+    time = Time()
+    mirror = retrying(Busy(MemoryMirror()), time, backoff=Backoff(attempts=3, first=1.0))
+    answers = dict(mirror.get_many(["a.json", "b.json", "c.json", "d.json"]))
+
+    assert {"a.json": None, "b.json": None, "c.json": refused, "d.json": busy} == answers
+    assert [("a.json", "b.json", "c.json", "d.json"), ("b.json", "d.json"), ("b.json", "d.json")] == asked
+    assert [1.0, 2.0] == time.pauses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from memfiles.mirror import ANY
 from mirroring.faulty_endpoint import FaultyEndpoint
 from mirroring.servers import BUCKET
 from mirrors.s3.bucket import Bucket
-from mirrors.s3.client import TRANSFERS, is_aws, make_client
+from mirrors.s3.client import TRANSFERS, is_aws, make_client, make_session
 from mirrors.s3.location import S3Location
 
 ELSEWHERE = "http://127.0.0.1:9"
@@ -104,3 +105,15 @@ def test_which_endpoints_are_amazons(url: str, own: bool) -> None:
     """By the end of the host's name."""
 
     assert own == is_aws(url)
+
+
+def test_times_are_read_as_ever(moto_url: str) -> None:
+    """Quickly, since a list has one for each object, and as what callers of boto3 expect."""
+    location = S3Location(BUCKET, endpoint=moto_url)
+    client = make_client(location, session=make_session(location))
+    client.put_object(Bucket=BUCKET, Key="times/a.json", Body=b"1")
+    (listed,) = client.list_objects_v2(Bucket=BUCKET, Prefix="times/")["Contents"]
+    got = client.get_object(Bucket=BUCKET, Key="times/a.json")
+
+    assert timedelta(0) == listed["LastModified"].utcoffset() == got["LastModified"].utcoffset()
+    assert abs(listed["LastModified"] - got["LastModified"]) < timedelta(seconds=1)

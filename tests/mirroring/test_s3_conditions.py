@@ -91,6 +91,7 @@ def test_a_weak_endpoint_is_worked_around_with_one_warning(
                 mirror.delete("weak/a.json", when=when)
 
     (warning,) = caplog.messages
+    assert (warning,) == mirror.shortcomings("weak/doctor.json")
     assert "ignores conditional requests (If-None-Match, If-Match, If-Match on delete)" in warning
     assert b"2" == client_of(endpoint.upstream).get_object(Bucket=BUCKET, Key="weak/a.json")["Body"].read()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memfiles.mirror import ANY, Condition
-from mirroring.broken import BROKEN, LastWriterWins, Passing
+from mirroring.broken import BROKEN, Bulk, LastWriterWins, Passing
 from mirrors import MemoryMirror
 from mirrors.testing import Place, questions
 
@@ -22,10 +22,11 @@ def failed(kind: type[Passing]) -> list[str]:
     return wrong
 
 
-def test_a_mirror_that_keeps_its_promises_passes() -> None:
-    """A wrapper that changes nothing fails nothing."""
+@pytest.mark.parametrize("kind", [Passing, Bulk], ids=lambda kind: kind.__name__)
+def test_a_mirror_that_keeps_its_promises_passes(kind: type[Passing]) -> None:
+    """A wrapper that changes nothing fails nothing, with a power more or without."""
 
-    assert [] == failed(Passing)
+    assert [] == failed(kind)
 
 
 @pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)

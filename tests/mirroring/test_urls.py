@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-from conftest import unavailable
 
 from memfiles.errors import InvalidArgument
 from mirrors import DirectoryMirror, HttpMirror, LateMirror, open_mirror
 from mirrors.urls import GROUP, MirrorUrl, parse_url, schemes
-
-
-@pytest.fixture
-def installed() -> None:
-    """Ends the test where memfiles is not installed with its entry points."""
-    if not entry_points(group=GROUP, name="s3"):
-        unavailable("memfiles is not installed with its entry points: pip install -e .")
 
 
 def offer(folder: Path, package: str, **schemes: str) -> None:

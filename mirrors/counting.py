@@ -1,0 +1,43 @@
+"""A mirror that tells how far it is with a call for many objects, for whoever watches a long start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from memfiles.bulk import get_many
+from memfiles.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, shortcomings_of
+
+
+class CountingMirror:
+    """Passes every call on to ``inner``; ``told`` hears how many of how many objects of a ``get_many`` are there."""
+
+    def __init__(self, inner: Mirror, told: Callable[[int, int], None]) -> None:
+        self._inner = inner
+        self._told = told
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+        """See ``Mirror.list``."""
+        return self._inner.list(prefix)
+
+    def get(self, key: str) -> Stored | None:
+        """See ``Mirror.get``."""
+        return self._inner.get(key)
+
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+        """See ``BulkMirror.get_many``."""
+        asked = check_keys(keys)
+        for number, answer in enumerate(get_many(self._inner, asked), start=1):
+            self._told(number, len(asked))
+            yield answer
+
+    def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
+        """See ``Mirror.put``."""
+        return self._inner.put(key, body, when=when)
+
+    def delete(self, key: str, *, when: Condition = ANY) -> None:
+        """See ``Mirror.delete``."""
+        self._inner.delete(key, when=when)
+
+    def shortcomings(self, key: str) -> tuple[str, ...]:
+        """See ``CandidMirror.shortcomings``."""
+        return shortcomings_of(self._inner, key)
