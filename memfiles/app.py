@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
-from memfiles.errors import InvalidArgument
+from memfiles.bookkeeping import Bookkeeping
+from memfiles.errors import InvalidArgument, StorageFailed, WorkflowError
 from memfiles.manager import MemoryManager
 from memfiles.session import Provenance, Session
+from memfiles.sync import NoSync, Sync, settings_of
 from memfiles.workflow import AgentSpec, Workflow
 
 if TYPE_CHECKING:
+    from memfiles.mirror import Mirror
     from memfiles.restoring import RestoreReport
 
 _log = logging.getLogger("memfiles")
@@ -28,48 +34,103 @@ class Closeable(Protocol):
         ...
 
 
-def open(path: str | PathLike[str] = "workflow.yaml", *, watch: bool = True) -> Memory:
-    """Parse the workflow at ``path``, restore its memory files, and notice what people change in them.
+def open(
+    path: str | PathLike[str] = "workflow.yaml",
+    *,
+    watch: bool = True,
+    mirror: Mirror | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Memory:
+    """Parse the workflow at ``path``, restore its memory files, mirror them, and notice what people change in them.
 
-    ``watch=False`` leaves the noticing out, for one-shot use. Raises ``WorkflowError`` for a declaration that cannot be
-    used; then nothing on disk has changed.
+    ``watch=False`` leaves the noticing out, for one-shot use. ``mirror`` takes the place of the one that the declared
+    URL names. ``progress`` is told how many of how many records were fetched, where there are many. Raises
+    ``WorkflowError`` for a declaration that cannot be used; then nothing on disk has changed. A mirror that does not
+    answer is no error: see ``report`` and ``sync.status()``.
     """
-    workflow = Workflow.load(path)
+    workflow = load(path) if mirror is None else Workflow.load(path)
     declared = workflow.memory
+    copies = mirror if mirror is not None else open_mirror_of(workflow)
+    settings = settings_of(declared.mirror)
+    book = Bookkeeping(workflow.directory, mirror=settings.url) if copies is not None else None
     manager = MemoryManager(
         workflow.directory,
+        _counted(copies, progress),
         durability=declared.durability,
         secrets=declared.secrets,
         lowest_level=workflow.levels.lowest,
+        origin=partial(_origin, book) if book is not None else None,
     )
     try:
         report = manager.restore(workflow)
-        return Memory(workflow, manager=manager, report=report, watcher=_watcher(manager) if watch else None)
+        watcher = _watcher(manager) if watch else None
+        if copies is None or book is None:
+            return Memory(workflow, manager=manager, report=report, sync=NoSync(), watcher=watcher)
+        sync = Sync(manager.replica, mirror=copies, book=book, settings=settings)
+        manager.subscribe(sync.notice)
+        sync.start(hydrated=manager.hydrated)
+        return Memory(workflow, manager=manager, report=report, sync=sync, watcher=watcher)
     except BaseException:
         manager.close()
         raise
 
 
+def load(path: str | PathLike[str] = "workflow.yaml") -> Workflow:
+    """The workflow at ``path``, if its mirror can be, too; nothing is touched, and nobody is connected to.
+
+    Raises ``WorkflowError`` for everything that is wrong, a mirror's URL included.
+    """
+    return Workflow.load(path, check_mirror=_mirror_at)
+
+
+def _counted(mirror: Mirror | None, progress: Callable[[int, int], None] | None) -> Mirror | None:
+    if mirror is None or progress is None:
+        return mirror
+    from mirrors.counting import CountingMirror  # late: only who has a mirror needs it
+
+    return CountingMirror(mirror, progress)
+
+
+def open_mirror_of(workflow: Workflow) -> Mirror | None:
+    """The declared mirror, not yet connected to, None if there is none; ``WorkflowError`` for a URL that cannot be."""
+    declared = workflow.memory.mirror
+    if declared is None:
+        return None
+    try:
+        return _mirror_at(declared.url)
+    except InvalidArgument as error:
+        raise WorkflowError(f"memory.mirror.url: {error}") from error
+
+
+def _mirror_at(url: str) -> Mirror:
+    from mirrors.urls import open_mirror  # late: only who has a mirror needs it
+
+    return open_mirror(url)
+
+
 class Memory:
     """An open memory: what ``open`` returns. A context manager; ``close`` ends its sessions too.
 
-    ``report`` says what the restore did with each file. ``mirror_note`` says why the declared mirror is not in use,
-    None when none is declared.
+    ``report`` says what the restore did with each file; ``sync`` is what keeps the mirror equal.
     """
 
     def __init__(
-        self, workflow: Workflow, *, manager: MemoryManager, report: RestoreReport, watcher: Closeable | None = None
+        self,
+        workflow: Workflow,
+        *,
+        manager: MemoryManager,
+        report: RestoreReport,
+        sync: Sync | NoSync,
+        watcher: Closeable | None = None,
     ) -> None:
         self.workflow = workflow
         self.manager = manager
         self.report = report
-        self.mirror_note = _mirror_note(workflow)
+        self.sync = sync
         self._watcher = watcher
         self._sessions: WeakSet[Session] = WeakSet()
         self._closing = threading.Lock()
         self._closed = False
-        if self.mirror_note:
-            _log.warning("%s", self.mirror_note)
 
     def session(
         self,
@@ -96,11 +157,14 @@ class Memory:
         return session
 
     def status(self) -> dict[str, Any]:
-        """The manager's status, and what becomes of the declared mirror."""
-        return {**self.manager.status(), "mirror": self.mirror_note}
+        """The manager's status, and how far the mirror is behind (None without one)."""
+        return {**self.manager.status(), "mirror": self.sync.status().to_dict()}
 
     def close(self) -> None:
-        """End the sessions, stop watching, bring the disk to rest. May be called again."""
+        """End the sessions, stop watching, push what the mirror lacks if it answers, bring the disk to rest.
+
+        Takes some seconds if the mirror hangs; what is left is pushed after the next start. May be called again.
+        """
         with self._closing:
             if self._closed:
                 return
@@ -108,11 +172,11 @@ class Memory:
             sessions = list(self._sessions)
         for session in sessions:
             session.close()
-        try:
+        with ExitStack() as ending:
+            ending.callback(self.manager.close)
+            ending.callback(self.sync.close)
             if self._watcher is not None:
-                self._watcher.close()
-        finally:
-            self.manager.close()
+                ending.callback(self._watcher.close)
 
     def __enter__(self) -> Memory:
         return self
@@ -140,8 +204,10 @@ def _watcher(manager: MemoryManager) -> Closeable:
     return watch(manager)
 
 
-def _mirror_note(workflow: Workflow) -> str | None:
-    mirror = workflow.memory.mirror
-    if mirror is None:
+def _origin(book: Bookkeeping) -> str | None:
+    """The directory's id; None where none can be made: on a read-only disk nothing is changed here either."""
+    try:
+        return book.origin()
+    except StorageFailed as error:
+        _log.warning("the directory has no id by which its changes are told in the mirror: %s", error)
         return None
-    return "the declared mirror is not available in this version: memory is kept in the local directory only"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-Origin = Literal["local", "process", "external", "restored"]
+Origin = Literal["local", "process", "external", "restored", "mirror"]
 _log = logging.getLogger("memfiles")
 
 
@@ -18,8 +18,9 @@ class RecordChanged:
 
     ``origin``: local (this manager), process (another process of memfiles, or another manager in this one), external
     (a person or another program), restored (the record was deleted or broken, and the last good one was put back;
-    ``warning`` says why). Of changes that came quickly one after another, only the last may be told. Two threads may
-    tell of two changes at once, the later one first: the revision gives the order.
+    ``warning`` says why), mirror (fetched from the mirror, or merged with its copy). Of changes that came quickly one
+    after another, only the last may be told. Two threads may tell of two changes at once, the later one first: the
+    revision gives the order.
     """
 
     uid: str

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
+from memfiles.ancestry import stamped
 from memfiles.atomic import Signature, is_settled
 from memfiles.changes import Decision, absorb
 from memfiles.errors import FileNotDeclared, LockTimeout, RecordCorrupt
@@ -58,11 +59,14 @@ class Seen:
 class LiveFiles:
     """The records of the declared files, by uid."""
 
-    def __init__(self, store: Store, *, now: Callable[[], str], subscribers: Subscribers) -> None:
-        """No file is live before ``declare``."""
+    def __init__(
+        self, store: Store, *, now: Callable[[], str], subscribers: Subscribers, origin: str | None = None
+    ) -> None:
+        """No file is live before ``declare``. ``origin`` is the id of this directory, if it is mirrored."""
         self._store = store
         self._now = now
         self._subscribers = subscribers
+        self._origin = origin
         self._seen: dict[str, Seen | None] = {}
         self._remembering = threading.Lock()
         renew_in_child(self, LiveFiles._renew)
@@ -110,11 +114,26 @@ class LiveFiles:
         def run() -> tuple[T, list[RecordChanged]]:
             before = {uid: self._fresh(uid) for uid in wanted}
             decision = decide({uid: seen.record for uid, seen in before.items()})
-            return decision, self._commit([(before[record.uid], record) for record in record_of(decision)])
+            steps = [(before[record.uid], record) for record in record_of(decision)]
+            return decision, self._commit(steps)
 
         decision, told = self._attempt(wanted, run)
         self._subscribers.tell(told)
         return decision
+
+    def merge(self, uid: str, decide: Callable[[Record], tuple[Record | None, bool]]) -> None:
+        """Apply what was decided over the newest version and the mirror's copy, under the record's lock.
+
+        ``decide`` gives the record (None: it stays as it is), and whether it holds a change made here: one that was
+        only fetched stays as it is, byte for byte.
+        """
+
+        def run() -> list[RecordChanged]:
+            before = self._fresh(self._known(uid))
+            record, is_own = decide(before.record)
+            return self._commit([(before, record)], is_own=is_own, origin="mirror") if record is not None else []
+
+        self._subscribers.tell(self._attempt([uid], run))
 
     def notice(self, uid: str, *, at_once: bool = False) -> bool:
         """Look at a file that something outside may have changed; make a hand edit a revision, mend a broken one.
@@ -175,23 +194,31 @@ class LiveFiles:
                 self._store.recover()
         raise LockTimeout(f"{', '.join(paths[:3])}: a dead writer's temp file cannot be removed: run memfiles doctor")
 
-    def _commit(self, steps: Sequence[tuple[Seen, Record]]) -> list[RecordChanged]:
+    def _commit(
+        self, steps: Sequence[tuple[Seen, Record]], *, is_own: bool = True, origin: Origin = "local"
+    ) -> list[RecordChanged]:
         """Write records over what was seen of them and remember them; the locks are held. What is to be told."""
         if not steps:
             return []
         for before, record in steps:
             if before.state == "broken" and before.signature is not None:
                 self._store.keep_aside(record_path(record.uid), why=before.problem or "unreadable")
+        records = [self._stamped(before, record) if is_own else record for before, record in steps]
         versions = [
             NewVersion(record_path(record.uid), record.revision, encode(record), replaces=before.signature)
-            for before, record in steps
+            for (before, _), record in zip(steps, records, strict=True)
         ]
         signatures = self._store.commit(versions)
         with self._remembering:
-            for _, record in steps:
+            for record in records:
                 if record.uid in self._seen:
                     self._seen[record.uid] = Seen(record, signatures[record_path(record.uid)])
-        return [event for before, record in steps for event in _events_of(before, record)]
+        return [event for before, record in steps for event in _events_of(before, record, origin=origin)]
+
+    def _stamped(self, before: Seen, record: Record) -> Record:
+        """The record as a change of this directory; a good version that is only put back is none."""
+        is_put_back = record is before.record and before.state == "broken"
+        return record if self._origin is None or is_put_back else stamped(record, self._origin)
 
     def _read(self, uid: str, before: Seen | None, signature: Signature | None) -> Seen:
         """Read a file that had ``signature`` a moment ago, which is not the known one, and tell what it is now."""
@@ -245,9 +272,9 @@ def _record_of(decision: Decision) -> list[Record]:
     return [decision.record] if decision.record is not None else []
 
 
-def _events_of(before: Seen, record: Record) -> list[RecordChanged]:
+def _events_of(before: Seen, record: Record, *, origin: Origin) -> list[RecordChanged]:
     """What is to be told when ``record`` was written over what was seen: first what nobody was told of yet."""
-    return [*_news_of(before), *([_event(record, "local")] if record is not before.record else [])]
+    return [*_news_of(before), *([_event(record, origin)] if record is not before.record else [])]
 
 
 def _news_of(seen: Seen) -> list[RecordChanged]:

@@ -31,9 +31,17 @@ _LONGEST_WAIT = 0.002
 class RecordLocks:
     """The locks of one memory directory. Not reentrant: a thread must not ask for a lock it holds."""
 
-    def __init__(self, directory: int, *, timeout: float, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """``timeout`` is in seconds; ``monotonic`` must not jump when the wall clock is set."""
+    def __init__(
+        self,
+        directory: int,
+        *,
+        timeout: float,
+        folder: str = FOLDER,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``timeout`` is in seconds; ``folder`` is for the lock files; ``monotonic`` must not jump with the clock."""
         self._directory = directory
+        self._folder = folder
         self._timeout = timeout
         self._monotonic = monotonic
         self._threads = [threading.RLock() for _ in range(STRIPES)]
@@ -100,7 +108,7 @@ class RecordLocks:
 
     def _lock_file(self, stripe: int, *, deadline: float, path: str) -> None:
         """Lock the stripe's file, and keep its descriptor."""
-        name = f"{FOLDER}/{stripe:03}.lock"
+        name = f"{self._folder}/{stripe:03}.lock"
         while True:
             descriptor = self._open(name)
             try:
@@ -132,8 +140,8 @@ class RecordLocks:
         try:
             return os.open(name, _LOCK_FILE, 0o600, dir_fd=self._directory)
         except FileNotFoundError:
-            make_folder(self._directory, FOLDER.split("/")[0])
-            make_folder(self._directory, FOLDER)
+            make_folder(self._directory, self._folder.split("/")[0])
+            make_folder(self._directory, self._folder)
             return os.open(name, _LOCK_FILE, 0o600, dir_fd=self._directory)
 
     def _is_current(self, descriptor: int, name: str) -> bool:

@@ -16,30 +16,34 @@ from typing import Any, Self
 
 from pydantic_core import to_json
 
-from memfiles import atomic, changes, history, recovery, unchanged
+from memfiles import bookkeeping, changes, history
+from memfiles.ancestry import check_origin
 from memfiles.changes import Decision, Redaction, Stamp
 from memfiles.clock import utc_now
 from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.events import RecordChanged, Subscribers
 from memfiles.keys import record_path
 from memfiles.levels import DEFAULT_LEVELS
-from memfiles.live_files import LiveFiles, Seen
-from memfiles.mirror import Mirror
+from memfiles.live_files import LiveFiles
+from memfiles.mirror import Mirror, Stored
+from memfiles.noting import Noting
 from memfiles.receipt import FileCard, Receipt, card_of, with_warnings
 from memfiles.record import NOBODY, Actor, Change, Record
+from memfiles.replica import Replica
 from memfiles.restorer import Restorer
 from memfiles.restoring import DeclaredFile, RestoreReport, check_declarations
 from memfiles.secrets import Gated, Policy, gate
-from memfiles.store import Store, storage_failure
-from memfiles.unchanged import Note
+from memfiles.store import Store, needs_mending
 from memfiles.workflow import Workflow
 
 __all__ = ["MemoryManager", "RecordChanged"]
-_WORTH_NOTING = 16
 
 
 class MemoryManager:
-    """The memory files of one directory. Threads may share it; processes may share the directory."""
+    """The memory files of one directory. Threads may share it; processes may share the directory.
+
+    ``hydrated`` are the mirror's objects that the last restore made records from, by path.
+    """
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class MemoryManager:
         secrets: Policy = "block",
         lock_timeout: float = 30.0,
         lowest_level: str = DEFAULT_LEVELS[0],
+        origin: Callable[[], str | None] | None = None,
         now: Callable[[], str] = utc_now,
     ) -> None:
         """Nothing touches the disk before ``restore``.
@@ -57,32 +62,38 @@ class MemoryManager:
         ``durability`` is ``fsync`` (a write is on the disk when it returns) or ``os`` (no flush: survives a
         kill, not a power cut). ``secrets`` says what happens to text that looks like a credential.
         ``lock_timeout`` is in seconds. ``lowest_level`` is the level of files that declare none.
+        ``origin`` tells the id of a mirrored directory, 12 hexadecimal digits, by which its changes are known; it is
+        asked once, by the first restore.
         """
         if durability not in ("fsync", "os"):
             raise InvalidArgument(f"durability {durability!r} is not known: use 'fsync' or 'os'")
         self.directory = Path(directory)
+        self.hydrated: dict[str, Stored] = {}
         self._durability = durability
         self._secrets = secrets
         self._lock_timeout = lock_timeout
         self._now = now
+        self._mirror = mirror
+        self._lowest_level = lowest_level
+        self._find_origin = origin
+        self._origin: str | None = None
         self._subscribers = Subscribers()
-        self._restorer = Restorer(mirror, now=now, lowest_level=lowest_level)
         self._store: Store | None = None
         self._files: LiveFiles | None = None
-        self._noted: dict[str, Note] = {}
+        self._noting = Noting()
 
     def plan(self, files: Workflow | Iterable[DeclaredFile]) -> RestoreReport:
         """What ``restore`` would do, without touching the disk or the live set."""
         declared = _declared(files)
         check_declarations(declared)
-        return self._restorer.plan(self.directory, declared)
+        return self._restorer().plan(self.directory, declared)
 
     def mend(self) -> None:
         """Put in place what a process that died had promised; touches nothing unless one did.
 
         ``restore`` does this as well. It is for looking at a directory without restoring it.
         """
-        if self._store is None and self.directory.is_dir() and _needs_mending(self.directory):
+        if self._store is None and self.directory.is_dir() and needs_mending(self.directory):
             self._open_store().close()
 
     def restore(self, files: Workflow | Iterable[DeclaredFile]) -> RestoreReport:
@@ -93,13 +104,15 @@ class MemoryManager:
         declared = _declared(files)
         check_declarations(declared)
         if self._store is None:
-            store = self._open_store()
-            self._store, self._files = store, LiveFiles(store, now=self._now, subscribers=self._subscribers)
+            self._store = store = self._open_store()
+            self._origin = check_origin(self._find_origin()) if self._find_origin is not None else None
+            self._files = LiveFiles(store, now=self._now, subscribers=self._subscribers, origin=self._origin)
         self._settle()
-        restored = self._restorer.restore(self._store, declared)
+        restored = self._restorer().restore(self._store, declared)
         self._live.declare(restored.seen)
-        self._noted = restored.noted
-        self._note_unchanged()
+        self.hydrated = restored.hydrated
+        self._noting.begin(restored.noted)
+        self._noting.save(self._live, self._store.descriptor)
         return restored.report
 
     def uids(self) -> list[str]:
@@ -229,6 +242,7 @@ class MemoryManager:
         store = self._opened
         needles = (text.encode(), to_json(text)[1:-1], json.dumps(text)[1:-1].encode())
         removed = store.remove_quarantined(record_path(uid), needles)
+        bookkeeping.scrub(self.directory, record_path(uid), revision=outcome[0].receipt.revision)
         store.scrub()
         return replace(outcome[0], copies_removed=removed)
 
@@ -264,7 +278,7 @@ class MemoryManager:
         """Checkpoint and let go; after it the records are all there is. Idempotent."""
         if self._store is None:
             return
-        self._note_unchanged()
+        self._noting.save(self._live, self._opened.descriptor)
         store, self._store, self._files = self._store, None, None
         store.close()
 
@@ -273,6 +287,14 @@ class MemoryManager:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def replica(self) -> Replica:
+        """The live files as what is kept equal with a mirror."""
+        return Replica(self.directory, files=self._live, store=self._opened, now=self._now)
+
+    def _restorer(self) -> Restorer:
+        return Restorer(self._mirror, now=self._now, lowest_level=self._lowest_level, origin=self._origin)
 
     def _open_store(self) -> Store:
         return Store(self.directory, now=self._now, durability=self._durability, lock_timeout=self._lock_timeout)
@@ -310,34 +332,9 @@ class MemoryManager:
         changes.check_text(text)
         return gate(text, policy=self._secrets)
 
-    def _note_unchanged(self) -> None:
-        """Note which records are sound, so that the next start need not read them; many files only."""
-        fresh = {uid: note for uid, seen in self._live.seen().items() if (note := _fresh_note(seen)) is not None}
-        is_news = any(self._noted.get(uid) != note for uid, note in fresh.items())
-        if is_news and len(self._noted) + len(fresh) >= _WORTH_NOTING:
-            self._noted = {uid: note for uid, note in (self._noted | fresh).items() if self._live.is_live(uid)}
-            with suppress(OSError):
-                unchanged.save(self._opened.descriptor, self._noted)
-
-
-def _needs_mending(directory: Path) -> bool:
-    with storage_failure(f"cannot look at the memory directory {directory}"):
-        descriptor = atomic.open_directory(directory)
-        try:
-            return recovery.is_needed(descriptor)
-        finally:
-            os.close(descriptor)
-
 
 def _declared(files: Workflow | Iterable[DeclaredFile]) -> list[DeclaredFile]:
     return list(files.memory.files) if isinstance(files, Workflow) else list(files)
-
-
-def _fresh_note(seen: Seen) -> Note | None:
-    """What to note of a file that was read or written since the start; nothing if it may be about to change."""
-    if seen.state != "stored" or seen.signature is None or not seen.settled:
-        return None
-    return unchanged.note(seen.record, seen.signature)
 
 
 def _last_of_each(decisions: Sequence[Decision]) -> list[Record]:

@@ -1,4 +1,8 @@
-"""Where records go that could not be read: moved aside byte for byte, never followed, read or deleted."""
+"""Where copies of records are kept, each with a reason beside it.
+
+``quarantine`` has what could not be read, moved aside byte for byte, never followed, read or deleted; ``conflicts`` the
+losing side of a merge that could not be made clean.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from memfiles import atomic
 from memfiles.errors import RecordCorrupt
 
 FOLDER = "quarantine"
+CONFLICTS = "conflicts"
 REASON_SUFFIX = ".reason.json"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -27,27 +32,28 @@ def set_aside(directory: int, path: str, *, reason: str, at: str, of: str | None
     return kept
 
 
-def keep_copy(directory: int, path: str, data: bytes, *, reason: str, at: str) -> str:
-    """Put a copy of bytes that will be replaced at ``path`` into quarantine, with the reason; its path."""
-    kept = _noted_place(directory, path, reason=reason, at=at)
+def keep_copy(directory: int, path: str, data: bytes, *, reason: str, at: str, folder: str = FOLDER) -> str:
+    """Put a copy of bytes that will be replaced at ``path`` into ``folder``, with the reason; its path."""
+    kept = _noted_place(directory, path, reason=reason, at=at, folder=folder)
     _write(directory, kept, data)
-    atomic.sync_folder(directory, FOLDER)
+    atomic.sync_folder(directory, folder)
+    atomic.sync_folder(directory)
     return kept
 
 
-def listing(directory: int) -> list[tuple[str, str]]:
-    """The path and the reason of everything in quarantine."""
+def listing(directory: int, *, folder: str = FOLDER) -> list[tuple[str, str]]:
+    """The path and the reason of everything in ``folder``."""
     kept = []
-    for name in _names(directory):
+    for name in _names(directory, folder):
         if not name.endswith(REASON_SUFFIX):
-            kept.append((f"{FOLDER}/{name}", _reason_of(directory, f"{FOLDER}/{name}")))
+            kept.append((f"{folder}/{name}", _reason_of(directory, f"{folder}/{name}")))
     return kept
 
 
 def remove_holding(directory: int, path: str, needles: tuple[bytes, ...]) -> int:
-    """Delete the quarantined copies of the record at ``path`` that hold any of these bytes; how many."""
+    """Delete the kept copies of the record at ``path`` that hold any of these bytes; how many."""
     removed = 0
-    for kept, _ in listing(directory):
+    for kept, _ in [*listing(directory), *listing(directory, folder=CONFLICTS)]:
         if _is_of(kept, path) and _holds(directory, kept, needles):
             atomic.remove(directory, kept)
             atomic.remove(directory, kept + REASON_SUFFIX)
@@ -55,18 +61,18 @@ def remove_holding(directory: int, path: str, needles: tuple[bytes, ...]) -> int
     return removed
 
 
-def _noted_place(directory: int, path: str, *, reason: str, at: str) -> str:
-    """A free path in quarantine for what lies at ``path``, its reason already beside it."""
-    atomic.make_folder(directory, FOLDER)
+def _noted_place(directory: int, path: str, *, reason: str, at: str, folder: str = FOLDER) -> str:
+    """A free path in ``folder`` for what lies at ``path``, its reason already beside it."""
+    atomic.make_folder(directory, folder)
     moment = at.replace(":", "").replace(".", "")
-    kept = f"{FOLDER}/{_prefix(path)}{moment}.{uuid.uuid4().hex[:6]}"
+    kept = f"{folder}/{_prefix(path)}{moment}.{uuid.uuid4().hex[:6]}"
     _write(directory, kept + REASON_SUFFIX, (json.dumps({"path": path, "reason": reason, "at": at}) + "\n").encode())
     return kept
 
 
 def _is_of(kept: str, path: str) -> bool:
     """Whether this is a copy of the record at ``path``: a uid may have dots, a moment and a number have none."""
-    name = kept.removeprefix(f"{FOLDER}/")
+    name = kept.rpartition("/")[2]
     return name.startswith(_prefix(path)) and name.removeprefix(_prefix(path)).count(".") == 1
 
 
@@ -74,9 +80,9 @@ def _prefix(path: str) -> str:
     return path.replace("/", "~") + "."
 
 
-def _names(directory: int) -> list[str]:
+def _names(directory: int, folder: str) -> list[str]:
     try:
-        return sorted(atomic.names(directory, FOLDER))
+        return sorted(atomic.names(directory, folder))
     except OSError:
         return []
 

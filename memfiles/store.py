@@ -194,6 +194,16 @@ def storage_failure(what: str) -> Iterator[None]:
         raise StorageFailed(f"{what}: {reason(error)}") from error
 
 
+def needs_mending(directory: Path) -> bool:
+    """Whether a process died in this directory and left something to be put in place."""
+    with storage_failure(f"cannot look at the memory directory {directory}"):
+        descriptor = atomic.open_directory(directory)
+        try:
+            return recovery.is_needed(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 def _make_directory(directory: Path, *, flush: bool) -> int:
     """The descriptor of the memory directory, made with its folders (mode 0700) where they are missing.
 

@@ -7,7 +7,7 @@ found before anything on disk or in memory changes, and all of it is reported at
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -25,6 +25,7 @@ from pydantic import (
 
 from memfiles import yaml_source
 from memfiles.declarations import Reading, cross_problems, directory_problem
+from memfiles.errors import InvalidArgument
 from memfiles.fields import (
     AgentName,
     Count,
@@ -196,12 +197,14 @@ class Workflow(_Declared):
     path: Path | None = None
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Workflow:
+    def load(cls, path: str | os.PathLike[str], *, check_mirror: Callable[[str], object] | None = None) -> Workflow:
         """The workflow in a YAML or JSON file; nothing else is touched.
 
         Raises ``WorkflowError`` with one line for each thing that is wrong, as ``file:line:column: path: what``.
+        ``check_mirror`` raises ``InvalidArgument`` for the URL of a mirror that cannot be.
         """
-        return _workflow_in(yaml_source.load(path), path=Path(os.path.abspath(path)))
+        source = yaml_source.load(path)
+        return _workflow_in(source, path=Path(os.path.abspath(path)), check_mirror=check_mirror)
 
     @classmethod
     def parse(cls, text: str | bytes, *, source: str = "<workflow>") -> Workflow:
@@ -238,7 +241,7 @@ def _leveled(item: LeveledT, levels: tuple[str, ...] | None) -> LeveledT:
     return item.model_copy(update={"level": levels[0]}) if levels and item.level is None else item
 
 
-def _workflow_in(source: Source, *, path: Path | None) -> Workflow:
+def _workflow_in(source: Source, *, path: Path | None, check_mirror: Callable[[str], object] | None = None) -> Workflow:
     """The workflow in a document of either shape, or everything that is wrong with it."""
     if not isinstance(source.value, dict):
         raise source.error([Problem((), "a workflow is a mapping; declare `memory: {files: [...]}`")])
@@ -247,6 +250,8 @@ def _workflow_in(source: Source, *, path: Path | None) -> Workflow:
     document = {"name": stem, **reading.document, "path": path}
     workflow, problems = _validated(document)
     problems += _document_problems(document, path=path)
+    if check_mirror is not None and workflow is not None and workflow.memory.mirror is not None:
+        problems += _mirror_problems(workflow.memory.mirror, check_mirror)
     if workflow is None or problems or reading.problems:
         raise source.error([*reading.problems, *(reading.as_written(problem) for problem in problems)])
     return workflow
@@ -274,6 +279,14 @@ def _validated(document: dict[str, Any]) -> tuple[Workflow | None, list[Problem]
         return Workflow.model_validate(document, context=_WITH_POSITIONS), []
     except ValidationError as error:
         return None, problems_in(error, model=Workflow)
+
+
+def _mirror_problems(mirror: MirrorSpec, check: Callable[[str], object]) -> list[Problem]:
+    try:
+        check(mirror.url)
+    except InvalidArgument as error:
+        return [Problem(("memory", "mirror", "url"), str(error))]
+    return []
 
 
 def _document_problems(document: Mapping[str, Any], *, path: Path | None) -> list[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from typing import NoReturn
 
 import pytest
@@ -38,3 +39,10 @@ def require_tool() -> Callable[[str], str]:
 def require_root() -> Callable[[], None]:
     """``require_root()`` ends the test unless it is run by root."""
     return _require_root
+
+
+@pytest.fixture
+def installed() -> None:
+    """Ends the test where memfiles is not installed with its entry points, by which mirrors are found."""
+    if not entry_points(group="memfiles.mirrors", name="s3"):
+        unavailable("memfiles is not installed with its entry points: pip install -e .")

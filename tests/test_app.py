@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import shutil
 import textwrap
 import threading
 from pathlib import Path
@@ -35,6 +35,11 @@ def written(folder: Path, text: str) -> Path:
     path = folder / "workflow.yaml"
     path.write_text(textwrap.dedent(text), encoding="utf-8")
     return path
+
+
+def mirrored_at(folder: Path, url: str) -> Path:
+    """The workflow, with a mirror at ``url``."""
+    return written(folder, WORKFLOW.replace("memory:\n", f'memory:\n      mirror: {{url: "{url}"}}\n', 1))
 
 
 def opened(path: Path) -> Memory:
@@ -132,21 +137,60 @@ def test_a_missing_workflow_is_named(tmp_path: Path) -> None:
         opened(tmp_path / "nowhere.yaml")
 
 
-def test_a_declared_mirror_is_never_ignored_in_silence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The memory works from its directory; the log, the memory and its status say that the mirror is not in use."""
-    path = written(tmp_path, WORKFLOW.replace("memory:\n", 'memory:\n      mirror: {url: "s3://bucket/prefix"}\n', 1))
-    note = "the declared mirror is not available in this version: memory is kept in the local directory only"
-    with caplog.at_level(logging.WARNING, logger="memfiles"), opened(path) as memory:
-        assert (note, note) == (memory.mirror_note, memory.status()["mirror"])
-        assert memory.session("support").call("append_memory", {"file": "notes", "content": "x"}).is_error is False
+@pytest.mark.usefixtures("installed")
+def test_a_declared_mirror_gets_what_was_written(tmp_path: Path) -> None:
+    """What is declared is mirrored by the time the memory is closed, and a new directory starts with it."""
+    (tmp_path / "there").mkdir()
+    with opened(mirrored_at(tmp_path, f"file://{tmp_path}/there")) as memory:
+        memory.session("support").call("append_memory", {"file": "notes", "content": "- Ada\n"})
+    shutil.rmtree(tmp_path / ".memory")
 
-    assert [note] == [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    with opened(tmp_path / "workflow.yaml") as memory:
+        assert ("hydrated", "# Customers\n- Ada\n") == (memory.report["notes-1"].status, memory.manager.read("notes-1"))
+        assert f"file://{tmp_path}/there" == memory.status()["mirror"]["mirror"]
 
 
-def test_without_a_mirror_there_is_nothing_to_note(workflow: Path) -> None:
-    """The status says so too."""
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("ftp://host/path", "no installed package offers mirrors of ftp://"),
+        ("s3://bucket?colour=red", "takes no parameter 'colour'"),
+        ("s3://me:hush@bucket", "holds credentials before '@'"),
+        ("s3://bucket?token=hush", "takes no parameter 'token'"),
+    ],
+)
+def test_a_mirror_that_cannot_be_is_told_with_its_place(tmp_path: Path, url: str, why: str) -> None:
+    """The error names file, line and column of the URL and never what stands in it, and nothing is made."""
+    path = mirrored_at(tmp_path, url)
+
+    with pytest.raises(WorkflowError, match=r"workflow\.yaml:4:17: memory\.mirror\.url: ") as caught:
+        opened(path)
+
+    assert (True, False) == (why in str(caught.value), "hush" in str(caught.value))
+    assert [path] == list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_long_start_tells_how_far_it_is(tmp_path: Path) -> None:
+    """Where many records are fetched, it is told how many of how many are here."""
+    (tmp_path / "there").mkdir()
+    files = ", ".join(f"{{uid: f{number}, name: f{number}}}" for number in range(100))
+    text = f'memory:\n  mirror: {{url: "file://{tmp_path}/there"}}\n  files: [{files}]\n'
+    (tmp_path / "workflow.yaml").write_text(text)
+    opened(tmp_path / "workflow.yaml").close()
+    shutil.rmtree(tmp_path / ".memory")
+
+    told: list[tuple[int, int]] = []
+    with memfiles.open(tmp_path / "workflow.yaml", watch=False, progress=lambda *so_far: told.append(so_far)):
+        assert (100, 100) == told[-1]
+
+
+def test_without_a_mirror_nothing_is_behind(workflow: Path) -> None:
+    """The status says that there is none, and every call of the synchronisation is done at once."""
     with opened(workflow) as memory:
-        assert (None, None) == (memory.mirror_note, memory.status()["mirror"])
+        assert (None, 0) == (memory.status()["mirror"]["mirror"], memory.sync.status().pending)
+        assert (True, True) == (memory.sync.flush(0, insist=False), memory.sync.close(timeout=0))
 
 
 def test_what_a_person_changes_is_noticed_while_it_is_open(workflow: Path) -> None:

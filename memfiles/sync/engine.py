@@ -1,0 +1,246 @@
+"""The engine that keeps a directory and its mirror equal, beside the work and never in its way.
+
+The rules this file guards: there is no queue that could be lost, since what is to be done is found by comparing the
+disk with what the mirror acknowledged; several processes on a directory take turns record by record; and whatever the
+mirror does, closing is over in seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from math import inf
+
+from memfiles.bookkeeping import Bookkeeping
+from memfiles.clock import utc_now
+from memfiles.errors import FileNotDeclared, LockTimeout, MemfilesError, MirrorUnavailable
+from memfiles.events import RecordChanged
+from memfiles.forking import renew_in_child
+from memfiles.keys import record_path
+from memfiles.mirror import Mirror, Stored
+from memfiles.replica import Replica
+from memfiles.sync.dispatcher import Dispatcher, Progress
+from memfiles.sync.packing import Packer
+from memfiles.sync.reconciling import Reconciler
+from memfiles.sync.reports import OUTCOMES, Outcome, SyncReport, SyncSettings, SyncStatus
+from memfiles.sync.schedule import Task
+from memfiles.sync.survey import changed_copies, dirty_records, lost_copies, note_hydrated
+from memfiles.sync.timer import Timer
+
+_SWEEP_SECONDS = 30.0
+_LOSS_SECONDS = 3600.0  # how often it is asked whether the mirror has lost anything
+_IDLE_SECONDS = 5.0  # how often it is asked whether there is time to write a pack
+_PACK_SECONDS = 600.0  # between one pack and the next
+_CLOSE_SECONDS = 5.0
+_log = logging.getLogger("memfiles.sync")
+
+
+class Sync:
+    """Keeps the live records of one directory and one mirror equal; ``start`` it, ``close`` it."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        *,
+        mirror: Mirror,
+        book: Bookkeeping,
+        settings: SyncSettings,
+        now: Callable[[], str] = utc_now,
+    ) -> None:
+        """``now`` gives the time for changes and notes."""
+        self.settings = settings
+        self._replica = replica
+        self._mirror = mirror
+        self._book = book
+        self._packer = Packer(replica, mirror=mirror, book=book)
+        self._reconciler = Reconciler(replica, mirror=mirror, book=book, on_conflict=settings.on_conflict, now=now)
+        self._dispatcher = Dispatcher(self._carry_out, timers=self._timers)
+        self._hydrated: Mapping[str, Stored] = {}
+        self._last_error: str | None = None
+        self._pack_after = 0.0
+        self._renew()
+        renew_in_child(self, Sync._renew)
+
+    def _renew(self) -> None:
+        """Nothing was done yet: at the beginning, and in the child of a fork."""
+        self._dispatcher.renew()
+        self._reporting = threading.Lock()
+        self._looking: threading.Event | None = None
+        self._outcomes: dict[str, Outcome] = {}
+
+    def start(self, *, hydrated: Mapping[str, Stored] | None = None) -> None:
+        """Push whatever the mirror lacks and go on doing so; ``hydrated`` are the copies that a restore fetched."""
+        self._hydrated = hydrated or {}
+        self._dispatcher.start()
+
+    def notice(self, event: RecordChanged) -> None:
+        """A record changed; called after every change, and costs it next to nothing."""
+        if event.origin != "mirror":
+            self._dispatcher.changed(record_path(event.uid))
+
+    def status(self) -> SyncStatus:
+        """How far the mirror is behind, found on the disk alone."""
+        dirty = sorted(dirty_records(self._replica, self._book), key=lambda record: record.since_ns)
+        lag = max(0.0, (time.time_ns() - dirty[0].since_ns) / 1e9) if dirty else 0.0
+        return SyncStatus(
+            mirror=self.settings.url,
+            pending=len(dirty),
+            oldest_pending=dirty[0].path if dirty else None,
+            lag_seconds=round(lag, 3),
+            last_error=self._last_error,
+            conflicts=tuple(path for path, _ in self._replica.conflicts()),
+        )
+
+    def flush(self, timeout: float = 30.0, *, insist: bool = True, progress: Progress | None = None) -> bool:
+        """Push what the mirror lacks now, and wait for it; whether that was done within ``timeout`` seconds.
+
+        ``insist`` False gives up as soon as the mirror does not answer. ``progress`` is told how many records are done
+        and how many there are.
+        """
+        self._find_dirty_records()
+        return self._dispatcher.wait(timeout, insist=insist, progress=progress)
+
+    def push(self, timeout: float = 300.0, *, progress: Progress | None = None) -> SyncReport:
+        """Push what the mirror lacks or has lost, and write the pack anew if there are many records.
+
+        The report tells what was done since the last one, or since the start.
+        """
+        begun = time.monotonic()
+        with suppress(MirrorUnavailable):  # the report says what is pending
+            self._look(self._find_lost_copies, timeout)
+        left = max(0.0, timeout - (time.monotonic() - begun))
+        if self.flush(left, progress=progress) and self._packer.is_worth_it():
+            self._packer.refresh()
+        return self._report()
+
+    def pull(self, timeout: float = 300.0, *, progress: Progress | None = None) -> SyncReport:
+        """Fetch what changed elsewhere, push what the mirror lacks; the report as of ``push``.
+
+        ``MirrorUnavailable`` if the mirror cannot be listed within ``timeout`` seconds; nothing was changed then.
+        """
+        begun = time.monotonic()
+        self._look(self._find_changed_copies, timeout)
+        self.flush(max(0.0, timeout - (time.monotonic() - begun)), progress=progress)
+        return self._report()
+
+    def close(self, timeout: float = _CLOSE_SECONDS) -> bool:
+        """Push what is left if the mirror answers within ``timeout`` seconds, and stop; whether nothing is left.
+
+        What is left is pushed after the next start. May be called again.
+        """
+        if self._dispatcher.is_closed:
+            return True
+        done = False
+        try:
+            with suppress(MemfilesError):
+                done = self.flush(timeout, insist=False)
+        finally:
+            self._dispatcher.close()
+            self._book.close()
+        return done
+
+    def _timers(self, now: float) -> list[Timer]:
+        """What is looked at again and again, once the engine runs."""
+        at_start, every = self.settings.pull_at_start, self.settings.pull_seconds
+        looks = [(self._refresh_pack, now + _IDLE_SECONDS, _IDLE_SECONDS)]
+        if at_start or every is not None:
+            looks.append((self._find_changed_copies, now if at_start else now + (every or 0.0), every or inf))
+        if not at_start:
+            looks.append((self._find_lost_copies, now, _LOSS_SECONDS))
+        later = [Timer(partial(self._look_later, look), at, period) for look, at, period in looks]
+        return [Timer(self._sweep, now, _SWEEP_SECONDS), *later]
+
+    def _sweep(self) -> None:
+        """Find what no event told of: what is left of an earlier run, and what others changed."""
+        try:
+            hydrated, self._hydrated = self._hydrated, {}
+            note_hydrated(self._book, hydrated)
+            self._find_dirty_records()
+        except Exception as error:
+            self._complain("what is to be pushed cannot be found out", error)
+
+    def _look_later(self, look: Callable[[], None]) -> None:
+        """Have a worker look at the mirror, unless one still does."""
+
+        def attempt() -> None:
+            try:
+                look()
+            except Exception as error:
+                self._complain("the mirror cannot be looked at", error)
+
+        if self._looking is None or self._looking.is_set():
+            self._looking = self._dispatcher.in_background(attempt)
+
+    def _look(self, look: Callable[[], None], timeout: float) -> None:
+        """Look at the mirror in a worker, so that one that hangs is given up after ``timeout`` seconds."""
+        failure: list[Exception] = []
+
+        def attempt() -> None:
+            try:
+                look()
+            except Exception as error:
+                failure.append(error)
+
+        if not self._dispatcher.in_background(attempt).wait(timeout):
+            raise MirrorUnavailable(f"the mirror did not list its records within {timeout:g} s")
+        if failure:
+            raise failure[0]
+
+    def _find_dirty_records(self) -> None:
+        for record in dirty_records(self._replica, self._book):
+            self._dispatcher.at_once(record.path)
+
+    def _find_changed_copies(self) -> None:
+        for path in changed_copies(self._replica, self._book, self._mirror):
+            self._dispatcher.at_once(path, look=True)
+        self._forget_error()
+
+    def _find_lost_copies(self) -> None:
+        for path in lost_copies(self._replica, self._book, self._mirror):
+            self._dispatcher.at_once(path, look=True)
+        self._forget_error()
+
+    def _refresh_pack(self) -> None:
+        now = time.monotonic()
+        if now >= self._pack_after and self._dispatcher.is_idle and self._packer.is_worth_it():
+            self._pack_after = now + _PACK_SECONDS
+            self._packer.refresh()
+
+    def _carry_out(self, task: Task) -> bool:
+        """Bring one record and its copy together; whether the mirror had to be asked."""
+        try:
+            with self._replica.turn(task.path):
+                outcome = self._reconciler.bring_together(task.path, look=task.look)
+        except (LockTimeout, FileNotDeclared):
+            raise
+        except Exception as error:
+            self._complain(task.path, error)
+            raise
+        with self._reporting:
+            self._outcomes[task.path] = max(self._outcomes.get(task.path, "equal"), outcome, key=OUTCOMES.index)
+        answered = task.look or outcome != "equal"
+        if answered or not self._dispatcher.is_failing:
+            self._last_error = None
+        return answered
+
+    def _complain(self, what: str, error: Exception) -> None:
+        """Say what went wrong, once however often it happens again; what is no error of ours with its traceback."""
+        said, self._last_error = self._last_error, f"{what}: {error}"
+        if not self._dispatcher.is_closed and said != self._last_error:
+            _log.warning("%s", self._last_error, exc_info=error if not isinstance(error, MemfilesError) else None)
+            with suppress(MemfilesError):
+                self._book.note_error(self._last_error)
+
+    def _forget_error(self) -> None:
+        self._last_error = None
+        self._book.note_error(None)
+
+    def _report(self) -> SyncReport:
+        with self._reporting:
+            outcomes, self._outcomes = self._outcomes, {}
+        pending = tuple(record.path for record in dirty_records(self._replica, self._book))
+        return SyncReport(dict(sorted(outcomes.items())), pending)

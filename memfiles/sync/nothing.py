@@ -1,0 +1,39 @@
+"""In place of a synchronisation where no mirror is declared: there is nothing to do, and it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from memfiles.sync.reports import SyncReport, SyncSettings, SyncStatus
+
+
+class NoSync:
+    """Takes the calls that ``Sync`` takes."""
+
+    settings = SyncSettings()
+
+    def status(self) -> SyncStatus:
+        """Nothing is behind."""
+        return SyncStatus()
+
+    def flush(
+        self,
+        timeout: float = 30.0,
+        *,
+        insist: bool = True,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> bool:
+        """True at once."""
+        return True
+
+    def push(self, timeout: float = 300.0, *, progress: Callable[[int, int], None] | None = None) -> SyncReport:
+        """Nothing is pushed."""
+        return SyncReport({}, ())
+
+    def pull(self, timeout: float = 300.0, *, progress: Callable[[int, int], None] | None = None) -> SyncReport:
+        """Nothing is fetched."""
+        return SyncReport({}, ())
+
+    def close(self, timeout: float = 0.0) -> bool:
+        """True: nothing is left."""
+        return True

@@ -1,0 +1,202 @@
+"""One record and its copy in the mirror, brought together.
+
+The rules this file guards: nothing is put but on top of a version that was seen, so that no one's change is
+overwritten; what is put is noted first, and put again as it was until its fate is known, so that a lost answer neither
+loses nor doubles anything; and every step may be the last one before a kill.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from memfiles.ancestry import base_revision
+from memfiles.atomic import is_settled
+from memfiles.bookkeeping import Acknowledged, Bookkeeping, Note, Sent
+from memfiles.errors import MirrorConflict, RecordCorrupt
+from memfiles.keys import uid_of
+from memfiles.merging import merge
+from memfiles.mirror import ABSENT, Mirror, Stored, equals
+from memfiles.pack import remove_pack
+from memfiles.record import FORMAT, Record, decode, digest, encode
+from memfiles.replica import LocalCopy, Replica, Resolution
+from memfiles.restoring import confirmed
+from memfiles.sync.reports import OUTCOMES, Outcome
+
+_ROUNDS = 50
+_log = logging.getLogger("memfiles.sync")
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What a merge comes to; ``settled`` is the digest of a record that need not be pushed."""
+
+    resolution: Resolution
+    outcome: Outcome
+    settled: str | None = None
+    note: str | None = None
+
+
+class Reconciler:
+    """Brings records and their copies together, one at a time; the caller holds the record's turn."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        *,
+        mirror: Mirror,
+        book: Bookkeeping,
+        on_conflict: Literal["local", "remote"],
+        now: Callable[[], str],
+    ) -> None:
+        """``on_conflict`` says whose text wins where two changes cannot be merged."""
+        self._replica = replica
+        self._mirror = mirror
+        self._book = book
+        self._on_conflict = on_conflict
+        self._now = now
+
+    def bring_together(self, path: str, *, look: bool) -> Outcome:
+        """Make the record at ``path`` and its copy equal; ``look`` at the copy even if nothing changed here.
+
+        ``MirrorUnavailable``, ``MirrorConflict`` (others are always faster), ``StorageFailed``: done in part at most,
+        and to be done again.
+        """
+        outcome: Outcome = "equal"
+        for _ in range(_ROUNDS):
+            local = self._replica.read(path)
+            if local is None:
+                return outcome  # someone is in the middle of changing it: that will be noticed
+            note = self._book.find(path)
+            if look or local.record.provisional:
+                look = False
+                step = self._meet(path, local, note, self._mirror.get(path))
+            elif note.sent is None and note.digest == local.digest:
+                if is_settled(local.signature):
+                    self._book.settle({path: local.signature})
+                return outcome
+            else:
+                step = self._put(path, local, note)
+            outcome = max(outcome, step, key=OUTCOMES.index)
+            if step == "pushed" and note.sent is None:
+                return outcome  # what changed meanwhile waits for a quiet of its own
+        raise MirrorConflict(f"{path} changed {_ROUNDS} times while it was brought together with the mirror's copy")
+
+    def _put(self, path: str, local: LocalCopy, note: Note) -> Outcome:
+        """Put what was sent before without an answer, or else the record as it is now."""
+        sent = note.sent
+        if sent is None:
+            sent = Sent(local.body, note.version)
+            if not self._book.sending(path, sent.body, version=sent.version, revision=local.record.revision):
+                return "equal"  # redacted meanwhile
+        if note.is_redacted:
+            remove_pack(self._mirror)
+        try:
+            version = self._mirror.put(path, sent.body, when=equals(sent.version) if sent.version else ABSENT)
+        except MirrorConflict:
+            return self._meet(path, local, note, self._mirror.get(path))
+        self._acknowledge(path, Stored(sent.body, version), digest(sent.body), local)
+        return "pushed"
+
+    def _meet(self, path: str, local: LocalCopy, note: Note, stored: Stored | None) -> Outcome:
+        """Decide over what the mirror holds now; the next round does the rest."""
+        if stored is None:
+            self._book.gone(path)
+            self._replica.confirm(path)
+            return "equal"
+        if stored.body == local.body or (note.sent and stored.body == note.sent.body):
+            self._acknowledge(path, stored, digest(stored.body), local)
+            return "equal"
+        if stored.body == note.body:
+            self._acknowledge(path, stored, note.digest, local)
+            return "equal"
+        try:
+            remote = _record_of(path, stored.body)
+        except RecordCorrupt as error:
+            return self._replace_unusable(path, stored, local, why=f"the mirror's copy cannot be used: {error}")
+        if remote.content == local.record.content and not remote.history:
+            self._acknowledge(path, stored, local.digest, local)
+            return "equal"
+        return self._merge(path, stored, remote, note)
+
+    def _merge(self, path: str, stored: Stored, remote: Record, note: Note) -> Outcome:
+        """Make of the record what both copies say; what the mirror lacks then is put in the next round.
+
+        Long edits take seconds to merge: that is done without the record's lock, and again if it changed meanwhile.
+        """
+        self._book.find(path)  # raises if it was closed while the mirror was asked: nothing changes any more
+        sent = note.sent.body if note.sent else None
+        known = [_record_of(path, body) for body in (sent, note.body) if body]
+        for is_last_try in (False, False, False, True):
+            seen = self._replica.current(path)
+            decided = self._decided(seen, remote, known)
+            is_outdated = False
+
+            def decide(current: Record) -> Resolution:
+                nonlocal decided, is_outdated
+                is_outdated = current != seen and not is_last_try  # noqa: B023 (called in this very round)
+                if current != seen and is_last_try:  # noqa: B023
+                    decided = self._decided(current, remote, known)
+                return Resolution(None) if is_outdated else decided.resolution
+
+            self._replica.change(path, decide)
+            if not is_outdated:
+                break
+        if decided.note is not None:
+            _log.warning("%s: %s", path, decided.note)
+        settled = Acknowledged(path, stored.version, stored.body, remote.revision, digest=decided.settled)
+        self._book.acknowledge(settled)
+        return decided.outcome
+
+    def _decided(self, local: Record, remote: Record, known: list[Record]) -> _Decided:
+        """What becomes of the record, given the copies that the mirror is known to have had."""
+        base = next((copy for copy in known if copy.revision == base_revision(local, remote)), None)
+        base = base or (known[-1] if known else None)
+        merged = merge(local, remote, base=base, on_conflict=self._on_conflict, at=self._now())
+        settled = None if merged.is_news else digest(encode(merged.record))
+        if merged.record == local:
+            return _Decided(Resolution(None), "equal", settled)
+        if merged.record.revision == local.revision and merged.record.content == local.content:
+            return _Decided(Resolution(confirmed(local, at=self._now())), "equal")
+        if merged.record.revision <= remote.revision:
+            return _Decided(Resolution(merged.record, is_ours=False), "pulled", settled, merged.note)
+        why = merged.note or f"the {self._on_conflict} copy won where both had changed the same lines"
+        outcome: Outcome = "merged" if merged.loser is None else "conflict"
+        return _Decided(Resolution(merged.record, loser=merged.loser, why=why), outcome, settled, merged.note)
+
+    def _replace_unusable(self, path: str, stored: Stored, local: LocalCopy, *, why: str) -> Outcome:
+        """Have the next round put the local record over a copy that is no record, once it was read so twice."""
+        if _says_another_format(stored.body):
+            raise RecordCorrupt(f"{why}; it says it has a format that this version does not know, and is left alone")
+        if self._mirror.get(path) != stored:
+            return "equal"  # it was read badly, or has changed: met again in the next round
+        self._replica.keep_unusable(path, stored.body, why=why)
+        _log.warning("%s: %s; it is kept in quarantine here and replaced there", path, why)
+        self._book.acknowledge(Acknowledged(path, stored.version, b"", local.record.revision))
+        return "equal"
+
+    def _acknowledge(self, path: str, stored: Stored, settled: str | None, local: LocalCopy) -> None:
+        """The mirror holds this copy, and a local record with the digest ``settled`` needs no push."""
+        revision = _record_of(path, stored.body).revision if stored.body != local.body else local.record.revision
+        signature = local.signature if settled == local.digest and is_settled(local.signature) else None
+        self._book.acknowledge(Acknowledged(path, stored.version, stored.body, revision, settled, signature))
+
+
+def _says_another_format(body: bytes) -> bool:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    name = found.get("format") if isinstance(found, dict) else None
+    return isinstance(name, str) and name.startswith("memfiles/") and name != FORMAT
+
+
+def _record_of(path: str, body: bytes) -> Record:
+    """The record in a copy; ``RecordCorrupt`` if it is none, another one, or changed by someone without its digest."""
+    record = decode(body, uid=uid_of(path) or "")
+    if not record.is_intact:
+        raise RecordCorrupt(f"record {record.uid}: its digest is wrong")
+    return record
