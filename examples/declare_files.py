@@ -1,6 +1,6 @@
 """Declare memory files in YAML, change one from Python, and find it again at the next start.
 
-Run it twice: python examples/declare_files.py
+No mirror and no network: workflow.yaml declares only a directory. Run it twice: python examples/declare_files.py
 """
 
 from pathlib import Path

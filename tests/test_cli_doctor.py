@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
-from command_line import WORKFLOW, run
+from command_line import WORKFLOW, files_under, run
 
 from memfiles.cli.checks import check_file_system, file_system_of
+from memfiles.cli.mirror_checks import check_mirror
+from memfiles.workflow import Workflow
 
 
 @pytest.fixture(autouse=True)
@@ -69,12 +72,78 @@ def test_no_schema_comment(memory: Path) -> None:
 
 
 def test_what_this_version_does_not_do(memory: Path) -> None:
-    """A mirror and entries are declared in vain, which is a warning each."""
-    workflow = memory.parent / "workflow.yaml"
-    declared = 'memory:\n  mirror: {url: "file:///nowhere"}\n  entries: {}\n'
-    workflow.write_text(workflow.read_text().replace("memory:\n", declared, 1))
+    """Entries are declared in vain, which is a warning."""
+    declare(memory, "entries: {}")
 
-    assert (["warn"], ["warn"]) == (states("mirror"), states("entries"))
+    assert ["warn"] == states("entries")
+
+
+def declare(memory: Path, line: str) -> None:
+    """Add a line to the memory of the workflow."""
+    workflow = memory.parent / "workflow.yaml"
+    workflow.write_text(workflow.read_text().replace("memory:\n", f"memory:\n  {line}\n", 1))
+
+
+@pytest.fixture
+def mirror(memory: Path, installed: None) -> Path:
+    """The directory that the memory is mirrored to; everything is there."""
+    path = memory.parent / "mirror"
+    path.mkdir()
+    declare(memory, f'mirror: {{url: "file://{path}"}}')
+    run("restore")
+    return path
+
+
+def test_a_mirror_in_order(mirror: Path) -> None:
+    """A mirror that answers and has everything is well, and is left as it was."""
+    before = files_under(mirror)
+
+    looked = run("doctor", "--json")
+
+    assert {"ok"} == {found["state"] for found in looked.data["checks"]}
+    assert {"mirror", "mirror copies", "mirror pending"} <= {found["check"] for found in looked.data["checks"]}
+    assert before == files_under(mirror)
+
+
+def test_a_mirror_that_does_not_answer(mirror: Path) -> None:
+    """A mirror that is away is a failure with its reason; what waits for it is a warning."""
+    mirror.rename(mirror.with_name("away"))
+    run("append", "notes", "one")
+
+    assert (1, ["fail"]) == (run("doctor").code, states("mirror"))
+    assert (["warn"], ["warn"]) == (states("mirror pending"), states("mirror last error"))
+    assert "memfiles sync push" in run("doctor").out
+
+
+def test_a_mirror_that_hangs(memory: Path, installed: None) -> None:
+    """A mirror that takes a request and never answers is given up after the time for it."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        declare(memory, f'mirror: {{url: "http://127.0.0.1:{deaf.getsockname()[1]}"}}')
+        workflow = Workflow.load(memory.parent / "workflow.yaml")
+        found = list(check_mirror(workflow, seconds=0.3))
+
+    assert [("fail", "mirror")] == [(finding.state, finding.check) for finding in found]
+    assert "no answer within 0.3 s" in found[0].detail
+
+
+def test_a_corrupt_copy_in_the_mirror(mirror: Path) -> None:
+    """A copy that is no record is a warning by name, and doing what it says mends it."""
+    (mirror / "notes-1.json").write_text("[]")
+
+    assert ["warn"] == states("mirror copy notes")
+    assert "memfiles sync pull" in run("doctor").out
+    assert 0 == run("sync", "pull").code
+    assert ([], ["ok"]) == (states("mirror copy notes"), states("mirror copies"))
+
+
+def test_kept_conflicts(memory: Path) -> None:
+    """A copy that lost a merge is a warning with its reason."""
+    (memory / "conflicts").mkdir()
+    (memory / "conflicts" / "notes-1.json.x.1").write_text("{}")
+    (memory / "conflicts" / "notes-1.json.x.1.reason.json").write_text('{"reason": "the local copy won"}')
+
+    assert ["warn"] == states("conflicts")
+    assert "conflicts/notes-1.json.x.1: the local copy won" in run("doctor").out
 
 
 def test_a_directory_open_to_others(memory: Path) -> None:

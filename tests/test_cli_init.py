@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from command_line import files_under, run
+
+from memfiles.workflow import MirrorSpec, Workflow
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +25,17 @@ def test_what_is_written_works_as_it_is() -> None:
     assert "# Notes\n" == run("read", "notes").out
     assert 0 == run("append", "notes", "- a fact", "--line").code
     assert 0 == run("doctor").code
+
+
+def test_the_mirror_that_is_commented_out(project: Path) -> None:
+    """Without the comment signs in front of it, it is a mirror."""
+    run("init")
+    text = (project / "workflow.yaml").read_text()
+
+    lines = [re.sub(r"^  # (?=mirror:|  url:|  pull:|  on_conflict:)", "  ", line) for line in text.splitlines()]
+
+    mirror = Workflow.parse("\n".join(lines)).memory.mirror
+    assert mirror == MirrorSpec(url="s3://my-bucket/my-workflow?region=eu-central-1")
 
 
 def test_the_schema_is_where_the_first_line_says(project: Path) -> None:

@@ -10,9 +10,13 @@ import pytest
 from command_line import files_under, run
 
 import memfiles
+from memfiles.cli.demo import Collected
+from memfiles.demo import prepared
 from memfiles.demo.agent import ScriptedModel
-from memfiles.demo.story import DemoFailed, acknowledged_by_a_killed_writer
-from memfiles.demo.support_desk import LOG, WORKFLOW, call, ticket
+from memfiles.demo.story import DemoFailed, acknowledged_by_a_killed_writer, cold_start
+from memfiles.demo.support_desk import LOG, call, ticket, workflow_text
+
+pytestmark = pytest.mark.usefixtures("installed")
 
 
 @pytest.fixture(autouse=True)
@@ -36,11 +40,13 @@ def test_the_story(temporary: Path) -> None:
 
     steps = told.data["steps"]
     titles = ["Declare", "Card", "Work", "Card again", "Kill", "Restart", "History", "Undo"]
+    titles += ["Mirror", "Cold start"]
     assert (0, "", titles) == (told.code, told.err, [step["title"] for step in steps])
     assert ["over its cap of 160"] == [
         text[text.index("over its") : text.index(";")] for kind, text in shown(steps, "Work") if kind == "error"
     ]
     assert any("first of 2 matches" in text for _, text in shown(steps, "Work"))
+    assert ("text", "the same 4 records with all their history, byte for byte") == shown(steps, "Cold start")[-1]
     assert shown(steps, "Card") != shown(steps, "Card again")
     assert [] == list(temporary.iterdir())
 
@@ -88,7 +94,8 @@ def test_a_directory_with_something_else(tmp_path: Path, made_by_demo: bool) -> 
 def test_a_killed_writer_loses_nothing(tmp_path: Path) -> None:
     """What the killed process acknowledged is on disk, and at most one line more."""
     workflow = tmp_path / "workflow.yaml"
-    workflow.write_text(WORKFLOW)
+    (tmp_path / "mirror").mkdir()
+    workflow.write_text(workflow_text(tmp_path / "mirror"))
 
     acknowledged = acknowledged_by_a_killed_writer(workflow)
 
@@ -103,6 +110,16 @@ def test_a_writer_that_cannot_work(tmp_path: Path, capfd: pytest.CaptureFixture[
     """A writer that dies before it acknowledges anything ends the demo with an error, not with a claim."""
     with pytest.raises(DemoFailed, match="acknowledged only 0 appends"):
         acknowledged_by_a_killed_writer(tmp_path / "nowhere.yaml")
+
+
+def test_a_mirror_that_lost_something(tmp_path: Path) -> None:
+    """Where the mirror does not give back what it took, the demo ends with an error, not with a claim."""
+    with prepared(tmp_path / "demo") as workflow:
+        memfiles.open(workflow, watch=False).close()
+        (tmp_path / "demo" / "mirror" / f"{LOG}.json").unlink()
+
+        with pytest.raises(DemoFailed, match="ticket-log was seeded, not fetched"):
+            cold_start(Collected(), workflow)
 
 
 def test_the_model_calls_only_what_it_was_offered() -> None:

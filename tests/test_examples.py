@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import unavailable
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
@@ -50,6 +51,30 @@ def test_system_prompt(examples: Path) -> None:
     assert "- customer-notes (RW, 12B of 16384B)" in shown
     assert '"input_schema"' in shown
     assert '"content": "- Refund a double charge at once.\\n"' in shown
+
+
+@pytest.mark.usefixtures("installed")
+def test_sync_s3(examples: Path) -> None:
+    """Both machines' lines are in the bucket, on both machines, and on the one that lost its disk."""
+    if importlib.util.find_spec("moto") is None:
+        unavailable("moto is not installed")
+
+    shown = output_of(examples / "sync_s3.py").splitlines()
+
+    assert ["both machines have the same: True", "after the loss of a disk: hydrated", "# Customers"] == shown[:3]
+    assert {"- Ada is on Pro.", "- Bob is on Free."} == set(shown[3:])
+
+
+def test_a_missing_server_is_named(examples: Path) -> None:
+    """Without moto the example says what to install, and nothing else."""
+    (examples / "moto").mkdir()
+    (examples / "moto" / "__init__.py").write_text("")
+
+    ran = subprocess.run([sys.executable, str(examples / "sync_s3.py")], capture_output=True, text=True, timeout=60)
+
+    assert (1, "") == (ran.returncode, ran.stdout)
+    assert "pip install 'moto[s3,server]'" in ran.stderr
+    assert "Traceback" not in ran.stderr
 
 
 def test_pydantic_ai(examples: Path) -> None:

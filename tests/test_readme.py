@@ -63,10 +63,12 @@ def test_the_session(tmp_path: Path, shell_environment: dict[str, str]) -> None:
 
 
 def test_the_workflow_it_shows() -> None:
-    """The YAML in the README is a workflow."""
-    (text,) = blocks("yaml")
+    """The YAML in the README is a workflow, with a mirror and without one."""
+    workflow, with_mirror = map(Workflow.parse, blocks("yaml"))
 
-    assert ["support"] == list(Workflow.parse(text).agents)
+    assert (["support"], None) == (list(workflow.agents), workflow.memory.mirror)
+    assert with_mirror.memory.mirror is not None
+    assert {"s3", "file", "https"} == set(re.findall(r"^\| `(\w+)://", README, re.MULTILINE))
 
 
 def test_the_exit_codes() -> None:

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import click
 
-from memfiles.app import open as open_memory
 from memfiles.card import card_of_files
 from memfiles.cli import output
 from memfiles.cli.failures import NotFound, ToolFailed
 from memfiles.cli.help_text import example
-from memfiles.cli.opening import load_workflow, mention_trouble, view
+from memfiles.cli.mirroring import mirrored
+from memfiles.cli.opening import load_workflow, view
 from memfiles.cli.settings import current, shared_options
 from memfiles.cli.writing import given_text
 from memfiles.dialects import DIALECTS, render
@@ -65,10 +65,10 @@ def call_command(agent: str, tool: str, arguments: str, **given: str | None) -> 
     JSON is the object of its arguments, or - to read it from stdin. The text of the result goes to stdout.
     A result that is an error is reported like every error.
     """
-    known_agent(load_workflow(), agent)
+    workflow = load_workflow()
+    known_agent(workflow, agent)
     sent = json_object(given_text(arguments, what="send"))
-    with open_memory(current().workflow, watch=False) as memory:
-        mention_trouble(memory.report, mirror=memory.mirror_note)
+    with mirrored(workflow) as memory:
         session = memory.session(agent, level=given["level"], run=given["run"])
         result = session.call(tool, sent, call_id=given["call_id"])
     if result.is_error:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from memfiles import quarantine
+from memfiles.app import load
 from memfiles.atomic import open_directory
 from memfiles.cli.opening import stored_record
 from memfiles.errors import MemfilesError, RecordCorrupt
@@ -64,7 +65,7 @@ def check_platform() -> Iterator[Finding]:
 def load_checked(path: Path) -> tuple[Workflow | None, list[Finding]]:
     """The workflow, if it can be used, and what is to say about it."""
     try:
-        workflow = Workflow.load(path)
+        workflow = load(path)
     except (MemfilesError, OSError) as error:
         return None, [_fail("workflow", str(error))]
     files = len(workflow.memory.files)
@@ -91,9 +92,8 @@ def check_schema_comment(path: Path) -> Iterator[Finding]:
 
 def check_later_parts(workflow: Workflow) -> Iterator[Finding]:
     """Whether the workflow declares what this version only checks."""
-    for part, declared in (("mirror", workflow.memory.mirror), ("entries", workflow.memory.entries)):
-        if declared is not None:
-            yield _warn(part, "declared, but not available in this version: memory files in the local directory only")
+    if workflow.memory.entries is not None:
+        yield _warn("entries", "declared, but not available in this version: memory files only")
 
 
 def check_directory(directory: Path) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ PROGRAM = "memfiles"
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Begin": {
         "init": ("init", "Write a commented workflow that works as it is."),
-        "demo": ("demo", "Show an agent with lasting memory: calls, a kill, a restart, an undo."),
+        "demo": ("demo", "Show an agent with lasting memory: calls, a kill, an undo, a lost disk."),
     },
     "Deploy": {
         "check": ("deploying", "Validate the workflow without touching the disk."),
@@ -42,6 +42,9 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "diff": ("reading", "Show what changed between two revisions of a memory file."),
         "undo": ("writing", "Take back the last change of a memory file, or go back to a revision."),
         "redact": ("writing", "Remove a text from a memory file and from its history."),
+    },
+    "Mirror": {
+        "sync": ("sync", "Push to the mirror, pull from it, or see how far it is behind."),
     },
     "Agents": {
         "card": ("agents", "Print the index card an agent gets in its system prompt."),

@@ -23,7 +23,7 @@ _COLOR = {"call": "cyan", "error": "yellow"}
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help="Work here and keep it.")
 @shared_options
 def demo_command(directory: str | None) -> None:
-    """Show an agent with lasting memory: calls, a kill, a restart, an undo.
+    """Show an agent with lasting memory: calls, a kill, an undo, a lost disk.
 
     Offline, in seconds, in a temporary directory that is removed at the end; with --dir in a new or empty
     directory that stays (or in one that an earlier demo made, which is emptied first).

@@ -6,13 +6,15 @@ from typing import Any
 
 import click
 
-from memfiles.app import open as open_memory
 from memfiles.cli import output
 from memfiles.cli.checks import JOURNALS, names_in, quarantined
 from memfiles.cli.help_text import example
-from memfiles.cli.opening import FileView, MemoryView, listed, load_workflow, manager_of, state_of, view
+from memfiles.cli.mirroring import mirror_lines, mirrored, pull_what_changed
+from memfiles.cli.opening import FileView, MemoryView, listed, load_workflow, looking_at, state_of, view
+from memfiles.cli.progress import waiting
 from memfiles.cli.settings import current, shared_options
 from memfiles.restoring import RestoreReport
+from memfiles.sync.looking import look
 
 
 @click.command("check", epilog=example("memfiles check -w workflows/support.yaml"))
@@ -31,9 +33,12 @@ def check_command() -> None:
 @click.command("plan", epilog=example("memfiles plan"))
 @shared_options
 def plan_command() -> None:
-    """Show what restore would do, without doing it."""
+    """Show what restore would do, without doing it.
+
+    A declared mirror is asked for the files that are not on the disk.
+    """
     workflow = load_workflow()
-    with manager_of(workflow) as manager:
+    with looking_at(workflow, and_mirror=True) as manager, waiting("asking the mirror ..."):
         report = manager.plan(workflow)
     show_report(report)
     if any(file.status != "kept" for file in report.files):
@@ -46,13 +51,13 @@ def restore_command() -> None:
     """Bring the memory directory to what the workflow declares.
 
     Declared names, caps and levels are taken over; content survives. Every other command that writes, and
-    every agent, does this first; running it at each deploy shows trouble early.
+    every agent, does this first; running it at each deploy shows trouble early. Where the workflow says
+    `pull: restore`, it also fetches what others changed in the mirror.
     """
-    load_workflow()
-    with open_memory(current().workflow, watch=False) as memory:
+    with mirrored(load_workflow()) as memory:
         show_report(memory.report)
-        if memory.mirror_note:
-            output.warn(memory.mirror_note)
+        if memory.sync.settings.pull_at_start:
+            pull_what_changed(memory)
 
 
 @click.command("status", epilog=example("memfiles status --json"))
@@ -70,6 +75,8 @@ def status_command() -> None:
     output.line(f"journals     {shown['journals']}")
     output.line(f"quarantine   {output.count(shown['quarantined'], 'record')}")
     output.line(f"orphans      {', '.join(shown['orphans']) or 'none'}")
+    for label, text in mirror_lines(look(seen.workflow), workflow=seen.workflow):
+        output.line(f"{label:<12} {output.one_line(text)}")
     output.line("")
     numbers = ("REVISION", "BYTES", "CAP", "USED")
     output.table(("NAME", "STATE", *numbers), map(_status_row, seen.files), numeric=numbers)
@@ -87,6 +94,7 @@ def status_of(seen: MemoryView) -> dict[str, Any]:
         "orphans": list(seen.report.orphans),
         "journals": len(names_in(directory / JOURNALS)),
         "quarantined": len(quarantined(directory)),
+        "mirror": look(seen.workflow).to_dict(),
     }
 
 

@@ -11,6 +11,7 @@ import click
 from memfiles.cli import checks, output
 from memfiles.cli.checks import Finding
 from memfiles.cli.help_text import example
+from memfiles.cli.mirror_checks import check_conflicts, check_mirror, check_pending
 from memfiles.cli.opening import quiet_log
 from memfiles.cli.settings import current, shared_options
 
@@ -22,7 +23,8 @@ _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 def doctor_command() -> None:
     """Look for everything that can be wrong and say what to do.
 
-    Nothing is changed. The exit code is 1 if a check fails.
+    Nothing is changed. A mirror is asked, for 5 seconds at most; one that is not Amazon's also gets a small
+    object of our own, which is taken away again. The exit code is 1 if a check fails.
     """
     quiet_log()
     findings = list(look(Path(current().workflow)))
@@ -53,3 +55,6 @@ def look(path: Path) -> Iterator[Finding]:
         yield from checks.check_leftovers(directory, files)
         yield from checks.check_quarantine(directory)
         yield from checks.check_locks_and_journals(directory)
+    yield from check_pending(workflow)
+    yield from check_mirror(workflow)
+    yield from check_conflicts(directory)

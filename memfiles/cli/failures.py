@@ -58,6 +58,13 @@ class AlreadyThere(MemfilesError):
     exit_code = 4
 
 
+class NoMirror(MemfilesError):
+    """A command that is about the mirror, in a workflow that declares none."""
+
+    code = "no_mirror"
+    exit_code = USAGE
+
+
 class ToolFailed(MemfilesError):
     """A tool call that answered with an error; its code, exit code and data are the tool's."""
 

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-from memfiles.app import open as open_memory
+from memfiles.app import load, open_mirror_of
 from memfiles.atomic import open_directory, read
 from memfiles.cli import output
 from memfiles.cli.failures import NotFound
+from memfiles.cli.mirroring import mirrored
 from memfiles.cli.settings import current
 from memfiles.errors import FileNotDeclared, RecordCorrupt, StorageFailed
 from memfiles.keys import record_path
@@ -98,6 +99,7 @@ class Caller(TypedDict):
 class Writing:
     """A file that is about to be changed by a person."""
 
+    workflow: Workflow
     manager: MemoryManager
     uid: str
     caller: Caller
@@ -109,19 +111,20 @@ def load_workflow() -> Workflow:
     path = Path(current().workflow)
     if not path.exists():
         raise NotFound(f"there is no workflow {path}: write one with `memfiles init`, or name yours with -w PATH")
-    return Workflow.load(path)
+    return load(path)
 
 
-def manager_of(workflow: Workflow) -> MemoryManager:
-    """A manager on the workflow's directory; it has touched nothing yet."""
+def looking_at(workflow: Workflow, *, and_mirror: bool = False) -> MemoryManager:
+    """A manager that has touched nothing yet; ``and_mirror``: it may ask the mirror for what is not here."""
     declared = workflow.memory
-    return MemoryManager(workflow.directory, durability=declared.durability, secrets=declared.secrets)
+    mirror = open_mirror_of(workflow) if and_mirror else None
+    return MemoryManager(workflow.directory, mirror, durability=declared.durability, secrets=declared.secrets)
 
 
 def view() -> MemoryView:
     """The memory as it is, without touching the disk."""
     workflow = load_workflow()
-    with manager_of(workflow) as manager:
+    with looking_at(workflow) as manager:
         try:
             manager.mend()
         except StorageFailed as error:
@@ -134,10 +137,10 @@ def view() -> MemoryView:
 @contextmanager
 def writing(name: str, *, call_id: str | None) -> Iterator[Writing]:
     """The file of that name or uid, restored and ready to be changed; a wrong name touches nothing."""
-    uid = find_uid(load_workflow(), name)
-    with open_memory(current().workflow, watch=False) as memory:
-        mention_trouble(memory.report, mirror=memory.mirror_note)
-        yield Writing(memory.manager, uid, Caller(call_id=call_id, by=Actor(session=AUTHOR, call=call_id)))
+    workflow = load_workflow()
+    uid = find_uid(workflow, name)
+    with mirrored(workflow) as memory:
+        yield Writing(workflow, memory.manager, uid, Caller(call_id=call_id, by=Actor(session=AUTHOR, call=call_id)))
 
 
 def find_uid(workflow: Workflow, name: str) -> str:
@@ -161,15 +164,6 @@ def listed(file: FileView) -> dict[str, Any]:
 def state_of(report: FileReport) -> str:
     """The state of a file in one or two words."""
     return report.status + (", over cap" if report.over_cap else "")
-
-
-def mention_trouble(report: RestoreReport, *, mirror: str | None) -> None:
-    """Tell a person what a restore met that they should know."""
-    for file in report.files:
-        if file.status == "quarantined":
-            output.warn(f"{file.name}: its record was set aside in quarantine: {file.detail}")
-    if mirror:
-        output.warn(mirror)
 
 
 def quiet_log() -> None:

@@ -112,4 +112,5 @@ def _mention_state(file: FileView) -> None:
     """Say so when what was shown is not what lies on the disk."""
     if file.report.status not in ("kept", "updated"):
         name = file.record.name
-        output.note(f"note: {name} is not on disk yet; this is its declared content (memfiles restore writes it)")
+        output.note(f"note: {name} is not on disk yet; this is its declared content (memfiles restore writes it, or "
+                    f"what a declared mirror holds)")  # fmt: skip

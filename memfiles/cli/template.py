@@ -15,6 +15,13 @@ memory:
   # Where the records are kept, relative to this file. Keep it out of version control.
   directory: .memory
 
+  # A second home for the records: a bucket, or a directory such as file:///mnt/backup/my-workflow that exists already.
+  # Credentials come from the environment or from boto3's configuration, never from here. `memfiles doctor` asks it.
+  # mirror:
+  #   url: s3://my-bucket/my-workflow?region=eu-central-1
+  #   pull: cold-start             # or restore: at every start; or an interval such as 5m
+  #   on_conflict: local           # whose text wins where two changes cannot be merged; the other one is kept
+
   # fsync: a change that was acknowledged survives a power cut. os: faster, for throwaway agents.
   durability: fsync
 

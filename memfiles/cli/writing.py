@@ -9,12 +9,15 @@ from typing import Any, TypeVar
 
 import click
 
+from memfiles.changes import Redaction
 from memfiles.cli import output
 from memfiles.cli.help_text import example
 from memfiles.cli.opening import writing
 from memfiles.cli.settings import current, shared_options
-from memfiles.errors import InvalidArgument
+from memfiles.errors import InvalidArgument, MirrorUnavailable
+from memfiles.keys import record_path
 from memfiles.receipt import Receipt
+from memfiles.sync.looking import pending_records
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 APPEND_EXAMPLE = example(
@@ -114,15 +117,27 @@ def redact_command(name: str, text: str | None) -> None:
 
     Every occurrence goes, for good. Give - for TEXT to type or pipe it in: on the command line it would
     stay in your shell's history. One newline at the end of what is read is not part of the text.
+
+    It is done when the mirror's copy is clean, too; until then the exit code is 7. A bucket with versioning
+    still keeps its old versions: delete those there.
     """
     unwanted = given_text(text, what="redact")
     if text is None or text == "-":
         unwanted = unwanted.removesuffix("\n")
     with writing(name, call_id=None) as file:
         redaction = file.manager.redact(file.uid, unwanted, by=file.caller["by"])
+    is_clean = record_path(file.uid) not in pending_records(file.workflow)
+    show_redaction(redaction, is_clean_there=is_clean)
+    if not is_clean:
+        output.warn("the mirror's copy is not clean yet: repeat `memfiles sync push` until it ends with code 0")
+        click.get_current_context().exit(MirrorUnavailable.exit_code)
+
+
+def show_redaction(redaction: Redaction, *, is_clean_there: bool) -> None:
+    """Tell what a redaction did."""
     if current().json:
         counts = {"in_content": redaction.in_content, "in_history": redaction.in_history}
-        output.data({"receipt": redaction.receipt.to_dict()} | counts)
+        output.data({"receipt": redaction.receipt.to_dict()} | counts | {"mirror_is_clean": is_clean_there})
     elif redaction.in_content or redaction.in_history:
         places = output.count(redaction.in_content, "place")
         changes = output.count(redaction.in_history, "change")

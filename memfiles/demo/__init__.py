@@ -1,4 +1,4 @@
-"""The demo: a support desk whose agent remembers, across a refusal, a kill, a restart and an undo.
+"""The demo: a support desk whose agent remembers, across a refusal, a kill, a restart and the loss of its disk.
 
 ``support_desk`` holds what is declared and what the model will say, ``agent`` the loop between a model and
 its memory, ``writer`` the process that gets killed, ``folder`` where it all happens, ``story`` the steps.

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from memfiles.demo.support_desk import WORKFLOW
+from memfiles.demo.support_desk import workflow_text
 from memfiles.errors import MemfilesError
 from memfiles.schemas import workflow_schema
 
 MARK = ".memfiles-demo"
 _OWN_FILES = {MARK, "workflow.yaml"}
-_OWN_FOLDERS = {".memory", "schemas"}
+_OWN_FOLDERS = {".memory", "mirror", "schemas"}
 
 
 class NotOurs(MemfilesError):
@@ -58,5 +58,7 @@ def _written(directory: Path) -> Path:
     (directory / MARK).write_text("made by memfiles demo, which empties this directory when it runs here again\n")
     schema.parent.mkdir()
     schema.write_text(json.dumps(workflow_schema(), indent=2) + "\n", encoding="utf-8")
-    workflow.write_text(WORKFLOW, encoding="utf-8")
+    mirror = directory / "mirror"
+    mirror.mkdir(mode=0o700)
+    workflow.write_text(workflow_text(mirror), encoding="utf-8")
     return workflow

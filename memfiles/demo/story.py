@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -48,6 +49,8 @@ def tell(audience: Audience, workflow: Path) -> None:
         _restart(audience, memory, acknowledged=acknowledged)
         _history(audience, memory)
         _undo(audience, memory)
+        _mirror(audience, memory)
+    cold_start(audience, workflow)
 
 
 def _declare(audience: Audience, memory: memfiles.Memory) -> None:
@@ -110,6 +113,32 @@ def _undo(audience: Audience, memory: memfiles.Memory) -> None:
     receipt = memory.manager.undo(NOTES, by=memfiles.Actor(session="person"))
     _expect(memory.manager.read(NOTES) != before, "the undo changed nothing")
     audience.show(memory.manager.diff(NOTES, receipt.revision - 1, receipt.revision))
+
+
+def _mirror(audience: Audience, memory: memfiles.Memory) -> None:
+    audience.step("Mirror", "Beside the work, all of it went to a mirror: a directory here, or S3.")
+    _expect(memory.sync.flush(PATIENCE), "the mirror did not take what was changed")
+    status = memory.sync.status()
+    _expect((status.pending, status.last_error) == (0, None), "the mirror is behind")
+    audience.show(f"{len(memory.manager.uids())} records are there, nothing is pending")
+
+
+def cold_start(audience: Audience, workflow: Path) -> None:
+    """Delete the memory directory, open the workflow again, and see that all of it is back."""
+    audience.step("Cold start", "The directory is deleted, as if on a new machine; opening fetches it.")
+    directory = workflow.parent / ".memory"
+    before = _records_in(directory)
+    shutil.rmtree(directory)
+    with memfiles.open(workflow, watch=False) as memory:
+        for file in memory.report.files:
+            _expect(file.status == "hydrated", f"{file.name} was {file.status}, not fetched from the mirror")
+            audience.show(f"{file.name}: {file.status}")
+    _expect(_records_in(directory) == before, "the records that were fetched are not those that were deleted")
+    audience.show(f"the same {len(before)} records with all their history, byte for byte")
+
+
+def _records_in(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.glob("*.json")}
 
 
 def acknowledged_by_a_killed_writer(workflow: Path) -> int:

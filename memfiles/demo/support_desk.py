@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 NOTES, HANDOVER, LOG = "customer-notes-7f3a", "handover-19c2", "ticket-log-55e0"
 
-WORKFLOW = f"""\
+_WORKFLOW = f"""\
 # yaml-language-server: $schema=schemas/workflow.schema.json
 name: support-desk
 memory:
   directory: .memory
+  mirror: {{url: "%s"}}
   files:
     - uid: {NOTES}
       name: customer-notes
@@ -47,6 +49,12 @@ agents:
     level: INTERNAL
     memory: [{{id: {LOG}, mode: rw}}]
 """
+
+
+def workflow_text(mirror: Path) -> str:
+    """The workflow, mirrored to the directory ``mirror``."""
+    return _WORKFLOW % mirror.absolute().as_uri()
+
 
 TASK = "Ada writes: I moved to Pro yesterday, and my card was charged twice."
 
