@@ -89,7 +89,7 @@ class Dispatcher:
     def wait(self, timeout: float, *, insist: bool, progress: Progress | None) -> bool:
         """Wait until everything due is done, at most ``timeout`` seconds; whether it is.
 
-        ``insist`` False gives up when the mirror does not answer. ``progress`` is told how many of how many are done.
+        ``insist`` False gives up when that will not help soon. ``progress`` is told how many of how many are done.
         """
         begun = time.monotonic()
         with self._courtesy.waived(), self._turn:
@@ -100,13 +100,18 @@ class Dispatcher:
             while (pending := self._schedule.pending) and not self.is_closed:
                 if progress is not None:
                     progress(max(0, total - pending), total)
-                left = begun + timeout - time.monotonic()
-                if left <= 0 or (not insist and self._failed_at >= begun):
+                now = time.monotonic()
+                left = begun + timeout - now
+                if left <= 0 or not (insist or self._is_promising(begun, now)):
                     return False
                 self._turn.wait(min(left, _TICK_SECONDS))
         if progress is not None:
             progress(total, total)
         return not pending
+
+    def _is_promising(self, since: float, now: float) -> bool:
+        """Whether waiting may help: the mirror has not failed ``since``, and not everything was put off for long."""
+        return self._failed_at < since and not self._schedule.is_put_off(now=now)
 
     def close(self) -> None:
         """Hand out nothing more; what hangs is left to itself."""

@@ -58,6 +58,10 @@ class Schedule:
         """Whether nothing may be taken: every hand is full, or the one that tries a mirror which does not answer."""
         return len(self._in_hand) >= (1 if self._failures else self._hands)
 
+    def is_put_off(self, *, now: float) -> bool:
+        """Whether nothing is in hand, and nothing will be due for longer than a change ever waits for a quiet."""
+        return not self._in_hand and all(due.at > now + LONGEST_WAIT_SECONDS for due in self._due.values())
+
     def changed(self, path: str, *, now: float) -> bool:
         """A record changed: its turn comes after a short quiet. True if it did not wait already."""
         if (due := self._due.get(path)) is not None:

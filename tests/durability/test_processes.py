@@ -78,10 +78,10 @@ def _watched(directory: Path, role: str) -> tuple[list[dict[str, Any]], list[dic
         return done, [reader.report() for reader in readers]
 
 
-def test_eight_processes_append_and_no_line_is_lost(tmp_path: Path) -> None:
+def test_eight_processes_append_and_no_line_is_lost(scratch: Path) -> None:
     """Eight processes append 500 lines each: all 4,000 are there, each once, and readers see only whole records."""
-    done, seen = _watched(tmp_path / "memory", "append")
-    with restored(tmp_path / "memory") as manager:
+    done, seen = _watched(scratch / "memory", "append")
+    with restored(scratch / "memory") as manager:
         lines = Counter(manager.read(UID).splitlines())
         revision = manager.snapshot(UID).revision
 

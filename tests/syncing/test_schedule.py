@@ -157,6 +157,19 @@ def test_what_needed_no_answer_says_nothing_of_the_mirror(schedule: Schedule) ->
     assert schedule.is_failing
 
 
+def test_what_is_put_off_for_long_need_not_be_waited_for(schedule: Schedule) -> None:
+    """Nothing is promising while all that is left was put off; a record in hand or waiting for its quiet is."""
+    schedule.at_once("a", now=0.0)
+    task = schedule.take(now=0.0)
+    assert task is not None
+    in_hand = schedule.is_put_off(now=0.0)
+    schedule.postponed(task, now=0.0, seconds=30.0)
+    postponed = schedule.is_put_off(now=0.0)
+    schedule.changed("b", now=0.0)
+
+    assert (False, True, False) == (in_hand, postponed, schedule.is_put_off(now=0.0))
+
+
 def test_a_postponed_record_holds_up_no_other(schedule: Schedule) -> None:
     """A record that another process has in hand, or that alone is refused, is tried later; the others go on."""
     schedule.at_once("a", now=0.0, look=True)
