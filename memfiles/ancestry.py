@@ -64,7 +64,7 @@ def relation(local: Record, remote: Record) -> Relation:
     Equal: neither knows more. Behind: the remote one knows all of it and more. Ahead: the other way round. Unknown:
     one does not say, or they contradict each other, as the copies of a directory that was itself copied do.
     """
-    if not (local.origins and remote.origins) or _contradict(local, remote):
+    if not (_tells_all(local) and _tells_all(remote)) or _contradict(local, remote):
         return "unknown"
     known_there, known_here = is_included(local, remote), is_included(remote, local)
     if known_there and known_here:
@@ -100,6 +100,11 @@ def change_at(record: Record, revision: int) -> Change | None:
 def _ahead(record: Record, other: Record) -> set[str]:
     """The directories of which ``record`` includes changes that ``other`` does not."""
     return {origin for origin, revision in record.origins.items() if revision > other.origins.get(origin, 0)}
+
+
+def _tells_all(record: Record) -> bool:
+    """Whether its origins speak of its newest change: one that was made while no mirror was declared is in none."""
+    return max(record.origins.values(), default=0) == record.revision
 
 
 def _contradict(local: Record, remote: Record) -> bool:

@@ -68,7 +68,8 @@ def open(
             return Memory(workflow, manager=manager, report=report, sync=NoSync(), watcher=watcher)
         sync = Sync(manager.replica, mirror=copies, book=book, settings=settings)
         manager.subscribe(sync.notice)
-        sync.start(hydrated=manager.hydrated)
+        hydrated, manager.hydrated = manager.hydrated, {}
+        sync.start(hydrated=hydrated)
         return Memory(workflow, manager=manager, report=report, sync=sync, watcher=watcher)
     except BaseException:
         manager.close()

@@ -144,6 +144,28 @@ class Bookkeeping:
             found = run("SELECT value FROM meta WHERE key = 'unpacked'").fetchone()
             return int(found[0]) if found else 0
 
+    def forget_redaction(self, path: str) -> None:
+        """The record was put back as it was before its redaction: it may be pushed like any other."""
+        with self._change() as run:
+            run("UPDATE note SET redacted = 0 WHERE path = ?", path)
+
+    def redactions(self) -> int:
+        """How many redactions there have been."""
+        with self._change() as run:
+            found = run("SELECT value FROM meta WHERE key = 'redactions'").fetchone()
+            return int(found[0]) if found else 0
+
+    def must_remove_pack(self) -> bool:
+        """Whether the mirror's pack may hold what was taken out of a record since it was last removed."""
+        with self._change() as run:
+            rows = dict(run("SELECT key, value FROM meta WHERE key IN ('redactions', 'redactions_unpacked')"))
+            return int(rows.get("redactions", 0)) > int(rows.get("redactions_unpacked", 0))
+
+    def pack_is_removed(self) -> None:
+        """The mirror's pack is gone."""
+        with self._change() as run:
+            run("INSERT OR REPLACE INTO meta SELECT 'redactions_unpacked', value FROM meta WHERE key = 'redactions'")
+
     def packed(self, count: int) -> None:
         """A pack was written that holds ``count`` of the copies that were not yet in one."""
         with self._change() as run:
@@ -308,15 +330,30 @@ def peek(directory: Path, *, mirror: str) -> Noted:
 
 
 def scrub(directory: Path, path: str, *, revision: int) -> None:
-    """Keep no text of the record at ``path`` from before ``revision`` in the notes, ever; durable on return."""
+    """Keep no text of the record at ``path`` from before ``revision`` in the notes, ever; durable on return.
+
+    Notes that cannot be read are removed: they may hold anything.
+    """
     with _failures():
         if not (directory / PATH).exists():
             return
-    with _failures(), contextlib.closing(_connect(directory / PATH)) as connection:
+        try:
+            _scrub(directory / PATH, path, revision=revision)
+        except sqlite3.DatabaseError as error:
+            if not _is_damaged(error):
+                raise
+            for name in (directory / PATH, directory / f"{PATH}-journal"):
+                name.unlink(missing_ok=True)
+
+
+def _scrub(database: Path, path: str, *, revision: int) -> None:
+    with contextlib.closing(_connect(database)) as connection:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("INSERT OR IGNORE INTO note (path) VALUES (?)", (path,))
         connection.execute("UPDATE note SET body = NULL, sent = NULL, redacted = ? WHERE path = ?", (revision, path))
+        connection.execute("INSERT OR IGNORE INTO meta VALUES ('redactions', 0)")
+        connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'redactions'")
         connection.execute("COMMIT")
 
 

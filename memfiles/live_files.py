@@ -130,7 +130,8 @@ class LiveFiles:
 
         def run() -> list[RecordChanged]:
             before = self._fresh(self._known(uid))
-            record, is_own = decide(before.record)
+            by_hand = before.state == "by_hand"
+            record, is_own = decide(self._stamped(before, before.record) if by_hand else before.record)
             return self._commit([(before, record)], is_own=is_own, origin="mirror") if record is not None else []
 
         self._subscribers.tell(self._attempt([uid], run))

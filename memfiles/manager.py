@@ -20,7 +20,7 @@ from memfiles import bookkeeping, changes, history
 from memfiles.ancestry import check_origin
 from memfiles.changes import Decision, Redaction, Stamp
 from memfiles.clock import utc_now
-from memfiles.errors import InvalidArgument, RecordCorrupt
+from memfiles.errors import InvalidArgument, MemfilesError, RecordCorrupt
 from memfiles.events import RecordChanged, Subscribers
 from memfiles.keys import record_path
 from memfiles.levels import DEFAULT_LEVELS
@@ -242,8 +242,10 @@ class MemoryManager:
         store = self._opened
         needles = (text.encode(), to_json(text)[1:-1], json.dumps(text)[1:-1].encode())
         removed = store.remove_quarantined(record_path(uid), needles)
-        bookkeeping.scrub(self.directory, record_path(uid), revision=outcome[0].receipt.revision)
-        store.scrub()
+        try:
+            bookkeeping.scrub(self.directory, record_path(uid), revision=outcome[0].receipt.revision)
+        finally:
+            store.scrub()
         return replace(outcome[0], copies_removed=removed)
 
     def notice(self, uid: str) -> bool:
@@ -278,6 +280,8 @@ class MemoryManager:
         """Checkpoint and let go; after it the records are all there is. Idempotent."""
         if self._store is None:
             return
+        with suppress(MemfilesError):
+            self._settle()
         self._noting.save(self._live, self._opened.descriptor)
         store, self._store, self._files = self._store, None, None
         store.close()
@@ -312,8 +316,8 @@ class MemoryManager:
         return self._store
 
     def _settle(self) -> None:
-        """Before a restore, mend what only this process knows the last good version of."""
-        for uid in self._live.uids():
+        """Before a restore and a close, mend what only this process knows the last good version of."""
+        for uid in self._live.seen():
             with suppress(RecordCorrupt):
                 self._live.notice(uid, at_once=True)
 

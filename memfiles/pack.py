@@ -74,8 +74,10 @@ def write_pack(mirror: Mirror, records: Iterable[tuple[str, Stored]]) -> bool:
 
 def remove_pack(mirror: Mirror) -> None:
     """Delete the pack and whatever else lies under ``.state/pack/``; nothing there is no error."""
-    mirror.delete(INDEX)
-    for key, _ in list(mirror.list(FOLDER)):
+    there = [key for key, _ in mirror.list(FOLDER)]
+    if INDEX in there:
+        mirror.delete(INDEX)
+    for key in there:
         with suppress(MirrorConflict):
             mirror.delete(key)
 

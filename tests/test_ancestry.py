@@ -146,7 +146,7 @@ def test_the_copy_of_a_directory_contradicts_it() -> None:
 def test_a_full_list_that_may_have_dropped_a_directory_tells_nothing() -> None:
     """The entry may be missing because it was early, not because the change is unknown there."""
     full: Origins = {f"{number:012x}": 50 + number for number in range(MAX_ORIGINS)}
-    remote = replace(seeded("x"), revision=90, history=(), origins=full)
+    remote = replace(seeded("x"), revision=max(full.values()), history=(), origins=full)
 
     assert ["unknown", "diverged"] == [relation(knowing(at, a=at), remote) for at in (50, 51)]
 
@@ -201,3 +201,13 @@ def test_origins_survive_the_disk() -> None:
     one = written(stamped(seeded("x"), A), "y", by=B)
 
     assert "equal" == relation(back(encode(one)), one)
+
+
+def test_a_change_that_no_origin_speaks_of_is_known_to_nobody() -> None:
+    """What was changed while no mirror was declared is not behind a copy that knows all of its origins."""
+    record = stamped(seeded("x"), A)
+    newer = written(record, "there", by=B)
+
+    assert "behind" == relation(record, newer)
+    assert "unknown" == relation(written(record, "here", by=None), newer)
+    assert "unknown" == relation(written(record, "here", by=A), written(record, "there", by=None))

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from memfiles.errors import FileNotDeclared, LockTimeout, MirrorUnavailable
+from memfiles.errors import FileNotDeclared, LockTimeout, MirrorRefused, MirrorUnavailable
 from memfiles.sync.courtesy import Courtesy
 from memfiles.sync.schedule import Schedule, Task
 from memfiles.sync.timer import Timer
@@ -43,6 +43,7 @@ class Dispatcher:
         self._courtesy = Courtesy()
         self._thread: threading.Thread | None = None
         self._failed_at = 0.0
+        self._answers = False
 
     @property
     def is_idle(self) -> bool:
@@ -89,7 +90,8 @@ class Dispatcher:
     def wait(self, timeout: float, *, insist: bool, progress: Progress | None) -> bool:
         """Wait until everything due is done, at most ``timeout`` seconds; whether it is.
 
-        ``insist`` False gives up when that will not help soon. ``progress`` is told how many of how many are done.
+        Gives up when all that is left was put off for long; ``insist`` False also when the mirror does not answer.
+        ``progress`` is told how many of how many are done.
         """
         begun = time.monotonic()
         with self._courtesy.waived(), self._turn:
@@ -102,16 +104,14 @@ class Dispatcher:
                     progress(max(0, total - pending), total)
                 now = time.monotonic()
                 left = begun + timeout - now
-                if left <= 0 or not (insist or self._is_promising(begun, now)):
+                if left <= 0 or self._schedule.is_put_off(now=now):
+                    return False
+                if not insist and self._schedule.is_failing and self._failed_at >= begun:
                     return False
                 self._turn.wait(min(left, _TICK_SECONDS))
         if progress is not None:
             progress(total, total)
         return not pending
-
-    def _is_promising(self, since: float, now: float) -> bool:
-        """Whether waiting may help: the mirror has not failed ``since``, and not everything was put off for long."""
-        return self._failed_at < since and not self._schedule.is_put_off(now=now)
 
     def close(self) -> None:
         """Hand out nothing more; what hangs is left to itself."""
@@ -148,11 +148,14 @@ class Dispatcher:
         now = time.monotonic()
         with self._turn:
             if error is None or isinstance(error, FileNotDeclared):
+                self._answers = self._answers or answered
                 self._schedule.done(task, answered=answered)
             elif isinstance(error, LockTimeout):
                 self._schedule.postponed(task, now=now, seconds=_ELSEWHERE_SECONDS)
+            elif isinstance(error, MirrorRefused) and self._answers:  # others are taken: it is this record's fault
+                self._schedule.postponed(task, now=now, seconds=_OWN_FAULT_SECONDS)
             elif isinstance(error, MirrorUnavailable):
-                self._failed_at = now
+                self._failed_at, self._answers = now, False
                 self._schedule.failed(task, now=now, share=random.random())  # noqa: S311 (spreads machines out)
             else:
                 self._schedule.postponed(task, now=now, seconds=_OWN_FAULT_SECONDS)

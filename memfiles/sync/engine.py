@@ -17,7 +17,7 @@ from math import inf
 
 from memfiles.bookkeeping import Bookkeeping
 from memfiles.clock import utc_now
-from memfiles.errors import FileNotDeclared, LockTimeout, MemfilesError, MirrorUnavailable
+from memfiles.errors import FileNotDeclared, InvalidArgument, LockTimeout, MemfilesError, MirrorUnavailable
 from memfiles.events import RecordChanged
 from memfiles.forking import renew_in_child
 from memfiles.keys import record_path
@@ -177,6 +177,8 @@ class Sync:
 
     def _look(self, look: Callable[[], None], timeout: float) -> None:
         """Look at the mirror in a worker, so that one that hangs is given up after ``timeout`` seconds."""
+        if self._dispatcher.is_closed:
+            raise InvalidArgument("this memory is closed; open it again")
         failure: list[Exception] = []
 
         def attempt() -> None:
@@ -205,6 +207,7 @@ class Sync:
         self._forget_error()
 
     def _refresh_pack(self) -> None:
+        self._reconciler.remove_stale_pack()
         now = time.monotonic()
         if now >= self._pack_after and self._dispatcher.is_idle and self._packer.is_worth_it():
             self._pack_after = now + _PACK_SECONDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memfiles.bookkeeping import Bookkeeping
 from memfiles.mirror import Mirror
-from memfiles.pack import write_pack
+from memfiles.pack import remove_pack, write_pack
 from memfiles.replica import Replica
 
 FEWEST_RECORDS = 200  # below, single requests are as quick
@@ -25,10 +25,17 @@ class Packer:
         return count >= FEWEST_RECORDS and self._book.unpacked() >= _STALE_SHARE * count
 
     def refresh(self) -> int:
-        """Write the pack of all copies that the mirror is known to hold; how many. ``MirrorUnavailable``."""
-        wanted = set(self._replica.paths())
+        """Write the pack of the copies that the mirror holds now, as far as known; how many. ``MirrorUnavailable``.
+
+        None is left that was begun before a redaction, here or elsewhere: the copies may hold what was taken out.
+        """
+        redactions = self._book.redactions()
+        wanted, there = set(self._replica.paths()), dict(self._mirror.list())
         count = self._book.unpacked()
-        copies = {path: stored for path, stored in self._book.copies() if path in wanted}
+        known = {path: stored for path, stored in self._book.copies() if path in wanted}
+        copies = {path: stored for path, stored in known.items() if there.get(path) == stored.version}
         write_pack(self._mirror, copies.items())
+        if self._book.redactions() != redactions:
+            remove_pack(self._mirror)
         self._book.packed(count)
         return len(copies)

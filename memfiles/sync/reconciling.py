@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from memfiles.ancestry import base_revision
+from memfiles.ancestry import base_revision, relation
 from memfiles.atomic import is_settled
 from memfiles.bookkeeping import Acknowledged, Bookkeeping, Note, Sent
-from memfiles.errors import MirrorConflict, RecordCorrupt
+from memfiles.errors import LockTimeout, MirrorConflict, MirrorUnavailable, RecordCorrupt
 from memfiles.keys import uid_of
 from memfiles.merging import merge
 from memfiles.mirror import ABSENT, Mirror, Stored, equals
@@ -69,7 +69,7 @@ class Reconciler:
         for _ in range(_ROUNDS):
             local = self._replica.read(path)
             if local is None:
-                return outcome  # someone is in the middle of changing it: that will be noticed
+                raise LockTimeout(f"{path} cannot be read just now: someone is in the middle of changing it")
             note = self._book.find(path)
             if look or local.record.provisional:
                 look = False
@@ -91,15 +91,31 @@ class Reconciler:
         if sent is None:
             sent = Sent(local.body, note.version)
             if not self._book.sending(path, sent.body, version=sent.version, revision=local.record.revision):
+                self._let_back(path, local)
                 return "equal"  # redacted meanwhile
-        if note.is_redacted:
-            remove_pack(self._mirror)
         try:
             version = self._mirror.put(path, sent.body, when=equals(sent.version) if sent.version else ABSENT)
         except MirrorConflict:
             return self._meet(path, local, note, self._mirror.get(path))
         self._acknowledge(path, Stored(sent.body, version), digest(sent.body), local)
+        self.remove_stale_pack()
         return "pushed"
+
+    def _let_back(self, path: str, refused: LocalCopy) -> None:
+        """Let a record be pushed that a person put back as it was before a redaction."""
+        again = self._replica.read(path)
+        if again is not None and again.body == refused.body:
+            self._book.forget_redaction(path)
+
+    def remove_stale_pack(self) -> None:
+        """After a redaction the pack holds what was taken out; what cannot be removed now is tried again later."""
+        if self._book.must_remove_pack():
+            try:
+                remove_pack(self._mirror)
+            except MirrorUnavailable as error:
+                _log.warning("the mirror's pack holds a redacted text and cannot be removed: %s", error)
+            else:
+                self._book.pack_is_removed()
 
     def _meet(self, path: str, local: LocalCopy, note: Note, stored: Stored | None) -> Outcome:
         """Decide over what the mirror holds now; the next round does the rest."""
@@ -130,16 +146,17 @@ class Reconciler:
         self._book.find(path)  # raises if it was closed while the mirror was asked: nothing changes any more
         sent = note.sent.body if note.sent else None
         known = [_record_of(path, body) for body in (sent, note.body) if body]
+        settled_before = {note.digest, digest(sent) if sent else None}
         for is_last_try in (False, False, False, True):
             seen = self._replica.current(path)
-            decided = self._decided(seen, remote, known)
+            decided = self._decided(seen, remote, known, settled_before)
             is_outdated = False
 
             def decide(current: Record) -> Resolution:
                 nonlocal decided, is_outdated
                 is_outdated = current != seen and not is_last_try  # noqa: B023 (called in this very round)
                 if current != seen and is_last_try:  # noqa: B023
-                    decided = self._decided(current, remote, known)
+                    decided = self._decided(current, remote, known, settled_before)
                 return Resolution(None) if is_outdated else decided.resolution
 
             self._replica.change(path, decide)
@@ -147,15 +164,24 @@ class Reconciler:
                 break
         if decided.note is not None:
             _log.warning("%s: %s", path, decided.note)
-        settled = Acknowledged(path, stored.version, stored.body, remote.revision, digest=decided.settled)
-        self._book.acknowledge(settled)
+        body = b"" if note.is_redacted else stored.body  # it may hold what was taken out here
+        self._book.acknowledge(Acknowledged(path, stored.version, body, remote.revision, digest=decided.settled))
         return decided.outcome
 
-    def _decided(self, local: Record, remote: Record, known: list[Record]) -> _Decided:
-        """What becomes of the record, given the copies that the mirror is known to have had."""
+    def _decided(self, local: Record, remote: Record, known: list[Record], settled_before: set[str | None]) -> _Decided:
+        """What becomes of the record, given the copies that the mirror is known to have had.
+
+        A record with changes that were never sent cannot be behind: its directory was copied or put back, and what
+        the two say of their origins cannot be believed.
+        """
         base = next((copy for copy in known if copy.revision == base_revision(local, remote)), None)
         base = base or (known[-1] if known else None)
         merged = merge(local, remote, base=base, on_conflict=self._on_conflict, at=self._now())
+        if merged.record.content != local.content and relation(local, remote) == "behind":
+            was_settled = settled_before == {None} or digest(encode(local)) in settled_before
+            if not (was_settled or local.provisional):
+                unsure = replace(local, origins={})
+                merged = merge(unsure, remote, base=base, on_conflict=self._on_conflict, at=self._now())
         settled = None if merged.is_news else digest(encode(merged.record))
         if merged.record == local:
             return _Decided(Resolution(None), "equal", settled)

@@ -111,7 +111,8 @@ class Schedule:
 
     def failed(self, task: Task, *, now: float, share: float) -> None:
         """The mirror did not answer; ``share`` is between 0 and 1, and random."""
-        self._failures += 1
+        if now >= self._not_before:  # what fails together counts as one
+            self._failures += 1
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 30))
         self._not_before = now + share * pause
         self._put_back(task, at=now)
