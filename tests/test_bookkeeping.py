@@ -12,6 +12,7 @@ from memfiles import bookkeeping
 from memfiles.atomic import Signature
 from memfiles.bookkeeping import Acknowledged, Bookkeeping, Note, Noted, Sent, peek
 from memfiles.errors import StorageFailed
+from memfiles.notes_database import PATH
 
 MIRROR = "file:///somewhere"
 SIGNATURE = Signature(1, 2, 3)
@@ -93,7 +94,7 @@ def test_notes_on_another_mirror_count_for_nothing(tmp_path: Path, book: Bookkee
 def test_notes_from_before_a_power_cut_count_for_nothing(tmp_path: Path, book: Bookkeeping) -> None:
     """Notes that were not closed before the machine started anew may be damaged in any way, and are dropped."""
     book.acknowledge(COPY)
-    with sqlite3.connect(tmp_path / bookkeeping.PATH) as connection:
+    with sqlite3.connect(tmp_path / PATH) as connection:
         connection.execute("UPDATE meta SET value = 'an earlier start' WHERE key = 'boot'")
 
     assert Note() == Bookkeeping(tmp_path, mirror=MIRROR).find("a.json")
@@ -103,7 +104,7 @@ def test_notes_that_were_closed_survive_a_restart_of_the_machine(tmp_path: Path,
     """A close brings them to the disk, and says so."""
     book.acknowledge(COPY)
     book.close()
-    with sqlite3.connect(tmp_path / bookkeeping.PATH) as connection:
+    with sqlite3.connect(tmp_path / PATH) as connection:
         boots = connection.execute("SELECT value FROM meta WHERE key = 'boot'").fetchall()
 
     assert [(None,)] == boots
@@ -117,7 +118,7 @@ def test_one_that_goes_on_after_another_closed_is_not_taken_for_closed(tmp_path:
     book.origin()
     book.close()
     other.acknowledge(COPY)
-    with sqlite3.connect(tmp_path / bookkeeping.PATH) as connection:
+    with sqlite3.connect(tmp_path / PATH) as connection:
         boots = connection.execute("SELECT value FROM meta WHERE key = 'boot'").fetchall()
 
     assert [(None,)] != boots
@@ -128,7 +129,7 @@ def test_damaged_notes_are_started_over(tmp_path: Path, book: Bookkeeping, damag
     """A file that is no database is replaced, and nothing is noted then."""
     book.acknowledge(COPY)
     book.close()
-    (tmp_path / bookkeeping.PATH).write_bytes(damage)
+    (tmp_path / PATH).write_bytes(damage)
     again = Bookkeeping(tmp_path, mirror=MIRROR)
 
     assert Note() == again.find("a.json")
@@ -174,9 +175,10 @@ def test_the_notes_are_private(tmp_path: Path, book: Bookkeeping) -> None:
     finally:
         os.umask(old)
 
-    assert 0o600 == (tmp_path / bookkeeping.PATH).stat().st_mode & 0o777
+    assert 0o600 == (tmp_path / PATH).stat().st_mode & 0o777
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # another test may have left a thread
 def test_a_child_of_a_fork_opens_its_own(tmp_path: Path, book: Bookkeeping) -> None:
     """A forked child notes what it does without disturbing its parent."""
     book.acknowledge(COPY)
@@ -223,9 +225,9 @@ def test_a_look_from_outside_makes_nothing(tmp_path: Path) -> None:
     assert [] == list(tmp_path.iterdir())
 
     (tmp_path / ".state").mkdir()
-    (tmp_path / bookkeeping.PATH).write_bytes(b"no database")
+    (tmp_path / PATH).write_bytes(b"no database")
     assert Noted({}, {}, None) == peek(tmp_path, mirror=MIRROR)
-    assert b"no database" == (tmp_path / bookkeeping.PATH).read_bytes()
+    assert b"no database" == (tmp_path / PATH).read_bytes()
 
 
 def test_the_last_error_is_seen_until_all_goes_well(tmp_path: Path, book: Bookkeeping) -> None:

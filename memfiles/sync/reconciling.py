@@ -164,7 +164,7 @@ class Reconciler:
                 break
         if decided.note is not None:
             _log.warning("%s: %s", path, decided.note)
-        body = b"" if note.is_redacted else stored.body  # it may hold what was taken out here
+        body = None if note.is_redacted else stored.body  # it may hold what was taken out here
         self._book.acknowledge(Acknowledged(path, stored.version, body, remote.revision, digest=decided.settled))
         return decided.outcome
 

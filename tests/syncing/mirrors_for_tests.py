@@ -41,12 +41,16 @@ class CountingMirror:
 
 
 class AbsentMirror:
-    """Does not answer while ``is_away``; ``happens``: what it is asked to do happens nevertheless."""
+    """Does not answer while ``is_away``; ``happens``: what it is asked to do happens nevertheless.
+
+    While it ``takes_nothing``, no put is answered.
+    """
 
     def __init__(self, inner: Mirror, *, is_away: bool = True, happens: bool = False) -> None:
         self._inner = inner
         self.is_away = is_away
         self.happens = happens
+        self.takes_nothing = False
         self.asked = 0
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -63,6 +67,8 @@ class AbsentMirror:
         """See ``Mirror.put``."""
         if self.is_away and self.happens:
             self._inner.put(key, body, when=when)
+        if self.takes_nothing:
+            raise MirrorUnavailable("nothing is taken")
         self._answer()
         return self._inner.put(key, body, when=when)
 

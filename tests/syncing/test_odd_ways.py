@@ -13,6 +13,7 @@ from memfiles.errors import InvalidArgument, MirrorRefused, MirrorUnavailable
 from memfiles.mirror import ANY, Condition, Stored
 from mirrors.memory import MemoryMirror
 from syncing.conftest import Opener, content_in, in_mirror, on_disk
+from syncing.mirrors_for_tests import AbsentMirror
 
 
 class MeddlingMirror(MemoryMirror):
@@ -208,3 +209,23 @@ def test_a_listing_that_fails_is_an_error_of_the_pull(opened: Opener) -> None:
 
     with pytest.raises(MirrorUnavailable, match="cannot be listed"):
         memory.sync.pull(10)
+
+
+def test_a_redaction_that_meets_another_change_keeps_no_text(opened: Opener, mirror: MemoryMirror) -> None:
+    """While the mirror takes nothing, its copy with the text is merged, and not kept in the notes."""
+    absent = AbsentMirror(mirror, is_away=False)
+    one, two = opened("one", through=absent), opened("two")
+    one.manager.append("notes", "- a needle\n")
+    one.sync.flush(10)
+    two.sync.pull(10)
+    for number in range(5):
+        two.manager.append("notes", f"- {number}\n")
+    two.sync.flush(10)
+    one.manager.redact("notes", "needle")
+    absent.takes_nothing = True
+    for _ in range(2):
+        one.sync.pull(1)
+    one.close()
+    files = [path for path in one.manager.directory.rglob("*") if path.is_file()]
+
+    assert [] == [path.name for path in files if b"needle" in path.read_bytes()]

@@ -267,6 +267,7 @@ def test_a_redaction_reaches_the_mirror(opened: Opener, mirror: MemoryMirror) ->
     assert b"needle" not in (in_mirror(mirror) or b"needle")
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # that there are threads is what is tested
 def test_a_child_of_a_fork_pushes_what_it_writes(opened: Opener, mirror: MemoryMirror) -> None:
     """A forked child, in which no thread of its parent runs, synchronises for itself."""
     memory = opened()
