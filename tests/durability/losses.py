@@ -2,7 +2,8 @@
 
 The rules: what was flushed is there. Of the other changes of a folder's names any number of the last ones is missing,
 in each folder for itself. Of the other writes to a file each is there or missing, or only some of its sectors are, and
-a file that was to grow may have its new size and zeros instead of data.
+a file that was to grow may have its new size and zeros instead of data. The times of files are changed on the disk in
+one order with the names of their folder.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Content(NamedTuple):
 
     data: bytes
     size: int
-    mtime_ns: int | None
+    mtime_ns: int | None = None
 
 
 Tree = dict[str, Content | None]  # None for a folder
@@ -37,11 +38,23 @@ def states(recording: Recording, moment: int) -> Iterator[tuple[int, Tree]]:
     for kept in product(*(range(len(_pending(node, moment)) + 1) for node in folders)):
         names = {id(node): number for node, number in zip(folders, kept, strict=True)}
         files = dict(_walk(recording.root, "", names, moment))
-        for tree in _with_contents(files, moment):
+        for late, tree in product((False, True), _with_contents(files, moment)):
+            for path, content in tree.items():
+                folder = files.get(path.rpartition("/")[0], recording.root)
+                until = _until(folder, names.get(id(folder), 0), moment, late=late)
+                tree[path] = _timed(content, files[path], moment, until)
             key = hash(tuple(sorted((path, content) for path, content in tree.items())))
             if key not in seen:
                 seen.add(key)
                 yield key, tree
+
+
+def _until(folder: Node, kept: int, moment: int, *, late: bool) -> int:
+    """Until when the files of a folder may have got their times, at least or at most, if so many changes are there."""
+    pending = _pending(folder, moment)
+    if late or not pending:
+        return pending[kept].at if kept < len(pending) else moment
+    return pending[kept - 1].at if kept else 0
 
 
 def build(tree: Tree, path: Path) -> None:
@@ -94,7 +107,13 @@ def _content(node: Node, moment: int, *, without: int = 0) -> Content:
     data, size = b"", 0
     for change in flushed + pending[: len(pending) - without]:
         data, size = _changed(data, size, change)
-    return Content(data, size, node.mtime_ns)
+    return Content(data, size)
+
+
+def _timed(content: Content | None, node: Node, moment: int, until: int) -> Content | None:
+    """With the last time that the file was given and that was flushed, or given before ``until``."""
+    kept = [change for change in node.times if change.flushed <= moment or change.at < min(until, moment)]
+    return content._replace(mtime_ns=kept[-1].mtime_ns) if content is not None and kept else content
 
 
 def _changed(data: bytes, size: int, change: Change) -> tuple[bytes, int]:

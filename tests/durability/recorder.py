@@ -30,24 +30,25 @@ class Node:
     """A file or a folder, and what was done to it in order."""
 
     is_folder: bool
-    mtime_ns: int | None = None
     changes: list[Change] = field(default_factory=list)
+    times: list[Change] = field(default_factory=list)
 
 
 @dataclass(eq=False)
 class Change:
-    """One change of one node: bytes written, a new size, or names linked, unlinked, renamed or exchanged.
+    """One change of one node: bytes written, a new size or time, or names linked, unlinked, renamed or exchanged.
 
     Zeros at the end of what was written are only counted: most of a journal is zeros.
     """
 
-    kind: Literal["write", "truncate", "link", "unlink", "rename", "exchange"]
+    kind: Literal["write", "truncate", "link", "unlink", "rename", "exchange", "time"]
     at: int
     offset: int = 0
     data: bytes = b""
     zeros: int = 0
     names: tuple[str, ...] = ()
     target: Node | None = None
+    mtime_ns: int = 0
     flushed: int = _NEVER
 
 
@@ -124,7 +125,7 @@ class _Recorder:
         elif call.name in _FORGOTTEN and child.place(call).startswith(str(self._top)):
             raise NotImplementedError(f"{call.name} changes files and is not recorded")
 
-    def _given(self, child: Traced, call: Call) -> bytes | str | tuple[str, str]:
+    def _given(self, child: Traced, call: Call) -> bytes | str | tuple[str, str] | tuple[bytes, str]:
         """The text or the bytes that a call was given, read before it happens."""
         first, second, third, fourth, *_ = call.arguments
         if call.name in {"write", "pwrite64"}:
@@ -132,7 +133,7 @@ class _Recorder:
         if call.name in {"renameat", "renameat2", "linkat"}:
             return child.text(second), child.text(fourth)
         if call.name == "utimensat":
-            return child.memory(third, 32) if third else b""
+            return child.memory(third, 32) if third else b"", child.text(second) if second else ""
         if call.name == "mkdir":
             return child.text(first)
         return child.text(second) if call.name in {"openat", "mkdirat", "unlinkat"} else b""
@@ -143,7 +144,8 @@ class _Recorder:
             return
         node, _ = known
         nodes = list(self.recording.nodes()) if call.name == "syncfs" else [node]
-        pending = [change for node in nodes for change in node.changes if change.flushed == _NEVER]
+        changes = [change for node in nodes for change in (*node.changes, *node.times)]
+        pending = [change for change in changes if change.flushed == _NEVER]
         self.recording.clock += 1
         self.recording.flushes.append(self.recording.clock)
         if call.name == pretended:
@@ -241,10 +243,17 @@ class _Recorder:
         if call.arguments[0] in self._open:
             self._change(self._open[call.arguments[0]][0], Change("truncate", 0, offset=call.arguments[1]))
 
-    def _utimensat(self, call: Call, given: bytes, _: int) -> None:
-        if call.arguments[0] in self._open and given:
-            seconds, nanoseconds = struct.unpack_from("<qq", given, 16)
-            self._open[call.arguments[0]][0].mtime_ns = seconds * 10**9 + nanoseconds
+    def _utimensat(self, call: Call, given: tuple[bytes, str], _: int) -> None:
+        times, name = given
+        if call.arguments[0] & 0xFFFFFFFF not in self._open or not times:
+            return
+        node = self._open[call.arguments[0] & 0xFFFFFFFF][0]
+        if name:
+            folder, last = self._find(call.arguments[0] & 0xFFFFFFFF, name)
+            node = names_in(folder, folder.changes)[last] if folder is not None else node
+        seconds, nanoseconds = struct.unpack_from("<qq", times, 16)
+        mtime_ns = seconds * 10**9 + nanoseconds
+        node.times.append(Change("time", self.recording.clock, mtime_ns=mtime_ns))
 
     def _close(self, call: Call, _: bytes, __: int) -> None:
         self._open.pop(call.arguments[0], None)
@@ -261,7 +270,8 @@ def _as_it_is(path: Path) -> Node:
         for child in sorted(path.iterdir()):
             folder.changes.append(Change("link", 0, names=(child.name,), target=_as_it_is(child), flushed=0))
         return folder
-    node = Node(is_folder=False, mtime_ns=path.stat().st_mtime_ns)
+    node = Node(is_folder=False)
+    node.times.append(Change("time", 0, mtime_ns=path.stat().st_mtime_ns, flushed=0))
     node.changes.append(_write_of(path.read_bytes(), 0))
     node.changes[0].flushed = 0
     return node
