@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,11 +16,11 @@ from memfiles.frames import (
     Frame,
     Version,
     encode_frame,
-    encode_payload,
     encode_void,
     is_empty,
     journal_header,
     must_rewrite,
+    payload_of,
     read_frames,
     scrub_token_in,
 )
@@ -31,7 +33,7 @@ def version(path: str = "notes.json", *, revision: int = 2, data: bytes = b'{"co
 
 
 def frame(number: int, *versions: Version) -> bytes:
-    return encode_frame(number, encode_payload(versions))
+    return b"".join(encode_frame(number, payload_of(versions)))
 
 
 def journal(*frames: bytes, room: int = 256) -> bytes:
@@ -67,7 +69,7 @@ def test_what_is_written_is_read_back(groups: list[list[tuple[Version, bytes]]],
 
 
 def _with_body(found: Version, body: bytes) -> Version:
-    return Version(found.path, found.revision, body, found.staged._replace(size=len(body)))
+    return replace(found, data=body, staged=found.staged._replace(size=len(body)))
 
 
 def test_an_empty_journal_has_no_frames() -> None:

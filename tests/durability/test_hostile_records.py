@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from durability.operations import FILES, records_on_disk
 from memfiles.atomic import Signature
 from memfiles.errors import StorageFailed
-from memfiles.frames import Version, encode_frame, encode_payload, journal_header
+from memfiles.frames import Payload, Version, encode_frame, journal_header, payload_of
 from memfiles.manager import MemoryManager
 
 DEPTH = 100_000
@@ -206,7 +207,9 @@ JOURNALS: dict[str, Callable[[Path, Path], object]] = {
     "a path outside": lambda path, _: path.write_bytes(_journal("../outside/private")),
     "an absolute path": lambda path, outside: path.write_bytes(_journal(str(outside / "private"))),
     "a path into its folders": lambda path, _: path.write_bytes(_journal(".state/unchanged.json")),
-    "a frame of nothing": lambda path, _: path.write_bytes(journal_header() + encode_frame(1, b"\1\2\3")),
+    "a frame of nothing": lambda path, _: path.write_bytes(
+        journal_header() + b"".join(encode_frame(1, Payload([b"\1\2\3"], 3, zlib.crc32(b"\1\2\3"))))
+    ),
 }
 
 
@@ -217,9 +220,14 @@ def _linked_journal(path: Path) -> None:
     path.symlink_to(elsewhere)
 
 
+def _frame_of(payload: bytes) -> bytes:
+    return b"".join(encode_frame(1, Payload([payload], len(payload), zlib.crc32(payload))))
+
+
 def _journal(path: str) -> bytes:
     """A journal that speaks of a record at any path, with the right checksums."""
-    return journal_header() + encode_frame(1, encode_payload([Version(path, 9, b"harm", Signature(1, 4, 1))]))
+    payload = payload_of([Version(path, 9, b"harm", Signature(1, 4, 1))])
+    return journal_header() + b"".join(encode_frame(1, payload))
 
 
 @pytest.mark.parametrize("make", JOURNALS.values(), ids=JOURNALS)
