@@ -17,6 +17,7 @@ import os
 import stat
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from memfiles.errors import RecordCorrupt
@@ -24,7 +25,9 @@ from memfiles.keys import SPARE_SUFFIX, TEMP_SUFFIX, temp_path
 
 _RENAME_EXCHANGE = 2
 _NOT_SUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
-_NOT_THE_FILES_FAULT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.ESTALE)
+_NOT_THE_FILES_FAULT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.ESTALE, errno.EAGAIN)
+_LONGEST_REFUSAL = 5.0
+_SHORT_WHILE = 0.0005
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _EXISTING_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -86,6 +89,11 @@ def signature(directory: int, path: str) -> Signature | None:
         found = os.stat(path, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return None
+    return signature_of(found)
+
+
+def signature_of(found: os.stat_result) -> Signature:
+    """The signature of a file that the system told of."""
     return Signature(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
@@ -96,7 +104,7 @@ def read(directory: int, path: str, *, limit: int) -> tuple[bytes, Signature] | 
     ``OSError`` when the system cannot say: too many open files, no memory, a failing disk.
     """
     try:
-        descriptor = os.open(path, _EXISTING_FILE, dir_fd=directory)
+        descriptor, found = _open_present(directory, path)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -106,22 +114,23 @@ def read(directory: int, path: str, *, limit: int) -> tuple[bytes, Signature] | 
             raise
         raise RecordCorrupt(f"{path} cannot be opened: {error.strerror}") from error
     try:
-        return _read_all(descriptor, path=path, limit=limit)
+        return _read_all(descriptor, found, path=path, limit=limit)
     finally:
         os.close(descriptor)
 
 
-def stage(directory: int, path: str, data: bytes, *, flush: bool) -> Signature:
+def stage(directory: int, path: str, data: bytes, *, flush: bool, after: Signature | None = None) -> Signature:
     """Write ``data`` into the temp file of ``path``; ``FileExistsError`` if that exists already.
 
-    A failure leaves no temp file. With ``flush`` the data is on the disk when this returns.
+    A failure leaves no temp file. With ``flush`` the data is on the disk when this returns. The new version is
+    later than the one ``after`` which it comes, whatever the clock says.
     """
     temp = temp_path(path)
     descriptor = os.open(temp, _NEW_FILE, 0o600, dir_fd=directory)
     try:
         try:
-            _write_all(descriptor, data)
-            now = time.time_ns()
+            write_all(descriptor, data)
+            now = moment_after(0, after)
             os.utime(descriptor, ns=(now, now))
             if flush:
                 os.fsync(descriptor)
@@ -132,6 +141,19 @@ def stage(directory: int, path: str, data: bytes, *, flush: bool) -> Signature:
         os.unlink(temp, dir_fd=directory)
         raise
     return Signature(inode, len(data), now)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of ``data`` where the descriptor stands."""
+    written = os.write(descriptor, data)
+    while written < len(data):
+        written += os.write(descriptor, memoryview(data)[written:])
+
+
+def moment_after(moment_ns: int, version: Signature | None) -> int:
+    """Now, but later than a moment and a version: a later one looks later also when the clock was set back."""
+    now = max(time.time_ns(), moment_ns + 1)
+    return now if version is None else max(now, version.mtime_ns + 1)
 
 
 def publish(directory: int, path: str) -> None:
@@ -184,7 +206,7 @@ def move(directory: int, path: str, *, to: str) -> None:
 def sync_file(directory: int, path: str) -> None:
     """Flush the file at ``path``; nothing to do if it is gone."""
     try:
-        descriptor = os.open(path, _EXISTING_FILE, dir_fd=directory)
+        descriptor, _ = _open_present(directory, path)
     except FileNotFoundError:
         return
     try:
@@ -257,14 +279,30 @@ def _sync_file_system(directory: int) -> bool:
     return True
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+def _open_present(directory: int, path: str) -> tuple[int, os.stat_result]:
+    """A descriptor of the file that is at ``path`` now, for reading, and what the system says of it.
+
+    The system finds a file first and opens it then. One that was replaced in between may be written over for a
+    later version by now (see ``spares``): then it refuses for a moment, or the path has another file. Nobody
+    writes over it any more once it is open.
+    """
+    deadline = time.monotonic() + _LONGEST_REFUSAL
+    while True:
+        try:
+            descriptor = os.open(path, _EXISTING_FILE, dir_fd=directory)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_SHORT_WHILE)
+            continue
+        found = os.fstat(descriptor)
+        with suppress(FileNotFoundError):
+            if os.stat(path, dir_fd=directory, follow_symlinks=False).st_ino == found.st_ino:
+                return descriptor, found
+        os.close(descriptor)
 
 
-def _read_all(descriptor: int, *, path: str, limit: int) -> tuple[bytes, Signature]:
-    found = os.fstat(descriptor)
+def _read_all(descriptor: int, found: os.stat_result, *, path: str, limit: int) -> tuple[bytes, Signature]:
     if not stat.S_ISREG(found.st_mode):
         raise RecordCorrupt(f"{path} is {_kind(found.st_mode)}, not a regular file")
     if found.st_size > limit:
@@ -275,7 +313,7 @@ def _read_all(descriptor: int, *, path: str, limit: int) -> tuple[bytes, Signatu
     data = b"".join(chunks)
     if len(data) > limit:
         raise RecordCorrupt(f"{path} grew beyond the {limit} bytes a record may have")
-    return data, Signature(found.st_ino, found.st_size, found.st_mtime_ns)
+    return data, signature_of(found)
 
 
 def _kind(mode: int) -> str:

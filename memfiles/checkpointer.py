@@ -20,11 +20,17 @@ _log = logging.getLogger("memfiles")
 
 
 class Checkpointer:
-    """A thread that sleeps while the journal is empty and looks ten times a second while it is not."""
+    """A thread that sleeps when nothing was changed for a second and looks ten times a second before that."""
 
-    def __init__(self, directory: int, journal: Journal, *, recover: Callable[[], None]) -> None:
-        """The thread starts with the first ``notice``; ``recover`` replays a journal that had to be given up."""
+    def __init__(
+        self, directory: int, journal: Journal, *, recover: Callable[[], None], afterwards: Callable[[], None]
+    ) -> None:
+        """The thread starts with the first ``notice``.
+
+        ``recover`` replays a journal that had to be given up; ``afterwards`` is called when one was emptied.
+        """
         self._recover = recover
+        self._afterwards = afterwards
         self._directory = directory
         self._journal = journal
         self._work = threading.Event()
@@ -55,22 +61,26 @@ class Checkpointer:
         while not self._stop.is_set():
             self._work.wait()
             self._work.clear()
-            self._until_empty()
+            self._until_quiet()
 
-    def _until_empty(self) -> None:
-        """Watch a journal that holds something until a checkpoint has emptied it."""
+    def _until_quiet(self) -> None:
+        """Watch a journal that holds something until nothing happened for a second, and tidy up then."""
         frames, since, answered = self._journal.frames_written, time.monotonic(), b""
-        while self._journal.is_dirty and not self._stop.wait(_POLL_SECONDS):
+        while not self._stop.wait(_POLL_SECONDS):
             if self._journal.frames_written != frames:
                 frames, since = self._journal.frames_written, time.monotonic()
             request = scrub_request.token(self._directory)
-            if request not in (b"", answered) or time.monotonic() - since >= IDLE_SECONDS:
+            is_idle = time.monotonic() - since >= IDLE_SECONDS
+            if is_idle or request not in (b"", answered):
                 answered, since = request, time.monotonic()
                 self._checkpoint(request)
+            if is_idle and not self._journal.is_dirty:
+                return
 
     def _checkpoint(self, request: bytes) -> None:
         try:
             if not self._journal.checkpoint(scrub_token=request or None):
                 self._recover()
+            self._afterwards()
         except (OSError, MemfilesError):
             _log.exception("a checkpoint failed; the journal keeps what is not flushed, and it is tried again")

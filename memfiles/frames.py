@@ -20,7 +20,8 @@ SCRUB_TOKEN_BYTES = 16
 _MAGIC = b"memfiles-journal/1\n"
 _FRAME = struct.Struct("<4sBQQI")
 _CHECKSUM = struct.Struct("<I")
-_ENTRY = struct.Struct("<HQQQQ")
+_ENTRY = struct.Struct("<HQQQqQQq")
+_NOTHING = Signature(0, 0, 0)
 _REWRITE = b"rewrite\n"
 _FRAME_MAGIC = b"frm1"
 _DATA, _VOID = 1, 0
@@ -29,12 +30,13 @@ FRAME_HEADER_BYTES = _FRAME.size + _CHECKSUM.size
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One new version of a record: its path, revision and bytes, and the signature of its staged file."""
+    """One new version of a record: its path, revision and bytes, its staged file, and the file it replaced if any."""
 
     path: str
     revision: int
     data: bytes
     staged: Signature
+    replaced: Signature | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ def payload_of(versions: Sequence[Version]) -> Payload:
     for version in versions:
         path = version.path.encode()
         inode, size, mtime_ns = version.staged
-        parts.append(_ENTRY.pack(len(path), size, version.revision, inode, mtime_ns) + path)
+        replaced = version.replaced or _NOTHING
+        parts.append(_ENTRY.pack(len(path), size, version.revision, inode, mtime_ns, *replaced) + path)
         parts.append(version.data)
     checksum = 0
     for part in parts:
@@ -93,7 +96,7 @@ def payload_of(versions: Sequence[Version]) -> Payload:
 
 
 def encode_frame(number: int, payload: Payload) -> list[bytes]:
-    """A frame as it is written, in parts: joining them took as long as all else but the flush."""
+    """A frame as it is written, in parts, which are joined but once."""
     return [_header(number, _DATA, payload.size, payload.checksum), *payload.parts]
 
 
@@ -140,11 +143,12 @@ def _read_header(journal: bytes, offset: int) -> tuple[int, int, int, int] | Non
 def _read_versions(payload: bytes) -> Iterator[Version]:
     offset = 0
     while offset < len(payload):
-        path_size, data_size, revision, inode, mtime_ns = _ENTRY.unpack_from(payload, offset)
+        path_size, data_size, revision, inode, mtime_ns, *replaced = _ENTRY.unpack_from(payload, offset)
         start = offset + _ENTRY.size
         path = payload[start : start + path_size].decode()
         if uid_of(path) is None:
             raise ValueError(f"no record can lie at {path[:80]!r}")
         data = payload[start + path_size : start + path_size + data_size]
-        yield Version(path, revision, data, Signature(inode, data_size, mtime_ns))
+        staged, before = Signature(inode, data_size, mtime_ns), Signature(*replaced)
+        yield Version(path, revision, data, staged, before if before != _NOTHING else None)
         offset = start + path_size + data_size

@@ -228,6 +228,7 @@ class MemoryManager:
         self._live.change(uid, decide)
         store = self._opened
         needles = (text.encode(), to_json(text)[1:-1], json.dumps(text)[1:-1].encode())
+        store.drop_earlier(record_path(uid))
         removed = store.remove_quarantined(record_path(uid), needles)
         store.scrub()
         return replace(outcome[0], copies_removed=removed)

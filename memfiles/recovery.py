@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from filelock import lock_descriptor
@@ -72,10 +72,10 @@ def _recover_journal(directory: int, name: str, locks: RecordLocks, *, at: str, 
     with _dead_journal(directory, name, at=at) as data:
         if data is None:
             return
-        versions = _newest_versions(data)
+        versions, known = _newest_versions(data), _moments(_versions_in(data))
         with locks.hold(versions):
             for version in versions.values():
-                _replay(directory, version, at=at, flush=flush, always=must_rewrite(data))
+                _replay(directory, version, known=known, at=at, flush=flush, always=must_rewrite(data))
         _remove_journal(directory, name, versions=versions, flush=flush)
 
 
@@ -114,18 +114,35 @@ def _dead_journal(directory: int, name: str, *, at: str | None = None) -> Iterat
 def _newest_versions(journal: bytes) -> dict[str, Version]:
     """For each record the newest version in the journal's sound frames."""
     newest: dict[str, Version] = {}
-    for frame in read_frames(journal):
-        for version in frame.versions:
-            known = newest.get(version.path)
-            if known is None or version.revision >= known.revision:
-                newest[version.path] = version
+    for version in _versions_in(journal):
+        known = newest.get(version.path)
+        if known is None or version.revision >= known.revision:
+            newest[version.path] = version
     return newest
 
 
-def _replay(directory: int, version: Version, *, at: str, flush: bool, always: bool) -> None:
+def _versions_in(journal: bytes) -> Iterator[Version]:
+    for frame in read_frames(journal):
+        yield from frame.versions
+
+
+def _moments(versions: Iterable[Version]) -> set[tuple[str, int]]:
+    """The paths and modification times of the files that these versions were staged in or replaced."""
+    moments = set()
+    for version in versions:
+        moments.add((version.path, version.staged.mtime_ns))
+        if version.replaced is not None:
+            moments.add((version.path, version.replaced.mtime_ns))
+    return moments
+
+
+def _replay(
+    directory: int, version: Version, *, known: set[tuple[str, int]], at: str, flush: bool, always: bool
+) -> None:
     """Put a journaled version in place unless the file there is as new; the record's lock is held.
 
-    ``always``: even over a file that is the same, because a flush of it failed.
+    ``known`` are the files of the journal's versions (see ``_is_outdated``). ``always``: even over a file that is
+    the same, because a flush of it failed.
     """
     try:
         found = atomic.read(directory, version.path, limit=MAX_RECORD_BYTES)
@@ -133,7 +150,7 @@ def _replay(directory: int, version: Version, *, at: str, flush: bool, always: b
         quarantine.set_aside(directory, version.path, reason=f"{error}; the journal's version took its place", at=at)
         found = None
     if found is not None:
-        if not _is_outdated(*found, by=version) and not (always and found[0] == version.data):
+        if not _is_outdated(*found, by=version, known=known) and not (always and found[0] == version.data):
             _keep_if_other(directory, version, found[0], at=at)
             return
         if _may_be_by_hand(directory, version.path, *found):
@@ -156,15 +173,19 @@ def _keep_if_other(directory: int, version: Version, found: bytes, *, at: str) -
         quarantine.keep_copy(directory, version.path, version.data, reason=reason, at=at)
 
 
-def _is_outdated(data: bytes, seen: atomic.Signature, *, by: Version) -> bool:
-    """Whether the file must be replaced: unreadable, older, or the very version, damaged by a power cut."""
+def _is_outdated(data: bytes, seen: atomic.Signature, *, by: Version, known: set[tuple[str, int]]) -> bool:
+    """Whether the file must be replaced: unreadable, older, or one that the journal has a newer version than.
+
+    After a power cut a file that is ``known`` may hold anything: it was not flushed, or its name on the disk is
+    from before it was replaced and written over (see ``spares``). Its time is from before that as well, as the
+    system puts changes of names and times on the disk in their order.
+    """
     if data == by.data:
         return False
-    record = inspect(data)
-    if record is None or record.revision < by.revision:
+    if (by.path, seen.mtime_ns) in known:
         return True
-    is_that_version = (seen.inode, seen.mtime_ns) == (by.staged.inode, by.staged.mtime_ns)
-    return is_that_version and not record.is_intact
+    record = inspect(data)
+    return record is None or record.revision < by.revision
 
 
 def _may_be_by_hand(directory: int, path: str, data: bytes, seen: atomic.Signature) -> bool:
@@ -172,8 +193,7 @@ def _may_be_by_hand(directory: int, path: str, data: bytes, seen: atomic.Signatu
     record = inspect(data)
     if not data.strip(b"\0") or (record is not None and record.is_intact):
         return False
-    staged = {(version.path, version.staged.mtime_ns) for version in _journaled_versions(directory).values()}
-    return (path, seen.mtime_ns) not in staged
+    return (path, seen.mtime_ns) not in _moments(_journaled_versions(directory).values())
 
 
 def _remove_journal(directory: int, name: str, *, versions: dict[str, Version], flush: bool) -> None:
@@ -222,8 +242,8 @@ def _journaled_versions(directory: int) -> dict[tuple[str, int, int], Version]:
     """Every version in any journal, of the living and the dying, by path, inode and time of its staged file."""
     versions: dict[tuple[str, int, int], Version] = {}
     for name in journal_names(directory):
-        for frame in read_frames(_journal_bytes(directory, name)):
-            versions.update({(v.path, v.staged.inode, v.staged.mtime_ns): v for v in frame.versions})
+        for v in _versions_in(_journal_bytes(directory, name)):
+            versions[v.path, v.staged.inode, v.staged.mtime_ns] = v
     return versions
 
 
@@ -233,7 +253,7 @@ def _is_unpublished(directory: int, version: Version) -> bool:
         found = atomic.read(directory, version.path, limit=MAX_RECORD_BYTES)
     except RecordCorrupt:
         return True
-    return found is None or _is_outdated(*found, by=version)
+    return found is None or _is_outdated(*found, by=version, known=_moments([version]))
 
 
 def _remove_temp(directory: int, temp: str, *, at: str) -> None:

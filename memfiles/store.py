@@ -24,6 +24,7 @@ from memfiles.keys import uid_of
 from memfiles.locks import FOLDER as LOCK_FOLDER
 from memfiles.locks import RecordLocks
 from memfiles.record import MAX_RECORD_BYTES
+from memfiles.spares import Spares
 from memfiles.transaction import NewVersion, Transactions, reason
 
 STATE_FOLDER = ".state"
@@ -64,8 +65,11 @@ class Store:
         self._is_closed = True
         self._checkpointer.stop()
         with storage_failure("not every record could be flushed; the journal stays for the next start"):
-            if not self._journal.close():
-                self.recover()
+            try:
+                if not self._journal.close():
+                    self.recover()
+            finally:
+                self._spares.drop_all()
 
     def find(self, path: str) -> tuple[bytes, Signature] | None:
         """The bytes of a record and their signature, None if there is none; ``RecordCorrupt`` if unreadable."""
@@ -125,6 +129,11 @@ class Store:
             if not self._journal.checkpoint():
                 self.recover()
 
+    def drop_earlier(self, path: str) -> None:
+        """Remove the file of the version before the present one, whichever process keeps it to write over."""
+        with storage_failure(f"the earlier version of {path} could not be removed"), self._locks.hold([path]):
+            self._spares.drop(path)
+
     def scrub(self) -> None:
         """Return when no journal of any process holds an earlier version of a record; ``LockTimeout`` if one may."""
         with (
@@ -160,22 +169,33 @@ class Store:
         with storage_failure("a quarantined copy cannot be removed"):
             return quarantine.remove_holding(self.descriptor, path, needles)
 
-    def _recovery(self) -> Callable[[], None]:
-        """``recover`` for a thread that must not keep the store in use."""
+    def _for_thread(self, action: Callable[[Store], None]) -> Callable[[], None]:
+        """Something to do for a thread that must not keep the store in use."""
         reference = weakref.ref(self)
 
         def run() -> None:
             if (alive := reference()) is not None:
-                alive.recover()
+                action(alive)
 
         return run
+
+    def _drop_spares(self) -> None:
+        self._spares.drop_all()
 
     def _start_parts(self) -> None:
         """What belongs to this process alone: its locks, its journal and the thread that empties it."""
         self._locks = RecordLocks(self.descriptor, timeout=self._lock_timeout)
         self._journal = Journal(self.descriptor, new_id=_journal_id, flush=self._flush)
-        self._checkpointer = Checkpointer(self.descriptor, self._journal, recover=self._recovery())
-        self._transactions = Transactions(self.descriptor, self._journal, flush=self._flush, now=self._now)
+        self._spares = Spares(self.descriptor)
+        self._checkpointer = Checkpointer(
+            self.descriptor,
+            self._journal,
+            recover=self._for_thread(Store.recover),
+            afterwards=self._for_thread(Store._drop_spares),
+        )
+        self._transactions = Transactions(
+            self.descriptor, self._journal, spares=self._spares, flush=self._flush, now=self._now
+        )
 
     def leave_to_parent(self) -> None:
         """In the child of a fork: the parent's journal, locks and threads are not ours."""

@@ -3,7 +3,8 @@
 The rules this file guards, in order: *stage* every new version beside the old one; *journal* them all in
 one flushed frame; *publish* them. While a version is journaled and not published its temp file exists, so
 whoever next takes the record's lock and finds a temp file knows that its writer died (``LeftBehind``).
-Transactions of several threads go through these steps together, each as its own frame.
+Transactions of several threads go through these steps together, each as its own frame. What lies under the temp
+name afterwards is the earlier version, which is removed or kept as a spare (``spares``).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from memfiles.frames import Version
 from memfiles.grouping import Group, Request
 from memfiles.journal import CAPACITY, Journal, Place
 from memfiles.keys import temp_path
+from memfiles.spares import Spares
 
 PLAIN_COMMITS = 1
 LARGEST_JOURNALED = CAPACITY // 4
@@ -50,10 +52,13 @@ class LeftBehind(Exception):
 class Transactions:
     """Commits to one memory directory through this process's journal."""
 
-    def __init__(self, directory: int, journal: Journal, *, flush: bool, now: Callable[[], str]) -> None:
+    def __init__(
+        self, directory: int, journal: Journal, *, spares: Spares, flush: bool, now: Callable[[], str]
+    ) -> None:
         """``flush`` False leaves out every flush (durability ``os``); ``now`` gives the time for notes."""
         self._directory = directory
         self._journal = journal
+        self._spares = spares
         self._flush = flush
         self._now = now
         self._plain_commits = 0
@@ -83,12 +88,13 @@ class Transactions:
     def _commit_plain(self, transaction: Transaction) -> None:
         """Stage and flush one version, publish it, and flush its name."""
         self._plain_commits += 1
-        self._stage(transaction, flush=self._flush)
+        self._stage(transaction, is_journaled=False)
         path = transaction.changes[0].path
         try:
             atomic.publish(self._directory, path)
             if self._flush:
                 self._flush_folder(path)
+            self._spares.note(transaction.staged[0])
         finally:
             self._drop(transaction)
 
@@ -119,23 +125,32 @@ class Transactions:
 
     def _stages(self, request: Request[Transaction]) -> bool:
         try:
-            self._stage(request.wanted, flush=False)
+            self._stage(request.wanted, is_journaled=True)
         except (OSError, LeftBehind) as error:
             request.error = error
         return request.error is None
 
-    def _stage(self, transaction: Transaction, *, flush: bool) -> None:
+    def _stage(self, transaction: Transaction, *, is_journaled: bool) -> None:
         """A full disk shows here, before anything is promised."""
         try:
             for change in transaction.changes:
-                signature = atomic.stage(self._directory, change.path, change.data, flush=flush)
-                transaction.staged.append(Version(change.path, change.revision, change.data, signature))
+                staged = self._stage_one(change, is_journaled=is_journaled)
+                version = Version(change.path, change.revision, change.data, staged, change.replaces)
+                transaction.staged.append(version)
         except FileExistsError as error:
             self._drop(transaction)
             raise LeftBehind(str(error)) from error
         except BaseException:
             self._drop(transaction)
             raise
+
+    def _stage_one(self, change: NewVersion, *, is_journaled: bool) -> Signature:
+        """Over a spare only if a flushed frame will say what it is: a power cut may leave it half written."""
+        if is_journaled and self._flush:
+            return self._spares.stage(change.path, change.data, after=change.replaces)
+        self._spares.drop(change.path)
+        flush = self._flush and not is_journaled
+        return atomic.stage(self._directory, change.path, change.data, flush=flush, after=change.replaces)
 
     def _publishes(self, request: Request[Transaction], place: Place) -> None:
         """Put a journaled transaction's versions in place, or take all of them back and void the frame."""
@@ -148,7 +163,7 @@ class Transactions:
             request.is_served = True
             return
         request.is_served = True  # before any earlier version goes: from here on nothing may be taken back
-        self._drop(transaction)
+        self._drop(transaction, may_keep=self._flush)
 
     def _fails(self, request: Request[Transaction], place: Place | None, *, because: BaseException) -> None:
         """Undo what was done of a transaction (``place``: where it was journaled) and set the error to report."""
@@ -178,10 +193,15 @@ class Transactions:
             atomic.sync_published(self._directory, published)
         self._journal.void(place)
 
-    def _drop(self, transaction: Transaction) -> None:
-        """Let go of what the temp names hold: earlier versions, or new ones that were given up."""
+    def _drop(self, transaction: Transaction, *, may_keep: bool = False) -> None:
+        """Let go of what the temp names hold: earlier versions, or new ones that were given up.
+
+        ``may_keep``: an earlier version may become a spare.
+        """
         for change, version in zip(transaction.changes, transaction.staged, strict=False):
             with suppress(OSError):
+                if may_keep and self._spares.retire(version):
+                    continue
                 temp = temp_path(version.path)
                 seen = atomic.signature(self._directory, temp)
                 if seen in (change.replaces, version.staged):

@@ -136,6 +136,14 @@ def test_leftovers(memory: Path) -> None:
     assert (["warn"], ["warn"]) == (states("temp files"), states("orphans"))
 
 
+def test_what_a_living_process_keeps_is_not_left_over(memory: Path) -> None:
+    """Earlier versions' files, which it writes over for later ones."""
+    (memory / ".notes-1.json.tmp").write_text("")
+    os.utime(memory / ".notes-1.json.tmp", ns=(0, 0))
+
+    assert ["ok"] == states("temp files")
+
+
 def test_quarantine(memory: Path) -> None:
     """What was set aside is a warning with its reason."""
     (memory / "notes-1.json").write_text("[]")

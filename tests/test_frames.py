@@ -45,12 +45,14 @@ def numbers(data: bytes) -> list[int]:
     return [found.number for found in read_frames(data)]
 
 
+moments = st.integers(-(2**63), 2**63 - 1)  # a file may say that it is from before 1970
 versions = st.builds(
     Version,
     path=st.text("abAZ09_", min_size=1, max_size=12).map("{}.json".format),
     revision=st.integers(1, 2**53 - 1),
     data=st.just(b""),
-    staged=st.builds(Signature, st.integers(0, 2**63), st.just(0), st.integers(0, 2**63)),
+    staged=st.builds(Signature, st.integers(0, 2**63), st.just(0), moments),
+    replaced=st.none() | st.builds(Signature, st.integers(1, 2**63), st.integers(0, 2**40), moments),
 )
 bodies = st.binary(max_size=40)
 

@@ -24,6 +24,7 @@ from memfiles.journal import FOLDER
 from memfiles.keys import staged_path, uid_of
 from memfiles.locks import FOLDER as LOCKS
 from memfiles.schemas import workflow_schema
+from memfiles.spares import is_spare
 from memfiles.workflow import MemoryFile, Workflow
 
 JOURNALS = FOLDER
@@ -159,7 +160,7 @@ def check_records(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[Fi
 def check_leftovers(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[Finding]:
     """What lies in the directory beside the declared records."""
     names = names_in(directory)
-    temps = [name for name in names if staged_path(name) is not None]
+    temps = [name for name in names if staged_path(name) is not None and not is_spare(directory / name)]
     if temps:
         yield _warn("temp files", f"{len(temps)} left by a writer that died: the next start sweeps them")
     else:

@@ -94,6 +94,14 @@ def busy(directory: Path) -> MemoryManager:
     return manager
 
 
+def worn(directory: Path) -> MemoryManager:
+    """A process that writes over earlier versions' files from now on."""
+    manager = warm(directory)
+    for _ in range(3):
+        append_to_all(manager)
+    return manager
+
+
 def append_to_all(manager: MemoryManager) -> object:
     """One change of all the files."""
     return manager.append_many([(uid, f"- for all: {uid}\n") for uid in UIDS])
@@ -127,6 +135,10 @@ def _edit(manager: MemoryManager) -> object:
     return manager.edit("notes", "Ada", "Grace")
 
 
+def _cut(manager: MemoryManager) -> object:
+    return manager.edit("plans", "- for all: plans\n" * 2, "")
+
+
 def _restore(manager: MemoryManager) -> object:
     return manager.restore(FILES)
 
@@ -142,6 +154,9 @@ OPERATIONS = {
         Operation("undo", warm, (lambda manager: manager.undo("notes"),), prepare=seeded),
         Operation("redaction", busy, (lambda manager: manager.redact("notes", "Ada"),), seeded, halts=True),
         Operation("append to three files at once", opened, (append_to_all, append_to_all), prepare=seeded),
+        Operation("writing over earlier files", worn, (_append, append_to_all, _cut), prepare=seeded),
+        Operation("redaction of earlier files", worn, (lambda m: m.redact("notes", "all"),), seeded, halts=True),
+        Operation("close with earlier files", worn, (MemoryManager.close,), seeded, halts=True),
         Operation("first restore", MemoryManager, (_restore,)),
         Operation("redeploy", MemoryManager, (lambda manager: manager.restore(REDEPLOYED),), prepare=seeded),
         Operation("checkpoint", busy, (MemoryManager.checkpoint, _append), prepare=seeded),

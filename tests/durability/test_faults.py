@@ -67,7 +67,7 @@ def test_a_full_disk_refuses_and_changes_nothing(ground: Disk) -> None:
     before = manager.read("notes")
     filler = ground.fill()
     with pytest.raises(StorageFailed, match="No space left on device"):
-        manager.append("notes", "- no room\n")
+        manager.append("notes", "- no room\n" * 1000)
     with pytest.raises(StorageFailed, match="No space left on device"):
         append_to_all(manager)
     full = (manager.read("notes"), contents_on_disk(directory)["notes"])

@@ -12,7 +12,7 @@ from durability.operations import BAD_EXAMPLE, OPERATIONS
 
 pytestmark = [pytest.mark.kill, pytest.mark.usefixtures("require_tracing")]
 
-BY_LIVING = ["journaled edit", "append to three files at once", "checkpoint"]
+BY_LIVING = ["journaled edit", "append to three files at once", "writing over earlier files", "checkpoint"]
 LACKING = ["first append of a process", "journaled edit", "append to three files at once"]
 FEWEST_CALLS = 14  # the shortest operation takes as many
 
@@ -45,6 +45,14 @@ def test_a_process_that_lives_on_mends_what_a_kill_left(name: str, program: Prog
 def test_kills_do_no_harm_where_names_cannot_be_exchanged(name: str, program: Program, scratch: Path) -> None:
     """On a file system without RENAME_EXCHANGE the same holds."""
     kills = program("durability.kill_sweep", scratch, name, "--lacking", "renameat2")
+
+    assert [] == _broken(kills)
+
+
+@pytest.mark.parametrize("name", ["writing over earlier files", "close with earlier files"])
+def test_kills_do_no_harm_where_files_cannot_be_leased(name: str, program: Program, scratch: Path) -> None:
+    """On a file system without leases every version gets a new file, and the same holds."""
+    kills = program("durability.kill_sweep", scratch, name, "--lacking", "fcntl")
 
     assert [] == _broken(kills)
 

@@ -55,7 +55,7 @@ def test_the_power_cuts_find_a_missing_flush(missing: str, operation: str, progr
 
 
 @pytest.mark.usefixtures("require_tracing")
-@pytest.mark.parametrize("story", ["from nothing", "journaled changes", "redeploy and undo"])
+@pytest.mark.parametrize("story", ["from nothing", "journaled changes", "written over", "redeploy and undo"])
 def test_no_legal_loss_does_harm(story: str, program: Program, scratch: Path) -> None:
     """From the recorded system calls: whatever was not flushed may be missing or torn, in every combination tried."""
     moments = program("durability.loss_sweep", scratch, story)

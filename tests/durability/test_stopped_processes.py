@@ -131,7 +131,8 @@ def test_a_version_that_another_of_its_revision_keeps_out_is_kept(tmp_path: Path
         for text in ("- one\n", "- two\n", "- from elsewhere\n"):
             elsewhere.append("notes", text)
     with _doing(_append, scratch / "memory") as child:
-        _stop_before(child, "unlinkat")  # of the earlier version: the new one is in the journal and in place
+        _stop_before(child, "renameat2")
+        _stop_before(child, "utimensat")  # of the earlier version: the new one is in the journal and in place
     ours = (scratch / "memory" / "notes.json").read_bytes()
     theirs = (tmp_path / "other" / "notes.json").read_bytes()
     (scratch / "memory" / "notes.json").write_bytes(theirs)
