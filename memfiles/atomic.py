@@ -262,7 +262,7 @@ def _exchange(directory: int, one: str, other: str) -> None:
         call = _libc.renameat2
     except AttributeError:
         raise OSError(errno.ENOSYS, "renameat2 is not available") from None
-    if call(directory, os.fsencode(one), directory, os.fsencode(other), _RENAME_EXCHANGE) != 0:
+    if call(directory, one.encode(), directory, other.encode(), _RENAME_EXCHANGE) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), other)
 

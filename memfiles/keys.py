@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from memfiles.errors import InvalidArgument
 
@@ -18,6 +19,7 @@ RECORD_SUFFIX = ".json"
 TEMP_PREFIX = "."
 TEMP_SUFFIX = ".tmp"
 SPARE_SUFFIX = ".spare.tmp"
+_REMEMBERED = 4096
 
 _NAME = re.compile(NAME_PATTERN[1:-1], re.ASCII)
 _UID = re.compile(UID_PATTERN[1:-1], re.ASCII)
@@ -37,6 +39,7 @@ def check_uid(uid: str) -> str:
     return uid
 
 
+@lru_cache(_REMEMBERED)
 def record_path(uid: str) -> str:
     """The path of a memory file's record, relative to the memory directory."""
     return check_uid(uid) + RECORD_SUFFIX
@@ -48,6 +51,7 @@ def uid_of(path: str) -> str | None:
     return stem if stem != path and _UID.fullmatch(stem) else None
 
 
+@lru_cache(_REMEMBERED)
 def temp_path(path: str) -> str:
     """Where the next version of the record at ``path`` is staged: in the same folder, hidden.
 
