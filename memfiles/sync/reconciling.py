@@ -58,6 +58,7 @@ class Reconciler:
         self._book = book
         self._on_conflict = on_conflict
         self._now = now
+        self._complaint = ""
 
     def bring_together(self, path: str, *, look: bool) -> Outcome:
         """Make the record at ``path`` and its copy equal; ``look`` at the copy even if nothing changed here.
@@ -113,8 +114,11 @@ class Reconciler:
             try:
                 remove_pack(self._mirror)
             except MirrorUnavailable as error:
-                _log.warning("the mirror's pack holds a redacted text and cannot be removed: %s", error)
+                if str(error) != self._complaint:  # said once, however often it is tried
+                    self._complaint = str(error)
+                    _log.warning("the mirror's pack may hold a redacted text and cannot be removed: %s", error)
             else:
+                self._complaint = ""
                 self._book.pack_is_removed()
 
     def _meet(self, path: str, local: LocalCopy, note: Note, stored: Stored | None) -> Outcome:

@@ -11,6 +11,7 @@ import pytest
 from memfiles import MemoryManager
 from memfiles.errors import InvalidArgument, MirrorRefused, MirrorUnavailable
 from memfiles.mirror import ANY, Condition, Stored
+from memfiles.pack_format import INDEX
 from mirrors.memory import MemoryMirror
 from syncing.conftest import Opener, content_in, in_mirror, on_disk
 from syncing.mirrors_for_tests import AbsentMirror
@@ -154,6 +155,21 @@ def test_a_redaction_needs_no_leave_to_delete(opened: Opener) -> None:
 
     assert memory.sync.flush(10)
     assert b"needle" not in (in_mirror(mirror) or b"needle")
+
+
+def test_a_pack_that_cannot_be_removed_is_told_once(opened: Opener, caplog: pytest.LogCaptureFixture) -> None:
+    """Each push after a redaction tries to remove the pack, and the first failure is logged."""
+    mirror = PickyMirror()
+    mirror.put(INDEX, b"an earlier pack")
+    memory = opened(through=mirror)
+    memory.manager.append("notes", "- a needle\n")
+    memory.sync.flush(10)
+    memory.manager.redact("notes", "needle")
+    for number in range(3):
+        memory.manager.append("notes", f"- {number}\n")
+        assert memory.sync.flush(10)
+
+    assert 1 == caplog.text.count("cannot be removed")
 
 
 def test_a_record_from_before_its_redaction_can_be_put_back(opened: Opener, mirror: MemoryMirror) -> None:
