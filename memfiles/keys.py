@@ -1,12 +1,15 @@
-"""Names: what a memory file may be called, and where its record lies.
+"""Names: what a memory file or an entry may be called, and where its record lies.
 
-The rule this file guards: no path is ever built from text that has not passed ``check_uid``.
+The rule this file guards: no path is ever built from text that has not passed ``check_uid`` or been hashed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
+import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
 
 from memfiles.errors import InvalidArgument
 
@@ -18,9 +21,16 @@ RECORD_SUFFIX = ".json"
 TEMP_PREFIX = "."
 TEMP_SUFFIX = ".tmp"
 SPARE_SUFFIX = ".spare.tmp"
+ENTRIES = "entries"
+WORKSPACE = "@workspace"
+KEY_MAX_BYTES = 255
+ENTRY_UID_PATTERN = r"^[0-9a-f]{40}$"
 
 _NAME = re.compile(NAME_PATTERN[1:-1], re.ASCII)
 _UID = re.compile(UID_PATTERN[1:-1], re.ASCII)
+_ENTRY_PATH = re.compile(r"entries/(@workspace|[a-z0-9_=-]{1,160})/([0-9a-f]{40})\.json", re.ASCII)
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-")
+_LONGEST_FOLDER = 120
 
 
 def check_name(name: str) -> str:
@@ -46,6 +56,53 @@ def uid_of(path: str) -> str | None:
     """The uid whose record lies at this relative path, or None if no memory file's record can lie there."""
     stem = path.removesuffix(RECORD_SUFFIX)
     return stem if stem != path and _UID.fullmatch(stem) else None
+
+
+def check_key(key: str) -> str:
+    """Return ``key`` if an entry may be saved under it, else raise ``InvalidArgument``.
+
+    Any text of 1 to 255 UTF-8 bytes that is not blank and holds no control character.
+    """
+    if not isinstance(key, str):
+        raise InvalidArgument(f"a key must be text, not {type(key).__name__}")
+    size = len(key.encode(errors="replace"))
+    if not key.strip() or size > KEY_MAX_BYTES:
+        raise InvalidArgument(f"a key must have 1 to {KEY_MAX_BYTES} bytes and not be blank; this one has {size} bytes")
+    if any(unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} for character in key):
+        raise InvalidArgument(f"the key {ascii(key[:80])} holds a control character or half of a surrogate pair")
+    return key
+
+
+@lru_cache(maxsize=4096)
+def agent_folder(agent: str) -> str:
+    """The folder of an agent's entries: another for every other name, also where the file system ignores case.
+
+    Lower-case ASCII letters, digits, ``_`` and ``-`` stand for themselves, every other byte is ``=`` and two
+    hexadecimal digits; what would be too long for a file system is hashed.
+    """
+    encoded = "".join(chr(byte) if byte in _PLAIN else f"={byte:02x}" for byte in agent.encode())
+    return encoded if len(encoded) <= _LONGEST_FOLDER else "==" + hashlib.sha256(agent.encode()).hexdigest()
+
+
+@lru_cache(maxsize=65536)
+def entry_uid(folder: str, level: str, key: str, run: str = "") -> str:
+    """What the entry of that key is stored under, the same on every machine; ``run`` for a conversation's entry.
+
+    A hash (the first 160 bits of SHA-256), so that any key is safe and none is left when its entry was forgotten.
+    """
+    parts = (part.encode() for part in (folder, level, run, key))
+    return hashlib.sha256(b"".join(b"%d:%b" % (len(part), part) for part in parts)).hexdigest()[:40]
+
+
+def entry_path(folder: str, uid: str) -> str:
+    """The path of an entry's record, relative to the memory directory."""
+    return f"{ENTRIES}/{folder}/{uid}{RECORD_SUFFIX}"
+
+
+def entry_place(path: str) -> tuple[str, str] | None:
+    """The folder and the uid whose entry lies at this relative path, or None if no entry's record can lie there."""
+    found = _ENTRY_PATH.fullmatch(path)
+    return (found[1], found[2]) if found else None
 
 
 def temp_path(path: str) -> str:

@@ -26,7 +26,9 @@ MAX_ORIGINS = 32
 ORIGIN_PATTERN = r"^[0-9a-f]{12}$"
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 
-Operation = Literal["seed", "hydrate", "append", "edit", "undo", "redact", "external", "declare", "merge"]
+FileOperation = Literal["seed", "hydrate", "append", "edit", "undo", "redact", "external", "declare", "merge"]
+EntryOperation = Literal["save", "update", "delete", "restore", "evict", "consolidate", "import"]
+Operation = Literal[FileOperation, EntryOperation]
 Encoded = bytes  # inside Change, ``bytes`` is a field
 Timestamp = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")]
 Count = Annotated[int, Field(ge=0)]
@@ -257,19 +259,16 @@ def decode(data: bytes, *, uid: str) -> Record:
 
     A content that does not fit its digest is not an error here: see ``Record.is_intact``.
     """
-    try:
-        record = _RECORD.validate_json(data)
-    except ValidationError as error:
-        raise RecordCorrupt(f"record {uid}: {_explain(error)}") from None
+    record = read_record(data, of=uid)
     if record.uid != uid:
         raise RecordCorrupt(f"record {uid}: it holds the record of {record.uid!r} instead")
     fields = _fields(data, uid=uid)
     if "format" not in fields or "type" not in fields:
         raise RecordCorrupt(f"record {uid}: it does not say its format and type")
     if to_json(fields) == data.replace(b"\n", b""):
-        _keep_lines(record, data)
+        keep_lines(record, data)
     else:
-        _check_foreign(data, uid=uid)
+        refuse_foreign(data, uid=uid)
     revisions = [change.revision for change in record.history]
     if revisions != sorted(set(revisions)) or (revisions and revisions[-1] != record.revision):
         raise RecordCorrupt(f"record {uid}: its history does not lead up to revision {record.revision}")
@@ -278,21 +277,12 @@ def decode(data: bytes, *, uid: str) -> Record:
     return record
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection:
-    """What can be told of a record's bytes without knowing which record they should be."""
-
-    revision: int
-    is_intact: bool
-
-
-def inspect(data: bytes) -> Inspection | None:
-    """The revision of whatever record ``data`` holds, and whether its digest fits; None if it holds none."""
+def read_record(data: bytes, *, of: str = "") -> Record:
+    """Whatever record ``data`` holds, checked by itself alone; ``RecordCorrupt`` names it as that ``of`` a uid."""
     try:
-        record = _RECORD.validate_json(data)
-    except ValidationError:
-        return None
-    return Inspection(record.revision, record.is_intact)
+        return _RECORD.validate_json(data)
+    except ValidationError as error:
+        raise RecordCorrupt(f"record {of}: {first_problem(error)}") from None
 
 
 def _fields(data: bytes, *, uid: str) -> dict[str, Any]:
@@ -304,7 +294,7 @@ def _fields(data: bytes, *, uid: str) -> dict[str, Any]:
     return fields
 
 
-def _keep_lines(record: Record, data: bytes) -> None:
+def keep_lines(record: Record, data: bytes) -> None:
     """Let the changes of a record in our own layout keep their lines, so that encoding it again is quick."""
     lines = data.split(b"\n")[-1 - len(record.history) : -1]
     if len(lines) == len(record.history) and all(line.startswith(b'{"revision":') for line in lines):
@@ -312,7 +302,7 @@ def _keep_lines(record: Record, data: bytes) -> None:
             vars(change)["encoded"] = line.removesuffix(b"]}").removesuffix(b",")
 
 
-def _check_foreign(data: bytes, *, uid: str) -> None:
+def refuse_foreign(data: bytes, *, uid: str) -> None:
     """Refuse what only a strict reading of JSON finds; our own bytes never get here."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -330,7 +320,7 @@ def _check_foreign(data: bytes, *, uid: str) -> None:
         raise RecordCorrupt(f"record {uid}: it is not JSON: {error}") from None
 
 
-def _explain(error: ValidationError) -> str:
+def first_problem(error: ValidationError) -> str:
     """The first thing that is wrong, without any of the record's text."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"])

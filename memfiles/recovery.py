@@ -20,10 +20,11 @@ from filelock import lock_descriptor
 from memfiles import atomic, quarantine, scrub_request
 from memfiles.errors import LockTimeout, RecordCorrupt
 from memfiles.frames import Version, is_empty, must_rewrite, read_frames, scrub_token_in
+from memfiles.inspection import inspect
 from memfiles.journal import CAPACITY, FOLDER, SUFFIX
 from memfiles.keys import TEMP_PREFIX, staged_path
 from memfiles.locks import RecordLocks
-from memfiles.record import MAX_RECORD_BYTES, inspect
+from memfiles.record import MAX_RECORD_BYTES
 
 _LONGEST_DEATH = 10.0  # seconds between the first lock and the last that a dying process gives up
 _POLL_SECONDS = 0.002

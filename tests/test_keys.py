@@ -8,7 +8,20 @@ from hypothesis import strategies as st
 from records import many_times
 
 from memfiles.errors import InvalidArgument
-from memfiles.keys import case_clashes, check_name, check_uid, record_path, staged_path, temp_path, uid_of
+from memfiles.keys import (
+    agent_folder,
+    case_clashes,
+    check_key,
+    check_name,
+    check_uid,
+    entry_path,
+    entry_place,
+    entry_uid,
+    record_path,
+    staged_path,
+    temp_path,
+    uid_of,
+)
 
 GOOD = ["a", "A1", "_", "0", "customer-notes", "a.b", "notes_7f3a", "x" * 64]
 BAD = [
@@ -106,3 +119,67 @@ def test_uids_that_differ_only_by_case_clash() -> None:
 
     assert [("Notes", "notes"), ("Notes", "NOTES")] == case_clashes(["Notes", "b", "notes", "NOTES", "b"])
     assert [] == case_clashes(["a", "b"])
+
+
+AGENTS = [
+    "agent_1",
+    "agentX1",
+    "AGENT_1",
+    "a",
+    "a:PUBLIC",
+    "%",
+    "../x",
+    "@workspace",
+    "é",
+    "É",
+    "x" * 255,
+    "y" * 255,
+    ".",
+]
+
+
+def test_no_two_agents_share_a_folder() -> None:
+    """Not even on a file system that ignores case."""
+    folders = [agent_folder(agent).casefold() for agent in AGENTS]
+
+    assert len(AGENTS) == len(set(folders))
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_an_agent_s_folder_is_a_safe_name(agent: str) -> None:
+    """A folder is one name, never a way out of the directory, and short enough for any file system."""
+    folder = agent_folder(agent)
+    uid = entry_uid(folder, "PUBLIC", "key")
+
+    assert (folder, uid) == entry_place(entry_path(folder, uid))
+    assert len(folder) <= 120
+
+
+def test_an_entry_s_uid_follows_from_all_that_it_belongs_to() -> None:
+    """Another agent, level, key or run is another record, also where the parts run into one another."""
+    parts = [("a", "b", "c", ""), ("ab", "", "c", ""), ("a", "bc", "", ""), ("a", "b", "c", "r"), ("a", "b", "cr", "")]
+
+    assert len(parts) == len({entry_uid(folder, level, key, run) for folder, level, key, run in parts})
+
+
+@pytest.mark.parametrize("key", ["RESTRICTED:secret", "a/b", "..", "é" * 127, "👩‍👩‍👧", " a ", "%", "a" * 255])
+def test_a_key_may_be_any_text(key: str) -> None:
+    """Keys are stored exactly; they never become a path."""
+
+    assert key == check_key(key)
+
+
+@pytest.mark.parametrize("key", ["", "  ", "a\nb", "a\0", "\ud800", "a" * 256, "é" * 128, None, 3])
+def test_what_cannot_be_a_key_is_refused(key: object) -> None:
+    """A key is 1 to 255 bytes of text without control characters."""
+    with pytest.raises(InvalidArgument):
+        check_key(key)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "path", ["notes.json", "entries/a.json", "entries/A/x.json", "entries/../a/x.json", "entries/a/b/c.json"]
+)
+def test_where_no_entry_can_lie(path: str) -> None:
+    """Only what ``entry_path`` makes is an entry's place."""
+
+    assert entry_place(path) is None

@@ -25,7 +25,6 @@ from memfiles.record import (
     digest,
     encode,
     grown,
-    inspect,
     record_schema,
     with_content,
 )
@@ -262,13 +261,3 @@ def test_an_error_shows_none_of_the_text(what: str) -> None:
         decode(spoil(fields_of(seeded("hunter2 " * 9))), uid="notes")
 
     assert "hunter2" not in str(error.value)
-
-
-def test_a_record_can_be_looked_at_without_knowing_its_uid() -> None:
-    """A start needs the revision of what it finds, and whether a power cut damaged it."""
-    damaged = bytes_of({**fields_of(seeded("x")), "content": "y"})
-
-    assert [(1, True), (1, False)] == [
-        (found.revision, found.is_intact) for found in map(inspect, (encode(seeded("x")), damaged)) if found
-    ]
-    assert inspect(b"{") is None
