@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from memfiles.card import index_card
     from memfiles.changes import Redaction
     from memfiles.errors import (
+        BudgetExceeded,
         EditNoMatch,
         EmptyText,
+        EntryNotFound,
         FileNotDeclared,
         InvalidArgument,
         LevelDenied,
@@ -52,8 +54,10 @@ _MODULES = {
     "card": ("index_card",),
     "changes": ("Redaction",),
     "errors": (
+        "BudgetExceeded",
         "EditNoMatch",
         "EmptyText",
+        "EntryNotFound",
         "FileNotDeclared",
         "InvalidArgument",
         "LevelDenied",
@@ -88,9 +92,11 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 __all__ = [
     "Actor",
+    "BudgetExceeded",
     "Change",
     "EditNoMatch",
     "EmptyText",
+    "EntryNotFound",
     "FileCard",
     "FileNotDeclared",
     "FileReport",

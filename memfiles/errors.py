@@ -3,9 +3,11 @@
 MemfilesError
 ├── WorkflowError        the declaration is wrong, at file:line:column
 ├── FileNotDeclared      no memory file of that uid or name
+├── EntryNotFound        no entry of that key that the session may know of
 ├── EditNoMatch          the text to replace does not occur
 ├── EmptyText            a change was asked for with nothing to find
 ├── SizeExceeded         the change would pass the file's cap
+├── BudgetExceeded       one entry alone is larger than a whole budget
 ├── RevisionConflict     the record is not at the revision the caller expected
 ├── RevisionUnknown      the history does not reach back to that revision
 ├── ReadOnly             the reference does not allow writing
@@ -58,6 +60,13 @@ class FileNotDeclared(MemfilesError):
     exit_code = 3
 
 
+class EntryNotFound(MemfilesError):
+    """There is no such entry, or the caller may not know of it: both look the same."""
+
+    code = "entry_not_found"
+    exit_code = 3
+
+
 class EditNoMatch(MemfilesError):
     """The text to replace does not occur in the file; the message shows the nearest line."""
 
@@ -76,6 +85,13 @@ class SizeExceeded(MemfilesError):
     """The change would make the file larger than its cap; nothing was written."""
 
     code = "size_exceeded"
+    exit_code = 5
+
+
+class BudgetExceeded(MemfilesError):
+    """One entry alone is larger than a whole budget; nothing was written and nothing evicted."""
+
+    code = "budget_exceeded"
     exit_code = 5
 
 
