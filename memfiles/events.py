@@ -14,13 +14,13 @@ _log = logging.getLogger("memfiles")
 
 @dataclass(frozen=True, slots=True)
 class RecordChanged:
-    """A memory file is at a new revision.
+    """A memory file, or an entry, is at a new revision.
 
     ``origin``: local (this manager), process (another process of memfiles, or another manager in this one), external
     (a person or another program), restored (the record was deleted or broken, and the last good one was put back;
     ``warning`` says why), mirror (fetched from the mirror, or merged with its copy). Of changes that came quickly one
     after another, only the last may be told. Two threads may tell of two changes at once, the later one first: the
-    revision gives the order.
+    revision gives the order. An entry's change has the ``path`` of its record, and its key for a name.
     """
 
     uid: str
@@ -29,6 +29,7 @@ class RecordChanged:
     op: str
     origin: Origin
     warning: str | None = None
+    path: str = ""
 
 
 class Subscribers:

@@ -52,13 +52,25 @@ def listing(directory: int, *, folder: str = FOLDER) -> list[tuple[str, str]]:
 
 def remove_holding(directory: int, path: str, needles: tuple[bytes, ...]) -> int:
     """Delete the kept copies of the record at ``path`` that hold any of these bytes; how many."""
-    removed = 0
-    for kept, _ in [*listing(directory), *listing(directory, folder=CONFLICTS)]:
-        if _is_of(kept, path) and _holds(directory, kept, needles):
-            atomic.remove(directory, kept)
-            atomic.remove(directory, kept + REASON_SUFFIX)
-            removed += 1
-    return removed
+    return _remove(directory, [kept for kept in _copies(directory, path) if _holds(directory, kept, needles)])
+
+
+def remove_copies(directory: int, path: str) -> int:
+    """Delete all kept copies of the record at ``path``; how many."""
+    return _remove(directory, _copies(directory, path))
+
+
+def _copies(directory: int, path: str) -> list[str]:
+    """Where copies of the record at ``path`` are kept."""
+    everything = [*listing(directory), *listing(directory, folder=CONFLICTS)]
+    return [kept for kept, _ in everything if _is_of(kept, path)]
+
+
+def _remove(directory: int, kept: list[str]) -> int:
+    for path in kept:
+        atomic.remove(directory, path)
+        atomic.remove(directory, path + REASON_SUFFIX)
+    return len(kept)
 
 
 def _noted_place(directory: int, path: str, *, reason: str, at: str, folder: str = FOLDER) -> str:

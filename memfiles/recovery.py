@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from filelock import lock_descriptor
@@ -22,7 +22,7 @@ from memfiles.errors import LockTimeout, RecordCorrupt
 from memfiles.frames import Version, is_empty, must_rewrite, read_frames, scrub_token_in
 from memfiles.inspection import inspect
 from memfiles.journal import CAPACITY, FOLDER, SUFFIX
-from memfiles.keys import TEMP_PREFIX, staged_path
+from memfiles.keys import ENTRIES, TEMP_PREFIX, staged_path
 from memfiles.locks import RecordLocks
 from memfiles.record import MAX_RECORD_BYTES
 
@@ -40,13 +40,16 @@ def journal_names(directory: int) -> list[str]:
         return []
 
 
-def recover(directory: int, locks: RecordLocks, *, at: str, flush: bool) -> None:
-    """Replay and remove every journal whose process is dead, then remove dead writers' temp files."""
+def recover(directory: int, locks: RecordLocks, *, at: str, flush: bool, thorough: bool = True) -> None:
+    """Replay and remove every journal whose process is dead, then remove dead writers' temp files.
+
+    ``thorough`` False looks for temp files among the entries, which may be 100,000, only if a process was dead.
+    """
     deadline = time.monotonic() + _LONGEST_DEATH
     while True:
         for name in journal_names(directory):
-            _recover_journal(directory, name, locks, at=at, flush=flush)
-        if _sweep(directory, at=at):
+            thorough |= _recover_journal(directory, name, locks, at=at, flush=flush)
+        if _sweep(directory, at=at, folders=["", *(_entry_folders(directory) if thorough else ())]):
             scrub_request.forget_dead(directory)
             return
         if time.monotonic() >= deadline:
@@ -69,15 +72,17 @@ def may_hold_content(directory: int, name: str, *, token: bytes) -> bool:
     return not is_empty(data) and scrub_token_in(data) != token
 
 
-def _recover_journal(directory: int, name: str, locks: RecordLocks, *, at: str, flush: bool) -> None:
+def _recover_journal(directory: int, name: str, locks: RecordLocks, *, at: str, flush: bool) -> bool:
+    """Replay and remove a journal, if its process is dead; whether it was."""
     with _dead_journal(directory, name, at=at) as data:
         if data is None:
-            return
+            return False
         versions = _newest_versions(data)
         with locks.hold(versions):
             for version in versions.values():
                 _replay(directory, version, at=at, flush=flush, always=must_rewrite(data))
         _remove_journal(directory, name, versions=versions, flush=flush)
+        return True
 
 
 @contextmanager
@@ -186,13 +191,14 @@ def _remove_journal(directory: int, name: str, *, versions: dict[str, Version], 
         atomic.sync_folder(directory, FOLDER)
 
 
-def _sweep(directory: int, *, at: str) -> bool:
+def _sweep(directory: int, *, at: str, folders: Sequence[str]) -> bool:
     """Remove the temp files of the dead. False while one of them holds a change whose journal is not free yet.
 
     A temp file whose record's lock is free is a dead writer's. But a process that dies gives up its locks one
     after the other: if its journal speaks of the staged version, that one is to be replayed before it goes.
     """
-    found = {temp: path for temp in _temp_files(directory) if (path := staged_path(temp)) is not None}
+    temps = [temp for folder in folders for temp in _temp_files(directory, folder)]
+    found = {temp: path for temp in temps if (path := staged_path(temp)) is not None}
     if not found:
         return True
     locks, swept = RecordLocks(directory, timeout=0.0), True
@@ -208,8 +214,26 @@ def _sweep(directory: int, *, at: str) -> bool:
     return swept
 
 
-def _temp_files(directory: int) -> list[str]:
-    return sorted(name for name in atomic.names(directory) if name.startswith(TEMP_PREFIX))
+def _temp_files(directory: int, folder: str) -> list[str]:
+    names = sorted(name for name in atomic.names(directory, folder or ".") if name.startswith(TEMP_PREFIX))
+    return [f"{folder}/{name}" for name in names] if folder else names
+
+
+def _entry_folders(directory: int) -> list[str]:
+    """The folders of entries; what is none, or a link, is left alone."""
+    folders = []
+    for name in _names(directory, ENTRIES):
+        with suppress(OSError):
+            atomic.names(directory, f"{ENTRIES}/{name}")
+            folders.append(f"{ENTRIES}/{name}")
+    return folders
+
+
+def _names(directory: int, folder: str) -> list[str]:
+    try:
+        return sorted(atomic.names(directory, folder))
+    except OSError:
+        return []
 
 
 def _if_free(directory: int, locks: RecordLocks, temp: str, path: str) -> atomic.Signature | None:

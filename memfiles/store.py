@@ -56,7 +56,8 @@ class Store:
             weakref.finalize(self, os.close, self.descriptor)
             self._is_closed = False
             self._start_parts()
-            self.recover()
+            self._folders: set[str] = set()
+            self.recover(thorough=False)
         renew_in_child(self, Store.leave_to_parent)
 
     def close(self) -> None:
@@ -90,10 +91,24 @@ class Store:
         changed. ``OutcomeUnknown``: the change is visible, but may not survive a power cut. ``LeftBehind``:
         a writer died here; let go of the locks, ``recover``, and decide again.
         """
-        signatures = self._transactions.commit(changes)
+        try:
+            signatures = self._transactions.commit(changes)
+        except StorageFailed:
+            self._folders.clear()  # one may have been removed by hand
+            raise
         if self._journal.is_dirty:
             self._checkpointer.notice()
         return signatures
+
+    def make_folders(self, paths: Iterable[str]) -> None:
+        """Have the folders of these records, durably; they are made once."""
+        for folder in {path.rpartition("/")[0] for path in paths} - self._folders:
+            with storage_failure(f"the folder {folder} cannot be made"):
+                for end in [index for index, character in enumerate(folder) if character == "/"] + [len(folder)]:
+                    atomic.make_folder(self.descriptor, folder[:end])
+                    if self._flush:
+                        atomic.sync_folder(self.descriptor, folder[:end].rpartition("/")[0])
+            self._folders.add(folder)
 
     def keep_aside(self, path: str, *, why: str) -> str:
         """Have whatever lies at ``path`` in quarantine before it is replaced; its path there.
@@ -113,11 +128,14 @@ class Store:
         with storage_failure("the memory directory cannot be listed"):
             return sorted(name for name in atomic.names(self.descriptor) if uid_of(name) is not None)
 
-    def recover(self) -> None:
-        """Replay and remove the journals that dead processes left, and their temp files."""
+    def recover(self, *, thorough: bool = True) -> None:
+        """Replay and remove the journals that dead processes left, and their temp files.
+
+        ``thorough`` False looks among the entries for temp files only if a journal was there.
+        """
         with storage_failure("what a dead process left could not be mended"):
             self._journal.mend()
-            recovery.recover(self.descriptor, self._locks, at=self._now(), flush=self._flush)
+            recovery.recover(self.descriptor, self._locks, at=self._now(), flush=self._flush, thorough=thorough)
 
     def checkpoint(self) -> None:
         """Flush every published record and empty this process's journal."""
@@ -137,7 +155,7 @@ class Store:
     def _wait_for_scrub(self, token: bytes) -> None:
         deadline = time.monotonic() + self._lock_timeout
         while True:
-            recovery.recover(self.descriptor, self._locks, at=self._now(), flush=self._flush)
+            recovery.recover(self.descriptor, self._locks, at=self._now(), flush=self._flush, thorough=False)
             names = [name for name in recovery.journal_names(self.descriptor) if name != self._journal.name]
             waiting = [name for name in names if recovery.may_hold_content(self.descriptor, name, token=token)]
             if not waiting:
@@ -159,6 +177,11 @@ class Store:
         """Delete the quarantined copies of the record at ``path`` that hold any of these bytes; how many."""
         with storage_failure("a quarantined copy cannot be removed"):
             return quarantine.remove_holding(self.descriptor, path, needles)
+
+    def remove_copies(self, path: str) -> int:
+        """Delete every copy of the record at ``path`` in quarantine and among the conflicts; how many."""
+        with storage_failure("a kept copy cannot be removed"):
+            return quarantine.remove_copies(self.descriptor, path)
 
     def _recovery(self) -> Callable[[], None]:
         """``recover`` for a thread that must not keep the store in use."""

@@ -1,0 +1,121 @@
+"""What someone wants to save, checked: the only way by which text gets into an entry.
+
+The rule this file guards: everything that will be stored passed the secrets gate and fits the record format, and a
+refusal says what is wrong and what is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from memfiles.changes import check_text
+from memfiles.entry import KINDS, MAX_ENTRY_BYTES, MAX_LINKS, MAX_TAGS, Kind
+from memfiles.errors import InvalidArgument, SizeExceeded
+from memfiles.keys import check_key, check_name
+from memfiles.secrets import Policy, gate
+
+MAX_TAG_BYTES = 64
+MAX_TTL_SECONDS = 10 * 365 * 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An entry as somebody wants it: None is "not said", which keeps what there is, or else the usual.
+
+    ``ttl`` is in seconds from the last change of the content. ``outcome`` counts a success or a failure of what the
+    entry advises.
+    """
+
+    key: str
+    content: str | None = None
+    tags: Sequence[str] | None = None
+    category: str | None = None
+    kind: Kind | None = None
+    confidence: float | None = None
+    importance: float | None = None
+    pinned: bool | None = None
+    links: Sequence[str] | None = None
+    ttl: int | None = None
+    outcome: Literal["success", "failure"] | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A draft that may be stored, and what its writer is to be told."""
+
+    draft: Draft
+    warnings: tuple[str, ...] = ()
+
+
+def check_draft(draft: Draft, *, secrets: Policy, allow: Sequence[str] = ()) -> Checked:
+    """The draft as it may be stored; ``InvalidArgument``, ``SizeExceeded`` or ``SecretRefused`` for what may not."""
+    check_key(draft.key)
+    if draft.category is not None:
+        _check_category(draft.category)
+    if draft.kind is not None and draft.kind not in KINDS:
+        raise InvalidArgument(f"kind {str(draft.kind)[:40]!r} is not known: use one of {', '.join(KINDS)}")
+    for name in ("confidence", "importance"):
+        _check_share(getattr(draft, name), what=name)
+    if draft.ttl is not None and not (isinstance(draft.ttl, int) and 1 <= draft.ttl <= MAX_TTL_SECONDS):
+        raise InvalidArgument(f"ttl must be 1 to {MAX_TTL_SECONDS} seconds")
+    if draft.outcome not in (None, "success", "failure"):
+        raise InvalidArgument("outcome must be 'success' or 'failure'")
+    tags = None if draft.tags is None else checked_tags(draft.tags)
+    links = None if draft.links is None else _unique(check_key(link) for link in _listed(draft.links, "links"))
+    if links is not None and len(links) > MAX_LINKS:
+        raise InvalidArgument(f"{len(links)} links are more than the {MAX_LINKS} an entry may have")
+    for label in (draft.key, *(tags or ()), *(links or ())):
+        gate(label, policy="block" if secrets == "redact" else secrets, allow=allow)
+    if draft.content is None:
+        return Checked(replace(draft, tags=tags, links=links))
+    check_text(draft.content)
+    gated = gate(draft.content, policy=secrets, allow=allow)
+    if (size := len(gated.text.encode())) > MAX_ENTRY_BYTES:
+        raise SizeExceeded(
+            f"the content is {size} bytes, over the {MAX_ENTRY_BYTES} an entry may have: save the gist, or several "
+            f"entries under keys of their own"
+        )
+    return Checked(replace(draft, content=gated.text, tags=tags, links=links), gated.warnings)
+
+
+def checked_tags(tags: object) -> tuple[str, ...]:
+    """Tags without repetitions, in their order; ``InvalidArgument`` for what is none, or too many."""
+    found = _unique(_listed(tags, "tags"))
+    for tag in found:
+        check_text(tag)
+        size = len(tag.encode())
+        if not tag.strip() or size > MAX_TAG_BYTES or not tag.isprintable():
+            raise InvalidArgument(f"a tag must have 1 to {MAX_TAG_BYTES} printable bytes and not be blank")
+    if len(found) > MAX_TAGS:
+        raise InvalidArgument(f"{len(found)} tags are more than the {MAX_TAGS} an entry may have")
+    return found
+
+
+def _listed(values: object, what: str) -> list[str]:
+    """The texts in a list of them; a single text is not taken for a list of its letters."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise InvalidArgument(f"{what} must be a list of texts")
+    found = list(values)
+    if not all(isinstance(value, str) for value in found):
+        raise InvalidArgument(f"{what} must be a list of texts")
+    return found
+
+
+def _unique(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+def _check_category(category: object) -> None:
+    if not isinstance(category, str):
+        raise InvalidArgument("category must be text")
+    check_name(category)
+
+
+def _check_share(value: object, *, what: str) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise InvalidArgument(f"{what} must be a number from 0 to 1")

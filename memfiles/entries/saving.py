@@ -1,0 +1,258 @@
+"""What a save, an update, a delete or a restore makes of an entry.
+
+The rules this file guards: the same content again changes nothing, least of all when it expires; what was superseded
+stays in the history; a replay of a call is told by the history; an episode never changes; and whoever saves over a
+tombstone says so, so that no stale copy passes for a new one.
+
+Everything here is a pure function of its arguments: the decision is the entry to commit, None when the disk already
+says so, and what is refused is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from memfiles.changes import Stamp
+from memfiles.entries.drafts import Draft
+from memfiles.entry import GENERAL, Entry, EntryRecord, Provenance, Retired, Tombstone, new_text, passed
+from memfiles.errors import EntryNotFound, ReadOnly, RevisionConflict
+from memfiles.history import contents, extend, splice_between
+from memfiles.record import Change, EntryOperation, Record, successor, with_content
+
+Expiry = Callable[[str, str], str | None]
+"""When an entry of this category expires whose content last changed at that time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a draft is to be saved: whose it is, at which level, and of which run it is alone."""
+
+    agent: str
+    level: str
+    run: str = ""
+    category: str = GENERAL
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The entry to commit (None: it is stored already), and the entry as it then is.
+
+    ``replayed`` is the revision that this very call made earlier.
+    """
+
+    record: Entry | None
+    entry: Entry
+    replayed: int | None = None
+
+
+def save(
+    before: EntryRecord | None, draft: Draft, stamp: Stamp, *, place: Place, by: Provenance, expiry: Expiry
+) -> Decided:
+    """What saving ``draft`` makes of what is stored under its key; an expired or deleted entry is as good as none."""
+    if isinstance(before, Entry) and (replay := _replay(before, draft.content, stamp)) is not None:
+        return Decided(None, before, replay)
+    is_there = isinstance(before, Entry) and before.retired is None and not before.is_expired(stamp.at)
+    _check_revision(before if is_there else None, stamp, key=draft.key)
+    content = draft.content or ""
+    if not isinstance(before, Entry):
+        return _first(before, draft, stamp, place=place, by=by, expiry=expiry)
+    return _changed(before, draft, stamp, op="save", content=content, by=by, expiry=expiry, renews=not is_there)
+
+
+def update(before: EntryRecord | None, draft: Draft, stamp: Stamp, *, by: Provenance, expiry: Expiry) -> Decided:
+    """What an update makes of an entry, which must be there; ``EntryNotFound``."""
+    entry = present(before, key=draft.key, now=stamp.at)
+    replay = _replay(entry, draft.content, stamp) if draft.content is not None else _replayed_call(entry, stamp)
+    if replay is not None:
+        return Decided(None, entry, replay)
+    _check_revision(entry, stamp, key=draft.key)
+    content = entry.content if draft.content is None else draft.content
+    return _changed(entry, draft, stamp, op="update", content=content, by=by, expiry=expiry)
+
+
+def delete(before: EntryRecord | None, stamp: Stamp, *, key: str, cause: str = "") -> Decided:
+    """Hide an entry, which must be there; its content is kept until it is forgotten or its place is needed."""
+    if isinstance(before, Entry) and before.retired is not None and (done := _replayed_call(before, stamp)) is not None:
+        return Decided(None, before, done)
+    entry = present(before, key=key, now=stamp.at)
+    _check_revision(entry, stamp, key=key)
+    return _retired(entry, stamp, Retired("deleted", stamp.at, cause), op="delete")
+
+
+def evict(entry: Entry, stamp: Stamp, *, cause: str) -> Entry:
+    """Hide an entry over a budget."""
+    decided = _retired(entry, stamp, Retired("evicted", stamp.at, cause), op="evict")
+    assert decided.record is not None
+    return decided.record
+
+
+def restore(before: EntryRecord | None, stamp: Stamp, *, key: str, expiry: Expiry) -> Decided:
+    """Bring a deleted or evicted entry back as it was; one that had expired is renewed."""
+    if not isinstance(before, Entry):
+        raise not_there(key)
+    if before.retired is None and not before.is_expired(stamp.at):
+        return Decided(None, before)
+    expires_at = before.expires_at
+    if before.is_expired(stamp.at):
+        expires_at = expiry(before.category, stamp.at)
+    return _stored(replace(before, retired=None, expires_at=expires_at), stamp, op="restore", text=before.text)
+
+
+def bury(record: Entry, stamp: Stamp, *, id: str, why: str) -> Tombstone:
+    """What remains of an entry that is forgotten; ``id`` is 12 random hexadecimal digits."""
+    return Tombstone(
+        uid=record.uid,
+        agent=record.agent,
+        level=record.level,
+        id=id,
+        revision=record.revision + 1,
+        at=stamp.at,
+        by=stamp.by,
+        why=why,
+        forgotten=record.forgotten,
+        origins=record.origins,
+    )
+
+
+def present(record: EntryRecord | None, *, key: str, now: str) -> Entry:
+    """The entry if it is there for those who may see it, else ``EntryNotFound``."""
+    if not isinstance(record, Entry) or record.retired is not None or record.is_expired(now):
+        raise not_there(key)
+    return record
+
+
+def not_there(key: str) -> EntryNotFound:
+    """The error for a key under which there is nothing to be changed, hidden or not."""
+    return EntryNotFound(f"there is no entry {ascii(key[:80])} at this session's level: list or search for its key")
+
+
+def _first(
+    before: Tombstone | None, draft: Draft, stamp: Stamp, *, place: Place, by: Provenance, expiry: Expiry
+) -> Decided:
+    """The first revision of an entry, above that of the tombstone it is saved over."""
+    content = draft.content or ""
+    text = new_text(place.agent, draft.key, level=place.level, run=place.run, content=content, at=stamp.at)
+    revision = before.revision if before is not None else 0
+    change = _change(revision + 1, stamp, op="save", size=text.size_bytes, offset=0)
+    category = draft.category or place.category
+    said = {"category": category, **_facets(draft)}
+    entry = Entry(
+        extend(text, change),
+        place.agent,
+        draft.key,
+        run=place.run,
+        provenance=by,
+        expires_at=_expires_at(draft, category, stamp.at, expiry),
+        forgotten=passed(before) if before is not None else (),
+        **said,
+    )
+    entry = _counted(entry, draft)
+    if before is not None:
+        entry = replace(entry, text=successor(entry.text, origins=before.origins))
+    return Decided(entry, entry)
+
+
+def _changed(
+    before: Entry,
+    draft: Draft,
+    stamp: Stamp,
+    *,
+    op: EntryOperation,
+    content: str,
+    by: Provenance,
+    expiry: Expiry,
+    renews: bool = False,
+) -> Decided:
+    """The entry with what the draft says; ``renews``: it was not there for anyone, and lives from now on."""
+    is_new_text = content != before.content
+    if is_new_text and before.kind == "episode" and not renews:
+        raise ReadOnly(f"{ascii(before.key[:80])} is an episode, which never changes: save under another key")
+    category = draft.category or before.category
+    expires_at = before.expires_at
+    if is_new_text or renews:
+        expires_at = _expires_at(draft, category, stamp.at, expiry)
+    elif draft.ttl is not None or category != before.category:
+        expires_at = _expires_at(draft, category, before.updated_at, expiry)
+    after = replace(before, retired=None, expires_at=expires_at, **_facets(draft))
+    if is_new_text or renews:
+        after = replace(after, provenance=replace(by, ordinal=before.provenance.ordinal or by.ordinal))
+    after = _counted(after, draft)
+    if after == before and not is_new_text:
+        return Decided(None, before)
+    text = with_content(before.text, content) if is_new_text else before.text
+    return _stored(after, stamp, op=op, text=text, renews=renews)
+
+
+def _retired(entry: Entry, stamp: Stamp, retired: Retired, *, op: EntryOperation) -> Decided:
+    return _stored(replace(entry, retired=retired), stamp, op=op, text=entry.text)
+
+
+def _stored(entry: Entry, stamp: Stamp, *, op: EntryOperation, text: Record, renews: bool = False) -> Decided:
+    """The entry with ``text`` and the change that made it so; it is as new as its content."""
+    before = entry.text
+    splice = splice_between(before.content_bytes, text.content_bytes)
+    change = _change(before.revision + 1, stamp, op=op, size=splice.bytes, offset=splice.offset, old=splice.old)
+    longer = extend(text, change)
+    if text.content == before.content and not renews:
+        longer = successor(longer, updated_at=before.updated_at)
+    stored = replace(entry, text=longer)
+    return Decided(stored, stored)
+
+
+def _change(revision: int, stamp: Stamp, *, op: EntryOperation, size: int, offset: int | None, old: str = "") -> Change:
+    return Change(revision=revision, at=stamp.at, op=op, by=stamp.by, bytes=size, offset=offset, old=old)
+
+
+def _facets(draft: Draft) -> dict[str, Any]:
+    """What the draft says of an entry, apart from its content."""
+    names = ("category", "kind", "confidence", "importance", "pinned")
+    said = {name: value for name in names if (value := getattr(draft, name)) is not None}
+    lists = {name: tuple(value) for name in ("tags", "links") if (value := getattr(draft, name)) is not None}
+    shares = {name: float(said[name]) for name in ("confidence", "importance") if name in said}
+    return said | shares | lists
+
+
+def _counted(entry: Entry, draft: Draft) -> Entry:
+    if draft.outcome == "success":
+        return replace(entry, successes=entry.successes + 1)
+    return replace(entry, failures=entry.failures + 1) if draft.outcome == "failure" else entry
+
+
+def _expires_at(draft: Draft, category: str, since: str, expiry: Expiry) -> str | None:
+    return later(since, draft.ttl) if draft.ttl is not None else expiry(category, since)
+
+
+def later(at: str, seconds: int) -> str:
+    """The time ``seconds`` after ``at``, in the form of a record's."""
+    moment = datetime.fromisoformat(at) + timedelta(seconds=seconds)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _check_revision(entry: EntryRecord | None, stamp: Stamp, *, key: str) -> None:
+    found = entry.revision if entry is not None else 0
+    if stamp.expected_revision is not None and stamp.expected_revision != found:
+        raise RevisionConflict(
+            f"{ascii(key[:80])} is at revision {found}, not {stamp.expected_revision}: read it again and decide anew"
+        )
+
+
+def _replay(entry: Entry, content: str | None, stamp: Stamp) -> int | None:
+    """The revision that this very call made: same caller, same call id, same content."""
+    if stamp.by.call is None or not any(change.by.call == stamp.by.call for change in entry.text.history):
+        return None
+    wanted = (content or "").encode()
+    for change, after in contents(entry.text):
+        if change.by == stamp.by and change.op in ("save", "update") and (change.is_altered or after == wanted):
+            return change.revision
+    return None
+
+
+def _replayed_call(entry: Entry, stamp: Stamp) -> int | None:
+    """The revision that a call with this id made, whatever it was."""
+    if stamp.by.call is None:
+        return None
+    made = (change.revision for change in reversed(entry.text.history) if change.by == stamp.by)
+    return next(made, None)
