@@ -179,6 +179,7 @@ class Tombstone:
     at: Timestamp
     by: Actor = NOBODY
     why: Annotated[str, Field(max_length=MAX_WHY_BYTES)] = ""
+    run: str = ""
     forgotten: Annotated[tuple[TombstoneId, ...], Field(max_length=FORGOTTEN_KEPT)] = ()
     origins: Annotated[Origins, Field(max_length=MAX_ORIGINS)] = field(default_factory=dict, hash=False)
     format: Literal["memfiles/1"] = field(default=FORMAT, kw_only=True)

@@ -10,7 +10,7 @@ import os
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
@@ -122,6 +122,20 @@ class Store:
                 return quarantine.set_aside(self.descriptor, path, reason=why, at=self._now())
             data = found[0] if found else b""
             return quarantine.keep_copy(self.descriptor, path, data, reason=why, at=self._now())
+
+    def discard(self, found: Mapping[str, Signature]) -> None:
+        """Remove the files of these records, as far as they have these signatures; the caller holds their locks.
+
+        Only for what nothing may come back from: a journal that holds an earlier version would put that in place. So
+        this process's journal is emptied first.
+        """
+        self.checkpoint()
+        with storage_failure("a record cannot be removed"):
+            for path, signature in found.items():
+                if atomic.signature(self.descriptor, path) == signature:
+                    atomic.remove(self.descriptor, path)
+            for folder in {path.rpartition("/")[0] for path in found}:
+                atomic.sync_folder(self.descriptor, folder)
 
     def record_paths(self) -> list[str]:
         """Where memory files' records may lie, declared or not."""

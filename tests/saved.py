@@ -34,5 +34,14 @@ def resaved(entry: Entry, content: str, *, at: str) -> Entry:
 def buried(entry: Entry, *, id: str = "0123456789ab", at: str = SEEDED_AT, why: str = "asked to") -> Tombstone:
     """What remains of the entry when it was forgotten."""
     return Tombstone(
-        entry.uid, entry.agent, entry.level, id, entry.revision + 1, at, Actor(agent=entry.agent), why, entry.forgotten
+        entry.uid,
+        entry.agent,
+        entry.level,
+        id,
+        entry.revision + 1,
+        at,
+        Actor(agent=entry.agent),
+        why,
+        entry.run,
+        entry.forgotten,
     )

@@ -18,7 +18,7 @@ LONG = "x" * 3000
         (Text, ["", "a\nb\x00", "é😀"]),
         (Uid, ["x", "x" * 128, "_.-"]),
         (Name, ["x", "x" * 64]),
-        (AgentName, ["a", "é 😀\u200d", "@workspace", "x" * 255, "../x"]),
+        (AgentName, ["a", "é 😀\u200d", "@work", "x" * 255, "../x"]),
         (Directory, [".memory", "a b", "../x", "/var/x", "a/.."]),
         (Url, ["s3://b/p?region=x", "file:///m", "https://u:p@host/x", "x+y.z-1://h"]),
         (Levelling, [("A",), ("PUBLIC", "a-b_c.1")]),

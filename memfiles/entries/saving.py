@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from typing import Any
 
 from memfiles.changes import Stamp
@@ -22,8 +21,8 @@ from memfiles.errors import EntryNotFound, ReadOnly, RevisionConflict
 from memfiles.history import contents, extend, splice_between
 from memfiles.record import Change, EntryOperation, Record, successor, with_content
 
-Expiry = Callable[[str, str], str | None]
-"""When an entry of this category expires whose content last changed at that time."""
+Expiry = Callable[[str, str, int | None], str | None]
+"""When an entry of this category expires whose content last changed at that time; its own lifetime goes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ def restore(before: EntryRecord | None, stamp: Stamp, *, key: str, expiry: Expir
         return Decided(None, before)
     expires_at = before.expires_at
     if before.is_expired(stamp.at):
-        expires_at = expiry(before.category, stamp.at)
+        expires_at = expiry(before.category, stamp.at, None)
     return _stored(replace(before, retired=None, expires_at=expires_at), stamp, op="restore", text=before.text)
 
 
@@ -112,6 +111,7 @@ def bury(record: Entry, stamp: Stamp, *, id: str, why: str) -> Tombstone:
         at=stamp.at,
         by=stamp.by,
         why=why,
+        run=record.run,
         forgotten=record.forgotten,
         origins=record.origins,
     )
@@ -145,7 +145,7 @@ def _first(
         draft.key,
         run=place.run,
         provenance=by,
-        expires_at=_expires_at(draft, category, stamp.at, expiry),
+        expires_at=expiry(category, stamp.at, draft.ttl),
         forgotten=passed(before) if before is not None else (),
         **said,
     )
@@ -173,9 +173,9 @@ def _changed(
     category = draft.category or before.category
     expires_at = before.expires_at
     if is_new_text or renews:
-        expires_at = _expires_at(draft, category, stamp.at, expiry)
+        expires_at = expiry(category, stamp.at, draft.ttl)
     elif draft.ttl is not None or category != before.category:
-        expires_at = _expires_at(draft, category, before.updated_at, expiry)
+        expires_at = expiry(category, before.updated_at, draft.ttl)
     after = replace(before, retired=None, expires_at=expires_at, **_facets(draft))
     if is_new_text or renews:
         after = replace(after, provenance=replace(by, ordinal=before.provenance.ordinal or by.ordinal))
@@ -219,16 +219,6 @@ def _counted(entry: Entry, draft: Draft) -> Entry:
     if draft.outcome == "success":
         return replace(entry, successes=entry.successes + 1)
     return replace(entry, failures=entry.failures + 1) if draft.outcome == "failure" else entry
-
-
-def _expires_at(draft: Draft, category: str, since: str, expiry: Expiry) -> str | None:
-    return later(since, draft.ttl) if draft.ttl is not None else expiry(category, since)
-
-
-def later(at: str, seconds: int) -> str:
-    """The time ``seconds`` after ``at``, in the form of a record's."""
-    moment = datetime.fromisoformat(at) + timedelta(seconds=seconds)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _check_revision(entry: EntryRecord | None, stamp: Stamp, *, key: str) -> None:
