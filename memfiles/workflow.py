@@ -25,6 +25,7 @@ from pydantic import (
 
 from memfiles import yaml_source
 from memfiles.declarations import Reading, cross_problems, directory_problem
+from memfiles.entry import Kind
 from memfiles.errors import InvalidArgument
 from memfiles.fields import (
     AgentName,
@@ -146,17 +147,27 @@ class CategorySpec(_Declared):
     """How entries of one category are treated."""
 
     ttl: Seconds | None = Field(None, description="How long after its last change an entry expires, such as 72h.")
+    max_entries: Count | None = Field(None, description="How many entries of this category are kept.")
+    max_bytes: Count | None = Field(None, description="How many bytes of entries of this category are kept.")
+
+
+class KindSpec(_Declared):
+    """How many entries of one kind are kept."""
+
+    max_entries: Count | None = Field(None, description="How many entries of this kind are kept.")
+    max_bytes: Count | None = Field(None, description="How many bytes of entries of this kind are kept.")
 
 
 class EntriesSpec(_Declared):
     """The budgets of the entries that agents save while they run."""
 
-    max_entries: Count = Field(1000, description="How many entries are kept.")
-    max_bytes: Count = Field(1024 * 1024, description="How many bytes of entries are kept.")
+    max_entries: Count = Field(1000, description="How many entries each agent keeps at each level.")
+    max_bytes: Count = Field(1024 * 1024, description="How many bytes of entries each agent keeps at each level.")
     hydrate_bytes: Count = Field(
         256 * 1024, description="How many bytes of entries the model sees at the start of a run."
     )
     categories: dict[Name, CategorySpec] = Field({}, description="Settings of categories, by their names.")
+    kinds: dict[Kind, KindSpec] = Field({}, description="Budgets of single kinds, beside those of all entries.")
 
 
 class MemorySpec(_Declared):

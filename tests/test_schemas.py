@@ -48,6 +48,9 @@ BAD = [
     "memory: {entries: {max_entries: 0}}",
     "memory: {entries: {categories: {a b: {}}}}",
     "memory: {entries: {categories: {daily: {ttl: soon}}}}",
+    "memory: {entries: {categories: {daily: {max_bytes: 0}}}}",
+    "memory: {entries: {kinds: {epos: {}}}}",
+    "memory: {entries: {kinds: {note: {ttl: 5}}}}",
     "memory: {}\nagents: {a: {memory: [{id: x, mode: w}]}}",
     "memory: {}\nagents: {a: {memory: [{id: x}]}}",
     "memory: {}\nagents: {a: {files: []}}",
@@ -71,6 +74,7 @@ GOOD = [
     "memory: {files: [{uid: x, name: n, level: }], mirror: , entries: }\nagents: {é: {}}",
     "memory: {mirror: {url: 'file:///m', pull: 30}, directory: /var/lib/m}\nextra: {any: [1, x]}",
     "memory: {mirror: {url: 'file:///m', pull: 5m}}\npath: 5",
+    "memory: {entries: {kinds: {note: {max_entries: 5}}, categories: {daily: {ttl: 2d, max_bytes: 5}}}}",
     "memory: [{type: Other, id: 5}]\nagents: [1]\nname: 5",
 ]
 
