@@ -39,22 +39,17 @@ class Hydration:
 class Window:
     """The block while it fills up to ``budget_bytes``, as the moment ``now`` sees it; for one walk.
 
-    Between two entries its ``room`` may be asked, so that whoever reads them from an index page by page can leave out
-    those whose content is larger: they would be passed over anyway.
+    ``room`` is the most bytes that the content of the next entry can have and fit, -1 if nothing fits any more. Whoever
+    reads entries from an index page by page may leave out those whose content is larger: they would be passed over.
     """
 
     def __init__(self, budget_bytes: int, *, now: str) -> None:
         self.budget_bytes = budget_bytes
         self.used_bytes = 0
         self.now = now
+        self.room = _room(budget_bytes - HEAD_BYTES - 1)
         self._blocks: list[str] = []
         self._keys: list[str] = []
-
-    @property
-    def room(self) -> int:
-        """The most bytes that the content of an entry can have and fit; -1 if nothing fits any more."""
-        slack = self._left - LEAST_BLOCK_BYTES
-        return slack + 2 if slack >= 0 else -1  # a block is at least as long as with two bytes of content
 
     @property
     def hydration(self) -> Hydration:
@@ -78,9 +73,9 @@ class Window:
         return unknown(standing.key) if worded is None else self._verdict(standing, block_of(standing, worded))
 
     def _possible(self, standings: Iterable[Standing]) -> Iterator[Standing]:
-        """The standings that may be shown at all, for as long as there is room for any."""
+        """The standings that may be shown and may fit, for as long as there is room for any."""
         for standing in standings:
-            if standing.is_usable(self.now):
+            if standing.size_bytes <= self.room and standing.is_usable(self.now):
                 yield standing
             if self.room < 0:
                 return
@@ -96,6 +91,7 @@ class Window:
             self.used_bytes += verdict.needed_bytes or 0
             self._blocks.append(block)
             self._keys.append(standing.key)
+            self.room = _room(self._left)
 
     def _verdict(self, standing: Standing, block: str) -> Explanation:
         size = len(block.encode())
@@ -127,6 +123,12 @@ class Window:
     def _overhead(self) -> int:
         """The newline before an entry's block; before the first one also the head."""
         return 1 if self._blocks else HEAD_BYTES + 1
+
+
+def _room(left_bytes: int) -> int:
+    """The most content that a block of that size can hold: one of two bytes makes it no longer than one of none."""
+    slack = left_bytes - LEAST_BLOCK_BYTES
+    return slack + 2 if slack >= 0 else -1
 
 
 def hydrate(standings: Iterable[Standing], words: Words, *, budget_bytes: int, now: str) -> Hydration:
