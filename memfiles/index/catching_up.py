@@ -1,0 +1,147 @@
+"""Bringing the rows in line with the records: after changes by anyone, and by looking at every file.
+
+The rule this file guards: a row is written only while its record is known to be the one on disk, looked at inside
+the very transaction; so a row that is late never covers a newer one, nor does one of a forgotten entry come back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from memfiles import atomic
+from memfiles.atomic import Signature
+from memfiles.index.backlog import Backlog
+from memfiles.index.folders import files
+from memfiles.index.rows import Row, stored
+from memfiles.index.text_index import TextIndex
+from memfiles.index.writing import RowWriter
+from memfiles.keys import ENTRIES, entry_place
+
+_READ = "UPDATE entry SET reads = reads + ?, read_at = max(read_at, ?) WHERE path = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records on disk: ``read`` gives the row of the one at a path, None if it is gone or unreadable."""
+
+    directory: int
+    read: Callable[[str], Row | None]
+
+    def signature(self, path: str) -> Signature | None:
+        """What the row of the file at ``path`` must have to be right; None if nothing can be there."""
+        try:
+            return stored(atomic.signature(self.directory, path))
+        except OSError:
+            return None
+
+
+class CatchingUp:
+    """What changes the rows, one transaction at a time."""
+
+    def __init__(self, records: Records, texts: TextIndex, backlog: Backlog) -> None:
+        self._records = records
+        self._texts = texts
+        self._backlog = backlog
+
+    def apply(
+        self, connection: sqlite3.Connection, *, also: Iterable[str] = (), is_alone: bool = False
+    ) -> dict[str, Signature | None]:
+        """Write what is new, and look at the records that anyone changed and at those in ``also``.
+
+        Returns the records that another process may be changing, as they are now; ``is_alone``: none can be.
+        """
+        log = self._backlog.open()
+        offset = _offset(connection, log.id)
+        taken = self._backlog.take(log, offset or 0)
+        intents = _intents(connection) if offset is not None else {}
+        over = taken.doubtful.union(also)
+        for line in taken.lines:
+            if line.is_intent:
+                intents[line.token] = line.paths
+            elif not self._backlog.is_ours(line.token):
+                over.update(intents.pop(line.token, ()))
+            else:
+                intents.pop(line.token, None)
+        watched = {path for token, paths in intents.items() if not self._backlog.is_ours(token) for path in paths}
+        signatures = {path: self._records.signature(path) for path in watched}
+        writer = RowWriter(connection, self._texts)
+        self._write(writer, taken.rows.values())
+        for path in (over | watched) - taken.rows.keys():
+            self._look(writer, path)
+        writer.finish()
+        connection.executemany(_READ, [(*found, path) for path, found in taken.reads.items()])
+        if is_alone:
+            intents = {token: paths for token, paths in intents.items() if self._backlog.is_ours(token)}
+        _note_intents(connection, intents)
+        _note_offset(connection, log.id, taken.end, is_whole=offset is not None and taken.is_whole)
+        return {} if is_alone else signatures
+
+    def look(self, connection: sqlite3.Connection, paths: Iterable[str]) -> None:
+        """Bring the rows of these records in line."""
+        writer = RowWriter(connection, self._texts)
+        for path in paths:
+            self._look(writer, path)
+        writer.finish()
+
+    def differing(self, connection: sqlite3.Connection, folder: str, left_over: list[str]) -> list[str]:
+        """The records of a folder whose files and rows differ; left-over temp files are added to the list."""
+        return list(_differing(connection, self._records.directory, folder, left_over))
+
+    def _write(self, writer: RowWriter, rows: Iterable[Row]) -> None:
+        for row in rows:
+            if row.signature is not None and self._records.signature(row.path) == stored(row.signature):
+                writer.put(row)
+            else:
+                self._look(writer, row.path)
+
+    def _look(self, writer: RowWriter, path: str) -> None:
+        found = self._records.signature(path)
+        if found is not None and found == writer.signature(path):
+            return
+        row = self._records.read(path) if found is not None else None
+        if row is None:
+            writer.remove(path)
+        else:
+            writer.put(row)
+
+
+def _differing(connection: sqlite3.Connection, directory: int, folder: str, left_over: list[str]) -> Iterator[str]:
+    start, end = f"{ENTRIES}/{folder}/", f"{ENTRIES}/{folder}0"  # 0 follows / in ASCII
+    rows = connection.execute(
+        "SELECT path, inode, file_size, mtime_ns FROM entry WHERE path > ? AND path < ?", (start, end)
+    )
+    known = {row[0]: row[1:] for row in rows}
+    for path, signature in files(directory, folder, left_over):
+        noted = known.pop(path, None)
+        if noted != signature and (noted is not None or entry_place(path) is not None):
+            yield path
+    yield from known
+
+
+def _offset(connection: sqlite3.Connection, log: str) -> int | None:
+    """Up to where this log is in the rows; None if that is not known."""
+    meta = dict(connection.execute("SELECT key, value FROM meta WHERE key IN ('log', 'offset')").fetchall())
+    return int(meta["offset"]) if meta.get("log") == log else None
+
+
+def _intents(connection: sqlite3.Connection) -> dict[str, Sequence[str]]:
+    """The changes that were announced and not called over."""
+    found: dict[str, Sequence[str]] = {}
+    for token, path in connection.execute("SELECT token, path FROM intent").fetchall():
+        found[token] = (*found.get(token, ()), path)
+    return found
+
+
+def _note_intents(connection: sqlite3.Connection, intents: dict[str, Sequence[str]]) -> None:
+    connection.execute("DELETE FROM intent")
+    pairs = [(token, path) for token, paths in intents.items() for path in paths]
+    connection.executemany("INSERT OR IGNORE INTO intent VALUES (?, ?)", pairs)
+
+
+def _note_offset(connection: sqlite3.Connection, log: str, end: int, *, is_whole: bool) -> None:
+    """Have in the database up to where the log is in it; if lines may be missing, that not every record is."""
+    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", [("log", log), ("offset", end)])
+    if not is_whole:
+        connection.execute("DELETE FROM meta WHERE key = 'complete'")

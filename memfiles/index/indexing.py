@@ -1,0 +1,264 @@
+"""The index of one memory directory: told of every change, asked every question.
+
+The rules this file guards: what it says is what the records say, whoever changed them; and whatever befalls its files,
+it is built anew and nobody is told but by the time it takes.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from memfiles.atomic import Signature
+from memfiles.errors import LockTimeout, StorageFailed
+from memfiles.forking import renew_in_child
+from memfiles.index import trust
+from memfiles.index.backlog import Backlog
+from memfiles.index.catching_up import CatchingUp, Records
+from memfiles.index.change_log import HEADER_BYTES
+from memfiles.index.database import Database, Lost, failures
+from memfiles.index.folders import folder_times
+from memfiles.index.rows import Row
+from memfiles.index.text_index import TextIndex
+from memfiles.index.totals import Totals
+from memfiles.index.writing import load_totals
+
+T = TypeVar("T")
+_BATCH = 256  # records looked at in one transaction: others wait no longer than for these
+_COMPACT_ATTEMPTS = 50
+_COMPACT_PAUSE_SECONDS = 0.05
+
+
+class Index:
+    """The rows and texts of all entries, for this process and all its threads; opened when it is first used."""
+
+    def __init__(
+        self, directory: Path, descriptor: int, *, read: Callable[[str], Row | None], texts: TextIndex
+    ) -> None:
+        """``descriptor`` is the directory's; ``read`` gives the row of the record at a path, None if there is none."""
+        self._texts = texts
+        self._descriptor = descriptor
+        self._records = Records(descriptor, read)
+        self._backlog = Backlog(descriptor)
+        self._catching_up = CatchingUp(self._records, texts, self._backlog)
+        self._database = Database(directory, descriptor, prepare=texts.prepare)
+        self._start()
+        renew_in_child(self, Index._leave_to_parent)
+
+    def _start(self) -> None:
+        self._turn = threading.RLock()
+        self._is_ready = False
+        self._is_closed = False
+        self._is_verified = False
+        self._must_verify = False
+        self._watched: dict[str, Signature | None] = {}  # what other processes may be changing
+
+    def intend(self, paths: Sequence[str]) -> str:
+        """Announce a change of these records, under their locks; give the token to ``put`` or ``settle``."""
+        if not self._is_ready:
+            with suppress(StorageFailed), self._turn:
+                self._guarded(lambda: None)
+        self._refuse_closed()
+        return self._backlog.intend(paths)
+
+    def put(self, rows: Iterable[Row], token: str, *, before: Iterable[Row] = ()) -> None:
+        """Take in the records that were committed, still under their locks.
+
+        ``before`` are the rows of those that were there before, for the totals to be right at once.
+        """
+        if self._backlog.put(rows, token, before=before):
+            with suppress(StorageFailed), self._turn:  # the records are what counts; the next question looks at all
+                self._guarded(self._apply)
+
+    def settle(self, token: str) -> None:
+        """Look at the records whose change failed or whose outcome is not known, still under their locks."""
+        self._backlog.settle(token)
+
+    def catch_up(self) -> None:
+        """Have every change that was made before this call, by whichever process, in the rows."""
+        if not self._is_fresh():
+            with self._turn:
+                self._guarded(self._sync)
+
+    def verify(self) -> list[str]:
+        """Compare every file with its row, and read what differs; the paths of temp files that lie about."""
+        with self._turn:
+            self._guarded(self._apply)
+            return self._guarded(self._verify)
+
+    def verify_once(self) -> None:
+        """``verify``, unless this process has done so since it opened the index."""
+        if not self._is_verified:
+            with self._turn:
+                if not self._is_verified:
+                    self.verify()
+
+    def ask(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What ``work`` answers from the tables, which nobody changes meanwhile; it may be called a second time."""
+        with self._turn:
+            return self._guarded(lambda: self._answer(work))
+
+    def totals(self, scope: str, level: str) -> Totals:
+        """The totals as of the last catch-up, with all that this process has put since."""
+        found = self._backlog.totals((scope, level))
+        if found is None:
+            with self._turn:
+                loaded = self.ask(lambda connection: load_totals(connection, scope, level))
+                found = self._backlog.totals((scope, level), loaded=loaded)
+        return found or Totals()
+
+    def touch(self, path: str, *, at: str) -> None:
+        """Note that an entry was read at this time: a hint for evictions, which may be lost."""
+        self._backlog.read(path, at=at)
+
+    def forget(self, paths: Iterable[str]) -> None:
+        """Look at these records, and keep no word of what they were; ``LockTimeout`` if someone reads all the time."""
+        with self._turn:
+            self._guarded(lambda: self._forget(list(paths)))
+
+    def close(self) -> None:
+        """Write what is known, and put the index to rest if nobody else uses it. May be called again."""
+        with self._turn:
+            if self._is_closed:
+                return
+            with suppress(StorageFailed, Lost):
+                self._put_to_rest()
+            self._is_closed = True
+            self._database.close()
+            self._backlog.close()
+
+    def _leave_to_parent(self) -> None:
+        is_closed = self._is_closed
+        self._database.leave_to_parent()
+        self._backlog.leave_to_parent()
+        self._start()
+        self._is_closed = is_closed
+
+    def _refuse_closed(self) -> None:
+        if self._is_closed:
+            raise StorageFailed("the index is closed")
+
+    def _is_fresh(self) -> bool:
+        """Whether the rows are known to hold everything."""
+        return (
+            self._is_ready
+            and not self._must_verify
+            and self._backlog.is_empty()
+            and self._database.is_current
+            and all(self._records.signature(path) == found for path, found in self._watched.items())
+        )
+
+    def _guarded(self, work: Callable[[], T]) -> T:
+        """Do it with a sound database; one that turns out to be lost is built anew, and the work done again."""
+        self._refuse_closed()
+        for _ in range(2):
+            try:
+                self._make_ready()
+                return work()
+            except Lost as error:
+                lost = error
+                self._database.start_over()
+                self._must_verify, self._is_ready = True, False
+        raise StorageFailed(f"the index cannot be built: {lost}") from lost
+
+    def _make_ready(self) -> None:
+        """Open what is not open, and find out whether it can be believed."""
+        if self._is_ready and self._database.is_current:
+            return
+        log = self._backlog.open()
+        try:
+            connection = self._database.connection()
+            with failures():
+                is_sound = trust.is_complete(connection)
+                self._must_verify |= not is_sound or not (
+                    self._is_ready or trust.is_unchanged(connection, self._descriptor)
+                )
+            self._is_ready = True
+            if log.is_alone:
+                self._apply(is_alone=True)
+        finally:
+            if log.is_alone:
+                log.share()
+
+    def _apply(self, *, also: Iterable[str] = (), is_alone: bool = False) -> None:
+        """One transaction with all that is new; if it fails, what was new is found by looking at everything."""
+        try:
+            with self._database.change() as connection:
+                self._watched = self._catching_up.apply(connection, also=also, is_alone=is_alone)
+                self._must_verify |= not trust.is_complete(connection)
+        except BaseException:
+            self._must_verify = True
+            raise
+        finally:
+            self._backlog.land()
+        self._must_verify |= self._backlog.is_behind
+        self._backlog.is_behind = False
+
+    def _sync(self) -> None:
+        self._apply()
+        if self._must_verify:
+            self._verify()
+
+    def _answer(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._must_verify:
+            self._sync()
+        connection = self._database.connection()
+        with failures():
+            connection.execute("BEGIN")
+            try:
+                return work(connection)
+            finally:
+                connection.execute("COMMIT")
+
+    def _verify(self) -> list[str]:
+        now_ns, times = time.time_ns(), folder_times(self._descriptor)
+        left_over: list[str] = []
+        connection = self._database.connection()
+        with failures():
+            known = {row[0] for row in connection.execute("SELECT scope FROM part").fetchall()}
+            for folder in sorted(known | times.keys()):
+                self._look(self._catching_up.differing(connection, folder, left_over))
+        with self._database.change() as connection:
+            trust.note_complete(connection, times, now_ns=now_ns)
+        self._must_verify, self._is_verified = False, True
+        self._backlog.land()
+        return left_over
+
+    def _look(self, paths: Iterable[str]) -> None:
+        remaining = iter(paths)
+        while some := list(islice(remaining, _BATCH)):
+            with self._database.change() as connection:
+                self._catching_up.look(connection, some)
+
+    def _forget(self, paths: list[str]) -> None:
+        self._apply(also=paths)
+        with self._database.change() as connection:
+            self._texts.scrub(connection)
+        for _ in range(_COMPACT_ATTEMPTS):
+            if self._database.compact():
+                return
+            time.sleep(_COMPACT_PAUSE_SECONDS)
+        raise LockTimeout("the entry is forgotten, but another process reads the index all the time: forget it again")
+
+    def _put_to_rest(self) -> None:
+        if not self._is_ready and self._backlog.log is None:
+            return
+        if not self._is_fresh():
+            self._guarded(self._apply)
+        log = self._backlog.open()
+        if self._must_verify or not log.take_alone():
+            return
+        if self._watched or not self._is_fresh():
+            self._apply(is_alone=True)
+        if self._must_verify or not trust.is_written(self._database.connection()):
+            return
+        log.empty()
+        with self._database.change() as connection:
+            trust.seal(connection, self._descriptor, log=log.id, end=HEADER_BYTES)
+        self._database.settle()

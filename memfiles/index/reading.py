@@ -1,0 +1,243 @@
+"""Questions to the rows, each answered from what the asking session sees: a list of partitions, nothing else.
+
+The rule this file guards: of one key the first of these partitions that holds a live, unexpired entry shadows the
+others, before anything is filtered, ordered or counted.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import merge
+from itertools import groupby, islice
+from typing import Any
+
+from pydantic_core import to_json
+
+from memfiles.index.rows import SELECTED, Row, row_from
+
+Place = tuple[str, str, str]  # a partition: scope, level, run
+_FROM = f"SELECT e.id, {SELECTED} FROM entry AS e {{hint}} JOIN part AS p ON p.id = e.part"
+_LIVE = "e.state = 'live' AND (e.expires_at IS NULL OR e.expires_at > :now)"
+_UNSHADOWED = """
+    NOT EXISTS (
+        SELECT 1 FROM json_each(:before) AS b CROSS JOIN entry AS s ON s.part = b.value AND s.key = e.key
+        WHERE s.state = 'live' AND (s.expires_at IS NULL OR s.expires_at > :now)
+    )
+"""
+_TAGGED = """
+    NOT EXISTS (
+        SELECT 1 FROM json_each(:tags) AS w WHERE w.value NOT IN (SELECT t.value FROM json_each(e.tags) AS t)
+    )
+"""
+_POOL = "SELECT id FROM pool WHERE scope = ? AND level = ?"
+_BEYOND = "\U0010ffff" * 64  # no key is that long
+_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What an entry must have to be returned; empty: whatever it has. ``tags``: all of them."""
+
+    tags: Sequence[str] = ()
+    category: str | None = None
+    kind: str | None = None
+    prefix: str = ""
+
+
+EVERYTHING = Filters()
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Entries to act upon, whatever state they are in; every field that is given must fit.
+
+    ``provenance`` by its fields' names; ``cause`` is why they are retired.
+    """
+
+    key: str | None = None
+    path: str | None = None
+    tag: str | None = None
+    kind: str | None = None
+    cause: str | None = None
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+
+def parts(connection: sqlite3.Connection, view: Sequence[Place]) -> list[int]:
+    """The ids of those partitions of a view that there are, in its order."""
+    statement = "SELECT id FROM part WHERE scope = ? AND level = ? AND run = ?"
+    found = (connection.execute(statement, place).fetchone() for place in view)
+    return [row[0] for row in found if row is not None]
+
+
+def visible(
+    connection: sqlite3.Connection, parts: Sequence[int], ids: Collection[int], *, now: str, filters: Filters
+) -> set[int]:
+    """Those of the ids whose entries are in the view, live, unexpired, not shadowed, and fit the filters."""
+    found: set[int] = set()
+    asked = to_json(list(ids)).decode()
+    condition, values = _filtered(filters)
+    for place, part in enumerate(parts):
+        statement = f"""
+            SELECT e.id FROM json_each(:ids) AS i CROSS JOIN entry AS e ON e.id = i.value
+            WHERE e.part = :part AND {_LIVE} AND {condition} AND {_UNSHADOWED if place else "1"}
+        """
+        bound = {**values, "ids": asked, "part": part, "now": now, "before": _json(parts[:place])}
+        found.update(row[0] for row in connection.execute(statement, bound))
+    return found
+
+
+def rows(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, Row]:
+    """The rows of these ids."""
+    statement = f"{_FROM.format(hint='')} WHERE e.id IN (SELECT value FROM json_each(?))"
+    return {found[0]: row_from(found[1:]) for found in connection.execute(statement, (_json(ids),))}
+
+
+def page(
+    connection: sqlite3.Connection, parts: Sequence[int], *, now: str, filters: Filters, after: str, limit: int
+) -> list[Row]:
+    """The next rows by key (as UTF-8 sorts), behind the key ``after`` (empty: from the beginning)."""
+    condition, values = _filtered(filters)
+    values |= {"now": now, "after": after, "limit": limit, "beyond": filters.prefix + _BEYOND}
+    found: list[Row] = []
+    for place, part in enumerate(parts):
+        statement = f"""
+            {_FROM.format(hint="INDEXED BY entry_by_key")}
+            WHERE e.part = :part AND e.key > :after AND e.key >= :prefix AND e.key < :beyond AND {_LIVE} AND {condition}
+              AND {_UNSHADOWED if place else "1"}
+            ORDER BY e.key LIMIT :limit
+        """
+        bound = {**values, "part": part, "before": _json(parts[:place])}
+        found += (row_from(row[1:]) for row in connection.execute(statement, bound))
+    return sorted(found, key=lambda row: row.key)[:limit]
+
+
+def recent(
+    connection: sqlite3.Connection, parts: Sequence[int], *, now: str, pinned: bool | None = None
+) -> Iterator[Row]:
+    """The rows with the newest content first; ``pinned``: only those that are pinned or core, or only the others."""
+    sorts = (True, False) if pinned is None else (pinned,)
+    streams = [
+        _stream(connection, parts[:place], part, now=now, kept=kept)
+        for place, part in enumerate(parts)
+        for kept in sorts
+    ]
+    return merge(*streams, key=lambda row: (row.updated_at, row.provenance.ordinal, row.key), reverse=True)
+
+
+def _stream(connection: sqlite3.Connection, before: Sequence[int], part: int, *, now: str, kept: bool) -> Iterator[Row]:
+    """The rows of one partition, newest first, some at a time: no question stays open meanwhile."""
+    statement = f"""
+        {_FROM.format(hint="INDEXED BY entry_by_time")}
+        WHERE e.part = :part AND e.kept = :kept AND {_LIVE} AND {_UNSHADOWED if before else "1"}
+          AND (e.updated_at, e.ordinal, e.key) < (:at, :ordinal, :key)
+        ORDER BY e.updated_at DESC, e.ordinal DESC, e.key DESC LIMIT {_BATCH}
+    """
+    values = {"part": part, "kept": kept, "now": now, "before": _json(before)}
+    last: dict[str, Any] = {"at": "~", "ordinal": 0, "key": ""}
+    while True:
+        found = [row_from(row[1:]) for row in connection.execute(statement, values | last)]
+        yield from found
+        if len(found) < _BATCH:
+            return
+        last = {"at": found[-1].updated_at, "ordinal": found[-1].provenance.ordinal, "key": found[-1].key}
+
+
+def least_worthy(
+    connection: sqlite3.Connection,
+    scope: str,
+    level: str,
+    *,
+    limit: int,
+    category: str | None = None,
+    kind: str | None = None,
+) -> list[Row]:
+    """The live entries that are to be evicted first: neither pinned nor core, of little importance, long not read.
+
+    A question for every category and kind there is, each answered by the first rows of an index.
+    """
+    heaps = connection.execute(
+        """
+        SELECT pool.id, category, kind FROM pool JOIN total ON total.pool = pool.id
+        WHERE scope = ? AND level = ? AND state = 'live'
+          AND category = coalesce(?, category) AND kind = coalesce(?, kind)
+        """,
+        (scope, level, category, kind),
+    ).fetchall()
+    worth = "e.kept, e.importance, e.confidence, e.read_at, e.updated_at, e.ordinal"
+    statement = f"""
+        SELECT {worth}, {SELECTED}
+        FROM entry AS e INDEXED BY entry_by_worth JOIN part AS p ON p.id = e.part
+        WHERE e.pool = ? AND e.category = ? AND e.kind = ? AND e.state = 'live' ORDER BY {worth} LIMIT ?
+    """
+    streams = [connection.execute(statement, (*heap, limit)).fetchall() for heap in heaps]
+    return [row_from(found[6:]) for found in islice(merge(*streams, key=lambda found: found[:6]), limit)]
+
+
+def expired(connection: sqlite3.Connection, scope: str, level: str, *, now: str, limit: int) -> list[Row]:
+    """Live entries whose time is over, the earliest first."""
+    statement = f"""
+        {_FROM.format(hint="INDEXED BY entry_by_expiry")}
+        WHERE e.pool = ({_POOL}) AND e.state = 'live' AND e.expires_at <= ? ORDER BY e.expires_at LIMIT ?
+    """
+    return [row_from(found[1:]) for found in connection.execute(statement, (scope, level, now, limit))]
+
+
+def retired(connection: sqlite3.Connection, scope: str, level: str, *, limit: int) -> list[Row]:
+    """Entries that were deleted or evicted, the earliest first."""
+    statement = f"""
+        {_FROM.format(hint="INDEXED BY entry_by_retirement")}
+        WHERE e.pool = ({_POOL}) AND e.state IN ('deleted', 'evicted') ORDER BY e.retired_at LIMIT ?
+    """
+    return [row_from(found[1:]) for found in connection.execute(statement, (scope, level, limit))]
+
+
+def matching(connection: sqlite3.Connection, parts: Sequence[int], selector: Selector) -> list[Row]:
+    """The rows in these partitions that a selector means, by key; tombstones never."""
+    conditions = ["e.part IN (SELECT value FROM json_each(:parts))", "e.state <> 'forgotten'"]
+    values: dict[str, str] = {"parts": _json(parts)}
+    for name in ("key", "path", "kind", "cause"):
+        if (wanted := getattr(selector, name)) is not None:
+            conditions.append(f"e.{name} = :{name}")
+            values[name] = wanted
+    if selector.tag is not None:
+        conditions.append(_TAGGED)
+        values["tags"] = to_json([selector.tag]).decode()
+    for name, wanted in selector.provenance.items():
+        conditions.append(f"json_extract(e.provenance, :at_{name}) = :is_{name}")
+        values |= {f"at_{name}": f"$.{name}", f"is_{name}": wanted}
+    statement = f"{_FROM.format(hint='')} WHERE {' AND '.join(conditions)} ORDER BY e.key, e.path"
+    return [row_from(found[1:]) for found in connection.execute(statement, values)]
+
+
+def duplicates(connection: sqlite3.Connection, part: int) -> list[list[Row]]:
+    """Live entries of one partition with the same content, kind and category, each group with the earliest first."""
+    same = "digest, kind, category"
+    statement = f"""
+        {_FROM.format(hint="")}
+        WHERE e.part = :part AND e.state = 'live' AND (e.digest, e.kind, e.category) IN (
+            SELECT {same} FROM entry WHERE part = :part AND state = 'live' GROUP BY {same} HAVING count(*) > 1
+        )
+        ORDER BY e.digest, e.kind, e.category, e.ordinal, e.key
+    """
+    found = (row_from(row[1:]) for row in connection.execute(statement, {"part": part}))
+    return [list(group) for _, group in groupby(found, key=lambda row: (row.digest, row.kind, row.category))]
+
+
+def _filtered(filters: Filters) -> tuple[str, dict[str, Any]]:
+    """The condition that filters make, and its values."""
+    conditions = ["substr(e.key, 1, length(:prefix)) = :prefix"]
+    values: dict[str, Any] = {"prefix": filters.prefix}
+    if filters.tags:
+        conditions.append(_TAGGED)
+        values["tags"] = to_json(list(filters.tags)).decode()
+    for name in ("category", "kind"):
+        if (wanted := getattr(filters, name)) is not None:
+            conditions.append(f"e.{name} = :{name}")
+            values[name] = wanted
+    return " AND ".join(conditions), values
+
+
+def _json(ids: Sequence[int]) -> str:
+    return to_json(list(ids)).decode()

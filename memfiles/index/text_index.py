@@ -1,0 +1,28 @@
+"""What the rows ask of the text index, which lies in the same database and changes in the same transactions."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class TextIndex(Protocol):
+    """The texts of live entries, kept apart by partition; none of these begins or ends a transaction."""
+
+    def prepare(self, connection: sqlite3.Connection) -> None:
+        """Make what tables it needs, unless they are there."""
+
+    def put(
+        self, connection: sqlite3.Connection, part: int, id: int, *, key: str, content: str, tags: Sequence[str]
+    ) -> None:
+        """Have this text for an entry, in place of an earlier one."""
+
+    def remove(self, connection: sqlite3.Connection, part: int, id: int) -> None:
+        """Have no text for an entry; nothing to do if there is none."""
+
+    def drop(self, connection: sqlite3.Connection, part: int) -> None:
+        """Have nothing for a partition; nothing to do if there is nothing."""
+
+    def scrub(self, connection: sqlite3.Connection) -> None:
+        """Keep no word of what was removed."""
