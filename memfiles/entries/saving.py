@@ -54,7 +54,7 @@ def save(
     if isinstance(before, Entry) and (replay := _replay(before, draft.content, stamp)) is not None:
         return Decided(None, before, replay)
     is_there = isinstance(before, Entry) and before.retired is None and not before.is_expired(stamp.at)
-    _check_revision(before if is_there else None, stamp, key=draft.key)
+    check_revision(before if is_there else None, stamp, key=draft.key)
     content = draft.content or ""
     if not isinstance(before, Entry):
         return _first(before, draft, stamp, place=place, by=by, expiry=expiry)
@@ -67,7 +67,7 @@ def update(before: EntryRecord | None, draft: Draft, stamp: Stamp, *, by: Proven
     replay = _replay(entry, draft.content, stamp) if draft.content is not None else _replayed_call(entry, stamp)
     if replay is not None:
         return Decided(None, entry, replay)
-    _check_revision(entry, stamp, key=draft.key)
+    check_revision(entry, stamp, key=draft.key)
     content = entry.content if draft.content is None else draft.content
     return _changed(entry, draft, stamp, op="update", content=content, by=by, expiry=expiry)
 
@@ -77,7 +77,7 @@ def delete(before: EntryRecord | None, stamp: Stamp, *, key: str, cause: str = "
     if isinstance(before, Entry) and before.retired is not None and (done := _replayed_call(before, stamp)) is not None:
         return Decided(None, before, done)
     entry = present(before, key=key, now=stamp.at)
-    _check_revision(entry, stamp, key=key)
+    check_revision(entry, stamp, key=key)
     return _retired(entry, stamp, Retired("deleted", stamp.at, cause), op="delete")
 
 
@@ -221,7 +221,7 @@ def _counted(entry: Entry, draft: Draft) -> Entry:
     return replace(entry, failures=entry.failures + 1) if draft.outcome == "failure" else entry
 
 
-def _check_revision(entry: EntryRecord | None, stamp: Stamp, *, key: str) -> None:
+def check_revision(entry: EntryRecord | None, stamp: Stamp, *, key: str) -> None:
     found = entry.revision if entry is not None else 0
     if stamp.expected_revision is not None and stamp.expected_revision != found:
         raise RevisionConflict(

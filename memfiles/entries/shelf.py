@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from memfiles.ancestry import with_origins
 from memfiles.atomic import Signature, is_settled
@@ -22,6 +22,8 @@ from memfiles.entry_format import decode_entry, encode_entry
 from memfiles.errors import LockTimeout, RecordCorrupt
 from memfiles.events import Origin, RecordChanged, Subscribers
 from memfiles.forking import renew_in_child
+from memfiles.index.indexing import Index
+from memfiles.index.rows import row_of
 from memfiles.store import Store
 from memfiles.transaction import LeftBehind, NewVersion
 
@@ -33,22 +35,6 @@ _log = logging.getLogger("memfiles")
 T = TypeVar("T")
 
 Records = Mapping[str, EntryRecord | None]
-
-
-class Noting(Protocol):
-    """Who is told of changes, so that entries can be found again; the index is one."""
-
-    def intend(self, paths: Sequence[str]) -> object:
-        """These records are about to change; the result is passed to ``put`` or ``give_up``."""
-        ...
-
-    def put(self, records: Sequence[tuple[EntryRecord, Signature]], intent: object) -> None:
-        """They have changed, and are these now."""
-        ...
-
-    def give_up(self, intent: object) -> None:
-        """Nothing came of it, or it is not known."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +55,7 @@ class Shelf:
         self,
         store: Store,
         *,
-        index: Noting,
+        index: Index,
         now: Callable[[], str],
         subscribers: Subscribers,
         origin: str | None = None,
@@ -140,11 +126,14 @@ class Shelf:
             seen = self.look(path)
             if seen.by_hand and seen.record is not None:
                 return self._commit({path: seen}, [seen.record], is_own=True, origin="external")
-            if seen.record is not None and seen.signature is not None and seen.problem is None:
-                self._index.put([(seen.record, seen.signature)], self._index.intend([path]))
+            self._index.settle([path], self._index.intend([path]))
             return []
 
         self._subscribers.tell(self._attempt([path], run))
+
+    def suspect(self, path: str) -> None:
+        """The index says something else of a record than the disk: have it look before the next question."""
+        self._index.settle([path], self._index.intend([path]))
 
     def forget(self, paths: Iterable[str]) -> None:
         """Remember nothing of these records."""
@@ -186,9 +175,11 @@ class Shelf:
         try:
             signatures = self._store.commit(versions)
         except BaseException:
-            self._index.give_up(intent)
+            self._index.settle([record.path for record in final], intent)
             raise
-        self._index.put([(record, signatures[record.path]) for record in final], intent)
+        earlier = (before[record.path].record for record in final)
+        rows = [row_of(record, signatures[record.path]) for record in final]
+        self._index.put(rows, intent, before=[row_of(record, None) for record in earlier if record is not None])
         for record in final:
             self._remember(record.path, Seen(record, signatures[record.path]))
         return [_event(record, origin) for record in final]

@@ -1,0 +1,242 @@
+"""Entries: everything that can be done with them, in one place and with one meaning.
+
+The surfaces (tools, command line, adapters) call this class and add nothing. It decides nothing itself: each of its
+parts is one idea, and this is where they are put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from memfiles.clock import utc_now
+from memfiles.embedding import Embedder
+from memfiles.entries.drafts import Draft
+from memfiles.entries.explanation import Explanation
+from memfiles.entries.finding import Finder
+from memfiles.entries.forgetting import Forgetting, Selector
+from memfiles.entries.hydrating import Hydration
+from memfiles.entries.keeping import Keeper
+from memfiles.entries.receipts import Deleted, Forgotten, Found, Page, Results, Saved
+from memfiles.entries.room import Room
+from memfiles.entries.rules import Rules
+from memfiles.entries.shelf import Shelf
+from memfiles.entries.showing import Showing
+from memfiles.entries.views import Caller
+from memfiles.entry import EntryRecord
+from memfiles.errors import InvalidArgument
+from memfiles.events import Subscribers
+from memfiles.index import association, texts
+from memfiles.index.indexing import Index
+from memfiles.index.reading import Filters
+from memfiles.index.rows import row_of
+from memfiles.store import Store
+
+
+class Entries:
+    """The entries of one open memory. Threads may share it; every operation is told first whose session it is.
+
+    A session reads what is at or below its level and writes at its level alone, as that is at the moment of the call.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        rules: Rules,
+        subscribers: Subscribers,
+        origin: str | None = None,
+        embedder: Embedder | None = None,
+        now: Callable[[], str] = utc_now,
+    ) -> None:
+        """Nothing is opened before the first use. ``origin`` is the id of this directory, if it is mirrored."""
+        self.rules = rules
+        self._store = store
+        self._index = Index(store.directory, store.descriptor, read=self._row, texts=_TEXTS)
+        self.shelf = Shelf(store, index=self._index, now=now, subscribers=subscribers, origin=origin)
+        self._keeper = Keeper(self.shelf, Room(self._index, budget=rules.budget), rules=rules, now=now)
+        self._finder = Finder(self.shelf, self._index, levels=rules.levels, now=now, embedder=embedder)
+        self._showing = Showing(
+            self.shelf,
+            self._index,
+            self._finder,
+            levels=rules.levels,
+            budget_bytes=rules.hydrate_bytes,
+            now=now,
+        )
+        self._forgetting = Forgetting(
+            self.shelf, self._index, self._finder, secrets=rules.secrets, now=now, scrub=self._scrub
+        )
+
+    def save(
+        self,
+        session: Caller,
+        key: str,
+        content: str,
+        *,
+        tags: Sequence[str] | None = None,
+        category: str | None = None,
+        kind: Any = None,
+        confidence: float | None = None,
+        importance: float | None = None,
+        pinned: bool | None = None,
+        links: Sequence[str] | None = None,
+        ttl: int | None = None,
+        source: str | None = None,
+        expected_revision: int | None = None,
+        call_id: str | None = None,
+    ) -> Saved:
+        """Keep ``content`` under ``key`` at the session's level, in place of what it held there; durable on return.
+
+        What is left out stays as it was, or is the usual. ``ttl`` is in seconds from the last change of the content.
+        ``expected_revision`` 0 means that nothing is there yet. The same call made again (same caller, ``call_id`` and
+        content) returns the first receipt. ``SizeExceeded``, ``BudgetExceeded``, ``SecretRefused``,
+        ``RevisionConflict``, ``ReadOnly`` (an episode), ``LockTimeout``, ``StorageFailed``: nothing changed.
+        """
+        draft = Draft(key, content, tags, category, kind, confidence, importance, pinned, links, ttl, source=source)
+        return self._keeper.save(session, [draft], expected_revision=expected_revision, call_id=call_id)[0]
+
+    def save_many(self, session: Caller, drafts: Iterable[Draft | Mapping[str, Any]]) -> list[Saved]:
+        """Save several entries together, all or nothing, with one flush; errors as of ``save``."""
+        return self._keeper.save(session, [_draft(each) for each in drafts])
+
+    def get(self, session: Caller, key: str) -> Found | None:
+        """What the session sees under ``key``, as it is on disk now; None if that is nothing, hidden or not."""
+        return self._finder.get(session, key)
+
+    def search(
+        self,
+        session: Caller,
+        query: str,
+        *,
+        max_results: int = 10,
+        tags: Sequence[str] = (),
+        category: str | None = None,
+        kind: str | None = None,
+        associate: bool = True,
+    ) -> Results:
+        """What the session sees that answers ``query``, best first; whatever is in the query, it never raises for it.
+
+        ``associate``: what is tied to a match may be found by that. ``InvalidArgument`` if ``max_results`` is not 1 to
+        50, or a filter cannot be one.
+        """
+        filters = Filters(tuple(tags), category, kind)
+        return self._finder.search(session, query, max_results=max_results, filters=filters, associate=associate)
+
+    def list(
+        self,
+        session: Caller,
+        *,
+        prefix: str | None = None,
+        tags: Sequence[str] = (),
+        category: str | None = None,
+        kind: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page:
+        """What the session sees, by key, ``limit`` (1 to 100) at a time; ``cursor`` is the ``next`` of the page before."""
+        filters = Filters(tuple(tags), category, kind, prefix or "")
+        return self._finder.list(session, filters=filters, limit=limit, cursor=cursor)
+
+    def update(
+        self,
+        session: Caller,
+        key: str,
+        *,
+        content: str | None = None,
+        tags: Sequence[str] | None = None,
+        category: str | None = None,
+        kind: Any = None,
+        confidence: float | None = None,
+        importance: float | None = None,
+        pinned: bool | None = None,
+        links: Sequence[str] | None = None,
+        ttl: int | None = None,
+        outcome: Any = None,
+        expected_revision: int | None = None,
+        call_id: str | None = None,
+    ) -> Saved:
+        """Change what is said of an entry that is there, at the session's level. ``EntryNotFound``; else as ``save``.
+
+        ``outcome``: ``success`` or ``failure`` of what the entry advises.
+        """
+        draft = Draft(key, content, tags, category, kind, confidence, importance, pinned, links, ttl, outcome)
+        return self._keeper.update(session, draft, expected_revision=expected_revision, call_id=call_id)
+
+    def delete(self, session: Caller, key: str, *, call_id: str | None = None) -> Deleted:
+        """Hide the entry of ``key`` at the session's level; ``restore`` brings it back. ``EntryNotFound``."""
+        return self._keeper.delete(session, key, call_id=call_id)
+
+    def restore(self, session: Caller, key: str, *, call_id: str | None = None) -> Saved:
+        """Bring back what was deleted, evicted or had expired under ``key`` at the session's level. ``EntryNotFound``."""
+        return self._keeper.restore(session, key, call_id=call_id)
+
+    def forget(
+        self,
+        session: Caller,
+        *,
+        key: str | None = None,
+        uid: str | None = None,
+        tag: str | None = None,
+        kind: str | None = None,
+        category: str | None = None,
+        provenance: Mapping[str, str] | None = None,
+        why: str = "",
+        dry_run: bool = False,
+    ) -> Forgotten:
+        """Take the content of what is meant out of everything under the directory, for good; ``dry_run`` counts.
+
+        Meant is what all that is said fits, at the session's level, hidden entries included; ``provenance`` by the
+        names of its fields. Returns when no file holds it; the mirror's copy is replaced by the next push.
+        ``InvalidArgument`` if nothing is said.
+        """
+        selector = Selector(key, uid, tag, kind, category, dict(provenance or {}))
+        return self._forgetting.forget(session, selector, why=why, dry_run=dry_run)
+
+    def hydrate(self, session: Caller, *, budget_bytes: int | None = None) -> Hydration:
+        """The block of the system prompt with what fits into the budget; the same state gives the same bytes."""
+        return self._showing.hydrate(session, budget_bytes=budget_bytes)
+
+    def explain(self, session: Caller, key: str, *, budget_bytes: int | None = None) -> Explanation:
+        """Why ``hydrate`` shows the entry of ``key`` or does not, in numbers."""
+        return self._showing.explain(session, key, budget_bytes=budget_bytes)
+
+    def close(self) -> None:
+        """Write down what the index knows and let go of it. May be called again."""
+        self._index.close()
+
+    def _row(self, path: str) -> Any:
+        seen = self.shelf.look(path)
+        return row_of(seen.record, seen.signature) if seen.record is not None and seen.problem is None else None
+
+    def _scrub(self, records: Sequence[EntryRecord]) -> None:
+        """Have nothing under the directory that an earlier version of these records held."""
+        paths = [record.path for record in records]
+        try:
+            self._index.forget(paths)
+            for path in paths:
+                self._store.remove_copies(path)
+        finally:
+            self._store.scrub()
+
+
+def _draft(said: Draft | Mapping[str, Any]) -> Draft:
+    """A draft out of one or of an object with its fields."""
+    if isinstance(said, Draft):
+        return said
+    try:
+        return Draft(**said)
+    except TypeError as error:
+        raise InvalidArgument(
+            f"an entry to save is an object with key, content and what else a save takes: {error}"
+        ) from None
+
+
+def _prepare(connection):
+    texts.prepare(connection)
+    association.prepare(connection)
+
+
+import types
+
+_TEXTS = types.SimpleNamespace(prepare=_prepare, put=texts.put, remove=texts.remove, drop=texts.drop, scrub=texts.scrub)

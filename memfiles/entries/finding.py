@@ -1,0 +1,177 @@
+"""Reading entries: by key, by page, by search; always what is on disk now, and only what the session may see.
+
+The rule this file guards: visibility, shadowing, filter, rank, limit, in this order; and nothing is returned out of the
+index alone, but read from its record, so that what an index says too late is never shown.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+
+from memfiles.embedding import Embedder
+from memfiles.entries.drafts import checked_tags
+from memfiles.entries.receipts import Found, Match, Page, Results, found_in
+from memfiles.entries.shelf import Shelf
+from memfiles.entries.views import Caller, View, view_of
+from memfiles.entry import KINDS, Entry
+from memfiles.errors import InvalidArgument
+from memfiles.index import ranking, reading
+from memfiles.index.indexing import Index
+from memfiles.index.reading import Filters
+from memfiles.index.rows import Row
+from memfiles.keys import check_key
+from memfiles.levels import Levels
+
+MAX_RESULTS = 50
+MAX_PAGE = 100
+_ROUNDS = 4
+
+
+class Finder:
+    """The reads of one open memory. Threads may share it."""
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        index: Index,
+        *,
+        levels: Levels,
+        now: Callable[[], str],
+        embedder: Embedder | None = None,
+    ) -> None:
+        """``now`` says which entries have expired; without ``embedder`` a search goes by words alone."""
+        self._shelf = shelf
+        self._index = index
+        self._levels = levels
+        self._now = now
+        self._embedder = embedder
+
+    def get(self, caller: Caller, key: str) -> Found | None:
+        """The entry that the caller sees under ``key``, None if there is none, hidden or not."""
+        entry = self.visible(view_of(caller, self._levels), check_key(key))
+        if entry is None:
+            return None
+        self._index.touch(entry.path, at=self._now())
+        return found_in(entry)
+
+    def visible(self, view: View, key: str) -> Entry | None:
+        """The entry of that key which shadows the others of the view."""
+        for partition in view:
+            entry = self._shelf.entry(partition.path(key))
+            if entry is not None and self._is_there(entry):
+                return entry
+        return None
+
+    def search(
+        self, caller: Caller, query: str, *, max_results: int = 10, filters: Filters, associate: bool = True
+    ) -> Results:
+        """What the caller sees that answers ``query`` best; no text of a query raises.
+
+        ``InvalidArgument`` if ``max_results`` is not 1 to 50, or a filter cannot be one.
+        """
+        query = checked_query(query)
+        check_count(max_results, what="max_results", most=MAX_RESULTS)
+        check_filters(filters)
+        view = view_of(caller, self._levels)
+        for _ in range(_ROUNDS):
+            self.refresh()
+            hits = self._index.ask(
+                lambda connection: self._hits(connection, view, query, max_results, filters, associate)
+            )
+            matches = [self._match(row, hit) for row, hit in hits]
+            if all(matches):
+                break
+        found = tuple(match for match in matches if match is not None)
+        for match, (row, _) in zip(matches, hits, strict=True):
+            if match is not None:
+                self._index.touch(row.path, at=self._now())
+        return Results(query, found, meaning=self._embedder is not None)
+
+    def list(self, caller: Caller, *, filters: Filters, limit: int = 50, cursor: str | None = None) -> Page:
+        """What the caller sees, by key, ``limit`` at a time; ``cursor`` is the ``next`` of the page before."""
+        check_count(limit, what="limit", most=MAX_PAGE)
+        check_filters(filters)
+        after = check_key(cursor) if cursor else ""
+        view, now = view_of(caller, self._levels), self._now()
+        found: list[Found] = []
+        while len(found) <= limit:
+            self.refresh()
+            rows = self._page(view, filters=filters, now=now, after=after, limit=limit + 1 - len(found))
+            if not rows:
+                break
+            after = rows[-1].key
+            found += (found_in(entry) for row in rows if (entry := self._read(row)) is not None)
+        is_more = len(found) > limit
+        return Page(tuple(found[:limit]), found[limit - 1].key if is_more else None)
+
+    def refresh(self) -> None:
+        """Have the index up to date: with every change that anyone made, and once with every file there is."""
+        self._index.verify_once()
+        self._index.catch_up()
+
+    def _hits(
+        self,
+        connection: sqlite3.Connection,
+        view: View,
+        query: str,
+        max_results: int,
+        filters: Filters,
+        associate: bool,
+    ) -> list[tuple[Row, ranking.Hit]]:
+        parts, now = reading.parts(connection, view), self._now()
+
+        def keep(ids: Sequence[int]) -> Collection[int]:
+            return reading.visible(connection, parts, ids, now=now, filters=filters)
+
+        hits = ranking.search(
+            connection, parts, query, keep=keep, limit=max_results, associate=associate, embedder=self._embedder
+        )
+        rows = reading.rows(connection, [hit.id for hit in hits])
+        return [(rows[hit.id], hit) for hit in hits]
+
+    def _page(self, view: View, *, filters: Filters, now: str, after: str, limit: int) -> Sequence[Row]:
+        return self._index.ask(
+            lambda connection: reading.page(
+                connection, reading.parts(connection, view), now=now, filters=filters, after=after, limit=limit
+            )
+        )
+
+    def _match(self, row: Row, hit: ranking.Hit) -> Match | None:
+        entry = self._read(row)
+        return Match(found_in(entry), hit.score, hit.legs, hit.snippet) if entry is not None else None
+
+    def _read(self, row: Row) -> Entry | None:
+        """The entry of a row, if it is still as the index says; else the index looks at it before the next question."""
+        entry = self._shelf.entry(row.path)
+        if entry is not None and self._is_there(entry) and entry.revision == row.revision:
+            return entry
+        self._shelf.suspect(row.path)
+        return None
+
+    def _is_there(self, entry: Entry) -> bool:
+        return entry.retired is None and (entry.expires_at is None or not entry.is_expired(self._now()))
+
+
+def checked_query(query: object) -> str:
+    """The query as text; anything but text is an ``InvalidArgument``."""
+    if not isinstance(query, str):
+        raise InvalidArgument(f"the query must be text, not {type(query).__name__}")
+    return query.encode(errors="replace").decode()
+
+
+def check_count(count: object, *, what: str, most: int) -> None:
+    """Refuse a number of results that is none, or that would flood a prompt."""
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
+        raise InvalidArgument(f"{what} must be a whole number from 1 to {most}")
+
+
+def check_filters(filters: Filters) -> None:
+    """Refuse filters that no entry could ever fit because they are of the wrong kind."""
+    checked_tags(filters.tags)
+    if filters.kind is not None and filters.kind not in KINDS:
+        raise InvalidArgument(f"kind {str(filters.kind)[:40]!r} is not known: use one of {', '.join(KINDS)}")
+    if filters.category is not None and not isinstance(filters.category, str):
+        raise InvalidArgument("category must be text")
+    if not isinstance(filters.prefix, str):
+        raise InvalidArgument("prefix must be text")

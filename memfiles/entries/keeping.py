@@ -1,0 +1,312 @@
+"""Writing entries: save, update, delete and restore, within the budgets, each durable on return.
+
+The rules this file guards: a save goes to the level at which the session is at that moment, and nothing it says can
+choose another; what is over a budget goes in the same commit, and never what was just saved; and a save that puts a
+key where more see it leaves nothing behind that would shadow it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from memfiles.changes import Stamp
+from memfiles.entries import saving
+from memfiles.entries.drafts import Checked, Draft, check_draft
+from memfiles.entries.receipts import Deleted, Saved
+from memfiles.entries.room import Outgrown, Room
+from memfiles.entries.rules import Rules
+from memfiles.entries.saving import Decided, Place
+from memfiles.entries.shelf import Records, Shelf
+from memfiles.entries.views import Caller, View, own_level
+from memfiles.entry import Entry, EntryRecord, Provenance
+from memfiles.errors import InvalidArgument
+from memfiles.keys import WORKSPACE, check_key
+
+_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where a draft goes, and the records of the same key that would shadow it there."""
+
+    path: str
+    place: Place
+    shadows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a write comes to: the decisions in the order of the drafts, all records to commit, the keys that went."""
+
+    decisions: list[Decided]
+    records: list[EntryRecord]
+    evicted: tuple[str, ...] = ()
+
+
+class Keeper:
+    """The writes of one open memory. Threads may share it."""
+
+    def __init__(self, shelf: Shelf, room: Room, *, rules: Rules, now: Callable[[], str]) -> None:
+        """``now`` gives the time of changes."""
+        self._shelf = shelf
+        self._room = room
+        self._rules = rules
+        self._now = now
+        self._ordinal = 0
+        self._numbering = threading.Lock()
+
+    def save(
+        self,
+        caller: Caller,
+        drafts: Sequence[Draft],
+        *,
+        expected_revision: int | None = None,
+        call_id: str | None = None,
+    ) -> list[Saved]:
+        """Save what the drafts say under their keys, all or nothing, with one flush; the receipts in their order.
+
+        ``SizeExceeded``, ``BudgetExceeded``, ``SecretRefused``, ``RevisionConflict``, ``ReadOnly`` (an episode),
+        ``LockTimeout``, ``StorageFailed``: nothing changed.
+        """
+        for draft in drafts:
+            if draft.content is None:
+                raise InvalidArgument("there is nothing to save: pass the content")
+        checked = [self._checked(draft) for draft in drafts]
+        stamp = Stamp(self._now(), caller.actor(call_id), expected_revision)
+        own = own_level(caller)
+        targets = [self._target(caller, own, each.draft, now=stamp.at) for each in checked]
+        sources = [self._provenance(caller, stamp, each.draft) for each in checked]
+
+        def decide(records: dict[str, EntryRecord | None]) -> list[Decided]:
+            decisions = []
+            for target, each, source in zip(targets, checked, sources, strict=True):
+                decided = saving.save(
+                    records[target.path],
+                    each.draft,
+                    stamp,
+                    place=target.place,
+                    by=source,
+                    expiry=self._rules.expiry,
+                )
+                records[target.path] = decided.entry
+                self._clear(records, target.shadows, stamp)
+                decisions.append(decided)
+            return decisions
+
+        paths = [path for target in targets for path in (target.path, *target.shadows)]
+        outcome = self._write(paths, decide, stamp=stamp)
+        return _receipts(outcome, checked)
+
+    def update(
+        self, caller: Caller, draft: Draft, *, expected_revision: int | None = None, call_id: str | None = None
+    ) -> Saved:
+        """Change what the draft says of an entry at the caller's level; ``EntryNotFound``, else errors as ``save``."""
+        each = self._checked(draft)
+        stamp = Stamp(self._now(), caller.actor(call_id), expected_revision)
+        source = self._provenance(caller, stamp, draft)
+        own = own_level(caller)
+        path = self._present(own, draft.key, now=stamp.at)
+        if draft.category is not None and self._scope(own, draft.category) != self._scope_of(own, path, draft.key):
+            return self._move(caller, path, each.draft, expected_revision=expected_revision, call_id=call_id)
+
+        def decide(records: dict[str, EntryRecord | None]) -> list[Decided]:
+            decided = saving.update(records[path], each.draft, stamp, by=source, expiry=self._rules.expiry)
+            records[path] = decided.entry
+            return [decided]
+
+        return _receipts(self._write([path], decide, stamp=stamp), [each])[0]
+
+    def delete(self, caller: Caller, key: str, *, call_id: str | None = None) -> Deleted:
+        """Hide the entry of that key at the caller's level; it can be restored. ``EntryNotFound``."""
+        stamp = Stamp(self._now(), caller.actor(call_id))
+        path = self._present(own_level(caller), check_key(key), now=stamp.at, call_id=stamp.by.call)
+
+        def decide(records: dict[str, EntryRecord | None]) -> list[Decided]:
+            decided = saving.delete(records[path], stamp, key=key)
+            records[path] = decided.entry
+            return [decided]
+
+        entry = self._write([path], decide, stamp=stamp).decisions[0].entry
+        return Deleted(key, entry.level, entry.revision)
+
+    def restore(self, caller: Caller, key: str, *, call_id: str | None = None) -> Saved:
+        """Bring back the entry of that key that was deleted or evicted last at the caller's level."""
+        stamp = Stamp(self._now(), caller.actor(call_id))
+        candidates = [self._shelf.entry(partition.path(check_key(key))) for partition in own_level(caller)]
+        retired = [entry for entry in candidates if entry is not None and not self._is_there(entry, stamp.at)]
+        if not retired:
+            raise saving.not_there(key)
+        path = max(retired, key=_retired_at).path
+
+        def decide(records: dict[str, EntryRecord | None]) -> list[Decided]:
+            decided = saving.restore(records[path], stamp, key=key, expiry=self._rules.expiry)
+            records[path] = decided.entry
+            return [decided]
+
+        return _receipts(self._write([path], decide, stamp=stamp), [Checked(Draft(key))])[0]
+
+    def _write(
+        self, paths: Sequence[str], decide: Callable[[dict[str, EntryRecord | None]], list[Decided]], *, stamp: Stamp
+    ) -> _Outcome:
+        """Decide over the records under their locks, and have what is then over a budget go in the same commit.
+
+        Which entries are to go is found without their locks: they are taken in the next round, and looked at again.
+        """
+        victims: list[str] = []
+        for is_last in (*([False] * (_ROUNDS - 1)), True):
+
+            def attempt(before: Records) -> _Outcome:
+                records = dict(before)
+                decisions = decide(records)
+                cause = f"evict-{uuid.uuid4().hex[:12]}"
+                went = _evict(records, [path for path in victims if path not in paths], stamp, cause=cause)  # noqa: B023
+                if not is_last:  # noqa: B023
+                    self._room.check(before, records)
+                changed = [record for path, record in records.items() if record is not before[path]]
+                return _Outcome(decisions, [record for record in changed if record is not None], tuple(went))
+
+            try:
+                return self._shelf.change([*paths, *victims], attempt, record_of=lambda outcome: outcome.records)
+            except Outgrown as outgrown:
+                victims = [path for path in self._room.victims(outgrown, now=stamp.at) if path not in paths]
+        raise AssertionError("the last round never asks for more room")
+
+    def _move(
+        self, caller: Caller, path: str, draft: Draft, *, expected_revision: int | None, call_id: str | None
+    ) -> Saved:
+        """An update that changes whom an entry belongs to: saved there with what it was, and gone here."""
+        entry = self._shelf.entry(path)
+        if entry is None:
+            raise saving.not_there(draft.key)
+        if expected_revision not in (None, entry.revision):
+            saving.check_revision(entry, Stamp(self._now(), expected_revision=expected_revision), key=draft.key)
+        merged = Draft(
+            draft.key,
+            draft.content if draft.content is not None else entry.content,
+            draft.tags if draft.tags is not None else entry.tags,
+            draft.category,
+            draft.kind or entry.kind,
+            draft.confidence if draft.confidence is not None else entry.confidence,
+            draft.importance if draft.importance is not None else entry.importance,
+            draft.pinned if draft.pinned is not None else entry.pinned,
+            draft.links if draft.links is not None else entry.links,
+            draft.ttl,
+            draft.outcome,
+        )
+        saved = self.save(caller, [merged], call_id=call_id)[0]
+        if (still := self._shelf.entry(path)) is not None and self._is_there(still, self._now()):
+            stamp = Stamp(self._now(), caller.actor(None))
+            self._write([path], lambda records: [_deleted(records, path, stamp)], stamp=stamp)
+        return saved
+
+    def _checked(self, draft: Draft) -> Checked:
+        return check_draft(draft, secrets=self._rules.secrets, allow=self._rules.allow)
+
+    def _target(self, caller: Caller, own: View, draft: Draft, *, now: str) -> _Target:
+        """Where a draft goes: where its category says, or else where its key is seen now, or to the agent's own."""
+        at = self._scope(own, draft.category) if draft.category is not None else self._where_seen(own, draft.key, now)
+        partition = own[at]
+        agent = WORKSPACE if partition.scope == WORKSPACE else caller.provenance.agent
+        shadows = [other.path(draft.key) for other in own[:at]]
+        there = tuple(path for path in shadows if (entry := self._shelf.entry(path)) and self._is_there(entry, now))
+        return _Target(partition.path(draft.key), Place(agent, partition.level, partition.run), there)
+
+    def _scope(self, own: View, category: str) -> int:
+        """Which of the caller's own partitions entries of the category lie in."""
+        rule = self._rules.category(category)
+        if rule.is_of_one_run and len(own) < 3:
+            raise InvalidArgument(f"category {category} belongs to a run, and this session has none: name its run")
+        return len(own) - 1 if rule.is_shared else len(own) - 3 if rule.is_of_one_run else len(own) - 2
+
+    def _scope_of(self, own: View, path: str, key: str) -> int:
+        return next(index for index, partition in enumerate(own) if partition.path(key) == path)
+
+    def _where_seen(self, own: View, key: str, now: str) -> int:
+        for index, partition in enumerate(own):
+            entry = self._shelf.entry(partition.path(key))
+            if entry is not None and self._is_there(entry, now):
+                return index
+        return len(own) - 2
+
+    def _present(self, own: View, key: str, *, now: str, call_id: str | None = None) -> str:
+        """Where the entry of that key lies that the caller sees at its own level; or which this call deleted before."""
+        paths = [partition.path(key) for partition in own]
+        entries = [(path, self._shelf.entry(path)) for path in paths]
+        for path, entry in entries:
+            if entry is not None and self._is_there(entry, now):
+                return path
+        for path, entry in entries:
+            if entry is not None and call_id and any(change.by.call == call_id for change in entry.text.history):
+                return path
+        raise saving.not_there(key)
+
+    def _is_there(self, entry: Entry, now: str) -> bool:
+        return entry.retired is None and not entry.is_expired(now)
+
+    def _clear(self, records: dict[str, EntryRecord | None], shadows: Iterable[str], stamp: Stamp) -> None:
+        """Delete what would shadow an entry that was just saved."""
+        for path in shadows:
+            found = records[path]
+            if isinstance(found, Entry) and self._is_there(found, stamp.at):
+                _deleted(records, path, stamp)
+
+    def _provenance(self, caller: Caller, stamp: Stamp, draft: Draft) -> Provenance:
+        origin = caller.provenance
+        return Provenance(
+            agent=origin.agent,
+            session=stamp.by.session,
+            run=origin.run,
+            channel=origin.channel,
+            thread=origin.thread,
+            call=stamp.by.call,
+            source=draft.source,
+            ordinal=self._next_ordinal(),
+        )
+
+    def _next_ordinal(self) -> int:
+        with self._numbering:
+            self._ordinal = max(self._ordinal + 1, time.time_ns())
+            return self._ordinal
+
+
+def _evict(records: dict[str, EntryRecord | None], victims: Sequence[str], stamp: Stamp, *, cause: str) -> list[str]:
+    """Evict those of the victims that are still there; their keys, but not those of what had expired anyway."""
+    went = []
+    for path in victims:
+        found = records[path]
+        if isinstance(found, Entry) and found.retired is None:
+            records[path] = saving.evict(found, replace(stamp, expected_revision=None), cause=cause)
+            if not found.is_expired(stamp.at):
+                went.append(found.key)
+    return went
+
+
+def _deleted(records: dict[str, EntryRecord | None], path: str, stamp: Stamp) -> Decided:
+    found = records[path]
+    key = found.key if isinstance(found, Entry) else ""
+    decided = saving.delete(found, replace(stamp, expected_revision=None), key=key, cause="moved")
+    records[path] = decided.entry
+    return decided
+
+
+def _receipts(outcome: _Outcome, checked: Sequence[Checked]) -> list[Saved]:
+    return [
+        Saved(
+            decided.entry.key,
+            decided.entry.level,
+            decided.replayed or decided.entry.revision,
+            decided.entry.size_bytes,
+            outcome.evicted,
+            decided.replayed is not None,
+            each.warnings,
+        )
+        for decided, each in zip(outcome.decisions, checked, strict=True)
+    ]
+
+
+def _retired_at(entry: Entry) -> str:
+    return entry.retired.at if entry.retired is not None else entry.expires_at or ""

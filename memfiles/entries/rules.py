@@ -1,0 +1,32 @@
+"""The rules that a workflow gives for entries, in one value that every operation is handed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memfiles.entries.categories import Categories, Category, later
+from memfiles.entries.retention import Budget
+from memfiles.levels import Levels
+from memfiles.secrets import Policy
+
+DEFAULT_HYDRATE_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Levels, what happens to credentials, budgets and categories. Sizes are UTF-8 bytes."""
+
+    levels: Levels = Levels()
+    secrets: Policy = "block"
+    allow: tuple[str, ...] = ()
+    budget: Budget = Budget()
+    hydrate_bytes: int = DEFAULT_HYDRATE_BYTES
+    categories: Categories = Categories()
+
+    def category(self, name: str) -> Category:
+        """How entries of the category are treated."""
+        return self.categories.of(name)
+
+    def expiry(self, category: str, since: str, ttl: int | None = None) -> str | None:
+        """When an entry of the category expires whose content last changed at ``since``; its own ``ttl`` goes first."""
+        return later(since, ttl) if ttl is not None else self.categories.expiry(category, since)
