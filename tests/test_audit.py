@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from another_process import another_process
 
 from memfiles.audit import AuditLog, Event, Unreadable, read
 from memfiles.errors import InvalidArgument
@@ -141,17 +142,23 @@ def test_the_file_is_looked_for_every_now_and_then(tmp_path: Path) -> None:
     assert ["c"] == ops(tmp_path)
 
 
-def test_a_fork_logs_as_well(tmp_path: Path, log: AuditLog) -> None:
+def test_a_fork_logs_as_well(tmp_path: Path) -> None:
     """A child writes whole lines beside its parent, even if another thread was in the log when it was forked."""
-    log.record(Event("parent"))
-    with log._lock:
-        child = os.fork()
-        if child == 0:
-            log.record(Event("child"))
-            os._exit(0)
-    os.waitpid(child, 0)
-    log.record(Event("parent"))
-
+    program = """
+import os, sys
+from memfiles.audit import AuditLog, Event
+log = AuditLog(sys.argv[1])
+log.record(Event("parent"))
+with log._lock:
+    if os.fork() == 0:
+        log.record(Event("child"))
+        os._exit(0)
+os.wait()
+log.record(Event("parent"))
+print("done")
+"""
+    with another_process(program, tmp_path) as other:
+        assert "done" == other.hear()
     assert ["parent", "child", "parent"] == ops(tmp_path)
 
 
