@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 from memfiles.bookkeeping import Bookkeeping
 from memfiles.errors import InvalidArgument, StorageFailed, WorkflowError
+from memfiles.leak_scanner import scanner_called
 from memfiles.manager import MemoryManager
 from memfiles.session import Provenance, Session
 from memfiles.sync import NoSync, Sync, settings_of
@@ -58,6 +59,7 @@ def open(
         _counted(copies, progress),
         durability=declared.durability,
         secrets=declared.secrets,
+        scan=scanner_called(declared.secrets_scanner),
         lowest_level=workflow.levels.lowest,
         origin=partial(_origin, book) if book is not None else None,
     )

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,7 +33,7 @@ from memfiles.record import NOBODY, Actor, Change, Record
 from memfiles.replica import Replica
 from memfiles.restorer import Restorer
 from memfiles.restoring import DeclaredFile, RestoreReport, check_declarations
-from memfiles.secrets import Gated, Policy, gate
+from memfiles.secrets import Gated, Policy, Scanner, gate
 from memfiles.store import Store, needs_mending
 from memfiles.workflow import Workflow
 
@@ -52,6 +53,7 @@ class MemoryManager:
         *,
         durability: str = "fsync",
         secrets: Policy = "block",
+        scan: Scanner | None = None,
         lock_timeout: float = 30.0,
         lowest_level: str = DEFAULT_LEVELS[0],
         origin: Callable[[], str | None] | None = None,
@@ -59,8 +61,8 @@ class MemoryManager:
     ) -> None:
         """Nothing touches the disk before ``restore``.
 
-        ``durability`` is ``fsync`` (a write is on the disk when it returns) or ``os`` (no flush: survives a
-        kill, not a power cut). ``secrets`` says what happens to text that looks like a credential.
+        ``durability`` is ``fsync`` (a write is on the disk when it returns) or ``os`` (no flush: survives a kill, not
+        a power cut). ``secrets`` says what happens to text that looks like a credential, to memfiles or to ``scan``.
         ``lock_timeout`` is in seconds. ``lowest_level`` is the level of files that declare none.
         ``origin`` tells the id of a mirrored directory, 12 hexadecimal digits, by which its changes are known; it is
         asked once, by the first restore.
@@ -70,7 +72,8 @@ class MemoryManager:
         self.directory = Path(directory)
         self.hydrated: dict[str, Stored] = {}
         self._durability = durability
-        self._secrets = secrets
+        self._gate = partial(gate, policy=secrets, scan=scan)
+        self._allowed: dict[str, tuple[str, ...]] = {}
         self._lock_timeout = lock_timeout
         self._now = now
         self._mirror = mirror
@@ -110,6 +113,7 @@ class MemoryManager:
         self._settle()
         restored = self._restorer().restore(self._store, declared)
         self._live.declare(restored.seen)
+        self._allowed = {file.uid: tuple(getattr(file, "secrets_allow", ())) for file in declared}
         self.hydrated = restored.hydrated
         self._noting.begin(restored.noted)
         self._noting.save(self._live, self._store.descriptor)
@@ -145,14 +149,14 @@ class MemoryManager:
         ``SizeExceeded``, ``RevisionConflict``, ``SecretRefused``, ``LockTimeout``, ``StorageFailed``: nothing
         changed. The same call made again (same actor, ``call_id`` and text) returns the first receipt.
         """
-        gated = self._gated(content)
+        gated = self._gated(uid, content)
         stamp = self._stamp(by, call_id, expected_revision)
         receipt = self._change(uid, lambda record: changes.append(record, stamp, text=gated.text))
         return with_warnings(receipt, gated.warnings)
 
     def append_many(self, appends: Iterable[tuple[str, str]], *, by: Actor | None = None) -> list[Receipt]:
         """Append to several files, or several times to one, all or nothing, with one flush; receipts in order."""
-        wanted = [(uid, self._gated(content)) for uid, content in appends]
+        wanted = [(uid, self._gated(uid, content)) for uid, content in appends]
         stamp = self._stamp(by, None, None)
 
         def decide(records: dict[str, Record]) -> list[Decision]:
@@ -181,7 +185,7 @@ class MemoryManager:
         ``EmptyText`` without ``old``, ``EditNoMatch`` with the nearest line as a hint; else as ``append``.
         """
         changes.check_text(old)
-        gated = self._gated(new)
+        gated = self._gated(uid, new)
         stamp = self._stamp(by, call_id, expected_revision)
         receipt = self._change(uid, lambda record: changes.edit(record, stamp, old=old, new=gated.text))
         return with_warnings(receipt, gated.warnings)
@@ -190,7 +194,7 @@ class MemoryManager:
         self, uid: str, content: str, *, expected_revision: int | None = None, by: Actor | None = None
     ) -> Receipt:
         """Make ``content`` the whole content, recorded as the smallest edit that does it; errors as ``append``."""
-        gated = self._gated(content)
+        gated = self._gated(uid, content)
         stamp = self._stamp(by, None, expected_revision)
         receipt = self._change(uid, lambda record: changes.replace_content(record, stamp, content=gated.text))
         return with_warnings(receipt, gated.warnings)
@@ -331,10 +335,10 @@ class MemoryManager:
         changes.check_actor(actor)
         return Stamp(self._now(), actor, expected_revision)
 
-    def _gated(self, text: str) -> Gated:
+    def _gated(self, uid: str, text: str) -> Gated:
         """The text as it may be stored: Unicode that UTF-8 can hold, through the secrets gate."""
         changes.check_text(text)
-        return gate(text, policy=self._secrets)
+        return self._gate(text, allow=self._allowed.get(uid, ()))
 
 
 def _declared(files: Workflow | Iterable[DeclaredFile]) -> list[DeclaredFile]:

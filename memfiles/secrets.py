@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Literal, Protocol
 
 from memfiles.errors import InvalidArgument, SecretRefused
 from memfiles.secret_rules import RULES, UNBROKEN, Rule
@@ -41,10 +41,36 @@ class Gated:
 
 
 @dataclass(frozen=True, slots=True)
+class Leak:
+    """What another scanner takes for a credential: from and up to which character, and the name of its rule."""
+
+    start: int
+    end: int
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What another scanner found, and why it may not have seen everything."""
+
+    leaks: tuple[Leak, ...] = ()
+    trouble: str | None = None
+
+
+class Scanner(Protocol):
+    """A scanner that looks beside the rules of memfiles, never in their place."""
+
+    def __call__(self, text: str) -> Scan:
+        """What in ``text`` is a credential. Bounded in time; what goes wrong is told in the result, not raised."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class _Span:
     start: int  # in characters
     end: int
     rank: int  # the rule's place in the table
+    rule: str
 
 
 def find_secrets(text: str) -> list[Finding]:
@@ -52,17 +78,22 @@ def find_secrets(text: str) -> list[Finding]:
     return _findings(text, _spans(text))
 
 
-def gate(text: str, *, policy: Policy, allow: Collection[str] = ()) -> Gated:
+def gate(text: str, *, policy: Policy, allow: Collection[str] = (), scan: Scanner | None = None) -> Gated:
     """Let ``text`` through as ``policy`` says, or raise ``SecretRefused``.
 
     ``block`` refuses a text that holds a credential, ``redact`` puts ``[redacted:<rule>]`` in its place, ``warn``
     lets it pass with a warning, ``off`` does not look. ``allow`` lists what is no credential here: names of rules,
-    or the very texts of false alarms.
+    or the very texts of false alarms. What ``scan`` finds counts as well; if it fails, that is a warning.
     """
     if policy not in POLICIES:
         raise InvalidArgument(f"secrets policy {policy!r} is not known; use one of {', '.join(POLICIES)}")
-    if policy == "off" or not (spans := _unless_allowed(text, _spans(text), allow)):
+    if policy == "off":
         return Gated(text)
+    scanned = scan(text) if scan is not None else Scan()
+    troubles = (scanned.trouble,) if scanned.trouble else ()
+    spans = _unless_allowed(text, _with_leaks(_spans(text), scanned.leaks), allow)
+    if not spans:
+        return Gated(text, troubles)
     places = _places(_findings(text, spans))
     if policy == "block":
         raise SecretRefused(
@@ -70,8 +101,9 @@ def gate(text: str, *, policy: Policy, allow: Collection[str] = ()) -> Gated:
             f"or write a handle such as secret:NAME in its place"
         )
     if policy == "warn":
-        return Gated(text, (f"looks like it holds a credential: {places}",))
-    return Gated(_redacted(text, allow), (f"redacted what looked like a credential: {places}",))
+        return Gated(text, (f"looks like it holds a credential: {places}", *troubles))
+    redacted = _redacted(_replaced(text, spans), allow)
+    return Gated(redacted, (f"redacted what looked like a credential: {places}", *troubles))
 
 
 def _spans(text: str) -> list[_Span]:
@@ -93,7 +125,12 @@ def _matches(text: str, folded: str, *, rank: int) -> Iterable[_Span]:
     for match in _compiled(rule.pattern).finditer(folded if rule.folded else text):
         start, end = match.span(match.lastindex or 0)
         if rule.judge(text[start:end]):
-            yield _Span(start, end, rank)
+            yield _Span(start, end, rank, rule.name)
+
+
+def _with_leaks(spans: list[_Span], leaks: Sequence[Leak]) -> list[_Span]:
+    others = [_Span(leak.start, leak.end, len(RULES), leak.rule) for leak in leaks if leak.start < leak.end]
+    return _merged([*spans, *others]) if others else spans
 
 
 @cache
@@ -107,13 +144,14 @@ def _merged(spans: Iterable[_Span]) -> list[_Span]:
     for span in sorted(spans, key=lambda span: span.start):
         if merged and span.start < merged[-1].end:
             last = merged.pop()
-            span = _Span(last.start, max(last.end, span.end), min(last.rank, span.rank))
+            first = min(last, span, key=lambda span: span.rank)
+            span = _Span(last.start, max(last.end, span.end), first.rank, first.rule)
         merged.append(span)
     return merged
 
 
 def _unless_allowed(text: str, spans: Sequence[_Span], allow: Collection[str]) -> list[_Span]:
-    return [span for span in spans if RULES[span.rank].name not in allow and text[span.start : span.end] not in allow]
+    return [span for span in spans if span.rule not in allow and text[span.start : span.end] not in allow]
 
 
 def _findings(text: str, spans: Sequence[_Span]) -> list[Finding]:
@@ -121,7 +159,7 @@ def _findings(text: str, spans: Sequence[_Span]) -> list[Finding]:
     for span in spans:
         offset += _byte_length(text[position : span.start])
         length = _byte_length(text[span.start : span.end])
-        findings.append(Finding(RULES[span.rank].name, offset, length))
+        findings.append(Finding(span.rule, offset, length))
         offset, position = offset + length, span.end
     return findings
 
@@ -142,7 +180,7 @@ def _redacted(text: str, allow: Collection[str]) -> str:
 def _replaced(text: str, spans: Sequence[_Span]) -> str:
     parts, position = [], 0
     for span in spans:
-        parts += [text[position : span.start], f"[redacted:{RULES[span.rank].name}]"]
+        parts += [text[position : span.start], f"[redacted:{span.rule}]"]
         position = span.end
     return "".join([*parts, text[position:]])
 

@@ -72,6 +72,10 @@ class _Declared(BaseModel):
             raise invalid_argument(problems_in(error, model=cls), model=cls) from None
 
 
+Allowed = Annotated[
+    tuple[Annotated[Text, Field(min_length=1)], ...],
+    Field(description="What is no credential here: names of rules, or the very texts of false alarms.", repr=False),
+]
 LeveledT = TypeVar("LeveledT", "MemoryFile", "AgentSpec")
 
 
@@ -98,6 +102,7 @@ class MemoryFile(_Declared):
     )
     content: Text = Field("", description="What the file holds when it is first made; later changes live on disk.",
                           repr=False)  # fmt: skip
+    secrets_allow: Allowed = ()
 
     @field_validator("content")
     @classmethod
@@ -168,6 +173,7 @@ class EntriesSpec(_Declared):
     )
     categories: dict[Name, CategorySpec] = Field({}, description="Settings of categories, by their names.")
     kinds: dict[Kind, KindSpec] = Field({}, description="Budgets of single kinds, beside those of all entries.")
+    secrets_allow: Allowed = ()
 
 
 class MemorySpec(_Declared):
@@ -184,6 +190,9 @@ class MemorySpec(_Declared):
     levels: Levelling = Field(DEFAULT_LEVELS, description="The classification levels, lowest first.")
     secrets: Literal["block", "redact", "warn", "off"] = Field(
         "block", description="What happens to text that looks like a credential."
+    )
+    secrets_scanner: Literal["betterleaks"] | None = Field(
+        None, description="A second scanner beside the built-in rules; needs `pip install 'memfiles[secrets]'`."
     )
     files: tuple[MemoryFile, ...] = Field((), description="The memory files.")
     entries: EntriesSpec | None = Field(None, description="The budgets of the entries that agents save themselves.")

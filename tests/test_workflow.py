@@ -198,7 +198,8 @@ def test_built_in_python() -> None:
     assert [
         "MemoryFile: uid: uid '../x' is not allowed",
         "MemoryFile: max_size_bytes: this must be a whole number, without quotes",
-        "MemoryFile: siez: unknown key; use one of uid, name, description, max_size_bytes, level, content",
+        "MemoryFile: siez: unknown key; use one of uid, name, description, max_size_bytes, level, content, "
+        "secrets_allow",
     ] == [line.partition(": use 1")[0] for line in str(caught.value).splitlines()]
 
 

@@ -1,0 +1,187 @@
+"""An entry on its way in or out: the neutral value between the formats and the entries themselves.
+
+The rule this file guards: nothing is dropped in silence. What cannot be read becomes a ``Skipped`` that says where
+it stood and why, and repeats no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from memfiles.errors import InvalidArgument
+from memfiles.keys import KEY_MAX_BYTES, check_key
+from memfiles.problems import printable, shown
+
+FILE_MAX_BYTES = 8 * 1024 * 1024
+"""Bytes of a file that holds one entry."""
+
+Extra = str | int | float | bool | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One entry as the formats know it. Times are ``2026-11-21T09:00:00.000Z``.
+
+    ``extra`` holds what else is kept, where it is set: ``confidence`` and ``importance`` (numbers), ``pinned`` (bool),
+    ``expires_at`` (a time), ``links`` (keys), ``successes`` and ``failures`` (counts). ``where`` is the place it was
+    read from and no part of what it is.
+    """
+
+    key: str
+    content: str
+    category: str | None = None
+    kind: str | None = None
+    tags: tuple[str, ...] = ()
+    level: str | None = None
+    created: str | None = None
+    updated: str | None = None
+    extra: Mapping[str, Extra] = field(default_factory=dict)
+    where: str = field(default="", compare=False)
+
+    @property
+    def identity(self) -> tuple[str, str, bool]:
+        """What two documents of one entry share: key, level, and whether it is the whole workspace's."""
+        return self.key, self.level or "", self.category == "workspace"
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Something that was not read: the place, as ``file``, ``file:line`` or ``file:line:column``, and the reason."""
+
+    where: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a format made of its source, in the source's order."""
+
+    documents: tuple[Document, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+
+
+def joined(parts: Iterable[Parsed]) -> Parsed:
+    """Several sources as one. Of two documents of one entry the first is kept and the other one reported."""
+    documents: dict[tuple[str, str, bool], Document] = {}
+    skipped: list[Skipped] = []
+    for part in parts:
+        skipped += part.skipped
+        for document in part.documents:
+            first = documents.setdefault(document.identity, document)
+            if first is not document:
+                skipped.append(Skipped(document.where, f"an entry with the same key came before it, at {first.where}"))
+    return Parsed(tuple(documents.values()), tuple(skipped))
+
+
+def key_problem(key: str) -> str | None:
+    """Why ``key`` cannot be the key of an entry, or None if it can."""
+    try:
+        check_key(key)
+    except InvalidArgument:
+        return f"its key cannot be one: 1 to {KEY_MAX_BYTES} bytes, not blank and without control characters, can"
+    return None
+
+
+def printed(path: str) -> str:
+    """A path as it may stand in a report: on one line, and at most 300 characters of it."""
+    return printable(path[:300]) + ("..." if len(path) > 300 else "")
+
+
+def text_in(data: bytes, where: str) -> str | Skipped:
+    """The text that ``data`` is, every character of it, or why it is none."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        return Skipped(where, f"this is not UTF-8 text: byte {error.start} cannot be read")
+
+
+def fields_of(document: Document) -> dict[str, Any]:
+    """Everything but the content, by name and in the order in which it is written; what is not set is left out."""
+    fields: dict[str, Any] = {name: getattr(document, name) for name in FIELDS}
+    fields["tags"] = list(document.tags)
+    for name in EXTRAS:
+        if name in document.extra:
+            value = document.extra[name]
+            fields[name] = list(value) if isinstance(value, tuple) else value
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def document_of(fields: Mapping[str, Any], content: str, *, where: str) -> Parsed:
+    """The document with these fields and this content; fields that no entry has are left out and reported.
+
+    A field that is known and of the wrong kind, or a key that cannot be, leaves no document.
+    """
+    known = {name: value for name, value in fields.items() if name in _KINDS and value is not None}
+    unknown = [name for name in fields if name not in _KINDS]
+    if "key" not in known:
+        return Parsed(skipped=(Skipped(where, "it has no key"),))
+    for name, value in known.items():
+        if not (kind := _KINDS[name]).accepts(value):
+            return Parsed(skipped=(Skipped(where, f"{name} must be {kind.words}"),))
+    if problem := key_problem(known["key"]):
+        return Parsed(skipped=(Skipped(where, problem),))
+    left_out = tuple(Skipped(where, f"the field{shown(name)} is none that an entry has; the rest was read")
+                     for name in unknown)  # fmt: skip
+    return Parsed((_built(known, content, where=where),), left_out)
+
+
+def _built(known: Mapping[str, Any], content: str, *, where: str) -> Document:
+    fields = {name: _frozen(value) for name, value in known.items() if name in FIELDS}
+    extra = {name: _frozen(value) for name, value in known.items() if name in EXTRAS}
+    return Document(content=content, extra=extra, where=where, **fields)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    words: str
+    accepts: Callable[[Any], bool]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+
+
+def _is_switch(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+_TEXT, _TEXTS = _Kind("text", _is_text), _Kind("a list of texts", _is_texts)
+_NUMBER, _COUNT = _Kind("a number", _is_number), _Kind("a whole number from 0", _is_count)
+_SWITCH = _Kind("true or false", _is_switch)
+
+FIELDS = ("key", "category", "kind", "tags", "level", "created", "updated")
+"""What is written first, in this order."""
+
+EXTRAS = ("confidence", "importance", "pinned", "expires_at", "links", "successes", "failures")
+"""What is written after it, where it is set."""
+
+_KINDS = {
+    **dict.fromkeys(FIELDS, _TEXT),
+    "tags": _TEXTS,
+    "confidence": _NUMBER,
+    "importance": _NUMBER,
+    "pinned": _SWITCH,
+    "expires_at": _TEXT,
+    "links": _TEXTS,
+    "successes": _COUNT,
+    "failures": _COUNT,
+}
