@@ -30,7 +30,8 @@ FileOperation = Literal["seed", "hydrate", "append", "edit", "undo", "redact", "
 EntryOperation = Literal["save", "update", "delete", "restore", "evict", "consolidate", "import"]
 Operation = Literal[FileOperation, EntryOperation]
 Encoded = bytes  # inside Change, ``bytes`` is a field
-Timestamp = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")]
+TIMESTAMP_PATTERN = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"
+Timestamp = Annotated[str, Field(pattern=TIMESTAMP_PATTERN)]
 Count = Annotated[int, Field(ge=0)]
 Revision = Annotated[int, Field(ge=1, le=2**53 - 1)]  # what every JSON reader can tell from its neighbours
 Origins = dict[Annotated[str, Field(pattern=ORIGIN_PATTERN)], Revision]

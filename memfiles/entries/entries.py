@@ -6,6 +6,7 @@ parts is one idea, and this is where they are put together.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,15 +14,18 @@ from memfiles.clock import utc_now
 from memfiles.embedding import Embedder
 from memfiles.entries.drafts import Draft
 from memfiles.entries.explanation import Explanation
+from memfiles.entries.exporting import ExportFormat, Exporting
 from memfiles.entries.finding import Finder
 from memfiles.entries.forgetting import Forgetting, Selector
 from memfiles.entries.hydrating import Hydration
+from memfiles.entries.importing import Format
 from memfiles.entries.keeping import Keeper
-from memfiles.entries.receipts import Deleted, Forgotten, Found, Page, Results, Saved
+from memfiles.entries.receipts import Deleted, Exported, Forgotten, Found, Imported, Page, Results, Saved
 from memfiles.entries.room import Room
 from memfiles.entries.rules import Rules
 from memfiles.entries.shelf import Shelf
 from memfiles.entries.showing import Showing
+from memfiles.entries.taking_in import Importing
 from memfiles.entries.views import Caller
 from memfiles.entry import EntryRecord
 from memfiles.errors import InvalidArgument
@@ -64,6 +68,8 @@ class Entries:
             budget_bytes=rules.hydrate_bytes,
             now=now,
         )
+        self._exporting = Exporting(self.shelf, self._index, self._finder, levels=rules.levels)
+        self._importing = Importing(self.shelf, self._keeper, rules=rules, now=now)
         self._forgetting = Forgetting(
             self.shelf, self._index, self._finder, secrets=rules.secrets, now=now, scrub=self._scrub
         )
@@ -200,6 +206,24 @@ class Entries:
     def explain(self, session: Caller, key: str, *, budget_bytes: int | None = None) -> Explanation:
         """Why ``hydrate`` shows the entry of ``key`` or does not, in numbers."""
         return self._showing.explain(session, key, budget_bytes=budget_bytes)
+
+    def export(self, session: Caller, target: str | os.PathLike[str], *, format: ExportFormat = "markdown") -> Exported:
+        """Write what the session may see to ``target``: a folder for ``markdown``, a file for ``jsonl``."""
+        return self._exporting.export(session, target, format=format)
+
+    def import_(
+        self,
+        session: Caller,
+        source: str | os.PathLike[str],
+        *,
+        format: Format | None = None,
+        dry_run: bool = False,
+    ) -> Imported:
+        """Take in the entries at ``source``, at the session's level, in one commit; the report says what was left out.
+
+        ``format``: one of ours, or that of another program; told from what is there if it is left out.
+        """
+        return self._importing.import_(session, source, format=format, dry_run=dry_run)
 
     def close(self) -> None:
         """Write down what the index knows and let go of it. May be called again."""

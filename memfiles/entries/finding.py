@@ -59,7 +59,7 @@ class Finder:
         """The entry of that key which shadows the others of the view."""
         for partition in view:
             entry = self._shelf.entry(partition.path(key))
-            if entry is not None and self._is_there(entry):
+            if entry is not None and self.is_there(entry):
                 return entry
         return None
 
@@ -144,12 +144,13 @@ class Finder:
     def _read(self, row: Row) -> Entry | None:
         """The entry of a row, if it is still as the index says; else the index looks at it before the next question."""
         entry = self._shelf.entry(row.path)
-        if entry is not None and self._is_there(entry) and entry.revision == row.revision:
+        if entry is not None and self.is_there(entry) and entry.revision == row.revision:
             return entry
         self._shelf.suspect(row.path)
         return None
 
-    def _is_there(self, entry: Entry) -> bool:
+    def is_there(self, entry: Entry) -> bool:
+        """Whether it may be returned: neither retired nor expired."""
         return entry.retired is None and (entry.expires_at is None or not entry.is_expired(self._now()))
 
 

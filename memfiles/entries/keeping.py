@@ -19,14 +19,24 @@ from memfiles.entries.drafts import Checked, Draft, check_draft
 from memfiles.entries.receipts import Deleted, Saved
 from memfiles.entries.room import Outgrown, Room
 from memfiles.entries.rules import Rules
-from memfiles.entries.saving import Decided, Place
+from memfiles.entries.saving import Decided, Past, Place
 from memfiles.entries.shelf import Records, Shelf
-from memfiles.entries.views import Caller, View, own_level
-from memfiles.entry import Entry, EntryRecord, Provenance
-from memfiles.errors import InvalidArgument
+from memfiles.entries.views import Caller, Partition, View, own_level
+from memfiles.entry import Entry, EntryRecord, Provenance, Tombstone
+from memfiles.errors import EntryNotFound, InvalidArgument
 from memfiles.keys import WORKSPACE, check_key
 
 _ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A draft from elsewhere that may be saved: where it goes, what is known of its past, whether it is there."""
+
+    checked: Checked
+    place: Partition
+    past: Past
+    is_there: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +110,33 @@ class Keeper:
         paths = [path for target in targets for path in (target.path, *target.shadows)]
         outcome = self._write(paths, decide, stamp=stamp)
         return _receipts(outcome, checked)
+
+    def take_in(self, caller: Caller, taken: Sequence[Taken]) -> list[Saved]:
+        """Save what comes from elsewhere, all or nothing, with the times it had there; errors as of ``save``."""
+        stamp = Stamp(self._now(), caller.actor(None))
+        sources = [self._provenance(caller, stamp, each.checked.draft) for each in taken]
+        paths = [each.place.path(each.checked.draft.key) for each in taken]
+
+        def decide(records: dict[str, EntryRecord | None]) -> list[Decided]:
+            decisions = []
+            for path, each, source in zip(paths, taken, sources, strict=True):
+                if isinstance(records[path], Tombstone):
+                    raise EntryNotFound(f"{each.checked.draft.key[:80]!r} was forgotten meanwhile: import again")
+                agent = WORKSPACE if each.place.scope == WORKSPACE else caller.provenance.agent
+                decided = saving.take_in(
+                    records[path],
+                    each.checked.draft,
+                    stamp,
+                    place=Place(agent, each.place.level, each.place.run),
+                    by=source,
+                    expiry=self._rules.expiry,
+                    past=each.past,
+                )
+                records[path] = decided.entry
+                decisions.append(decided)
+            return decisions
+
+        return _receipts(self._write(paths, decide, stamp=stamp), [each.checked for each in taken])
 
     def update(
         self, caller: Caller, draft: Draft, *, expected_revision: int | None = None, call_id: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from memfiles.entries.documents import Skipped
 from memfiles.entry import Entry, Kind
 
 SHOWN_BYTES = 2000
@@ -182,6 +183,40 @@ class Forgotten:
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
         return {"forgotten": self.count, "keys": list(self.keys), "dry_run": self.dry_run}
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export wrote; ``stale`` are files of an earlier one whose entries are gone."""
+
+    count: int
+    target: str
+    stale: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {"exported": self.count, "target": self.target, "stale": list(self.stale)}
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import did, or would do (``dry_run``), and what it left out and why."""
+
+    added: int
+    updated: int
+    unchanged: int
+    skipped: tuple[Skipped, ...]
+    dry_run: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "added": self.added,
+            "updated": self.updated,
+            "unchanged": self.unchanged,
+            "skipped": [{"where": each.where, "why": each.why} for each in self.skipped],
+            "dry_run": self.dry_run,
+        }
 
 
 def found_in(entry: Entry) -> Found:

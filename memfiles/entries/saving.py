@@ -61,6 +61,45 @@ def save(
     return _changed(before, draft, stamp, op="save", content=content, by=by, expiry=expiry, renews=not is_there)
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What is known of an entry from before it came here: times, and how often it was of use."""
+
+    created_at: str
+    updated_at: str
+    expires_at: str | None = None
+    successes: int = 0
+    failures: int = 0
+
+
+def take_in(
+    before: EntryRecord | None,
+    draft: Draft,
+    stamp: Stamp,
+    *,
+    place: Place,
+    by: Provenance,
+    expiry: Expiry,
+    past: Past,
+) -> Decided:
+    """What saving a draft from elsewhere makes of what is stored: as a save, with the times it had there.
+
+    A content that is not the one of those times is as new as this change.
+    """
+    decided = save(before, draft, stamp, place=place, by=by, expiry=expiry)
+    if decided.record is None:
+        return decided
+    entry = decided.record
+    is_later = isinstance(before, Entry) and before.updated_at >= past.updated_at
+    updated_at = entry.updated_at if is_later else past.updated_at
+    created_at = min(before.created_at if isinstance(before, Entry) else past.created_at, updated_at)
+    expires_at = past.expires_at or expiry(entry.category, updated_at, None)
+    counts = {} if isinstance(before, Entry) else {"successes": past.successes, "failures": past.failures}
+    text = successor(entry.text, created_at=created_at, updated_at=updated_at)
+    taken = replace(entry, text=text, expires_at=expires_at, **counts)
+    return Decided(taken, taken)
+
+
 def update(before: EntryRecord | None, draft: Draft, stamp: Stamp, *, by: Provenance, expiry: Expiry) -> Decided:
     """What an update makes of an entry, which must be there; ``EntryNotFound``."""
     entry = present(before, key=draft.key, now=stamp.at)

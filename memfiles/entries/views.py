@@ -77,9 +77,9 @@ def view_of(caller: Caller, levels: Levels) -> View:
     return _view(caller.provenance.agent, caller.level, caller.provenance.run or "", levels)
 
 
-def own_level(caller: Caller) -> View:
-    """Where the caller may write: the partitions at exactly its level, in the same order."""
-    return _at(caller.provenance.agent, caller.level, caller.provenance.run or "")
+def own_level(caller: Caller, level: str | None = None) -> View:
+    """Where the caller may write: the partitions at exactly its level, or at another one, in the same order."""
+    return _at(caller.provenance.agent, caller.level if level is None else level, caller.provenance.run or "")
 
 
 @lru_cache(maxsize=1024)
