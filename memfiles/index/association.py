@@ -11,6 +11,7 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import fsum
 
 from memfiles.index import texts
 
@@ -29,10 +30,10 @@ _NEIGHBOURS = """
     SELECT source.id, near.id, near.ordinal, source.ordinal
     FROM entry AS source, part_list, entry AS near
     WHERE source.id IN ({ids}) AND source.source_run <> '' AND near.id IN (
-        SELECT id FROM (SELECT id FROM entry WHERE part = part_list.part AND source_run = source.source_run
+        SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours WHERE part = part_list.part AND source_run = source.source_run
             AND thread IS source.thread AND state = 'live' AND ordinal > source.ordinal ORDER BY ordinal LIMIT {reach})
         UNION ALL
-        SELECT id FROM (SELECT id FROM entry WHERE part = part_list.part AND source_run = source.source_run
+        SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours WHERE part = part_list.part AND source_run = source.source_run
             AND thread IS source.thread AND state = 'live' AND ordinal < source.ordinal
             ORDER BY ordinal DESC LIMIT {reach}))
 """
@@ -40,20 +41,18 @@ _NEIGHBOURS = """
 
 def prepare(connection: sqlite3.Connection) -> None:
     """Make the ways from an entry to those tied to it, on the table ``entry``; may be called again."""
-    connection.execute(
-        "CREATE INDEX IF NOT EXISTS entry_neighbours ON entry (part, source_run, thread, ordinal) WHERE source_run <> ''"
-    )
+    connection.execute("CREATE INDEX IF NOT EXISTS entry_neighbours ON entry (part, source_run, thread, ordinal)")
     connection.execute("CREATE INDEX IF NOT EXISTS entry_key ON entry (part, key)")
 
 
 def lent(connection: sqlite3.Connection, parts: Sequence[int], scores: Mapping[int, float]) -> dict[int, float]:
     """What the hits, id to score and best first, lend to which entries of the partitions; hits may be among them."""
     sources = list(scores)[:SOURCES]
-    shares: dict[int, float] = defaultdict(float)
+    shares: dict[int, list[float]] = defaultdict(list)
     for source, target, share in _ties(connection, parts, sources):
         if target != source:
-            shares[target] += share * scores[source]
-    return dict(shares)
+            shares[target].append(share * scores[source])
+    return {target: fsum(lent) for target, lent in shares.items()}
 
 
 def _ties(

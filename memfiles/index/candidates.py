@@ -1,60 +1,32 @@
-"""Candidates: the entries worth scoring, of those that the caller keeps.
+"""Candidates: the entries worth scoring, of those that count.
 
-FTS5 ranks within a partition; what the caller refuses is left out, and more is fetched until there is enough or no
-more. Words that stand in many entries are asked for only when the rarer ones do not suffice: while all of them
-together tell less than one rarer word, no entry with only them can be better than one with that word.
+FTS5 ranks within a partition; what does not count is left out, and more is fetched until there is enough or no more.
+Words that stand in many entries are asked for only when the rarer ones do not suffice: while all of them together tell
+less than one rarer word, no entry with only them can be better than one with that word.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from memfiles.index import texts
 from memfiles.index.scoring import Weighed
 from memfiles.index.texts import Text
+from memfiles.index.view import View
 
-ENOUGH = 50  # kept candidates, whatever the limit
+ENOUGH = 50  # from each partition, whatever the limit
 FARTHER = 4  # how much larger each next page is
-LARGEST_PAGE = 20_000
-
-Keep = Callable[[Sequence[int]], Collection[int]]
+LARGEST_PAGE = 20_000  # rows
 
 
-class Sieve:
-    """Lets each row pass once, if the caller keeps it."""
-
-    def __init__(self, keep: Keep) -> None:
-        self._keep = keep
-        self._seen: set[int] = set()
-
-    def sift(self, ids: Sequence[int]) -> list[int]:
-        """Those of the rows that are new and kept, in the order given."""
-        fresh = [id for id in dict.fromkeys(ids) if id not in self._seen]
-        self._seen.update(fresh)
-        kept = frozenset(self._keep(fresh)) if fresh else frozenset()
-        return [id for id in fresh if id in kept]
+def by_words(view: View, terms: Sequence[Weighed], *, wanted: int) -> list[Text]:
+    """The entries that count and that FTS5 ranks first: at least ``wanted`` of each partition, if so many match."""
+    return [text for part in view.parts for text in _by_words(view, part, terms, wanted=wanted)]
 
 
-def by_words(
-    connection: sqlite3.Connection, part: int, terms: Sequence[Weighed], *, sieve: Sieve, wanted: int
-) -> list[Text]:
-    """The kept entries of a partition that FTS5 ranks first: at least ``wanted`` of them, if so many match."""
-    found: list[int] = []
-    for match in expressions(terms):
-        for page in _pages(connection, part, match):
-            found += sieve.sift(page)
-            if len(found) >= wanted:
-                return _texts(connection, part, found[:wanted])
-    return _texts(connection, part, found)
-
-
-def by_substring(
-    connection: sqlite3.Connection, part: int, needle: str, *, sieve: Sieve, wanted: int
-) -> list[Text]:
-    """The kept entries of a partition that hold ``needle`` in a word, newest first."""
-    found = sieve.sift(texts.containing(connection, part, needle, limit=LARGEST_PAGE))
-    return [text for text in _texts(connection, part, found[:wanted]) if needle in text.folded]
+def by_substring(view: View, needle: str, *, wanted: int) -> list[Text]:
+    """The entries that count and hold ``needle``, newest first in each partition."""
+    return [text for part in view.parts for text in _by_substring(view, part, needle, wanted=wanted)]
 
 
 def expressions(terms: Sequence[Weighed]) -> Iterator[str]:
@@ -69,20 +41,39 @@ def expressions(terms: Sequence[Weighed]) -> Iterator[str]:
 
 def _telling(ordered: Sequence[Weighed]) -> Sequence[Weighed]:
     """The rarest terms that match enough, up to where all others together tell less than the last of them."""
-    matches = 0
+    matches, left = 0, sum(it.weight for it in ordered)
     for count, it in enumerate(ordered, start=1):
         matches += it.matches
-        if matches >= ENOUGH and sum(other.weight for other in ordered[count:]) <= it.weight:
+        left -= it.weight
+        if matches >= ENOUGH and left <= it.weight:
             return ordered[:count]
     return ordered
 
 
-def _pages(connection: sqlite3.Connection, part: int, match: str) -> Iterator[list[int]]:
-    offset, size = 0, ENOUGH
-    while page := texts.best(connection, part, match, limit=size, offset=offset):
+def _by_words(view: View, part: int, terms: Sequence[Weighed], *, wanted: int) -> list[Text]:
+    found: dict[int, None] = {}
+    for match in expressions(terms):
+        for page in _pages(view, part, match):
+            found.update(dict.fromkeys(view.kept(page)))
+            if len(found) >= wanted:
+                return texts.texts(view.connection, part, list(found)[:wanted])
+    return texts.texts(view.connection, part, found) if found else []
+
+
+def _pages(view: View, part: int, match: str) -> Iterator[list[int]]:
+    offset, size, more = 0, ENOUGH, True
+    while more:
+        page = texts.best(view.connection, part, match, limit=size, offset=offset)
+        more = len(page) == size
+        offset, size = offset + size, min(size * FARTHER, LARGEST_PAGE)
         yield page
-        offset, size = offset + len(page), min(size * FARTHER, LARGEST_PAGE)
 
 
-def _texts(connection: sqlite3.Connection, part: int, ids: Sequence[int]) -> list[Text]:
-    return texts.texts(connection, part, ids) if ids else []
+def _by_substring(view: View, part: int, needle: str, *, wanted: int) -> Iterator[Text]:
+    may_hold = view.kept(texts.containing(view.connection, part, needle, limit=LARGEST_PAGE))
+    for at in range(0, len(may_hold), wanted):
+        page = texts.texts(view.connection, part, may_hold[at : at + wanted])
+        holding = [text for text in page if needle in text.folded]
+        yield from holding
+        if holding:
+            return

@@ -8,19 +8,19 @@ counts and snippets are those of a store in which nothing else exists.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
 
-from memfiles.index import association, texts
-from memfiles.index.candidates import ENOUGH, Keep, Sieve, by_substring, by_words
-from memfiles.index.scoring import Weighed, score, weigh
+from memfiles.index import association, feedback
+from memfiles.index.candidates import ENOUGH, by_substring, by_words
+from memfiles.index.scoring import Reading, Scorer, Weighed, rarity, read
 from memfiles.index.snippets import snippet
-from memfiles.index.texts import Text
+from memfiles.index.view import Keep, View
 from memfiles.index.words import Term, needles_of, terms_of
 
-SUBSTRING = 0.5  # what a part of a word counts beside a whole one
-
-WORDS, PART_OF_WORD, TIED = "words", "substring", "association"
+WORDS, SUBSTRING, ASSOCIATION = "words", "substring", "association"
+PART_OF_A_WORD = 0.5  # what a part of a word counts beside a whole one
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,19 @@ class Hit:
     snippet: str
 
 
-@dataclass
 class Standing:
-    """The scores so far: what each leg gave to each entry."""
+    """How the entries stand: what each leg gave to each of them so far."""
 
-    scores: dict[int, float] = field(default_factory=dict)
-    legs: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.scores: dict[int, float] = {}
+        self.legs: dict[int, tuple[str, ...]] = {}
 
-    def add(self, id: int, amount: float, *, leg: str) -> None:
-        """Give an entry more, by a leg."""
-        self.scores[id] = self.scores.get(id, 0.0) + amount
-        legs = self.legs.get(id, ())
-        self.legs[id] = legs if leg in legs else (*legs, leg)
+    def add(self, gains: Mapping[int, float], *, leg: str) -> None:
+        """Give entries more, by a leg."""
+        for id, gain in gains.items():
+            self.scores[id] = self.scores.get(id, 0.0) + gain
+            legs = self.legs.get(id, ())
+            self.legs[id] = legs if leg in legs else (*legs, leg)
 
     def best(self) -> dict[int, float]:
         """Entries and scores, best first, newest row first among equals."""
@@ -68,89 +69,60 @@ def search(
 
     ``keep`` is given rows and returns those that count. No text of a query raises.
     """
-    visible = texts.present(connection, parts)
+    view = View(connection, parts, keep=keep)
     terms = terms_of(query)
-    weighed = _weighed(connection, visible, terms)
     standing = Standing()
-    matched = _add_words(connection, visible, weighed, keep=keep, wanted=max(ENOUGH, limit), standing=standing)
-    for needle in needles_of(query, [term for term in terms if term not in matched]):
-        _add_substring(connection, visible, needle, keep=keep, wanted=max(ENOUGH, limit), standing=standing)
+    missing = _add_words(view, terms, standing, wanted=max(ENOUGH, limit))
+    for needle in needles_of(query, missing):
+        standing.add(_substring_gains(view, needle, wanted=max(ENOUGH, limit)), leg=SUBSTRING)
     if associate:
-        _add_association(connection, visible, standing, keep=keep)
-    return _hits(connection, visible, standing, terms=terms, limit=limit)
+        shares = association.lent(connection, view.parts, standing.best())
+        standing.add({id: shares[id] for id in view.kept(list(shares))}, leg=ASSOCIATION)
+    return _hits(view, standing, terms=terms, limit=limit)
 
 
-def _weighed(connection: sqlite3.Connection, parts: Sequence[int], terms: Sequence[Term]) -> list[Weighed]:
-    entries = sum(texts.size(connection, part) for part in parts)
-    return [
-        weigh(term, matches=sum(texts.matches(connection, part, term.match) for part in parts), entries=entries)
-        for term in terms
-    ]
+def _add_words(view: View, terms: Sequence[Term], standing: Standing, *, wanted: int) -> list[Term]:
+    """Score what has words of the question; returns the terms that nothing has."""
+    weighed = view.weighed(terms)
+    readings = [read(text) for text in by_words(view, weighed, wanted=wanted)]
+    scorer = Scorer(weighed)
+    gains = {reading.id: scorer.gains(reading) for reading in readings}
+    standing.add({id: fsum(gained.values()) for id, gained in gains.items()}, leg=WORDS)
+    standing.add(_feedback(view, weighed, readings, standing), leg=WORDS)
+    found = {term for gained in gains.values() for term in gained}
+    return [term for term in terms if term not in found]
 
 
-def _add_words(
-    connection: sqlite3.Connection,
-    parts: Sequence[int],
-    weighed: Sequence[Weighed],
-    *,
-    keep: Keep,
-    wanted: int,
-    standing: Standing,
-) -> set[Term]:
-    """Score what has the words of the question; returns the terms that were found."""
-    matched: set[Term] = set()
-    for part in parts:
-        for text in by_words(connection, part, weighed, sieve=Sieve(keep), wanted=wanted):
-            gains = score(text, weighed)
-            matched.update(gains)
-            standing.add(text.id, sum(gains.values()), leg=WORDS)
-    return matched
+def _feedback(
+    view: View, weighed: Sequence[Weighed], readings: Sequence[Reading], standing: Standing
+) -> dict[int, float]:
+    by_id = {reading.id: reading for reading in readings}
+    best = standing.best()
+    return feedback.gains(
+        [by_id[id] for id in best],
+        best,
+        asked=frozenset(word for it in weighed for form in it.term.stems for word in form),
+        counts=view.counts,
+        entries=view.entries,
+    )
 
 
-def _add_substring(
-    connection: sqlite3.Connection,
-    parts: Sequence[int],
-    needle: str,
-    *,
-    keep: Keep,
-    wanted: int,
-    standing: Standing,
-) -> None:
-    """Score what has a part of a word, for a term that no whole word answers."""
-    found: list[Text] = []
-    for part in parts:
-        found += by_substring(connection, part, needle, sieve=Sieve(keep), wanted=wanted)
-    entries = sum(texts.size(connection, part) for part in parts)
-    gain = SUBSTRING * weigh(terms_of(needle)[0], matches=len(found), entries=entries).weight
-    for text in found:
-        standing.add(text.id, gain, leg=PART_OF_WORD)
+def _substring_gains(view: View, needle: str, *, wanted: int) -> dict[int, float]:
+    """What entries gain by a part of a word, for a term that no whole word answers."""
+    found = by_substring(view, needle, wanted=wanted)
+    gain = PART_OF_A_WORD * rarity(len(found), entries=view.entries)
+    return {text.id: gain for text in found}
 
 
-def _add_association(
-    connection: sqlite3.Connection, parts: Sequence[int], standing: Standing, *, keep: Keep
-) -> None:
-    shares = association.lent(connection, parts, standing.best())
-    unknown = [id for id in shares if id not in standing.scores]
-    kept = {*standing.scores, *(keep(unknown) if unknown else ())}
-    for id, share in shares.items():
-        if id in kept:
-            standing.add(id, share, leg=TIED)
+def _hits(view: View, standing: Standing, *, terms: Sequence[Term], limit: int) -> list[Hit]:
+    order = _in_order(view, standing)[:limit]
+    found = view.texts(order)
+    return [Hit(id, standing.scores[id], standing.legs[id], snippet(found[id].content, terms)) for id in order]
 
 
-def _hits(
-    connection: sqlite3.Connection, parts: Sequence[int], standing: Standing, *, terms: Sequence[Term], limit: int
-) -> list[Hit]:
-    order = _in_order(connection, standing)[:limit]
-    content = {text.id: text.content for part in parts for text in texts.texts(connection, part, order)}
-    return [Hit(id, standing.scores[id], standing.legs[id], snippet(content[id], terms)) for id in order]
-
-
-def _in_order(connection: sqlite3.Connection, standing: Standing) -> list[int]:
+def _in_order(view: View, standing: Standing) -> list[int]:
     """Best first; among equals the newest, then by key."""
     ids = ",".join(map(str, standing.scores))
-    ages = {id: (-ordinal, key) for id, ordinal, key in _ages(connection, ids)}
+    rows = view.connection.execute(f"SELECT id, ordinal, key FROM entry WHERE id IN ({ids})")
+    ages = {id: (-ordinal, key) for id, ordinal, key in rows}
     return sorted(ages, key=lambda id: (-standing.scores[id], ages[id]))
-
-
-def _ages(connection: sqlite3.Connection, ids: str) -> Iterable[tuple[int, int, str]]:
-    return connection.execute(f"SELECT id, ordinal, key FROM entry WHERE id IN ({ids})").fetchall()

@@ -5,6 +5,7 @@ nothing that is hidden can shift a score, an order or a count. For partition 7 t
 
 * ``text_7``   key, content and tags as they were given, for snippets, scores and for taking words out again
 * ``words_7``  their words, stemmed (FTS5 without content)
+* ``counts_7`` how many entries hold each stem (FTS5's own view of ``words_7``)
 * ``grams_7``  their folded text in threes of characters, for parts of words (FTS5 without content or positions)
 
 Connections are expected to be used by one thread at a time, inside the caller's transaction; nothing here commits,
@@ -72,13 +73,15 @@ def remove(connection: sqlite3.Connection, part: int, id: int) -> None:
             f"INSERT INTO words_{part} (words_{part}, rowid, key, content, tags) VALUES ('delete', ?, ?, ?, ?)",
             _words(text),
         )
-        connection.execute(f"INSERT INTO grams_{part} (grams_{part}, rowid, text) VALUES ('delete', ?, ?)", _grams(text))
+        connection.execute(
+            f"INSERT INTO grams_{part} (grams_{part}, rowid, text) VALUES ('delete', ?, ?)", _grams(text)
+        )
         connection.execute(f"DELETE FROM text_{part} WHERE id = ?", (id,))
 
 
 def drop(connection: sqlite3.Connection, part: int) -> None:
     """Take a whole partition out; one without text is fine."""
-    for table in ("text", "words", "grams"):
+    for table in ("text", "counts", "words", "grams"):
         connection.execute(f"DROP TABLE IF EXISTS {table}_{int(part)}")
     connection.execute("DELETE FROM text_part WHERE part = ?", (part,))
 
@@ -120,6 +123,12 @@ def matches(connection: sqlite3.Connection, part: int, match: str) -> int:
     """How many entries of the partition an FTS5 expression matches."""
     ((count,),) = connection.execute(f"SELECT count(*) FROM words_{part} WHERE words_{part} MATCH ?", (match,))
     return int(count)
+
+
+def counts(connection: sqlite3.Connection, part: int, stems: Sequence[str]) -> dict[str, int]:
+    """How many entries of the partition hold each of the stems; those that none holds are left out."""
+    marks = ",".join("?" * len(stems))
+    return dict(connection.execute(f"SELECT term, doc FROM counts_{part} WHERE term IN ({marks})", stems).fetchall())
 
 
 def best(connection: sqlite3.Connection, part: int, match: str, *, limit: int, offset: int = 0) -> list[int]:
@@ -174,6 +183,7 @@ def _schema(part: int) -> Iterator[str]:
     yield f"CREATE TABLE text_{part} (id INTEGER PRIMARY KEY, key TEXT, content TEXT, tags TEXT)"
     yield f"""CREATE VIRTUAL TABLE words_{part} USING fts5(key, content, tags, content='',
               tokenize="porter unicode61 remove_diacritics 0")"""
+    yield f"CREATE VIRTUAL TABLE counts_{part} USING fts5vocab(words_{part}, row)"
     yield f"""CREATE VIRTUAL TABLE grams_{part} USING fts5(text, content='', detail=none, columnsize=0,
               tokenize="trigram case_sensitive 1")"""
 
