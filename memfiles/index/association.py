@@ -1,0 +1,108 @@
+"""Association: a hit lends part of its score to the entries that are tied to it, in one bounded step.
+
+Tied are: the entries that it names in its links, the few entries that share a tag with it, and its neighbours, saved
+just before and after it in the same run and thread. What is asked often stands beside what answers it: of two
+people talking, one asks and the other tells, and both go on.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import fsum
+
+from memfiles.index import texts
+
+SOURCES = 50  # hits that lend, best first
+TAGGED_SOURCES = 5  # of them, those whose tags and links are followed
+REACH = 2  # neighbours on either side
+BEFORE = {1: 0.3, 2: 0.3}  # shares lent to the neighbours saved before
+AFTER = {1: 0.5, 2: 0.3}
+LINK = 0.4
+TAG = 0.2
+MOST_TAGGED = 20  # a tag that more entries share ties none of them
+MOST_LINKS = 20  # that are followed from one hit
+MOST_TAGS = 8
+
+_NEIGHBOURS = """
+    SELECT source.id, near.id, near.ordinal, source.ordinal
+    FROM entry AS source, part_list, entry AS near
+    WHERE source.id IN ({ids}) AND source.source_run <> '' AND near.id IN (
+        SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours WHERE part = part_list.part AND source_run = source.source_run
+            AND thread IS source.thread AND state = 'live' AND ordinal > source.ordinal ORDER BY ordinal LIMIT {reach})
+        UNION ALL
+        SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours WHERE part = part_list.part AND source_run = source.source_run
+            AND thread IS source.thread AND state = 'live' AND ordinal < source.ordinal
+            ORDER BY ordinal DESC LIMIT {reach}))
+"""
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    """Make the ways from an entry to those tied to it, on the table ``entry``; may be called again."""
+    connection.execute("CREATE INDEX IF NOT EXISTS entry_neighbours ON entry (part, source_run, thread, ordinal)")
+    connection.execute("CREATE INDEX IF NOT EXISTS entry_key ON entry (part, key)")
+
+
+def lent(connection: sqlite3.Connection, parts: Sequence[int], scores: Mapping[int, float]) -> dict[int, float]:
+    """What the hits, id to score and best first, lend to which entries of the partitions; hits may be among them."""
+    sources = list(scores)[:SOURCES]
+    shares: dict[int, list[float]] = defaultdict(list)
+    for source, target, share in _ties(connection, parts, sources):
+        if target != source:
+            shares[target].append(share * scores[source])
+    return {target: fsum(lent) for target, lent in shares.items()}
+
+
+def _ties(
+    connection: sqlite3.Connection, parts: Sequence[int], sources: Sequence[int]
+) -> Iterator[tuple[int, int, float]]:
+    yield from _neighbours(connection, parts, sources)
+    leading = sources[:TAGGED_SOURCES]
+    rows = connection.execute(
+        f"SELECT id, tags, links FROM entry WHERE id IN ({_list(leading)}) AND (tags <> '[]' OR links <> '[]')"
+    )
+    for source, tags, links in rows.fetchall():
+        yield from ((source, target, LINK) for target in _linked(connection, parts, _strings(links)))
+        yield from ((source, target, TAG) for target in _tagged(connection, parts, _strings(tags)))
+
+
+def _neighbours(
+    connection: sqlite3.Connection, parts: Sequence[int], sources: Sequence[int]
+) -> Iterator[tuple[int, int, float]]:
+    """The nearest visible entries on either side of each source; what is hidden between them does not count."""
+    visible = " UNION ALL ".join(f"SELECT {int(part)} AS part" for part in parts)
+    statement = f"WITH part_list AS ({visible})" + _NEIGHBOURS.format(ids=_list(sources), reach=REACH)
+    before: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    after: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for source, near, ordinal, own in connection.execute(statement):
+        (after if ordinal > own else before)[source].append((abs(ordinal - own), near))
+    for side, shares in ((before, BEFORE), (after, AFTER)):
+        for source, near in side.items():
+            for distance, (_, target) in enumerate(sorted(near)[:REACH], start=1):
+                yield source, target, shares[distance]
+
+
+def _linked(connection: sqlite3.Connection, parts: Sequence[int], keys: Sequence[str]) -> list[int]:
+    keys = keys[:MOST_LINKS]
+    marks = ",".join("?" * len(keys))
+    statement = f"SELECT id FROM entry WHERE part IN ({_list(parts)}) AND key IN ({marks}) AND state = 'live'"
+    return [row for (row,) in connection.execute(statement, keys)] if keys else []
+
+
+def _tagged(connection: sqlite3.Connection, parts: Sequence[int], tags: Sequence[str]) -> Iterator[int]:
+    """The entries of every tag that few share; an entry that shares two is found twice."""
+    for tag in tags[:MOST_TAGS]:
+        found = [row for part in parts for row in texts.tagged(connection, part, tag, limit=MOST_TAGGED + 1)]
+        if len(found) <= MOST_TAGGED:
+            yield from found
+
+
+def _strings(text: str | None) -> list[str]:
+    values = json.loads(text or "[]")
+    return [value for value in values if isinstance(value, str)]
+
+
+def _list(numbers: Iterable[int]) -> str:
+    return ",".join(str(int(number)) for number in numbers)

@@ -1,0 +1,128 @@
+"""Search: which visible entries answer a question, best first.
+
+Visibility comes first (the partitions given), then what the caller keeps, then rank, then the limit. FTS5 proposes
+candidates from each partition; they are scored here by words counted over all partitions given. So scores, order,
+counts and snippets are those of a store in which nothing else exists.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+
+from memfiles.index import association, feedback
+from memfiles.index.candidates import ENOUGH, by_substring, by_words
+from memfiles.index.scoring import Reading, Scorer, Weighed, rarity, read
+from memfiles.index.snippets import snippet
+from memfiles.index.view import Keep, View
+from memfiles.index.words import Term, needles_of, terms_of
+
+WORDS, SUBSTRING, ASSOCIATION = "words", "substring", "association"
+PART_OF_A_WORD = 0.5  # what a part of a word counts beside a whole one
+
+
+@dataclass(frozen=True)
+class Hit:
+    """An entry found: its row, its score, the legs that found it and what to show of it.
+
+    ``legs`` are some of ``words``, ``substring``, ``association`` and ``meaning``.
+    """
+
+    id: int
+    score: float
+    legs: tuple[str, ...]
+    snippet: str
+
+
+class Standing:
+    """How the entries stand: what each leg gave to each of them so far."""
+
+    def __init__(self) -> None:
+        self.scores: dict[int, float] = {}
+        self.legs: dict[int, tuple[str, ...]] = {}
+
+    def add(self, gains: Mapping[int, float], *, leg: str) -> None:
+        """Give entries more, by a leg."""
+        for id, gain in gains.items():
+            self.scores[id] = self.scores.get(id, 0.0) + gain
+            legs = self.legs.get(id, ())
+            self.legs[id] = legs if leg in legs else (*legs, leg)
+
+    def best(self) -> dict[int, float]:
+        """Entries and scores, best first, newest row first among equals."""
+        return dict(sorted(self.scores.items(), key=lambda item: (-item[1], -item[0])))
+
+
+def search(
+    connection: sqlite3.Connection,
+    parts: Sequence[int],
+    query: str,
+    *,
+    keep: Keep,
+    limit: int,
+    associate: bool = True,
+    embedder: object = None,
+) -> list[Hit]:
+    """The at most ``limit`` entries of the partitions that answer ``query`` best, of those that ``keep`` keeps.
+
+    ``keep`` is given rows and returns those that count. No text of a query raises.
+    """
+    view = View(connection, parts, keep=keep)
+    terms = terms_of(query)
+    standing = Standing()
+    missing = _add_words(view, terms, standing, wanted=max(ENOUGH, limit))
+    for needle in needles_of(query, missing):
+        standing.add(_substring_gains(view, needle, wanted=max(ENOUGH, limit)), leg=SUBSTRING)
+    if associate:
+        shares = association.lent(connection, view.parts, standing.best())
+        standing.add({id: shares[id] for id in view.kept(list(shares))}, leg=ASSOCIATION)
+    return _hits(view, standing, terms=terms, limit=limit)
+
+
+def _add_words(view: View, terms: Sequence[Term], standing: Standing, *, wanted: int) -> list[Term]:
+    """Score what has words of the question; returns the terms that nothing has."""
+    weighed = view.weighed(terms)
+    readings = [read(text) for text in by_words(view, weighed, wanted=wanted)]
+    scorer = Scorer(weighed)
+    gains = {reading.id: scorer.gains(reading) for reading in readings}
+    standing.add({id: fsum(gained.values()) for id, gained in gains.items()}, leg=WORDS)
+    standing.add(_feedback(view, weighed, readings, standing), leg=WORDS)
+    found = {term for gained in gains.values() for term in gained}
+    return [term for term in terms if term not in found]
+
+
+def _feedback(
+    view: View, weighed: Sequence[Weighed], readings: Sequence[Reading], standing: Standing
+) -> dict[int, float]:
+    by_id = {reading.id: reading for reading in readings}
+    best = standing.best()
+    return feedback.gains(
+        [by_id[id] for id in best],
+        best,
+        asked=frozenset(word for it in weighed for form in it.term.stems for word in form),
+        counts=view.counts,
+        entries=view.entries,
+    )
+
+
+def _substring_gains(view: View, needle: str, *, wanted: int) -> dict[int, float]:
+    """What entries gain by a part of a word, for a term that no whole word answers."""
+    found = by_substring(view, needle, wanted=wanted)
+    gain = PART_OF_A_WORD * rarity(len(found), entries=view.entries)
+    return {text.id: gain for text in found}
+
+
+def _hits(view: View, standing: Standing, *, terms: Sequence[Term], limit: int) -> list[Hit]:
+    order = _in_order(view, standing)[:limit]
+    found = view.texts(order)
+    return [Hit(id, standing.scores[id], standing.legs[id], snippet(found[id].content, terms)) for id in order]
+
+
+def _in_order(view: View, standing: Standing) -> list[int]:
+    """Best first; among equals the newest, then by key."""
+    ids = ",".join(map(str, standing.scores))
+    rows = view.connection.execute(f"SELECT id, ordinal, key FROM entry WHERE id IN ({ids})")
+    ages = {id: (-ordinal, key) for id, ordinal, key in rows}
+    return sorted(ages, key=lambda id: (-standing.scores[id], ages[id]))

@@ -1,0 +1,122 @@
+"""BM25 over what is visible: how well a text answers a question, as a pure function of both and of word counts.
+
+Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), with weighted fields. Two
+things differ, both because entries are mostly short: length counts only beyond ``SHORT`` words (a shorter entry is not
+better for it), and the label that an entry opens with (``Caroline: ...``) counts as a field, for it names the subject.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from memfiles.index.texts import Text
+from memfiles.index.words import Term, fold, indexed, stems_of
+
+K1 = 0.8  # how soon more of the same word adds nothing
+B = 0.75  # how much of its length beyond SHORT counts against a text
+SHORT = 64  # words
+KEY, CONTENT, TAGS, LABEL = 2.0, 1.0, 1.5, 3.0  # what a word counts, by where it stands
+
+LONGEST_LABEL = 40  # characters
+READ_CLOSELY = 16_384  # characters; beyond them stems are counted as parts of words
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A term, how many of the visible entries it matches, and how much that tells."""
+
+    term: Term
+    matches: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A text taken apart: the stems of each field with the field's weight, content first, and what is beyond."""
+
+    id: int
+    fields: tuple[tuple[float, list[str]], ...]
+    rest: str
+
+    @property
+    def content(self) -> list[str]:
+        """The stems of the content, in order."""
+        return self.fields[0][1]
+
+
+class Scorer:
+    """Scores readings for one question."""
+
+    def __init__(self, terms: Sequence[Weighed]) -> None:
+        self._terms = terms
+        self._phrases = [(place, f" {' '.join(it.term.stems[0])} ") for place, it in enumerate(terms) if it.term.is_phrase]
+        self._places: dict[str, list[int]] = defaultdict(list)
+        for place, it in enumerate(terms):
+            for (form, *_) in () if it.term.is_phrase else it.term.stems:
+                self._places[form].append(place)
+
+    def gains(self, reading: Reading) -> Mapping[Term, float]:
+        """What each term adds to the text's score; terms that it does not hold are left out."""
+        counts = self._counts(reading)
+        norm = K1 * _length_norm(len(reading.content) + len(reading.rest) // 6)
+        terms = self._terms
+        return {
+            terms[place].term: terms[place].weight * count * (K1 + 1) / (count + norm)
+            for place, count in counts.items()
+        }
+
+    def _counts(self, reading: Reading) -> dict[int, float]:
+        """How often each term stands in the text, each time with the weight of its field."""
+        counts: dict[int, float] = defaultdict(float)
+        places = self._places
+        for weight, stems in reading.fields:
+            for found in places.keys() & stems:
+                times = weight * stems.count(found)
+                for place in places[found]:
+                    counts[place] += times
+        if self._phrases:
+            self._count_phrases(reading, counts)
+        if reading.rest:
+            self._count_rest(reading.rest, counts)
+        return counts
+
+    def _count_phrases(self, reading: Reading, counts: dict[int, float]) -> None:
+        for weight, stems in reading.fields:
+            row = f" {' '.join(stems)} "
+            for place, phrase in self._phrases:
+                if times := row.count(phrase):
+                    counts[place] += weight * times
+
+    def _count_rest(self, rest: str, counts: dict[int, float]) -> None:
+        for place, it in enumerate(self._terms):
+            if times := sum(rest.count(" ".join(form)) for form in it.term.stems):
+                counts[place] += times
+
+
+def read(text: Text) -> Reading:
+    """Take a text apart as the index does."""
+    closely = text.content[:READ_CLOSELY]
+    fields = [(CONTENT, stems_of(indexed(closely))), (KEY, stems_of(indexed(text.key)))]
+    if text.tags:
+        fields.append((TAGS, stems_of(indexed(text.tags))))
+    colon = closely.find(":", 1, LONGEST_LABEL)
+    if colon > 0 and closely[colon + 1 : colon + 2].isspace():
+        fields.append((LABEL, stems_of(fold(closely[:colon]))))
+    return Reading(text.id, tuple(fields), fold(text.content[READ_CLOSELY:]))
+
+
+def weigh(term: Term, *, matches: int, entries: int) -> Weighed:
+    """The rarer a term among the entries, the more it tells; never negative."""
+    return Weighed(term, matches, rarity(matches, entries=entries))
+
+
+def rarity(matches: int, *, entries: int) -> float:
+    """The inverse document frequency: how much it tells that a word of ``matches`` of the ``entries`` is there."""
+    return math.log(1 + max(0.0, entries - matches + 0.5) / (matches + 0.5))
+
+
+def _length_norm(words: int) -> float:
+    return 1 - B + B * max(1.0, words / SHORT)

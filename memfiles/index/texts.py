@@ -1,0 +1,223 @@
+"""The words of entries in FTS5: for every partition its own tables, in the caller's transaction.
+
+A partition is what is visible or hidden as a whole. FTS5 counts words per table, so with a table for each partition
+nothing that is hidden can shift a score, an order or a count. For partition 7 there are:
+
+* ``text_7``   key, content and tags as they were given, for snippets, scores and for taking words out again
+* ``words_7``  their words, stemmed (FTS5 without content)
+* ``counts_7`` how many entries hold each stem (FTS5's own view of ``words_7``)
+* ``grams_7``  their folded text in threes of characters, for parts of words (FTS5 without content or positions)
+
+Connections are expected to be used by one thread at a time, inside the caller's transaction; nothing here commits,
+except ``scrub``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from memfiles.index.words import fold, indexed, words_of
+
+# Columns count as much as this when FTS5 chooses candidates: key, content, tags.
+WEIGHTS = (2.0, 1.0, 1.5)
+
+_TAG_SEPARATOR = "\n"
+
+
+@dataclass(frozen=True)
+class Text:
+    """What an entry says, as it was given."""
+
+    id: int
+    key: str
+    content: str
+    tags: str
+
+    @property
+    def folded(self) -> str:
+        """Everything in it, as parts of words are looked for."""
+        return fold(f"{self.key}\n{self.content}\n{self.tags}")
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    """Make the list of partitions that have text; may be called again."""
+    connection.execute("CREATE TABLE IF NOT EXISTS text_part (part INTEGER PRIMARY KEY)")
+
+
+def put(connection: sqlite3.Connection, part: int, id: int, *, key: str, content: str, tags: Sequence[str]) -> None:
+    """Index the text of entry ``id``, in place of what was indexed for it in this partition."""
+    remove(connection, part, id)
+    put_many(connection, part, [(id, key, content, tags)])
+
+
+def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[tuple[int, str, str, Sequence[str]]]) -> None:
+    """Index entries ``(id, key, content, tags)`` that are not indexed in this partition yet."""
+    texts = [_text(*entry) for entry in entries]
+    _make(connection, part)
+    connection.executemany(
+        f"INSERT INTO text_{part} (id, key, content, tags) VALUES (?, ?, ?, ?)",
+        [(text.id, text.key, text.content, text.tags) for text in texts],
+    )
+    connection.executemany(
+        f"INSERT INTO words_{part} (rowid, key, content, tags) VALUES (?, ?, ?, ?)", map(_words, texts)
+    )
+    connection.executemany(f"INSERT INTO grams_{part} (rowid, text) VALUES (?, ?)", map(_grams, texts))
+
+
+def remove(connection: sqlite3.Connection, part: int, id: int) -> None:
+    """Take the text of entry ``id`` out; one that is not there is fine."""
+    for text in texts(connection, part, [id]):
+        connection.execute(
+            f"INSERT INTO words_{part} (words_{part}, rowid, key, content, tags) VALUES ('delete', ?, ?, ?, ?)",
+            _words(text),
+        )
+        connection.execute(
+            f"INSERT INTO grams_{part} (grams_{part}, rowid, text) VALUES ('delete', ?, ?)", _grams(text)
+        )
+        connection.execute(f"DELETE FROM text_{part} WHERE id = ?", (id,))
+
+
+def drop(connection: sqlite3.Connection, part: int) -> None:
+    """Take a whole partition out; one without text is fine."""
+    for table in ("text", "counts", "words", "grams"):
+        connection.execute(f"DROP TABLE IF EXISTS {table}_{int(part)}")
+    connection.execute("DELETE FROM text_part WHERE part = ?", (part,))
+
+
+def scrub(connection: sqlite3.Connection) -> None:
+    """Leave no byte of removed text in the database file; commits, and must not be called inside a transaction.
+
+    FTS5 keeps removed words until its segments are merged, SQLite keeps removed rows in free pages until VACUUM, and
+    the write-ahead log keeps older pages until it is emptied.
+    """
+    for part in _parts(connection):
+        for table in (f"words_{part}", f"grams_{part}"):
+            connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
+    connection.commit()
+    connection.execute("VACUUM")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def present(connection: sqlite3.Connection, parts: Sequence[int]) -> list[int]:
+    """Those of the partitions that have text, in the order given."""
+    found = connection.execute(f"SELECT part FROM text_part WHERE part IN ({_list(parts)})").fetchall()
+    known = {part for (part,) in found}
+    return [part for part in parts if part in known]
+
+
+def texts(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[Text]:
+    """The texts of those of the entries that are indexed in the partition, in any order."""
+    rows = _rows_if_made(connection, f"SELECT id, key, content, tags FROM text_{part} WHERE id IN ({_list(ids)})")
+    return [Text(*row) for row in rows]
+
+
+def size(connection: sqlite3.Connection, part: int) -> int:
+    """How many entries have text in the partition."""
+    ((count,),) = connection.execute(f"SELECT count(*) FROM words_{part}_docsize")
+    return int(count)
+
+
+def matches(connection: sqlite3.Connection, part: int, match: str) -> int:
+    """How many entries of the partition an FTS5 expression matches."""
+    ((count,),) = connection.execute(f"SELECT count(*) FROM words_{part} WHERE words_{part} MATCH ?", (match,))
+    return int(count)
+
+
+def counts(connection: sqlite3.Connection, part: int, stems: Sequence[str]) -> dict[str, int]:
+    """How many entries of the partition hold each of the stems; those that none holds are left out."""
+    marks = ",".join("?" * len(stems))
+    return dict(connection.execute(f"SELECT term, doc FROM counts_{part} WHERE term IN ({marks})", stems).fetchall())
+
+
+def best(connection: sqlite3.Connection, part: int, match: str, *, limit: int, offset: int = 0) -> list[int]:
+    """The entries that FTS5 ranks first for an expression, best first, newest first among equals."""
+    table = f"words_{part}"
+    rank = f"bm25({table}, {', '.join(map(str, WEIGHTS))})"
+    rows = connection.execute(
+        f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY {rank}, rowid DESC LIMIT ? OFFSET ?",
+        (match, limit, offset),
+    )
+    return [row for (row,) in rows]
+
+
+def tagged(connection: sqlite3.Connection, part: int, tag: str, *, limit: int) -> list[int]:
+    """Entries of the partition with exactly this tag, newest first; at most ``limit`` rows are looked at."""
+    words = words_of(indexed(tag))
+    if not words:
+        return []
+    statement = f"SELECT rowid FROM words_{part} WHERE words_{part} MATCH ? ORDER BY rowid DESC LIMIT ?"
+    rows = connection.execute(statement, (f'tags : "{" ".join(words)}"', limit)).fetchall()
+    return [row for (row,) in rows if len(rows) == limit or _has_tag(connection, part, row, tag)]
+
+
+def _has_tag(connection: sqlite3.Connection, part: int, id: int, tag: str) -> bool:
+    return any(tag in text.tags.split(_TAG_SEPARATOR) for text in texts(connection, part, [id]))
+
+
+def containing(connection: sqlite3.Connection, part: int, needle: str, *, limit: int) -> list[int]:
+    """Entries whose folded text may hold ``needle`` (folded), newest first; the caller looks again."""
+    if len(needle) < 3:
+        return _containing_short(connection, part, needle, limit=limit)
+    grams = dict.fromkeys(needle[at : at + 3].replace('"', '""') for at in range(min(len(needle) - 2, 64)))
+    match = " AND ".join(f'"{gram}"' for gram in grams if "\0" not in gram)
+    statement = f"SELECT rowid FROM grams_{part} WHERE grams_{part} MATCH ? ORDER BY rowid DESC LIMIT ?"
+    return [row for (row,) in connection.execute(statement, (match, limit))] if match else []
+
+
+def _containing_short(connection: sqlite3.Connection, part: int, needle: str, *, limit: int) -> list[int]:
+    statement = f"""SELECT id FROM text_{part} WHERE instr(lower(key || ' ' || content || ' ' || tags), ?)
+                    ORDER BY id DESC LIMIT ?"""
+    return [row for (row,) in connection.execute(statement, (needle, limit))]
+
+
+def _make(connection: sqlite3.Connection, part: int) -> None:
+    made = connection.execute("INSERT INTO text_part (part) VALUES (?) ON CONFLICT DO NOTHING", (part,)).rowcount
+    if made == 1:
+        for statement in _schema(int(part)):
+            connection.execute(statement)
+
+
+def _schema(part: int) -> Iterator[str]:
+    yield f"CREATE TABLE text_{part} (id INTEGER PRIMARY KEY, key TEXT, content TEXT, tags TEXT)"
+    yield f"""CREATE VIRTUAL TABLE words_{part} USING fts5(key, content, tags, content='',
+              tokenize="porter unicode61 remove_diacritics 0")"""
+    yield f"CREATE VIRTUAL TABLE counts_{part} USING fts5vocab(words_{part}, row)"
+    yield f"""CREATE VIRTUAL TABLE grams_{part} USING fts5(text, content='', detail=none, columnsize=0,
+              tokenize="trigram case_sensitive 1")"""
+
+
+def _text(id: int, key: str, content: str, tags: Sequence[str]) -> Text:
+    return Text(id, _storable(key), _storable(content), _storable(_TAG_SEPARATOR.join(tags)))
+
+
+def _storable(text: str) -> str:
+    """The text without lone surrogates, which are in no encoding."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _words(text: Text) -> tuple[int, str, str, str]:
+    return text.id, indexed(text.key), indexed(text.content), indexed(text.tags)
+
+
+def _grams(text: Text) -> tuple[int, str]:
+    return text.id, text.folded
+
+
+def _parts(connection: sqlite3.Connection) -> list[int]:
+    return [part for (part,) in connection.execute("SELECT part FROM text_part ORDER BY part")]
+
+
+def _rows_if_made(connection: sqlite3.Connection, statement: str) -> list[tuple[object, ...]]:
+    """The rows of a statement about one partition; none if it never had text."""
+    try:
+        return connection.execute(statement).fetchall()
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error):
+            return []
+        raise
+
+
+def _list(numbers: Iterable[int]) -> str:
+    return ",".join(str(int(number)) for number in numbers)

@@ -1,0 +1,56 @@
+"""A view: the partitions that a search may see and the rows that count in them, as if there were nothing else."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from memfiles.index import texts
+from memfiles.index.scoring import Weighed, weigh
+from memfiles.index.texts import Text
+from memfiles.index.words import Term
+
+Keep = Callable[[Sequence[int]], Collection[int]]
+
+
+class View:
+    """Partitions of one connection; ``keep`` is given rows and returns those that count."""
+
+    def __init__(self, connection: sqlite3.Connection, parts: Sequence[int], *, keep: Keep) -> None:
+        self.connection = connection
+        self.parts = texts.present(connection, dict.fromkeys(parts))
+        self.entries = sum(texts.size(connection, part) for part in self.parts)
+        self._keep = keep
+        self._kept: dict[int, bool] = {}
+
+    def kept(self, ids: Sequence[int]) -> list[int]:
+        """Those of the rows that count, in the order given; each row is asked for once."""
+        unknown = [id for id in dict.fromkeys(ids) if id not in self._kept]
+        if unknown:
+            kept = frozenset(self._keep(unknown))
+            self._kept.update((id, id in kept) for id in unknown)
+        return [id for id in ids if self._kept[id]]
+
+    def counts(self, stems: Sequence[str]) -> Counter[str]:
+        """How many entries hold each stem."""
+        total: Counter[str] = Counter()
+        for part in self.parts:
+            total.update(texts.counts(self.connection, part, stems))
+        return total
+
+    def weighed(self, terms: Sequence[Term]) -> list[Weighed]:
+        """The terms with what each tells here."""
+        counts = self.counts(list({form[0] for term in terms if not term.is_phrase for form in term.stems}))
+        return [weigh(term, matches=self._matches(term, counts), entries=self.entries) for term in terms]
+
+    def texts(self, ids: Iterable[int]) -> dict[int, Text]:
+        """The texts of entries, wherever in the view they are."""
+        wanted = list(ids)
+        found = (text for part in self.parts for text in texts.texts(self.connection, part, wanted))
+        return {text.id: text for text in found} if wanted else {}
+
+    def _matches(self, term: Term, counts: Counter[str]) -> int:
+        if term.is_phrase:
+            return sum(texts.matches(self.connection, part, term.match) for part in self.parts)
+        return min(self.entries, sum(counts[form] for (form,) in term.stems))
