@@ -210,16 +210,25 @@ def victims(order: Order, over: Mapping[Scope, Tally], *, saved: Collection[str]
 
     Raises ``BudgetExceeded`` if what is saved together is more than a budget allows, were all others evicted.
     """
+    chosen, left = select(order, over, spared=saved)
+    for scope, tally in left.items():
+        if not tally.is_met:
+            raise BudgetExceeded(_too_many(scope, tally))
+    return chosen
+
+
+def select(
+    order: Order, over: Mapping[Scope, Tally], *, spared: Collection[str]
+) -> tuple[tuple[Standing, ...], dict[Scope, Tally]]:
+    """The entries to evict, without the uids that are ``spared``; and what is left of the excess, were they gone."""
     chosen: dict[str, Standing] = {}
     left = dict(over)
     for scope in over:
         for standing in _needed(order, scope, left):
-            if standing.uid not in saved and standing.uid not in chosen:
+            if standing.uid not in spared and standing.uid not in chosen:
                 chosen[standing.uid] = standing
                 _take(standing, left)
-        if not left[scope].is_met:
-            raise BudgetExceeded(_too_many(scope, left[scope]))
-    return tuple(chosen.values())
+    return tuple(chosen.values()), left
 
 
 def _needed(order: Order, scope: Scope, left: Mapping[Scope, Tally]) -> Iterator[Standing]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from memfiles.entries.categories import CORE
-from memfiles.entry import GENERAL, Kind
+from memfiles.entry import GENERAL, Entry, Kind
 
 State = Literal["live", "deleted", "evicted", "forgotten"]
 Turn = tuple[bool, str, int, str]
@@ -61,3 +61,27 @@ class Standing:
         In SQL: ``ORDER BY (pinned OR category = 'core') DESC, updated_at DESC, ordinal DESC, key DESC``.
         """
         return self.is_held, self.updated_at, self.ordinal, self.key
+
+
+def standing_of(entry: Entry, *, accesses: int = 0, accessed_at: str | None = None) -> Standing:
+    """How an entry stands whose record is at hand."""
+    return Standing(
+        uid=entry.uid,
+        key=entry.key,
+        level=entry.level,
+        category=entry.category,
+        kind=entry.kind,
+        size_bytes=entry.size_bytes,
+        updated_at=entry.updated_at,
+        created_at=entry.created_at,
+        expires_at=entry.expires_at,
+        pinned=entry.pinned,
+        importance=entry.importance,
+        confidence=entry.confidence,
+        successes=entry.successes,
+        failures=entry.failures,
+        accesses=accesses,
+        accessed_at=accessed_at,
+        state=entry.retired.state if entry.retired else "live",
+        ordinal=entry.provenance.ordinal,
+    )
