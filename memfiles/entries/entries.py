@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from memfiles.clock import utc_now
-from memfiles.embedding import Embedder
 from memfiles.entries.drafts import Draft
 from memfiles.entries.explanation import Explanation
 from memfiles.entries.exporting import ExportFormat, Exporting
@@ -30,10 +29,10 @@ from memfiles.entries.views import Caller
 from memfiles.entry import EntryRecord
 from memfiles.errors import InvalidArgument
 from memfiles.events import Subscribers
-from memfiles.index import association, texts
 from memfiles.index.indexing import Index
 from memfiles.index.reading import Filters
 from memfiles.index.rows import row_of
+from memfiles.index.text_tables import TextTables
 from memfiles.store import Store
 
 
@@ -50,13 +49,13 @@ class Entries:
         rules: Rules,
         subscribers: Subscribers,
         origin: str | None = None,
-        embedder: Embedder | None = None,
+        embedder: object = None,
         now: Callable[[], str] = utc_now,
     ) -> None:
         """Nothing is opened before the first use. ``origin`` is the id of this directory, if it is mirrored."""
         self.rules = rules
         self._store = store
-        self._index = Index(store.directory, store.descriptor, read=self._row, texts=_TEXTS)
+        self._index = Index(store.directory, store.descriptor, read=self._row, texts=TextTables())
         self.shelf = Shelf(store, index=self._index, now=now, subscribers=subscribers, origin=origin)
         self._keeper = Keeper(self.shelf, Room(self._index, budget=rules.budget), rules=rules, now=now)
         self._finder = Finder(self.shelf, self._index, levels=rules.levels, now=now, embedder=embedder)
@@ -140,9 +139,9 @@ class Entries:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page:
-        """What the session sees, by key, ``limit`` (1 to 100) at a time; ``cursor`` is the ``next`` of the page before."""
+        """What the session sees by key, ``limit`` (1 to 100) at a time; ``cursor`` is the ``next`` of the last page."""
         filters = Filters(tuple(tags), category, kind, prefix or "")
-        return self._finder.list(session, filters=filters, limit=limit, cursor=cursor)
+        return self._finder.page(session, filters=filters, limit=limit, cursor=cursor)
 
     def update(
         self,
@@ -174,7 +173,7 @@ class Entries:
         return self._keeper.delete(session, key, call_id=call_id)
 
     def restore(self, session: Caller, key: str, *, call_id: str | None = None) -> Saved:
-        """Bring back what was deleted, evicted or had expired under ``key`` at the session's level. ``EntryNotFound``."""
+        """Bring back what was deleted, evicted or expired under ``key`` at the session's level. ``EntryNotFound``."""
         return self._keeper.restore(session, key, call_id=call_id)
 
     def forget(
@@ -254,13 +253,3 @@ def _draft(said: Draft | Mapping[str, Any]) -> Draft:
         raise InvalidArgument(
             f"an entry to save is an object with key, content and what else a save takes: {error}"
         ) from None
-
-
-def _prepare(connection):
-    texts.prepare(connection)
-    association.prepare(connection)
-
-
-import types
-
-_TEXTS = types.SimpleNamespace(prepare=_prepare, put=texts.put, remove=texts.remove, drop=texts.drop, scrub=texts.scrub)

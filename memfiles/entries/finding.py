@@ -9,7 +9,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
 
-from memfiles.embedding import Embedder
 from memfiles.entries.drafts import checked_tags
 from memfiles.entries.receipts import Found, Match, Page, Results, found_in
 from memfiles.entries.shelf import Shelf
@@ -38,7 +37,7 @@ class Finder:
         *,
         levels: Levels,
         now: Callable[[], str],
-        embedder: Embedder | None = None,
+        embedder: object = None,
     ) -> None:
         """``now`` says which entries have expired; without ``embedder`` a search goes by words alone."""
         self._shelf = shelf
@@ -88,7 +87,7 @@ class Finder:
                 self._index.touch(row.path, at=self._now())
         return Results(query, found, meaning=self._embedder is not None)
 
-    def list(self, caller: Caller, *, filters: Filters, limit: int = 50, cursor: str | None = None) -> Page:
+    def page(self, caller: Caller, *, filters: Filters, limit: int = 50, cursor: str | None = None) -> Page:
         """What the caller sees, by key, ``limit`` at a time; ``cursor`` is the ``next`` of the page before."""
         check_count(limit, what="limit", most=MAX_PAGE)
         check_filters(filters)
@@ -97,7 +96,7 @@ class Finder:
         found: list[Found] = []
         while len(found) <= limit:
             self.refresh()
-            rows = self._page(view, filters=filters, now=now, after=after, limit=limit + 1 - len(found))
+            rows = self._rows(view, filters=filters, now=now, after=after, limit=limit + 1 - len(found))
             if not rows:
                 break
             after = rows[-1].key
@@ -130,7 +129,7 @@ class Finder:
         rows = reading.rows(connection, [hit.id for hit in hits])
         return [(rows[hit.id], hit) for hit in hits]
 
-    def _page(self, view: View, *, filters: Filters, now: str, after: str, limit: int) -> Sequence[Row]:
+    def _rows(self, view: View, *, filters: Filters, now: str, after: str, limit: int) -> Sequence[Row]:
         return self._index.ask(
             lambda connection: reading.page(
                 connection, reading.parts(connection, view), now=now, filters=filters, after=after, limit=limit

@@ -84,8 +84,8 @@ class Room:
         most = self._budget.max_entries
         if most is None:
             return 0
-        count = self._index.totals(place.scope, place.level).retired.count
-        return count - most if count > most + _SPARE_RETIRED else 0
+        found = self._index.totals(place.scope, place.level).retired[0]
+        return found - most if found > most + _SPARE_RETIRED else 0
 
     def _check_one(self, place: Partition, growth: Sequence[tuple[Entry, int]], *, saved: Collection[str]) -> None:
         sizes = [(standing_in(entry), sign) for entry, sign in growth]

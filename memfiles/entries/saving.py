@@ -94,9 +94,10 @@ def take_in(
     updated_at = entry.updated_at if is_later else past.updated_at
     created_at = min(before.created_at if isinstance(before, Entry) else past.created_at, updated_at)
     expires_at = past.expires_at or expiry(entry.category, updated_at, None)
-    counts = {} if isinstance(before, Entry) else {"successes": past.successes, "failures": past.failures}
     text = successor(entry.text, created_at=created_at, updated_at=updated_at)
-    taken = replace(entry, text=text, expires_at=expires_at, **counts)
+    taken = replace(entry, text=text, expires_at=expires_at)
+    if not isinstance(before, Entry):
+        taken = replace(taken, successes=past.successes, failures=past.failures)
     return Decided(taken, taken)
 
 
@@ -261,6 +262,7 @@ def _counted(entry: Entry, draft: Draft) -> Entry:
 
 
 def check_revision(entry: EntryRecord | None, stamp: Stamp, *, key: str) -> None:
+    """Refuse a change of another revision than the caller expected; 0 for what is not there."""
     found = entry.revision if entry is not None else 0
     if stamp.expected_revision is not None and stamp.expected_revision != found:
         raise RevisionConflict(

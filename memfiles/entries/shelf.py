@@ -126,14 +126,14 @@ class Shelf:
             seen = self.look(path)
             if seen.by_hand and seen.record is not None:
                 return self._commit({path: seen}, [seen.record], is_own=True, origin="external")
-            self._index.settle([path], self._index.intend([path]))
+            self._index.settle(self._index.intend([path]))
             return []
 
         self._subscribers.tell(self._attempt([path], run))
 
     def suspect(self, path: str) -> None:
         """The index says something else of a record than the disk: have it look before the next question."""
-        self._index.settle([path], self._index.intend([path]))
+        self._index.settle(self._index.intend([path]))
 
     def forget(self, paths: Iterable[str]) -> None:
         """Remember nothing of these records."""
@@ -175,7 +175,7 @@ class Shelf:
         try:
             signatures = self._store.commit(versions)
         except BaseException:
-            self._index.settle([record.path for record in final], intent)
+            self._index.settle(intent)
             raise
         earlier = (before[record.path].record for record in final)
         rows = [row_of(record, signatures[record.path]) for record in final]

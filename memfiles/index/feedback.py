@@ -55,13 +55,10 @@ def _common(teachers: Sequence[Reading], scores: Mapping[int, float], asked: fro
     return sorted(kept, key=lambda stem: (-holding[stem], stem))
 
 
-def _lessons(
-    teachers: Sequence[Reading], scores: Mapping[int, float], worth: Mapping[str, float]
-) -> dict[str, float]:
+def _lessons(teachers: Sequence[Reading], scores: Mapping[int, float], worth: Mapping[str, float]) -> dict[str, float]:
     """The stems learnt, with the share that each lends."""
     taught = {
-        stem: worth[stem] * sum(scores[teacher.id] for teacher in teachers if stem in teacher.content)
-        for stem in worth
+        stem: worth[stem] * sum(scores[teacher.id] for teacher in teachers if stem in teacher.content) for stem in worth
     }
     learnt = sorted(taught, key=lambda stem: (-taught[stem], stem))[:LESSONS]
     most = max(taught.values(), default=0.0)

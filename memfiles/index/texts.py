@@ -87,17 +87,14 @@ def drop(connection: sqlite3.Connection, part: int) -> None:
 
 
 def scrub(connection: sqlite3.Connection) -> None:
-    """Leave no byte of removed text in the database file; commits, and must not be called inside a transaction.
+    """Let no removed word stay in the segments of FTS5, where it is until they are merged.
 
-    FTS5 keeps removed words until its segments are merged, SQLite keeps removed rows in free pages until VACUUM, and
-    the write-ahead log keeps older pages until it is emptied.
+    The caller then has the file written anew: SQLite keeps removed rows in free pages until VACUUM, and older pages in
+    the write-ahead log until that is emptied.
     """
     for part in _parts(connection):
         for table in (f"words_{part}", f"grams_{part}"):
             connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
-    connection.commit()
-    connection.execute("VACUUM")
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def present(connection: sqlite3.Connection, parts: Sequence[int]) -> list[int]:

@@ -1,0 +1,35 @@
+"""The texts as the rows keep them up to date: what ``texts`` and ``association`` need, as one ``TextIndex``."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from memfiles.index import association, texts
+
+
+class TextTables:
+    """The texts of live entries in FTS5 tables; it has no state of its own."""
+
+    def prepare(self, connection: sqlite3.Connection) -> None:
+        """Make what tables and indexes are needed, unless they are there."""
+        texts.prepare(connection)
+        association.prepare(connection)
+
+    def put(
+        self, connection: sqlite3.Connection, part: int, id: int, *, key: str, content: str, tags: Sequence[str]
+    ) -> None:
+        """Have this text for an entry, in place of an earlier one."""
+        texts.put(connection, part, id, key=key, content=content, tags=tags)
+
+    def remove(self, connection: sqlite3.Connection, part: int, id: int) -> None:
+        """Have no text for an entry."""
+        texts.remove(connection, part, id)
+
+    def drop(self, connection: sqlite3.Connection, part: int) -> None:
+        """Have nothing for a partition."""
+        texts.drop(connection, part)
+
+    def scrub(self, connection: sqlite3.Connection) -> None:
+        """Keep no word of what was removed."""
+        texts.scrub(connection)
