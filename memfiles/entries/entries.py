@@ -15,11 +15,13 @@ from memfiles.entries.drafts import Draft
 from memfiles.entries.explanation import Explanation
 from memfiles.entries.exporting import ExportFormat, Exporting
 from memfiles.entries.finding import Finder
+from memfiles.entries.folding import Summariser
 from memfiles.entries.forgetting import Forgetting, Selector
 from memfiles.entries.hydrating import Hydration
 from memfiles.entries.importing import Format
 from memfiles.entries.keeping import Keeper
 from memfiles.entries.receipts import Deleted, Exported, Forgotten, Found, Imported, Page, Results, Saved
+from memfiles.entries.reorganising import Reorganising
 from memfiles.entries.room import Room
 from memfiles.entries.rules import Rules
 from memfiles.entries.shelf import Shelf
@@ -50,6 +52,7 @@ class Entries:
         subscribers: Subscribers,
         origin: str | None = None,
         embedder: object = None,
+        summariser: Summariser | None = None,
         now: Callable[[], str] = utc_now,
     ) -> None:
         """Nothing is opened before the first use. ``origin`` is the id of this directory, if it is mirrored."""
@@ -66,6 +69,9 @@ class Entries:
             levels=rules.levels,
             budget_bytes=rules.hydrate_bytes,
             now=now,
+        )
+        self._reorganising = Reorganising(
+            self.shelf, self._index, self._finder, rules=rules, now=now, summariser=summariser
         )
         self._exporting = Exporting(self.shelf, self._index, self._finder, levels=rules.levels)
         self._importing = Importing(self.shelf, self._keeper, rules=rules, now=now)

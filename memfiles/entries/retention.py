@@ -114,6 +114,17 @@ class Budget:
     per_kind: Mapping[str, Limit] = field(default_factory=dict)
     per_category: Mapping[str, Limit] = field(default_factory=dict)
 
+    def times(self, share: float) -> Budget:
+        """A budget of this share of every limit, rounded down, and of one entry and byte at least."""
+
+        def part(most: int | None) -> int | None:
+            return None if most is None else max(1, int(most * share))
+
+        def parts(limits: Mapping[str, Limit]) -> dict[str, Limit]:
+            return {name: Limit(part(limit.max_entries), part(limit.max_bytes)) for name, limit in limits.items()}
+
+        return Budget(part(self.max_entries), part(self.max_bytes), parts(self.per_kind), parts(self.per_category))
+
     @property
     def limits(self) -> dict[Scope, Limit]:
         """Every limit, the narrow ones first and each by its name, so that what they free counts for the wide one."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from memfiles.changes import Stamp
 from memfiles.entries.drafts import Draft
@@ -126,6 +126,17 @@ def evict(entry: Entry, stamp: Stamp, *, cause: str) -> Entry:
     decided = _retired(entry, stamp, Retired("evicted", stamp.at, cause), op="evict")
     assert decided.record is not None
     return decided.record
+
+
+def consolidate(entry: Entry, stamp: Stamp, *, state: Literal["deleted", "evicted"], cause: str) -> Entry:
+    """Hide an entry as a plan says, by whose id it can be taken back."""
+    return _retired(entry, stamp, Retired(state, stamp.at, cause), op="consolidate").entry
+
+
+def relabel(entry: Entry, stamp: Stamp, *, tags: tuple[str, ...], links: tuple[str, ...]) -> Entry:
+    """The entry with the labels of what was merged into it."""
+    after = replace(entry, tags=tags, links=links)
+    return entry if after == entry else _stored(after, stamp, op="consolidate", text=entry.text).entry
 
 
 def restore(before: EntryRecord | None, stamp: Stamp, *, key: str, expiry: Expiry) -> Decided:
