@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from records import SEEDED_AT
 
+from memfiles.clock import utc_now
+from memfiles.entries.categories import later
+from memfiles.entries.entries import Entries
+from memfiles.entries.rules import Rules
 from memfiles.entry import Entry, Provenance, Tombstone, new_text
+from memfiles.events import Subscribers
 from memfiles.history import extend
 from memfiles.record import Actor, Change, with_content
+from memfiles.store import Store
 
 
 def saved(
@@ -44,4 +53,65 @@ def buried(entry: Entry, *, id: str = "0123456789ab", at: str = SEEDED_AT, why: 
         why,
         entry.run,
         entry.forgotten,
+    )
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Where a visitor's changes come from."""
+
+    agent: str
+    run: str | None = None
+    channel: str | None = None
+    thread: str | None = None
+
+
+class Visitor:
+    """Somebody with a level that can be raised, as a session is."""
+
+    def __init__(
+        self, agent: str = "support", level: str = "INTERNAL", *, run: str | None = None, thread: str | None = None
+    ) -> None:
+        self.level = level
+        self.provenance = Sender(agent, run=run, thread=thread)
+
+    def actor(self, call_id: str | None) -> Actor:
+        """Who makes the call."""
+        return Actor(agent=self.provenance.agent, session=self.provenance.run, call=call_id)
+
+
+class Clock:
+    """Tells the time it is set to."""
+
+    def __init__(self, at: str = SEEDED_AT) -> None:
+        self.at = at
+
+    def __call__(self) -> str:
+        return self.at
+
+    def go_on(self, seconds: int) -> None:
+        """Let time pass."""
+        self.at = later(self.at, seconds)
+
+
+@contextmanager
+def entries_in(
+    directory: Path, *, rules: Rules | None = None, now: Callable[[], str] = utc_now, **options: Any
+) -> Iterator[Entries]:
+    """The entries of a memory directory, opened and closed."""
+    store = Store(directory, now=now, durability=options.pop("durability", "os"))
+    entries = Entries(store, rules=rules or Rules(), subscribers=Subscribers(), now=now, **options)
+    try:
+        yield entries
+    finally:
+        entries.close()
+        store.close()
+
+
+def files_holding(directory: Path, *needles: str) -> list[str]:
+    """The files below a directory that hold one of these texts."""
+    wanted = [needle.encode() for needle in needles]
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    return sorted(
+        str(path.relative_to(directory)) for path in files if any(each in path.read_bytes() for each in wanted)
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from memfiles.clock import utc_now
+from memfiles.entries.clearing import Clearing
 from memfiles.entries.drafts import Draft
 from memfiles.entries.explanation import Explanation
 from memfiles.entries.exporting import ExportFormat, Exporting
@@ -20,8 +21,9 @@ from memfiles.entries.forgetting import Forgetting, Selector
 from memfiles.entries.hydrating import Hydration
 from memfiles.entries.importing import Format
 from memfiles.entries.keeping import Keeper
+from memfiles.entries.plans import Plan
 from memfiles.entries.receipts import Deleted, Exported, Forgotten, Found, Imported, Page, Results, Saved
-from memfiles.entries.reorganising import Reorganising
+from memfiles.entries.reorganising import DEFAULT_SHARE, Applied, Reorganising
 from memfiles.entries.room import Room
 from memfiles.entries.rules import Rules
 from memfiles.entries.shelf import Shelf
@@ -60,7 +62,9 @@ class Entries:
         self._store = store
         self._index = Index(store.directory, store.descriptor, read=self._row, texts=TextTables())
         self.shelf = Shelf(store, index=self._index, now=now, subscribers=subscribers, origin=origin)
-        self._keeper = Keeper(self.shelf, Room(self._index, budget=rules.budget), rules=rules, now=now)
+        room = Room(self._index, budget=rules.budget)
+        self._keeper = Keeper(self.shelf, room, rules=rules, now=now)
+        self._clearing = Clearing(store, self.shelf, self._index, room=room, levels=rules.levels, now=now)
         self._finder = Finder(self.shelf, self._index, levels=rules.levels, now=now, embedder=embedder)
         self._showing = Showing(
             self.shelf,
@@ -105,11 +109,11 @@ class Entries:
         ``RevisionConflict``, ``ReadOnly`` (an episode), ``LockTimeout``, ``StorageFailed``: nothing changed.
         """
         draft = Draft(key, content, tags, category, kind, confidence, importance, pinned, links, ttl, source=source)
-        return self._keeper.save(session, [draft], expected_revision=expected_revision, call_id=call_id)[0]
+        return self._saved(session, [draft], expected_revision=expected_revision, call_id=call_id)[0]
 
-    def save_many(self, session: Caller, drafts: Iterable[Draft | Mapping[str, Any]]) -> list[Saved]:
+    def save_many(self, session: Caller, drafts: Iterable[Draft | Mapping[str, Any]]) -> Sequence[Saved]:
         """Save several entries together, all or nothing, with one flush; errors as of ``save``."""
-        return self._keeper.save(session, [_draft(each) for each in drafts])
+        return self._saved(session, [_draft(each) for each in drafts])
 
     def get(self, session: Caller, key: str) -> Found | None:
         """What the session sees under ``key``, as it is on disk now; None if that is nothing, hidden or not."""
@@ -212,6 +216,18 @@ class Entries:
         """Why ``hydrate`` shows the entry of ``key`` or does not, in numbers."""
         return self._showing.explain(session, key, budget_bytes=budget_bytes)
 
+    def plan(self, session: Caller, *, share: float = DEFAULT_SHARE) -> Plan:
+        """What would bring the agent's entries at the session's level down to this share of their budget."""
+        return self._reorganising.plan(session, share=share)
+
+    def apply(self, session: Caller, plan: Plan) -> Applied:
+        """Do what the plan says as one change, but for what changed since it was made; ``undo`` takes it back."""
+        return self._reorganising.apply(session, plan)
+
+    def undo(self, session: Caller, plan_id: str) -> Applied:
+        """Show again what a plan hid, as far as it is still kept, and hide the notes that it saved."""
+        return self._reorganising.undo(session, plan_id)
+
     def export(self, session: Caller, target: str | os.PathLike[str], *, format: ExportFormat = "markdown") -> Exported:
         """Write what the session may see to ``target``: a folder for ``markdown``, a file for ``jsonl``."""
         return self._exporting.export(session, target, format=format)
@@ -230,9 +246,26 @@ class Entries:
         """
         return self._importing.import_(session, source, format=format, dry_run=dry_run)
 
+    def end_run(self, session: Caller) -> int:
+        """Remove what belongs to the session's run alone, as its end does; how many entries that were."""
+        return self._clearing.end_run(session)
+
     def close(self) -> None:
         """Write down what the index knows and let go of it. May be called again."""
         self._index.close()
+
+    def _saved(
+        self,
+        session: Caller,
+        drafts: Sequence[Draft],
+        *,
+        expected_revision: int | None = None,
+        call_id: str | None = None,
+    ) -> Sequence[Saved]:
+        saved = self._keeper.save(session, drafts, expected_revision=expected_revision, call_id=call_id)
+        if any(each.evicted for each in saved):
+            self._clearing.thin_out(session)
+        return saved
 
     def _row(self, path: str) -> Any:
         seen = self.shelf.look(path)
