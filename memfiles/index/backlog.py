@@ -27,12 +27,14 @@ Scope = tuple[str, str]  # a folder and a level
 class Taken:
     """What is to go into the database in one transaction.
 
-    ``reads`` tells how many there were and the last; ``doubtful`` are records that may have changed.
+    ``reads`` tells how many there were and the last; ``doubtful`` are records that may have changed, ``intents`` are
+    this process's own that are not over; ``lines`` are of other processes alone.
     """
 
     rows: dict[str, Row]
     reads: dict[str, tuple[int, str]]
     doubtful: set[str]
+    intents: dict[str, tuple[str, ...]]
     lines: list[Line]
     end: int
     is_whole: bool  # every line was understood
@@ -50,7 +52,7 @@ class Backlog:
 
     def _start(self) -> None:
         self._turn = threading.RLock()
-        self._name = secrets.token_hex(6)
+        self.name = secrets.token_hex(6)
         self._numbers = itertools.count()
         self._end = -1  # of the log as far as it was read, with what was written here since
         self._open_intents: dict[str, tuple[str, ...]] = {}
@@ -68,12 +70,13 @@ class Backlog:
         with self._turn:
             if self.log is None:
                 self.log = ChangeLog(self._directory)
-            return self._current()
+            size = self.log.size()
+            return self._current() if size is not None and size >= self._end else self._reopened()
 
     def intend(self, paths: Sequence[str]) -> str:
         """Announce a change of these records; the token under which it is called over."""
         with self._turn:
-            token = f"{self._name}:{next(self._numbers):x}"
+            token = f"{self.name}:{next(self._numbers):x}"
             self._current()
             self._open_intents[token] = tuple(paths)
             self._append(intent_line(token, paths))
@@ -99,10 +102,6 @@ class Backlog:
             if path in self._reads or len(self._reads) < _MOST_READS:
                 self._reads[path] = (self._reads.get(path, (0, ""))[0] + 1, at)
 
-    def is_ours(self, token: str) -> bool:
-        """Whether this process announced a change under the token."""
-        return token.startswith(self._name)
-
     def is_empty(self) -> bool:
         """Whether there is neither a row here nor a line of another process in the log since the last ``take``."""
         with self._turn:
@@ -111,8 +110,8 @@ class Backlog:
     def take(self, log: ChangeLog, offset: int) -> Taken:
         """All that is to go into the database, with the lines of the log from ``offset`` on; ``land`` comes next."""
         with self._turn:
-            lines, end, is_whole = log.read(offset)
-            taken = Taken(self._rows, self._reads, self._doubtful, lines, end, is_whole)
+            lines, end, is_whole = log.read(offset, but=self.name)
+            taken = Taken(self._rows, self._reads, self._doubtful, dict(self._open_intents), lines, end, is_whole)
             self._leaving, self._bytes = self._rows, 0
             self._rows, self._reads, self._doubtful = {}, {}, set()
             self._end = end
@@ -171,10 +170,13 @@ class Backlog:
     def _current(self) -> ChangeLog:
         """The log that all processes write now; if it is another than before, what is under way is announced there."""
         log = self.log
-        if log is not None and (size := log.size()) is not None and size >= self._end:
+        if log is not None and log.is_linked():
             return log
-        if log is not None:
-            log.close()
+        return self._reopened()
+
+    def _reopened(self) -> ChangeLog:
+        if self.log is not None:
+            self.log.close()
             self.log, self.is_behind = None, True
         self.log = log = ChangeLog(self._directory)
         log.share()

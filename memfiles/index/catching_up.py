@@ -7,7 +7,7 @@ the very transaction; so a row that is late never covers a newer one, nor does o
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from memfiles import atomic
@@ -55,16 +55,14 @@ class CatchingUp:
         log = self._backlog.open()
         offset = _offset(connection, log.id)
         taken = self._backlog.take(log, offset or 0)
-        intents = _intents(connection) if offset is not None else {}
+        intents = _intents(connection, but=self._backlog.name) if offset is not None else {}
         over = taken.doubtful.union(also)
         for line in taken.lines:
             if line.is_intent:
                 intents[line.token] = line.paths
-            elif not self._backlog.is_ours(line.token):
-                over.update(intents.pop(line.token, ()))
             else:
-                intents.pop(line.token, None)
-        watched = {path for token, paths in intents.items() if not self._backlog.is_ours(token) for path in paths}
+                over.update(intents.pop(line.token, ()))
+        watched = {path for paths in intents.values() for path in paths}
         signatures = {path: self._records.signature(path) for path in watched}
         writer = RowWriter(connection, self._texts)
         self._write(writer, taken.rows.values())
@@ -72,9 +70,7 @@ class CatchingUp:
             self._look(writer, path)
         writer.finish()
         connection.executemany(_READ, [(*found, path) for path, found in taken.reads.items()])
-        if is_alone:
-            intents = {token: paths for token, paths in intents.items() if self._backlog.is_ours(token)}
-        _note_intents(connection, intents)
+        _note_intents(connection, taken.intents if is_alone else {**intents, **taken.intents})
         _note_offset(connection, log.id, taken.end, is_whole=offset is not None and taken.is_whole)
         return {} if is_alone else signatures
 
@@ -126,15 +122,16 @@ def _offset(connection: sqlite3.Connection, log: str) -> int | None:
     return int(meta["offset"]) if meta.get("log") == log else None
 
 
-def _intents(connection: sqlite3.Connection) -> dict[str, Sequence[str]]:
-    """The changes that were announced and not called over."""
-    found: dict[str, Sequence[str]] = {}
+def _intents(connection: sqlite3.Connection, *, but: str) -> dict[str, tuple[str, ...]]:
+    """The changes that other processes announced and did not call over."""
+    found: dict[str, tuple[str, ...]] = {}
     for token, path in connection.execute("SELECT token, path FROM intent").fetchall():
-        found[token] = (*found.get(token, ()), path)
+        if not token.startswith(but):
+            found[token] = (*found.get(token, ()), path)
     return found
 
 
-def _note_intents(connection: sqlite3.Connection, intents: dict[str, Sequence[str]]) -> None:
+def _note_intents(connection: sqlite3.Connection, intents: dict[str, tuple[str, ...]]) -> None:
     connection.execute("DELETE FROM intent")
     pairs = [(token, path) for token, paths in intents.items() for path in paths]
     connection.executemany("INSERT OR IGNORE INTO intent VALUES (?, ?)", pairs)

@@ -71,6 +71,10 @@ class ChangeLog:
             return None
         return found.st_size if found.st_ino == self._inode else None
 
+    def is_linked(self) -> bool:
+        """Whether it lies anywhere at all: cheaper to ask than ``size``, and as good unless folders are moved."""
+        return os.fstat(self._descriptor).st_nlink > 0
+
     def append(self, line: bytes) -> None:
         """Write a whole line. One that could not be written costs everybody a look at all records."""
         try:
@@ -80,11 +84,15 @@ class ChangeLog:
         if written == 0:
             remove(self._directory)
 
-    def read(self, offset: int) -> tuple[list[Line], int, bool]:
-        """The whole lines from ``offset`` on, where they end, and whether all of them could be understood."""
+    def read(self, offset: int, *, but: str) -> tuple[list[Line], int, bool]:
+        """The whole lines from ``offset`` on, where they end, and whether all of them could be understood.
+
+        Those with a token that begins with ``but`` are left out.
+        """
         data = self._bytes(offset)
         end = data.rfind(b"\n") + 1
-        lines = [parsed(line) for line in data[:end].decode(errors="replace").split("\n")[:-1]]
+        texts = data[:end].decode(errors="replace").split("\n")[:-1]
+        lines = [parsed(text) for text in texts if not text.startswith(but, 1)]
         known = [line for line in lines if line is not None]
         return known, offset + end, len(known) == len(lines)
 

@@ -238,8 +238,8 @@ class Index:
 
     def _forget(self, paths: list[str]) -> None:
         self._apply(also=paths)
-        with self._database.change() as connection:
-            self._texts.scrub(connection)
+        with failures():
+            self._texts.scrub(self._database.connection())
         for _ in range(_COMPACT_ATTEMPTS):
             if self._database.compact():
                 return

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class TextIndex(Protocol):
-    """The texts of live entries, kept apart by partition; none of these begins or ends a transaction."""
+    """The texts of live entries, kept apart by partition. Only ``scrub`` is called outside a transaction."""
 
     def prepare(self, connection: sqlite3.Connection) -> None:
         """Make what tables it needs, unless they are there."""
@@ -25,4 +25,4 @@ class TextIndex(Protocol):
         """Have nothing for a partition; nothing to do if there is nothing."""
 
     def scrub(self, connection: sqlite3.Connection) -> None:
-        """Keep no word of what was removed."""
+        """Keep no word of what was removed in any table; what SQLite itself keeps is not its business."""
