@@ -82,7 +82,7 @@ def search(
 
 
 def _add_words(view: View, terms: Sequence[Term], standing: Standing, *, wanted: int) -> list[Term]:
-    """Score what has words of the question; returns the terms that nothing has."""
+    """Score what has words of the question; returns the terms that nothing has that counts."""
     weighed = view.weighed(terms)
     readings = [read(text) for text in by_words(view, weighed, wanted=wanted)]
     scorer = Scorer(weighed)
@@ -90,7 +90,8 @@ def _add_words(view: View, terms: Sequence[Term], standing: Standing, *, wanted:
     standing.add({id: fsum(gained.values()) for id, gained in gains.items()}, leg=WORDS)
     standing.add(_feedback(view, weighed, readings, standing), leg=WORDS)
     found = {term for gained in gains.values() for term in gained}
-    return [term for term in terms if term not in found]
+    all_seen = len(readings) < wanted
+    return [it.term for it in weighed if not it.matches or (all_seen and it.term not in found)]
 
 
 def _feedback(

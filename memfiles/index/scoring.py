@@ -2,7 +2,8 @@
 
 Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), with weighted fields. Two
 things differ, both because entries are mostly short: length counts only beyond ``SHORT`` words (a shorter entry is not
-better for it), and the label that an entry opens with (``Caroline: ...``) counts as a field, for it names the subject.
+better for it), and a word of the label that an entry opens with (``Caroline: ...``) adds a fixed amount, for it names
+the subject however often it stands elsewhere.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from memfiles.index.words import Term, fold, indexed, stems_of
 K1 = 0.8  # how soon more of the same word adds nothing
 B = 0.75  # how much of its length beyond SHORT counts against a text
 SHORT = 64  # words
-KEY, CONTENT, TAGS, LABEL = 2.0, 1.0, 1.5, 3.0  # what a word counts, by where it stands
+KEY, CONTENT, TAGS = 2.0, 1.0, 1.5  # what a word counts, by where it stands
+LABEL = 0.7  # what a word of the label adds, however common: what a word tells that half of the entries hold
 
 LONGEST_LABEL = 40  # characters
 READ_CLOSELY = 16_384  # characters; beyond them stems are counted as parts of words
@@ -39,6 +41,7 @@ class Reading:
 
     id: int
     fields: tuple[tuple[float, list[str]], ...]
+    label: list[str]
     rest: str
 
     @property
@@ -65,10 +68,13 @@ class Scorer:
         counts = self._counts(reading)
         norm = K1 * _length_norm(len(reading.content) + len(reading.rest) // 6)
         terms = self._terms
-        return {
+        gains = {
             terms[place].term: terms[place].weight * count * (K1 + 1) / (count + norm)
             for place, count in counts.items()
         }
+        for found in self._places.keys() & reading.label:
+            gains[terms[self._places[found][0]].term] += LABEL
+        return gains
 
     def _counts(self, reading: Reading) -> dict[int, float]:
         """How often each term stands in the text, each time with the weight of its field."""
@@ -104,10 +110,12 @@ def read(text: Text) -> Reading:
     fields = [(CONTENT, stems_of(indexed(closely))), (KEY, stems_of(indexed(text.key)))]
     if text.tags:
         fields.append((TAGS, stems_of(indexed(text.tags))))
-    colon = closely.find(":", 1, LONGEST_LABEL)
-    if colon > 0 and closely[colon + 1 : colon + 2].isspace():
-        fields.append((LABEL, stems_of(fold(closely[:colon]))))
-    return Reading(text.id, tuple(fields), fold(text.content[READ_CLOSELY:]))
+    return Reading(text.id, tuple(fields), _label(closely), fold(text.content[READ_CLOSELY:]))
+
+
+def _label(content: str) -> list[str]:
+    colon = content.find(":", 1, LONGEST_LABEL)
+    return stems_of(fold(content[:colon])) if colon > 0 and content[colon + 1 : colon + 2].isspace() else []
 
 
 def weigh(term: Term, *, matches: int, entries: int) -> Weighed:
