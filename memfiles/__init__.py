@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from memfiles.app import Memory, open
     from memfiles.card import index_card
     from memfiles.changes import Redaction
+    from memfiles.compaction import FlushReport, flush_before_compaction
     from memfiles.errors import (
         BudgetExceeded,
         EditNoMatch,
@@ -53,6 +54,7 @@ _MODULES = {
     "app": ("Memory", "open"),
     "card": ("index_card",),
     "changes": ("Redaction",),
+    "compaction": ("FlushReport", "flush_before_compaction"),
     "errors": (
         "BudgetExceeded",
         "EditNoMatch",
@@ -100,6 +102,7 @@ __all__ = [
     "FileCard",
     "FileNotDeclared",
     "FileReport",
+    "FlushReport",
     "InvalidArgument",
     "LevelDenied",
     "LockTimeout",
@@ -130,6 +133,7 @@ __all__ = [
     "Workflow",
     "WorkflowError",
     "__version__",
+    "flush_before_compaction",
     "index_card",
     "open",
     "tools",

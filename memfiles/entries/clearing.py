@@ -81,7 +81,7 @@ class Clearing:
 
     def _bury_oldest(self, place: Partition, count: int, stamp: Stamp) -> int:
         rows = self._index.ask(
-            lambda connection: reading.retired(connection, place.scope, place.level, limit=min(count, _AT_ONCE))
+            lambda connection: reading.retired(connection, place, limit=min(count, _AT_ONCE))
         )
         return self._bury([row.path for row in rows], stamp, why=_TOO_MANY, only_retired=True)
 

@@ -84,7 +84,7 @@ class Room:
         most = self._budget.max_entries
         if most is None:
             return 0
-        found = self._index.totals(place.scope, place.level).retired[0]
+        found = self._index.totals(place).retired[0]
         return found - most if found > most + _SPARE_RETIRED else 0
 
     def _check_one(self, place: Partition, growth: Sequence[tuple[Entry, int]], *, saved: Collection[str]) -> None:
@@ -92,7 +92,7 @@ class Room:
         for standing, sign in sizes:
             if sign > 0:
                 check_fits(self._budget, standing)
-        totals = self._index.totals(place.scope, place.level)
+        totals = self._index.totals(place)
         over = {}
         for scope, limit in self._limits.items():
             added = _grown(scope, sizes)
@@ -122,13 +122,13 @@ def _least_worthy(connection: sqlite3.Connection, place: Partition, scope: Scope
     """The live entries of a partition in the order in which they go, read some at a time."""
     limit, seen = _SOME, set[str]()
     narrowed = {"category": scope.category, "kind": scope.kind}
-    over = expired(connection, place.scope, place.level, now=now, limit=_MANY)
+    over = expired(connection, place, now=now, limit=_MANY)
     for row in over:
         if scope.kind in (None, row.kind) and scope.category in (None, row.category):
             seen.add(row.path)
             yield row
     while True:
-        rows = least_worthy(connection, place.scope, place.level, limit=limit, **narrowed)
+        rows = least_worthy(connection, place, limit=limit, **narrowed)
         for row in rows:
             if row.path not in seen:
                 seen.add(row.path)

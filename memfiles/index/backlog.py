@@ -20,7 +20,6 @@ MOST_ROWS = 512
 MOST_BYTES = 4 * 1024 * 1024
 _MOST_READS = 4096
 
-Scope = tuple[str, str]  # a folder and a level
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +61,8 @@ class Backlog:
         self._before: dict[str, Row] = {}  # what the database has in place of a row here
         self._bytes = 0
         self._reads: dict[str, tuple[int, str]] = {}
-        self._loaded: dict[Scope, Sums] = {}
-        self._changes: dict[Scope, Sums] = {}  # what the rows here add to those
+        self._loaded: dict[Place, Sums] = {}
+        self._changes: dict[Place, Sums] = {}  # what the rows here add to those
 
     def open(self) -> ChangeLog:
         """The log that all processes write now; the caller shares it if it is alone with it."""
@@ -125,8 +124,8 @@ class Backlog:
                 self._count(row, self._before.get(row.path))
             self._before = {path: row for path, row in self._before.items() if path in self._rows}
 
-    def totals(self, place: Scope, *, loaded: Sums | None = None) -> Totals | None:
-        """The totals of a scope and level, with the rows here; None if those in the database are to be loaded."""
+    def totals(self, place: Place, *, loaded: Sums | None = None) -> Totals | None:
+        """The totals of a partition, with the rows here; None if those in the database are to be loaded."""
         with self._turn:
             if loaded is not None:
                 self._loaded[place] = loaded
@@ -163,7 +162,7 @@ class Backlog:
         self._bytes += len(row.content)
 
     def _count(self, row: Row, before: Row | None) -> None:
-        changes = self._changes.setdefault((row.scope, row.level), {})
+        changes = self._changes.setdefault((row.scope, row.level, row.run), {})
         count(changes, row)
         count(changes, before, times=-1)
 

@@ -26,7 +26,7 @@ from memfiles.index.database import Database, Lost, failures
 from memfiles.index.folders import folder_times
 from memfiles.index.rows import Row
 from memfiles.index.text_index import TextIndex
-from memfiles.index.totals import Totals
+from memfiles.index.totals import Place, Totals
 from memfiles.index.writing import load_totals
 
 T = TypeVar("T")
@@ -104,13 +104,13 @@ class Index:
         with self._turn:
             return self._guarded(lambda: self._answer(work))
 
-    def totals(self, scope: str, level: str) -> Totals:
+    def totals(self, place: Place) -> Totals:
         """The totals as of the last catch-up, with all that this process has put since."""
-        found = self._backlog.totals((scope, level))
+        found = self._backlog.totals(place)
         if found is None:
             with self._turn:
-                loaded = self.ask(lambda connection: load_totals(connection, scope, level))
-                found = self._backlog.totals((scope, level), loaded=loaded)
+                loaded = self.ask(lambda connection: load_totals(connection, place))
+                found = self._backlog.totals(place, loaded=loaded)
         return found or Totals()
 
     def touch(self, path: str, *, at: str) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 from pydantic_core import to_json
 
 from memfiles.index.rows import SELECTED, Row, row_from
+from memfiles.index.totals import Place
 
-Place = tuple[str, str, str]  # a partition: scope, level, run
 _FROM = f"SELECT e.id, {SELECTED} FROM entry AS e {{hint}} JOIN part AS p ON p.id = e.part"
 _LIVE = "e.state = 'live' AND (e.expires_at IS NULL OR e.expires_at > :now)"
 _UNSHADOWED = """
@@ -31,7 +31,7 @@ _TAGGED = """
         SELECT 1 FROM json_each(:tags) AS w WHERE w.value NOT IN (SELECT t.value FROM json_each(e.tags) AS t)
     )
 """
-_POOL = "SELECT id FROM pool WHERE scope = ? AND level = ?"
+_PART = "SELECT id FROM part WHERE scope = ? AND level = ? AND run = ?"
 _BEYOND = "\U0010ffff" * 64  # no key is that long
 _BATCH = 64
 
@@ -66,8 +66,7 @@ class Selector:
 
 def parts(connection: sqlite3.Connection, view: Sequence[Place]) -> list[int]:
     """The ids of those partitions of a view that there are, in its order."""
-    statement = "SELECT id FROM part WHERE scope = ? AND level = ? AND run = ?"
-    found = (connection.execute(statement, place).fetchone() for place in view)
+    found = (connection.execute(_PART, place).fetchone() for place in view)
     return [row[0] for row in found if row is not None]
 
 
@@ -146,8 +145,7 @@ def _stream(connection: sqlite3.Connection, before: Sequence[int], part: int, *,
 
 def least_worthy(
     connection: sqlite3.Connection,
-    scope: str,
-    level: str,
+    place: Place,
     *,
     limit: int,
     category: str | None = None,
@@ -159,38 +157,38 @@ def least_worthy(
     """
     heaps = connection.execute(
         """
-        SELECT pool.id, category, kind FROM pool JOIN total ON total.pool = pool.id
-        WHERE scope = ? AND level = ? AND state = 'live'
+        SELECT part.id, category, kind FROM part JOIN total ON total.part = part.id
+        WHERE scope = ? AND level = ? AND run = ? AND state = 'live'
           AND category = coalesce(?, category) AND kind = coalesce(?, kind)
         """,
-        (scope, level, category, kind),
+        (*place, category, kind),
     ).fetchall()
     worth = "e.kept, e.importance, e.confidence, e.read_at, e.updated_at, e.ordinal"
     statement = f"""
         SELECT {worth}, {SELECTED}
         FROM entry AS e INDEXED BY entry_by_worth JOIN part AS p ON p.id = e.part
-        WHERE e.pool = ? AND e.category = ? AND e.kind = ? AND e.state = 'live' ORDER BY {worth} LIMIT ?
+        WHERE e.part = ? AND e.category = ? AND e.kind = ? AND e.state = 'live' ORDER BY {worth} LIMIT ?
     """
     streams = [connection.execute(statement, (*heap, limit)).fetchall() for heap in heaps]
     return [row_from(found[6:]) for found in islice(merge(*streams, key=lambda found: found[:6]), limit)]
 
 
-def expired(connection: sqlite3.Connection, scope: str, level: str, *, now: str, limit: int) -> list[Row]:
+def expired(connection: sqlite3.Connection, place: Place, *, now: str, limit: int) -> list[Row]:
     """Live entries whose time is over, the earliest first."""
     statement = f"""
         {_FROM.format(hint="INDEXED BY entry_by_expiry")}
-        WHERE e.pool = ({_POOL}) AND e.state = 'live' AND e.expires_at <= ? ORDER BY e.expires_at LIMIT ?
+        WHERE e.part = ({_PART}) AND e.state = 'live' AND e.expires_at <= ? ORDER BY e.expires_at LIMIT ?
     """
-    return [row_from(found[1:]) for found in connection.execute(statement, (scope, level, now, limit))]
+    return [row_from(found[1:]) for found in connection.execute(statement, (*place, now, limit))]
 
 
-def retired(connection: sqlite3.Connection, scope: str, level: str, *, limit: int) -> list[Row]:
+def retired(connection: sqlite3.Connection, place: Place, *, limit: int) -> list[Row]:
     """Entries that were deleted or evicted, the earliest first."""
     statement = f"""
         {_FROM.format(hint="INDEXED BY entry_by_retirement")}
-        WHERE e.pool = ({_POOL}) AND e.state IN ('deleted', 'evicted') ORDER BY e.retired_at LIMIT ?
+        WHERE e.part = ({_PART}) AND e.state IN ('deleted', 'evicted') ORDER BY e.retired_at LIMIT ?
     """
-    return [row_from(found[1:]) for found in connection.execute(statement, (scope, level, limit))]
+    return [row_from(found[1:]) for found in connection.execute(statement, (*place, limit))]
 
 
 def matching(connection: sqlite3.Connection, parts: Sequence[int], selector: Selector) -> list[Row]:

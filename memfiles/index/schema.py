@@ -7,11 +7,10 @@ TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     "CREATE TABLE folder (name TEXT PRIMARY KEY, mtime_ns INT) WITHOUT ROWID",
     "CREATE TABLE intent (token TEXT, path TEXT, PRIMARY KEY (token, path)) WITHOUT ROWID",
-    "CREATE TABLE pool (id INTEGER PRIMARY KEY, scope TEXT, level TEXT, UNIQUE (scope, level))",
     "CREATE TABLE part (id INTEGER PRIMARY KEY, scope TEXT, level TEXT, run TEXT, UNIQUE (scope, level, run))",
     """
     CREATE TABLE entry (
-        id INTEGER PRIMARY KEY, path TEXT UNIQUE, part INT, pool INT, key TEXT, tags TEXT, links TEXT, category TEXT,
+        id INTEGER PRIMARY KEY, path TEXT UNIQUE, part INT, key TEXT, tags TEXT, links TEXT, category TEXT,
         kind TEXT, pinned INT, kept INT, importance REAL, confidence REAL, size INT, successes INT, failures INT,
         created_at TEXT, updated_at TEXT, expires_at TEXT, source_run TEXT, thread TEXT, ordinal INT, provenance TEXT,
         state TEXT, retired_at TEXT, cause TEXT, revision INT, digest TEXT, inode INT, file_size INT, mtime_ns INT,
@@ -20,19 +19,19 @@ TABLES = (
     """,
     """
     CREATE TABLE total (
-        pool INT, state TEXT, category TEXT, kind TEXT, count INT, size INT,
-        PRIMARY KEY (pool, state, category, kind)
+        part INT, state TEXT, category TEXT, kind TEXT, count INT, size INT,
+        PRIMARY KEY (part, state, category, kind)
     ) WITHOUT ROWID
     """,
     "CREATE INDEX entry_by_key ON entry (part, key) WHERE state = 'live'",
     "CREATE INDEX entry_by_time ON entry (part, kept, updated_at, ordinal, key) WHERE state = 'live'",
     """
     CREATE INDEX entry_by_worth ON entry (
-        pool, category, kind, kept, importance, confidence, read_at, updated_at, ordinal
+        part, category, kind, kept, importance, confidence, read_at, updated_at, ordinal
     ) WHERE state = 'live'
     """,
     "CREATE INDEX entry_by_thread ON entry (part, source_run, thread, ordinal) WHERE state = 'live'",
-    "CREATE INDEX entry_by_expiry ON entry (pool, expires_at) WHERE state = 'live' AND expires_at IS NOT NULL",
-    "CREATE INDEX entry_by_retirement ON entry (pool, retired_at) WHERE state IN ('deleted', 'evicted')",
+    "CREATE INDEX entry_by_expiry ON entry (part, expires_at) WHERE state = 'live' AND expires_at IS NOT NULL",
+    "CREATE INDEX entry_by_retirement ON entry (part, retired_at) WHERE state IN ('deleted', 'evicted')",
     "CREATE INDEX entry_by_cause ON entry (cause) WHERE cause <> ''",
 )

@@ -24,22 +24,24 @@ class Sum(NamedTuple):
 
 
 class Heap(NamedTuple):
-    """What is counted together: the entries of a scope and level in one state, of one category and kind."""
+    """What is counted together: the entries of a partition in one state, of one category and kind."""
 
     scope: str
     level: str
+    run: str
     state: str
     category: str
     kind: str
 
 
 Sums = dict[Heap, Sum]
+Place = tuple[str, str, str]  # a partition: scope, level, run
 NOTHING = Sum()
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The live entries of one scope and level, all runs together, expired ones included; and the retired ones."""
+    """The live entries of one partition, expired ones included; and the retired ones."""
 
     count: int = 0
     size: int = 0
@@ -50,7 +52,7 @@ class Totals:
 
 def heap_of(row: Row) -> Heap | None:
     """Where the row is counted; None for a tombstone, which is not."""
-    return None if row.state == "forgotten" else Heap(row.scope, row.level, row.state, row.category, row.kind)
+    return None if row.state == "forgotten" else Heap(row.scope, row.level, row.run, row.state, row.category, row.kind)
 
 
 def count(sums: Sums, row: Row | None, *, times: int = 1) -> None:
@@ -61,7 +63,7 @@ def count(sums: Sums, row: Row | None, *, times: int = 1) -> None:
 
 
 def totals_of(parts: Iterable[tuple[Heap, Sum]]) -> Totals:
-    """The totals that these sums of one scope and level make."""
+    """The totals that these sums of one partition make."""
     live = retired = NOTHING
     by_kind: dict[str, Sum] = {}
     by_category: dict[str, Sum] = {}

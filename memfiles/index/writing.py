@@ -8,14 +8,14 @@ from typing import Any
 from memfiles.atomic import Signature
 from memfiles.index.rows import COLUMNS, Row, stored, values_of
 from memfiles.index.text_index import TextIndex
-from memfiles.index.totals import NOTHING, Heap, Sum, Sums
+from memfiles.index.totals import NOTHING, Heap, Place, Sum, Sums
 
 _FIND = """
-    SELECT id, part, pool, state, category, kind, size, digest, tags, inode, file_size, mtime_ns
+    SELECT id, part, state, category, kind, size, digest, tags, inode, file_size, mtime_ns
     FROM entry WHERE path = ?
 """
-_ADD = f"INSERT INTO entry (part, pool, {', '.join(COLUMNS)}) VALUES ({', '.join('?' * (len(COLUMNS) + 2))})"
-_CHANGE = f"UPDATE entry SET part = ?, pool = ?, {', '.join(f'{name} = ?' for name in COLUMNS)} WHERE id = ?"
+_ADD = f"INSERT INTO entry (part, {', '.join(COLUMNS)}) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})"
+_CHANGE = f"UPDATE entry SET part = ?, {', '.join(f'{name} = ?' for name in COLUMNS)} WHERE id = ?"
 _COUNT = """
     INSERT INTO total VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET count = count + ?5, size = size + ?6
 """
@@ -29,7 +29,6 @@ class RowWriter:
         self._connection = connection
         self._texts = texts
         self._parts: dict[tuple[str, str, str], int] = {}
-        self._pools: dict[tuple[str, str], int] = {}
         self._sums: dict[tuple[int, str, str, str], Sum] = {}
         self._left: set[int] = set()  # partitions that lost an entry
 
@@ -46,16 +45,16 @@ class RowWriter:
         if found is not None and found[-3:] == stored(row.signature):
             return
         values = values_of(row)
-        part, pool = self._part(row.scope, row.level, row.run), self._pool(row.scope, row.level)
+        part = self._part(row.scope, row.level, row.run)
         if found is None:
-            cursor = self._connection.execute(_ADD, (part, pool, *values))
+            cursor = self._connection.execute(_ADD, (part, *values))
             self._put_text(row, part=part, id=cursor.lastrowid or 0)
         else:
-            self._connection.execute(_CHANGE, (part, pool, *values, found[0]))
+            self._connection.execute(_CHANGE, (part, *values, found[0]))
             self._count(found, times=-1)
             self._change_text(found, row, part=part, tags=values[_AT["tags"]])
         if row.state != "forgotten":
-            self._add(pool, (row.state, row.category, row.kind), Sum(1, row.size))
+            self._add(part, (row.state, row.category, row.kind), Sum(1, row.size))
 
     def remove(self, path: str) -> None:
         """Have no row for this path."""
@@ -64,14 +63,14 @@ class RowWriter:
             self._connection.execute("DELETE FROM entry WHERE id = ?", (found[0],))
             self._count(found, times=-1)
             self._left.add(found[1])
-            if found[3] == "live":
+            if found[2] == "live":
                 self._texts.remove(self._connection, found[1], found[0])
 
     def finish(self) -> None:
         """Write the totals, and drop what no entry needs any more."""
-        for (pool, state, category, kind), change in self._sums.items():
+        for (part, state, category, kind), change in self._sums.items():
             if change != NOTHING:
-                self._connection.execute(_COUNT, (pool, state, category, kind, *change))
+                self._connection.execute(_COUNT, (part, state, category, kind, *change))
         if self._sums:
             self._connection.execute("DELETE FROM total WHERE count = 0")
         for part in self._left:
@@ -83,8 +82,8 @@ class RowWriter:
 
     def _change_text(self, found: tuple[Any, ...], row: Row, *, part: int, tags: str) -> None:
         """Bring the text of an entry that was found in line with its new row."""
-        id, earlier_part, was_live = found[0], found[1], found[3] == "live"
-        is_same = part == earlier_part and (found[7], found[8]) == (row.digest, tags)
+        id, earlier_part, was_live = found[0], found[1], found[2] == "live"
+        is_same = part == earlier_part and (found[6], found[7]) == (row.digest, tags)
         if was_live and (row.state != "live" or part != earlier_part):
             self._texts.remove(self._connection, earlier_part, id)
             self._left.add(earlier_part)
@@ -92,11 +91,11 @@ class RowWriter:
             self._put_text(row, part=part, id=id)
 
     def _count(self, found: tuple[Any, ...], *, times: int) -> None:
-        if found[3] != "forgotten":
-            self._add(found[2], found[3:6], Sum(times, times * found[6]))
+        if found[2] != "forgotten":
+            self._add(found[1], found[2:5], Sum(times, times * found[5]))
 
-    def _add(self, pool: int, heap: tuple[str, str, str], change: Sum) -> None:
-        place = (pool, *heap)
+    def _add(self, part: int, heap: tuple[str, str, str], change: Sum) -> None:
+        place = (part, *heap)
         self._sums[place] = self._sums.get(place, NOTHING).plus(change)
 
     def _part(self, scope: str, level: str, run: str) -> int:
@@ -105,14 +104,6 @@ class RowWriter:
             self._connection.execute("INSERT OR IGNORE INTO part (scope, level, run) VALUES (?, ?, ?)", place)
             found = self._one("SELECT id FROM part WHERE scope = ? AND level = ? AND run = ?", *place)
             self._parts[place] = found
-        return found
-
-    def _pool(self, scope: str, level: str) -> int:
-        place = (scope, level)
-        if (found := self._pools.get(place)) is None:
-            self._connection.execute("INSERT OR IGNORE INTO pool (scope, level) VALUES (?, ?)", place)
-            found = self._one("SELECT id FROM pool WHERE scope = ? AND level = ?", *place)
-            self._pools[place] = found
         return found
 
     def _drop_if_empty(self, part: int) -> None:
@@ -126,13 +117,13 @@ class RowWriter:
         return int(self._connection.execute(statement, values).fetchone()[0])
 
 
-def load_totals(connection: sqlite3.Connection, scope: str, level: str) -> Sums:
-    """The sums of one scope and level."""
+def load_totals(connection: sqlite3.Connection, place: Place) -> Sums:
+    """The sums of one partition."""
     rows = connection.execute(
         """
-        SELECT scope, level, state, category, kind, count, size
-        FROM pool JOIN total ON total.pool = pool.id WHERE scope = ? AND level = ?
+        SELECT scope, level, run, state, category, kind, count, size
+        FROM part JOIN total ON total.part = part.id WHERE scope = ? AND level = ? AND run = ?
         """,
-        (scope, level),
+        place,
     )
-    return {Heap(*row[:5]): Sum(*row[5:]) for row in rows}
+    return {Heap(*row[:6]): Sum(*row[6:]) for row in rows}
