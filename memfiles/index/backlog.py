@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from memfiles.index.change_log import ChangeLog, Line, done_line, intent_line
 from memfiles.index.rows import Row
-from memfiles.index.totals import Heap, Sum, Sums, Totals, count, totals_of
+from memfiles.index.totals import Heap, Place, Sum, Sums, Totals, count, totals_of
 
 MOST_ROWS = 512
 MOST_BYTES = 4 * 1024 * 1024
