@@ -18,6 +18,7 @@ from memfiles.index.indexing import Index
 from memfiles.index.rows import Row, row_of
 
 LIMIT = 1 << 20
+SUPPORT = ("support", "INTERNAL", "")
 
 
 class PlainTexts:

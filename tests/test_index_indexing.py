@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from another_process import another_process
-from indexed import LIMIT, Memory, live_keys, many
+from indexed import LIMIT, SUPPORT, Memory, live_keys, many
 from saved import buried, resaved, saved
 
 from memfiles import atomic
@@ -53,7 +53,7 @@ def test_a_changed_entry_has_one_row_and_one_text(memory: Memory) -> None:
     memory.save(resaved(saved("color", "blue"), "green", at=LATER))
 
     assert ["color\ngreen"] == memory.texts()
-    assert 1 == memory.index.totals("support", "INTERNAL").count
+    assert 1 == memory.index.totals(SUPPORT).count
 
 
 @pytest.mark.parametrize("asked_between", [False, True])
@@ -71,7 +71,7 @@ def test_totals_are_right_after_everything(memory: Memory, asked_between: bool) 
     found = []
     for record, _ in steps:
         memory.save(record)
-        totals = memory.index.totals("support", "INTERNAL")
+        totals = memory.index.totals(SUPPORT)
         found.append((totals.count, totals.size, totals.retired.number))
         if asked_between:
             memory.keys()
@@ -79,16 +79,18 @@ def test_totals_are_right_after_everything(memory: Memory, asked_between: bool) 
     assert [expected for _, expected in steps] == found
 
 
-def test_totals_tell_kinds_and_categories_and_put_runs_together(memory: Memory) -> None:
-    """Budgets are set for each of them."""
+def test_totals_tell_kinds_and_categories_and_keep_runs_apart(memory: Memory) -> None:
+    """Budgets are set for each of them, and a run learns nothing of another's entries by what is evicted."""
     memory.save(
         saved("a", "1", kind="fact", run="r1", category="conversation"),
         saved("a", "22", kind="fact", run="r2", category="conversation"),
-        saved("b", "333", level="PUBLIC"),
+        saved("b", "333"),
+        saved("c", "4444", level="PUBLIC"),
     )
-    totals = memory.index.totals("support", "INTERNAL")
+    one, own = (memory.index.totals((*SUPPORT[:2], run)) for run in ("r1", ""))
 
-    assert ({"fact": Sum(2, 3)}, {"conversation": Sum(2, 3)}) == (totals.by_kind, totals.by_category)
+    assert ({"fact": Sum(1, 1)}, {"conversation": Sum(1, 1)}) == (one.by_kind, one.by_category)
+    assert ({"note": Sum(1, 3)}, {"general": Sum(1, 3)}) == (own.by_kind, own.by_category)
 
 
 def test_many_saves_go_into_the_database_on_their_own(memory: Memory) -> None:
@@ -100,7 +102,7 @@ def test_many_saves_go_into_the_database_on_their_own(memory: Memory) -> None:
     other.close()
 
     assert 600 == found
-    assert 601 == memory.index.totals("support", "INTERNAL").count
+    assert 601 == memory.index.totals(SUPPORT).count
 
 
 def test_a_clean_index_is_believed_and_nothing_is_read(memory: Memory) -> None:
@@ -112,7 +114,7 @@ def test_a_clean_index_is_believed_and_nothing_is_read(memory: Memory) -> None:
     again.index._records = replace(again.index._records, read=lambda path: looked.append(path))
 
     assert 20 == len(again.keys())
-    assert ([], 20) == (looked, again.index.totals("support", "INTERNAL").count)
+    assert ([], 20) == (looked, again.index.totals(SUPPORT).count)
     again.close()
 
 
@@ -164,7 +166,7 @@ def test_a_person_s_change_is_found_when_a_process_looks_once(memory: Memory, ch
     again.index.verify_once()
 
     assert expected_texts(again) == again.texts()
-    assert len(expected_texts(again)) == again.index.totals("support", "INTERNAL").count
+    assert len(expected_texts(again)) == again.index.totals(SUPPORT).count
     again.close()
 
 
@@ -239,7 +241,7 @@ def test_an_index_that_was_damaged_between_two_runs_is_built_anew(
     again = Memory(memory.directory)
 
     assert expected_texts(again) == again.texts()
-    assert 30 == again.index.totals("support", "INTERNAL").count
+    assert 30 == again.index.totals(SUPPORT).count
     again.close()
 
 
@@ -254,7 +256,7 @@ def test_an_index_that_is_replaced_while_it_is_used_is_built_anew(
     damage(memory.directory / INDEX)
 
     assert expected_texts(memory) == memory.texts()
-    assert 31 == memory.index.totals("support", "INTERNAL").count
+    assert 31 == memory.index.totals(SUPPORT).count
 
 
 def test_all_derived_state_may_go_while_two_processes_work(memory: Memory) -> None:
@@ -319,7 +321,7 @@ def test_a_row_that_waits_in_another_process_does_not_come_back(memory: Memory) 
     other.index.catch_up()
 
     assert [] == other.texts()
-    assert 0 == other.index.totals("support", "INTERNAL").count
+    assert 0 == other.index.totals(SUPPORT).count
     other.close()
 
 
@@ -347,12 +349,12 @@ def test_nothing_is_asked_of_the_database_when_nothing_is_new(memory: Memory) ->
     memory.save(*many(3))
     memory.keys()
     statements: list[str] = []
-    memory.index.totals("support", "INTERNAL")
+    memory.index.totals(SUPPORT)
     memory.index.ask(lambda connection: connection.set_trace_callback(statements.append))
     statements.clear()
     memory.index.catch_up()
     memory.save(saved("another"))
-    memory.index.totals("support", "INTERNAL")
+    memory.index.totals(SUPPORT)
 
     assert [] == statements
 
@@ -396,7 +398,7 @@ def test_a_process_killed_alone_is_seen_by_the_next(memory: Memory) -> None:
     again = Memory(memory.directory)
 
     assert ["first", "second"] == again.keys()
-    assert 2 == again.index.totals("support", "INTERNAL").count
+    assert 2 == again.index.totals(SUPPORT).count
     again.close()
 
 
@@ -427,7 +429,7 @@ def test_processes_that_save_at_once_see_all(memory: Memory) -> None:
         found = [one.hear(), two.hear()]
 
     assert ["80", "80"] == found
-    assert 80 == len(memory.keys()) == memory.index.totals("support", "INTERNAL").count
+    assert 80 == len(memory.keys()) == memory.index.totals(SUPPORT).count
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from indexed import Memory, many
+from indexed import SUPPORT, Memory, many
 from saved import buried, saved
 
 from memfiles.entry import Entry, Provenance, Retired
@@ -170,12 +170,12 @@ def test_the_least_worthy_come_first(memory: Memory, entries: list[Entry], categ
     """Pinned and core ones last, then by importance, confidence, last read and time of the content."""
     _fill(memory, entries)
     found = memory.index.ask(
-        lambda connection: reading.least_worthy(connection, "support", "INTERNAL", limit=limit, category=category)
+        lambda connection: reading.least_worthy(connection, SUPPORT, limit=limit, category=category)
     )
     live = [
         entry
         for entry in entries
-        if (entry.agent, entry.level, entry.retired) == ("support", "INTERNAL", None)
+        if (entry.agent, entry.level, entry.run, entry.retired) == (*SUPPORT, None)
         and category in (None, entry.category)
     ]
     worth = sorted(_worth(row_of(entry, None)) for entry in live)
@@ -193,9 +193,9 @@ def _worth(row: Row) -> tuple[object, ...]:
 def test_totals_are_those_of_a_plain_list(memory: Memory, entries: list[Entry]) -> None:
     """As often as entries come and go."""
     _fill(memory, entries)
-    own = [entry for entry in entries if (entry.agent, entry.level) == ("support", "INTERNAL")]
+    own = [entry for entry in entries if (entry.agent, entry.level, entry.run) == SUPPORT]
     live = [entry for entry in own if entry.retired is None]
-    totals = memory.index.totals("support", "INTERNAL")
+    totals = memory.index.totals(SUPPORT)
 
     assert (len(live), sum(entry.size_bytes for entry in live)) == (totals.count, totals.size)
     assert len(own) - len(live) == totals.retired.number
@@ -252,9 +252,8 @@ def test_expired_and_retired_ones_are_listed_earliest_first(memory: Memory) -> N
             saved("e", retired=Retired("evicted", TIMES[0])),
         ],
     )
-    place = ("support", "INTERNAL")
-    expired = memory.index.ask(lambda connection: reading.expired(connection, *place, now=NOW, limit=9))
-    retired = memory.index.ask(lambda connection: reading.retired(connection, *place, limit=9))
+    expired = memory.index.ask(lambda connection: reading.expired(connection, SUPPORT, now=NOW, limit=9))
+    retired = memory.index.ask(lambda connection: reading.retired(connection, SUPPORT, limit=9))
 
     assert (["b", "a"], ["e", "d"]) == ([row.key for row in expired], [row.key for row in retired])
 
@@ -268,8 +267,8 @@ QUESTIONS: dict[str, Callable[[sqlite3.Connection, list[int]], object]] = {
     ),
     "visible": lambda connection, parts: reading.visible(connection, parts, range(50), now=NOW, filters=Filters()),
     "recent": lambda connection, parts: next(reading.recent(connection, parts, now=NOW)),
-    "least worthy": lambda connection, parts: reading.least_worthy(connection, "support", "INTERNAL", limit=5),
-    "expired": lambda connection, parts: reading.expired(connection, "support", "INTERNAL", now=NOW, limit=5),
+    "least worthy": lambda connection, parts: reading.least_worthy(connection, SUPPORT, limit=5),
+    "expired": lambda connection, parts: reading.expired(connection, SUPPORT, now=NOW, limit=5),
 }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from indexed import Memory, many
+from indexed import SUPPORT, Memory, many
 
 from benchmarks.bare import seconds, show
 from memfiles.index import reading
@@ -39,7 +39,7 @@ def test_an_index_of(tmp_path: Path, size: int) -> None:
 
 def _open(directory: Path) -> float:
     memory = Memory(directory)
-    taken = seconds(lambda: memory.index.totals("support", "INTERNAL"))
+    taken = seconds(lambda: memory.index.totals(SUPPORT))
     memory.close()
     return taken
 
@@ -58,4 +58,4 @@ def _save(memory: Memory, size: int) -> None:
 
 
 def _victims(memory: Memory) -> None:
-    memory.index.ask(lambda connection: reading.least_worthy(connection, "support", "INTERNAL", limit=10))
+    memory.index.ask(lambda connection: reading.least_worthy(connection, SUPPORT, limit=10))
