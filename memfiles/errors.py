@@ -20,6 +20,7 @@ MemfilesError
 ├── MirrorUnavailable    the mirror does not answer                        (transient)
 │   └── MirrorRefused    it answers that it will not: someone must mend that first
 ├── MirrorConflict       the mirror's copy changed meanwhile               (transient)
+├── ExtraMissing         a part of the product needs a package that is not installed
 └── InvalidArgument      a call was made with arguments of the wrong kind
 """
 
@@ -178,3 +179,9 @@ class MirrorConflict(MemfilesError):
     code = "mirror_conflict"
     transient = True
     exit_code = 4
+
+
+class ExtraMissing(MemfilesError):
+    """A part of the product needs a package that is not installed; the message says how to install it."""
+
+    code = "extra_missing"

@@ -80,9 +80,7 @@ class Clearing:
         self._shelf.forget(paths)
 
     def _bury_oldest(self, place: Partition, count: int, stamp: Stamp) -> int:
-        rows = self._index.ask(
-            lambda connection: reading.retired(connection, place, limit=min(count, _AT_ONCE))
-        )
+        rows = self._index.ask(lambda connection: reading.retired(connection, place, limit=min(count, _AT_ONCE)))
         return self._bury([row.path for row in rows], stamp, why=_TOO_MANY, only_retired=True)
 
     def _bury(self, paths: Sequence[str], stamp: Stamp, *, why: str, only_retired: bool) -> int:

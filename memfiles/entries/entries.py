@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from memfiles.clock import utc_now
+from memfiles.embedding import Embedder
 from memfiles.entries.clearing import Clearing
 from memfiles.entries.drafts import Draft
 from memfiles.entries.explanation import Explanation
@@ -53,7 +54,7 @@ class Entries:
         rules: Rules,
         subscribers: Subscribers,
         origin: str | None = None,
-        embedder: object = None,
+        embedder: Embedder | None = None,
         summariser: Summariser | None = None,
         now: Callable[[], str] = utc_now,
     ) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
 
+from memfiles.embedding import Embedder
 from memfiles.entries.drafts import checked_tags
 from memfiles.entries.receipts import Found, Match, Page, Results, found_in
 from memfiles.entries.shelf import Shelf
 from memfiles.entries.views import Caller, View, view_of
 from memfiles.entry import KINDS, Entry
 from memfiles.errors import InvalidArgument
-from memfiles.index import ranking, reading
+from memfiles.index import ranking, reading, vectors
 from memfiles.index.indexing import Index
 from memfiles.index.reading import Filters
 from memfiles.index.rows import Row
@@ -37,7 +38,7 @@ class Finder:
         *,
         levels: Levels,
         now: Callable[[], str],
-        embedder: object = None,
+        embedder: Embedder | None = None,
     ) -> None:
         """``now`` says which entries have expired; without ``embedder`` a search goes by words alone."""
         self._shelf = shelf
@@ -75,6 +76,7 @@ class Finder:
         view = view_of(caller, self._levels)
         for _ in range(_ROUNDS):
             self.refresh()
+            self._embed(view)
             hits = self._index.ask(
                 lambda connection: self._hits(connection, view, query, max_results, filters, associate)
             )
@@ -108,6 +110,12 @@ class Finder:
         """Have the index up to date: with every change that anyone made, and once with every file there is."""
         self._index.verify_once()
         self._index.catch_up()
+
+    def _embed(self, view: View) -> None:
+        """Have vectors of all that the view holds, if searches go by meaning."""
+        embedder = self._embedder
+        if embedder is not None:
+            self._index.change(lambda connection: vectors.fill(connection, reading.parts(connection, view), embedder))
 
     def _hits(
         self,

@@ -21,7 +21,6 @@ MOST_BYTES = 4 * 1024 * 1024
 _MOST_READS = 4096
 
 
-
 @dataclass(frozen=True, slots=True)
 class Taken:
     """What is to go into the database in one transaction.

@@ -104,6 +104,16 @@ class Index:
         with self._turn:
             return self._guarded(lambda: self._answer(work))
 
+    def change(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What ``work`` comes to, which may write what is derived from the texts; it may be called a second time."""
+
+        def run() -> T:
+            with self._database.change() as connection:
+                return work(connection)
+
+        with self._turn:
+            return self._guarded(run)
+
     def totals(self, place: Place) -> Totals:
         """The totals as of the last catch-up, with all that this process has put since."""
         found = self._backlog.totals(place)

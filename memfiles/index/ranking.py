@@ -12,14 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from memfiles.index import association, feedback
+from memfiles.embedding import Embedder
+from memfiles.index import association, feedback, vectors
 from memfiles.index.candidates import ENOUGH, by_substring, by_words
 from memfiles.index.scoring import Reading, Scorer, Weighed, rarity, read
 from memfiles.index.snippets import snippet
 from memfiles.index.view import Keep, View
 from memfiles.index.words import Term, needles_of, terms_of
 
-WORDS, SUBSTRING, ASSOCIATION = "words", "substring", "association"
+WORDS, SUBSTRING, ASSOCIATION, MEANING = "words", "substring", "association", "meaning"
 PART_OF_A_WORD = 0.5  # what a part of a word counts beside a whole one
 
 
@@ -63,11 +64,12 @@ def search(
     keep: Keep,
     limit: int,
     associate: bool = True,
-    embedder: object = None,
+    embedder: Embedder | None = None,
 ) -> list[Hit]:
     """The at most ``limit`` entries of the partitions that answer ``query`` best, of those that ``keep`` keeps.
 
-    ``keep`` is given rows and returns those that count. No text of a query raises.
+    ``keep`` is given rows and returns those that count. No text of a query raises. With an ``embedder``, contents that
+    have no vector yet are embedded first, which writes to the connection.
     """
     view = View(connection, parts, keep=keep)
     terms = terms_of(query)
@@ -75,6 +77,10 @@ def search(
     missing = _add_words(view, terms, standing, wanted=max(ENOUGH, limit))
     for needle in needles_of(query, missing):
         standing.add(_substring_gains(view, needle, wanted=max(ENOUGH, limit)), leg=SUBSTRING)
+    if embedder:
+        vectors.fill(connection, view.parts, embedder)
+        best = max(standing.scores.values(), default=1.0)
+        standing.add(vectors.gains(view, embedder, query, best=best), leg=MEANING)
     if associate:
         shares = association.lent(connection, view.parts, standing.best())
         standing.add({id: shares[id] for id in view.kept(list(shares))}, leg=ASSOCIATION)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from memfiles.index.words import fold, indexed, words_of
 
@@ -42,8 +43,11 @@ class Text:
 
 
 def prepare(connection: sqlite3.Connection) -> None:
-    """Make the list of partitions that have text; may be called again."""
+    """Make the list of partitions that have text, and the table of vectors; may be called again."""
     connection.execute("CREATE TABLE IF NOT EXISTS text_part (part INTEGER PRIMARY KEY)")
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS vector (model TEXT, digest BLOB, data BLOB, PRIMARY KEY (model, digest)) WITHOUT ROWID"
+    )
 
 
 def put(connection: sqlite3.Connection, part: int, id: int, *, key: str, content: str, tags: Sequence[str]) -> None:
@@ -57,8 +61,8 @@ def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[tuple[
     texts = [_text(*entry) for entry in entries]
     _make(connection, part)
     connection.executemany(
-        f"INSERT INTO text_{part} (id, key, content, tags) VALUES (?, ?, ?, ?)",
-        [(text.id, text.key, text.content, text.tags) for text in texts],
+        f"INSERT INTO text_{part} (id, key, content, tags, digest) VALUES (?, ?, ?, ?, ?)",
+        [(text.id, text.key, text.content, text.tags, _digest(text.content)) for text in texts],
     )
     connection.executemany(
         f"INSERT INTO words_{part} (rowid, key, content, tags) VALUES (?, ?, ?, ?)", map(_words, texts)
@@ -89,15 +93,21 @@ def drop(connection: sqlite3.Connection, part: int) -> None:
 def scrub(connection: sqlite3.Connection) -> None:
     """Let no removed word stay in the segments of FTS5, where it is until they are merged.
 
-    The caller then has the file written anew: SQLite keeps removed rows in free pages until VACUUM, and older pages in
-    the write-ahead log until that is emptied.
+    Vectors of contents that no entry has go, too. The caller then has the file written anew: SQLite keeps removed rows
+    in free pages until VACUUM, and older pages in the write-ahead log until that is emptied.
     """
-    for part in _parts(connection):
+    _drop_stale_vectors(connection)
+    for part in parts(connection):
         for table in (f"words_{part}", f"grams_{part}"):
             connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
 
 
-def present(connection: sqlite3.Connection, parts: Sequence[int]) -> list[int]:
+def _drop_stale_vectors(connection: sqlite3.Connection) -> None:
+    digests = " UNION ALL ".join(f"SELECT digest FROM text_{part}" for part in parts(connection))
+    connection.execute(f"DELETE FROM vector WHERE digest NOT IN ({digests})" if digests else "DELETE FROM vector")
+
+
+def present(connection: sqlite3.Connection, parts: Iterable[int]) -> list[int]:
     """Those of the partitions that have text, in the order given."""
     found = connection.execute(f"SELECT part FROM text_part WHERE part IN ({_list(parts)})").fetchall()
     known = {part for (part,) in found}
@@ -169,6 +179,24 @@ def _containing_short(connection: sqlite3.Connection, part: int, needle: str, *,
     return [row for (row,) in connection.execute(statement, (needle, limit))]
 
 
+def without_vector(connection: sqlite3.Connection, part: int, model: str) -> list[tuple[bytes, str]]:
+    """Digest and content of what the model has not embedded."""
+    statement = f"""SELECT digest, content FROM text_{part} AS text WHERE NOT EXISTS
+                    (SELECT 1 FROM vector WHERE model = ? AND digest = text.digest)"""
+    return connection.execute(statement, (model,)).fetchall()
+
+
+def vectors(connection: sqlite3.Connection, part: int, model: str) -> list[tuple[int, bytes]]:
+    """Entry and vector of what the model has embedded, newest first."""
+    statement = f"""SELECT text.id, vector.data FROM text_{part} AS text JOIN vector
+                    ON vector.model = ? AND vector.digest = text.digest ORDER BY text.id DESC"""
+    return connection.execute(statement, (model,)).fetchall()
+
+
+def _digest(content: str) -> bytes:
+    return blake2b(content.encode("utf-8"), digest_size=16).digest()
+
+
 def _make(connection: sqlite3.Connection, part: int) -> None:
     made = connection.execute("INSERT INTO text_part (part) VALUES (?) ON CONFLICT DO NOTHING", (part,)).rowcount
     if made == 1:
@@ -177,7 +205,7 @@ def _make(connection: sqlite3.Connection, part: int) -> None:
 
 
 def _schema(part: int) -> Iterator[str]:
-    yield f"CREATE TABLE text_{part} (id INTEGER PRIMARY KEY, key TEXT, content TEXT, tags TEXT)"
+    yield f"CREATE TABLE text_{part} (id INTEGER PRIMARY KEY, key TEXT, content TEXT, tags TEXT, digest BLOB)"
     yield f"""CREATE VIRTUAL TABLE words_{part} USING fts5(key, content, tags, content='',
               tokenize="porter unicode61 remove_diacritics 0")"""
     yield f"CREATE VIRTUAL TABLE counts_{part} USING fts5vocab(words_{part}, row)"
@@ -202,7 +230,8 @@ def _grams(text: Text) -> tuple[int, str]:
     return text.id, text.folded
 
 
-def _parts(connection: sqlite3.Connection) -> list[int]:
+def parts(connection: sqlite3.Connection) -> list[int]:
+    """All partitions that have text."""
     return [part for (part,) in connection.execute("SELECT part FROM text_part ORDER BY part")]
 
 
