@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from memfiles.record import NOBODY, Actor
+
 Origin = Literal["local", "process", "external", "restored", "mirror"]
 _log = logging.getLogger("memfiles")
 
@@ -20,7 +22,7 @@ class RecordChanged:
     (a person or another program), restored (the record was deleted or broken, and the last good one was put back;
     ``warning`` says why), mirror (fetched from the mirror, or merged with its copy). Of changes that came quickly one
     after another, only the last may be told. Two threads may tell of two changes at once, the later one first: the
-    revision gives the order. An entry's change has the ``path`` of its record, and its key for a name.
+    revision gives the order. ``path`` is where the record lies; an entry's ``name`` is its key, "" once forgotten.
     """
 
     uid: str
@@ -30,6 +32,8 @@ class RecordChanged:
     origin: Origin
     warning: str | None = None
     path: str = ""
+    level: str = ""
+    by: Actor = NOBODY
 
 
 class Subscribers:

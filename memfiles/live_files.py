@@ -21,7 +21,7 @@ from memfiles.errors import FileNotDeclared, LockTimeout, RecordCorrupt
 from memfiles.events import Origin, RecordChanged, Subscribers
 from memfiles.forking import renew_in_child
 from memfiles.keys import record_path
-from memfiles.record import Record, decode, encode
+from memfiles.record import NOBODY, Record, decode, encode
 from memfiles.store import Store
 from memfiles.transaction import LeftBehind, NewVersion
 
@@ -287,5 +287,6 @@ def _news_of(seen: Seen) -> list[RecordChanged]:
 
 
 def _event(record: Record, origin: Origin, *, warning: str | None = None) -> RecordChanged:
-    op = record.history[-1].op if record.history else "seed"
-    return RecordChanged(record.uid, record.name, record.revision, op, origin, warning)
+    op, by = (record.history[-1].op, record.history[-1].by) if record.history else ("seed", NOBODY)
+    path = record_path(record.uid)
+    return RecordChanged(record.uid, record.name, record.revision, op, origin, warning, path, record.level, by)

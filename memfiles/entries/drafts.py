@@ -14,7 +14,7 @@ from memfiles.changes import check_text
 from memfiles.entry import KINDS, MAX_ENTRY_BYTES, MAX_LINKS, MAX_TAGS, Kind
 from memfiles.errors import InvalidArgument, SizeExceeded
 from memfiles.keys import check_key, check_name
-from memfiles.secrets import Policy, gate
+from memfiles.secrets import Policy, Scanner, gate
 
 MAX_TAG_BYTES = 64
 MAX_TTL_SECONDS = 10 * 365 * 86400
@@ -50,7 +50,7 @@ class Checked:
     warnings: tuple[str, ...] = ()
 
 
-def check_draft(draft: Draft, *, secrets: Policy, allow: Sequence[str] = ()) -> Checked:
+def check_draft(draft: Draft, *, secrets: Policy, allow: Sequence[str] = (), scan: Scanner | None = None) -> Checked:
     """The draft as it may be stored; ``InvalidArgument``, ``SizeExceeded`` or ``SecretRefused`` for what may not."""
     check_key(draft.key)
     if draft.category is not None:
@@ -72,7 +72,7 @@ def check_draft(draft: Draft, *, secrets: Policy, allow: Sequence[str] = ()) -> 
     if draft.content is None:
         return Checked(replace(draft, tags=tags, links=links))
     check_text(draft.content)
-    gated = gate(draft.content, policy=secrets, allow=allow)
+    gated = gate(draft.content, policy=secrets, allow=allow, scan=scan)
     if (size := len(gated.text.encode())) > MAX_ENTRY_BYTES:
         raise SizeExceeded(
             f"the content is {size} bytes, over the {MAX_ENTRY_BYTES} an entry may have: save the gist, or several "

@@ -6,11 +6,14 @@ belongs to one run alone.
 
 from __future__ import annotations
 
+import errno
 import os
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+from memfiles import atomic
 from memfiles.entries import json_lines, markdown
 from memfiles.entries.documents import Document
 from memfiles.entries.finding import Finder
@@ -25,7 +28,7 @@ from memfiles.levels import Levels
 
 ExportFormat = Literal["markdown", "jsonl"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = ("markdown", "jsonl")
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Exporting:
@@ -108,5 +111,18 @@ def _is_ours(path: Path) -> bool:
 
 
 def _write(path: Path, data: bytes) -> None:
-    with os.fdopen(os.open(path, _NEW, 0o600), "wb") as file:
-        file.write(data)
+    """Have a file with this content, or the earlier one as it was; through no link, and over nothing but a file."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise OSError(errno.EEXIST, f"{path.name} is there and is no file")
+    folder = atomic.open_directory(path.parent)
+    try:
+        temp = f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
+        try:
+            with os.fdopen(os.open(temp, _NEW, 0o600, dir_fd=folder), "wb") as file:
+                file.write(data)
+            atomic.move(folder, temp, to=path.name)
+        except BaseException:
+            atomic.remove(folder, temp)
+            raise
+    finally:
+        os.close(folder)

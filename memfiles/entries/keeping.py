@@ -241,7 +241,7 @@ class Keeper:
         return saved
 
     def _checked(self, draft: Draft) -> Checked:
-        return check_draft(draft, secrets=self._rules.secrets, allow=self._rules.allow)
+        return check_draft(draft, secrets=self._rules.secrets, allow=self._rules.allow, scan=self._rules.scan)
 
     def _target(self, caller: Caller, own: View, draft: Draft, *, now: str) -> _Target:
         """Where a draft goes: where its category says, or else where its key is seen now, or to the agent's own."""

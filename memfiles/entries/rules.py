@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from memfiles.entries.categories import Categories, Category, later
 from memfiles.entries.retention import Budget
 from memfiles.levels import Levels
-from memfiles.secrets import Policy
+from memfiles.secrets import Policy, Scanner
 
 DEFAULT_HYDRATE_BYTES = 256 * 1024
 
@@ -19,6 +19,7 @@ class Rules:
     levels: Levels = Levels()
     secrets: Policy = "block"
     allow: tuple[str, ...] = ()
+    scan: Scanner | None = None
     budget: Budget = Budget()
     hydrate_bytes: int = DEFAULT_HYDRATE_BYTES
     categories: Categories = Categories()

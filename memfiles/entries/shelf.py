@@ -236,6 +236,11 @@ def _judged(found: EntryRecord, signature: Signature, *, before: Seen | None, at
 
 
 def _event(record: EntryRecord, origin: Origin) -> RecordChanged:
-    name = record.key if isinstance(record, Entry) else ""
-    op = record.text.history[-1].op if isinstance(record, Entry) and record.text.history else "forget"
-    return RecordChanged(record.uid, name, record.revision, op, origin, path=record.path)
+    if isinstance(record, Tombstone):
+        return RecordChanged(
+            record.uid, "", record.revision, "forget", origin, None, record.path, record.level, record.by
+        )
+    newest = record.text.history[-1]
+    return RecordChanged(
+        record.uid, record.key, record.revision, newest.op, origin, None, record.path, record.level, newest.by
+    )

@@ -75,7 +75,9 @@ class Importing:
         if isinstance(before, Entry) and (reason := _keeps(before, document)) is not None:
             return Skipped(document.where, reason)
         try:
-            checked = check_draft(_draft(document), secrets=self._rules.secrets, allow=self._rules.allow)
+            checked = check_draft(
+                _draft(document), secrets=self._rules.secrets, allow=self._rules.allow, scan=self._rules.scan
+            )
         except MemfilesError as error:
             return Skipped(document.where, str(error))
         if (over := self._too_large(document)) is not None:
