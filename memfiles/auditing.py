@@ -6,8 +6,7 @@ the process that made it, once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from memfiles.audit import AuditLog, Event
 from memfiles.errors import MemfilesError
@@ -44,12 +43,7 @@ class Refusals:
         """Without a log nothing is noted."""
         self._log = log
 
-    @contextmanager
-    def of(self, op: str, *, agent: str, level: str, run: str | None) -> Iterator[None]:
-        """Log it if what is done in the block is refused; the error goes on."""
-        try:
-            yield
-        except MemfilesError as error:
-            if self._log is not None and error.code in REFUSED:
-                self._log.record(Event(op, "refused", level=level, agent=agent, run=run, code=error.code))
-            raise
+    def note(self, error: BaseException, op: str, *, agent: str, level: str, run: str | None) -> None:
+        """Log the error if it is a refusal; an error that only says that there is nothing is none."""
+        if self._log is not None and isinstance(error, MemfilesError) and error.code in REFUSED:
+            self._log.record(Event(op, "refused", level=level, agent=agent, run=run, code=error.code))

@@ -10,8 +10,10 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from memfiles.auditing import Refusals
 from memfiles.clock import utc_now
 from memfiles.embedding import Embedder
+from memfiles.entries.accounting import Account
 from memfiles.entries.clearing import Clearing
 from memfiles.entries.drafts import Draft
 from memfiles.entries.explanation import Explanation
@@ -56,11 +58,13 @@ class Entries:
         origin: str | None = None,
         embedder: Embedder | None = None,
         summariser: Summariser | None = None,
+        refusals: Refusals | None = None,
         now: Callable[[], str] = utc_now,
     ) -> None:
         """Nothing is opened before the first use. ``origin`` is the id of this directory, if it is mirrored."""
         self.rules = rules
         self._store = store
+        self._account = Account(refusals or Refusals(), store=store.directory.name)
         self._index = Index(store.directory, store.descriptor, read=self._row, texts=TextTables())
         self.shelf = Shelf(store, index=self._index, now=now, subscribers=subscribers, origin=origin)
         room = Room(self._index, budget=rules.budget)
@@ -110,15 +114,18 @@ class Entries:
         ``RevisionConflict``, ``ReadOnly`` (an episode), ``LockTimeout``, ``StorageFailed``: nothing changed.
         """
         draft = Draft(key, content, tags, category, kind, confidence, importance, pinned, links, ttl, source=source)
-        return self._saved(session, [draft], expected_revision=expected_revision, call_id=call_id)[0]
+        with self._account.of("save", session):
+            return self._saved(session, [draft], expected_revision=expected_revision, call_id=call_id)[0]
 
     def save_many(self, session: Caller, drafts: Iterable[Draft | Mapping[str, Any]]) -> Sequence[Saved]:
         """Save several entries together, all or nothing, with one flush; errors as of ``save``."""
-        return self._saved(session, [_draft(each) for each in drafts])
+        with self._account.of("save", session):
+            return self._saved(session, [_draft(each) for each in drafts])
 
     def get(self, session: Caller, key: str) -> Found | None:
         """What the session sees under ``key``, as it is on disk now; None if that is nothing, hidden or not."""
-        return self._finder.get(session, key)
+        with self._account.of("get", session):
+            return self._finder.get(session, key)
 
     def search(
         self,
@@ -137,7 +144,8 @@ class Entries:
         50, or a filter cannot be one.
         """
         filters = Filters(tuple(tags), category, kind)
-        return self._finder.search(session, query, max_results=max_results, filters=filters, associate=associate)
+        with self._account.of("search", session):
+            return self._finder.search(session, query, max_results=max_results, filters=filters, associate=associate)
 
     def list(
         self,
@@ -152,7 +160,8 @@ class Entries:
     ) -> Page:
         """What the session sees by key, ``limit`` (1 to 100) at a time; ``cursor`` is the ``next`` of the last page."""
         filters = Filters(tuple(tags), category, kind, prefix or "")
-        return self._finder.page(session, filters=filters, limit=limit, cursor=cursor)
+        with self._account.of("list", session):
+            return self._finder.page(session, filters=filters, limit=limit, cursor=cursor)
 
     def update(
         self,
@@ -177,15 +186,18 @@ class Entries:
         ``outcome``: ``success`` or ``failure`` of what the entry advises.
         """
         draft = Draft(key, content, tags, category, kind, confidence, importance, pinned, links, ttl, outcome)
-        return self._keeper.update(session, draft, expected_revision=expected_revision, call_id=call_id)
+        with self._account.of("update", session):
+            return self._keeper.update(session, draft, expected_revision=expected_revision, call_id=call_id)
 
     def delete(self, session: Caller, key: str, *, call_id: str | None = None) -> Deleted:
         """Hide the entry of ``key`` at the session's level; ``restore`` brings it back. ``EntryNotFound``."""
-        return self._keeper.delete(session, key, call_id=call_id)
+        with self._account.of("delete", session):
+            return self._keeper.delete(session, key, call_id=call_id)
 
     def restore(self, session: Caller, key: str, *, call_id: str | None = None) -> Saved:
         """Bring back what was deleted, evicted or expired under ``key`` at the session's level. ``EntryNotFound``."""
-        return self._keeper.restore(session, key, call_id=call_id)
+        with self._account.of("restore", session):
+            return self._keeper.restore(session, key, call_id=call_id)
 
     def forget(
         self,
@@ -207,11 +219,13 @@ class Entries:
         ``InvalidArgument`` if nothing is said.
         """
         selector = Selector(key, uid, tag, kind, category, dict(provenance or {}))
-        return self._forgetting.forget(session, selector, why=why, dry_run=dry_run)
+        with self._account.of("forget", session):
+            return self._forgetting.forget(session, selector, why=why, dry_run=dry_run)
 
     def hydrate(self, session: Caller, *, budget_bytes: int | None = None) -> Hydration:
         """The block of the system prompt with what fits into the budget; the same state gives the same bytes."""
-        return self._showing.hydrate(session, budget_bytes=budget_bytes)
+        with self._account.of("hydrate", session):
+            return self._showing.hydrate(session, budget_bytes=budget_bytes)
 
     def explain(self, session: Caller, key: str, *, budget_bytes: int | None = None) -> Explanation:
         """Why ``hydrate`` shows the entry of ``key`` or does not, in numbers."""
@@ -223,11 +237,13 @@ class Entries:
 
     def apply(self, session: Caller, plan: Plan) -> Applied:
         """Do what the plan says as one change, but for what changed since it was made; ``undo`` takes it back."""
-        return self._reorganising.apply(session, plan)
+        with self._account.of("consolidate", session):
+            return self._reorganising.apply(session, plan)
 
     def undo(self, session: Caller, plan_id: str) -> Applied:
         """Show again what a plan hid, as far as it is still kept, and hide the notes that it saved."""
-        return self._reorganising.undo(session, plan_id)
+        with self._account.of("consolidate", session):
+            return self._reorganising.undo(session, plan_id)
 
     def export(self, session: Caller, target: str | os.PathLike[str], *, format: ExportFormat = "markdown") -> Exported:
         """Write what the session may see to ``target``: a folder for ``markdown``, a file for ``jsonl``."""
@@ -245,7 +261,8 @@ class Entries:
 
         ``format``: one of ours, or that of another program; told from what is there if it is left out.
         """
-        return self._importing.import_(session, source, format=format, dry_run=dry_run)
+        with self._account.of("import", session):
+            return self._importing.import_(session, source, format=format, dry_run=dry_run)
 
     def end_run(self, session: Caller) -> int:
         """Remove what belongs to the session's run alone, as its end does; how many entries that were."""
