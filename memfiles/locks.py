@@ -11,6 +11,7 @@ import os
 import random
 import threading
 import time
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -37,9 +38,13 @@ class RecordLocks:
         *,
         timeout: float,
         folder: str = FOLDER,
+        keep_open: int = 0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``timeout`` is in seconds; ``folder`` is for the lock files; ``monotonic`` must not jump with the clock."""
+        """``timeout`` is in seconds; ``folder`` is for the lock files; ``monotonic`` must not jump with the clock.
+
+        So many lock files are kept open between uses, until ``close``, or in a fork ``leave_to_parent``.
+        """
         self._directory = directory
         self._folder = folder
         self._timeout = timeout
@@ -47,6 +52,9 @@ class RecordLocks:
         self._threads = [threading.RLock() for _ in range(STRIPES)]
         self._owners: dict[int, threading.Thread] = {}
         self._descriptors: dict[int, int] = {}  # of the lock files that are locked now
+        self._keep_open = keep_open
+        self._idle: dict[int, int] = {}  # descriptors of lock files that are open and not locked
+        weakref.finalize(self, _close_all, self._idle)
 
     @contextmanager
     def hold(self, paths: Iterable[str]) -> Iterator[None]:
@@ -71,9 +79,14 @@ class RecordLocks:
                 raise
 
     def leave_to_parent(self) -> None:
-        """In the child of a fork: close what the parent's threads have locked, so that it is theirs alone."""
-        while self._descriptors:
-            os.close(self._descriptors.popitem()[1])
+        """In the child of a fork: close what the parent has open. A lock taken with it would be the parent's, too."""
+        _close_all(self._descriptors)
+        self.close()
+
+    def close(self) -> None:
+        """Close the lock files that nobody holds, and keep none open from now on."""
+        self._keep_open = 0
+        _close_all(self._idle)
 
     def _refuse_again(self, stripe: int, *, path: str) -> None:
         """A thread that waited for itself would wait for ever."""
@@ -110,7 +123,9 @@ class RecordLocks:
         """Lock the stripe's file, and keep its descriptor."""
         name = f"{self._folder}/{stripe:03}.lock"
         while True:
-            descriptor = self._open(name)
+            descriptor = self._idle.pop(stripe, -1)
+            if descriptor < 0:
+                descriptor = self._open(name)
             try:
                 if lock_descriptor(descriptor, blocking=False) and self._is_current(descriptor, name):
                     self._descriptors[stripe] = descriptor
@@ -125,15 +140,21 @@ class RecordLocks:
             time.sleep(random.uniform(_SHORTEST_WAIT, _LONGEST_WAIT))  # noqa: S311 (spreads out the waiters)
 
     def _unlock_file(self, stripe: int) -> None:
-        """Unlock and close, unless a fork left the file to the parent.
+        """Unlock and close, unless a fork left the file to the parent or it is kept open.
 
         Closing is not enough: a program just being started may have the descriptor as well, for a moment.
         """
         descriptor = self._descriptors.get(stripe)
-        if descriptor is not None:
-            with suppress(OSError):
-                unlock_descriptor(descriptor)
-            self._descriptors.pop(stripe, None)
+        if descriptor is None:
+            return
+        is_kept = False
+        with suppress(OSError):
+            unlock_descriptor(descriptor)
+            is_kept = len(self._idle) < self._keep_open
+        self._descriptors.pop(stripe, None)
+        if is_kept:
+            self._idle[stripe] = descriptor
+        else:
             os.close(descriptor)
 
     def _open(self, name: str) -> int:
@@ -153,6 +174,11 @@ class RecordLocks:
 
     def _complain(self, path: str, holder: str) -> str:
         return f"{path} is locked by {holder} for more than {self._timeout:g} s: try again, or see what it is doing"
+
+
+def _close_all(descriptors: dict[int, int]) -> None:
+    while descriptors:
+        os.close(descriptors.popitem()[1])
 
 
 def _stripe(path: str) -> int:
