@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from another_process import another_process
@@ -232,6 +233,8 @@ def test_no_lock_file_stays_open_after_the_end(tmp_path: Path, directory: int) -
     closed, forgotten = (RecordLocks(directory, timeout=0.0, keep_open=9) for _ in range(2))
     with closed.hold([PATH]):
         closed.close()
+        with pytest.raises(LockTimeout):
+            take(locks(directory))
     take(forgotten)
     del forgotten
 
@@ -259,3 +262,24 @@ def test_a_lock_file_that_is_kept_open_is_not_shared_with_a_fork(tmp_path: Path,
 
     assert 0 == os.waitstatus_to_exitcode(status)
     assert 1 == open_lock_files(tmp_path)
+
+
+def test_a_lock_file_that_a_fork_may_have_copied_unseen_is_not_kept_open(
+    tmp_path: Path, directory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child forked while it was being opened does not know of its copy, and would hold the lock of a dead parent."""
+
+    def open_beside_a_fork(*arguments: Any, **more: Any) -> int:
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        return real(*arguments, **more)
+
+    real = os.open
+    monkeypatch.setattr(os, "open", open_beside_a_fork)
+    keeping = RecordLocks(directory, timeout=0.0, keep_open=9)
+    take(keeping)
+    monkeypatch.undo()
+
+    assert 0 == open_lock_files(tmp_path)
