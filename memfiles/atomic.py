@@ -272,7 +272,7 @@ def _rename(directory: int, source: str, target: str, *, how: int) -> None:
         call = _libc.renameat2
     except AttributeError:
         raise OSError(errno.ENOSYS, "renameat2 is not available") from None
-    if call(directory, os.fsencode(source), directory, os.fsencode(target), how) != 0:
+    if call(directory, source.encode(), directory, target.encode(), how) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), target)
 

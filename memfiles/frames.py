@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from memfiles.atomic import Signature
 from memfiles.blocks import BLOCK_BYTES
-from memfiles.keys import uid_of
+from memfiles.keys import entry_place, uid_of
 
 HEADER_BYTES = BLOCK_BYTES
 SCRUB_TOKEN_BYTES = 16
@@ -140,7 +140,7 @@ def _read_versions(payload: bytes) -> Iterator[Version]:
             break
         start = offset + _ENTRY.size
         path = payload[start : start + path_size].decode()
-        if uid_of(path) is None:
+        if uid_of(path) is None and entry_place(path) is None:
             raise ValueError(f"no record can lie at {path[:80]!r}")
         data = payload[start + path_size : start + path_size + data_size]
         yield Version(path, revision, data, Signature(inode, data_size, mtime_ns))

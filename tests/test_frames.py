@@ -23,6 +23,7 @@ from memfiles.frames import (
     read_frames,
     scrub_token_in,
 )
+from memfiles.keys import agent_folder, entry_path, entry_uid
 
 TOKEN = b"0123456789abcdef"
 
@@ -136,7 +137,17 @@ def test_a_voided_frame_keeps_its_place_and_says_nothing() -> None:
     assert b"b.json" not in data
 
 
-@pytest.mark.parametrize("path", ["../notes.json", "/etc/passwd", "a/../b.json", "notes", "notes.json\n", ""])
+def test_a_frame_speaks_of_memory_files_and_of_entries() -> None:
+    """Both are records."""
+    entry = version(entry_path(agent_folder("Ada"), entry_uid("ada", "PUBLIC", "city")))
+    (found,) = read_frames(journal(frame(1, version(), entry)))
+
+    assert (version(), entry) == found.versions
+
+
+@pytest.mark.parametrize(
+    "path", ["../notes.json", "/etc/passwd", "a/../b.json", "notes", "notes.json\n", "entries/../notes.json", ""]
+)
 def test_a_frame_may_only_speak_of_records(path: str) -> None:
     """A journal that someone made up cannot write elsewhere."""
 
