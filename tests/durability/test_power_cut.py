@@ -57,11 +57,8 @@ def test_a_power_cut_at_any_time_does_no_harm(programs: Programs, tmp_path: Path
     ("missing", "operation"), [("fdatasync", "append that makes the journal"), ("fsync", "checkpoint")]
 )
 def test_the_power_cuts_find_a_missing_flush(missing: str, operation: str, program: Program, tmp_path: Path) -> None:
-    """With a flush that does nothing, the same cuts find acknowledged changes lost.
-
-    A later append is written directly, and a loop mount has no cache of its own that could lose it: what the missing
-    flush of such a one loses is found in the recordings.
-    """
+    """With a flush that does nothing, the same cuts find acknowledged changes lost."""
+    # a later append is written directly, and a loop mount has no cache that could lose it: see the recordings below
     cuts = program("durability.power_sweep", tmp_path, operation, "--on", "ext4", "--without", missing)
 
     assert _harmful(cuts)
