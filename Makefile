@@ -9,7 +9,7 @@ INSTALLED := .venv/installed-$(VERSION)
 .PHONY: test check format bench tools clean
 
 test: tools check  ## Everything CI runs: format, lint, types, import contracts, tests.
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 check: $(INSTALLED)  ## All of it but the tests.
 	$(BIN)/ruff format --check .

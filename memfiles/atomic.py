@@ -22,6 +22,7 @@ from typing import NamedTuple
 from memfiles.errors import RecordCorrupt
 from memfiles.keys import SPARE_SUFFIX, TEMP_SUFFIX, temp_path
 
+_RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
 _NOT_SUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 _NOT_THE_FILES_FAULT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.ESTALE)
@@ -134,9 +135,14 @@ def stage(directory: int, path: str, data: bytes, *, flush: bool) -> Signature:
     return Signature(inode, len(data), now)
 
 
-def publish(directory: int, path: str) -> None:
-    """Make the staged version the one at ``path``; the temp name then holds the earlier version, if there was one."""
+def publish(directory: int, path: str, *, is_first: bool = False) -> bool:
+    """Make the staged version the one at ``path``; whether the temp name may hold an earlier version then.
+
+    ``is_first``: nothing was at ``path`` when it was last looked at. What someone put there since is not lost.
+    """
     temp = temp_path(path)
+    if is_first and _is_moved_to_nothing(directory, temp, path):
+        return False
     try:
         _exchange(directory, temp, path)
     except FileNotFoundError:
@@ -145,6 +151,7 @@ def publish(directory: int, path: str) -> None:
         if error.errno not in _NOT_SUPPORTED:
             raise
         _publish_in_steps(directory, path)
+    return True
 
 
 def take_back(directory: int, path: str) -> None:
@@ -246,13 +253,28 @@ def _spare_path(temp: str) -> str:
 
 def _exchange(directory: int, one: str, other: str) -> None:
     """Exchange two names at once; ``OSError`` ENOSYS where the system has no such call."""
+    _rename(directory, one, other, how=_RENAME_EXCHANGE)
+
+
+def _is_moved_to_nothing(directory: int, source: str, target: str) -> bool:
+    """Rename a file unless something has the new name; False if so, or if the system cannot make sure at once."""
+    try:
+        _rename(directory, source, target, how=_RENAME_NOREPLACE)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, *_NOT_SUPPORTED):
+            raise
+        return False
+    return True
+
+
+def _rename(directory: int, source: str, target: str, *, how: int) -> None:
     try:
         call = _libc.renameat2
     except AttributeError:
         raise OSError(errno.ENOSYS, "renameat2 is not available") from None
-    if call(directory, os.fsencode(one), directory, os.fsencode(other), _RENAME_EXCHANGE) != 0:
+    if call(directory, source.encode(), directory, target.encode(), how) != 0:
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), other)
+        raise OSError(number, os.strerror(number), target)
 
 
 def _sync_file_system(directory: int) -> bool:
@@ -269,9 +291,9 @@ def _sync_file_system(directory: int) -> bool:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    written = os.write(descriptor, data)
+    while written < len(data):
+        written += os.write(descriptor, data[written:])
 
 
 def _read_all(descriptor: int, *, path: str, limit: int) -> tuple[bytes, Signature]:

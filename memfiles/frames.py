@@ -2,7 +2,8 @@
 
 The rule this file guards: a frame is read back only if it is complete, its checksum is right, its number
 follows the one before and it speaks of records only; the first that is not ends the journal. A voided frame
-keeps its place and number.
+keeps its place and number. The header and every frame fill whole blocks, zeros at the end, so that each is
+written without touching another.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from memfiles.atomic import Signature
-from memfiles.keys import uid_of
+from memfiles.blocks import BLOCK_BYTES
+from memfiles.keys import entry_place, uid_of
 
-HEADER_BYTES = 64
+HEADER_BYTES = BLOCK_BYTES
 SCRUB_TOKEN_BYTES = 16
-_MAGIC = b"memfiles-journal/1\n"
+_MAGIC = b"memfiles-journal/2\n"
+_MARKED_BYTES = 64  # of the header: one sector has them all
 _FRAME = struct.Struct("<4sBQQI")
 _CHECKSUM = struct.Struct("<I")
 _ENTRY = struct.Struct("<HQQQQ")
@@ -50,8 +53,10 @@ def journal_header(scrub_token: bytes = b"", *, rewrite: bool = False) -> bytes:
 
     ``rewrite``: a flush of published files failed, so those that look right may not be on the disk.
     """
-    header = (_MAGIC + scrub_token[:SCRUB_TOKEN_BYTES]).ljust(HEADER_BYTES, b"\0")
-    return header[: -len(_REWRITE)] + _REWRITE if rewrite else header
+    marks = (_MAGIC + scrub_token[:SCRUB_TOKEN_BYTES]).ljust(_MARKED_BYTES, b"\0")
+    if rewrite:
+        marks = marks[: -len(_REWRITE)] + _REWRITE
+    return marks.ljust(HEADER_BYTES, b"\0")
 
 
 def scrub_token_in(journal: bytes) -> bytes:
@@ -61,7 +66,7 @@ def scrub_token_in(journal: bytes) -> bytes:
 
 def must_rewrite(journal: bytes) -> bool:
     """Whether the published files must be written anew before this journal may go."""
-    return journal[:HEADER_BYTES].endswith(_REWRITE)
+    return journal[:_MARKED_BYTES].endswith(_REWRITE)
 
 
 def is_empty(journal: bytes) -> bool:
@@ -70,19 +75,21 @@ def is_empty(journal: bytes) -> bool:
 
 
 def encode_payload(versions: Sequence[Version]) -> bytes:
-    """The part of a frame that does not depend on its number."""
+    """The part of a frame that does not depend on its number, as long as makes the frame fill whole blocks."""
     parts: list[bytes] = []
     for version in versions:
         path = version.path.encode()
         inode, size, mtime_ns = version.staged
         parts.append(_ENTRY.pack(len(path), size, version.revision, inode, mtime_ns))
         parts += (path, version.data)
+    length = FRAME_HEADER_BYTES + sum(map(len, parts))
+    parts.append(bytes(-length % BLOCK_BYTES))
     return b"".join(parts)
 
 
-def encode_frame(number: int, payload: bytes) -> bytes:
-    """A frame as it is written."""
-    return _header(number, _DATA, len(payload), zlib.crc32(payload)) + payload
+def encode_frame(number: int, payload: bytes) -> tuple[bytes, bytes]:
+    """A frame as it is written, in two parts: joining them would copy it once more."""
+    return _header(number, _DATA, len(payload), zlib.crc32(payload)), payload
 
 
 def encode_void(number: int, length: int) -> bytes:
@@ -127,12 +134,16 @@ def _read_header(journal: bytes, offset: int) -> tuple[int, int, int, int] | Non
 
 def _read_versions(payload: bytes) -> Iterator[Version]:
     offset = 0
-    while offset < len(payload):
+    while offset + _ENTRY.size <= len(payload):
         path_size, data_size, revision, inode, mtime_ns = _ENTRY.unpack_from(payload, offset)
+        if path_size == 0:
+            break
         start = offset + _ENTRY.size
         path = payload[start : start + path_size].decode()
-        if uid_of(path) is None:
+        if uid_of(path) is None and entry_place(path) is None:
             raise ValueError(f"no record can lie at {path[:80]!r}")
         data = payload[start + path_size : start + path_size + data_size]
         yield Version(path, revision, data, Signature(inode, data_size, mtime_ns))
         offset = start + path_size + data_size
+    if payload[offset:].strip(b"\0"):
+        raise ValueError("something else follows the records")

@@ -10,13 +10,15 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 
 from filelock import lock_descriptor
 
 from memfiles.atomic import sync_folder, sync_published
+from memfiles.blocks import BLOCK_BYTES, BlockWriter
 from memfiles.frames import (
     FRAME_HEADER_BYTES,
     HEADER_BYTES,
@@ -59,6 +61,7 @@ class Journal:
         self._new_id = new_id
         self._flush = flush
         self._descriptor: int | None = None
+        self._blocks: BlockWriter | None = None  # of the descriptor
         self._capacity = CAPACITY
         self._unsynced: dict[str, None] = {}  # paths in frames since the last checkpoint
         self._tail = HEADER_BYTES
@@ -93,7 +96,7 @@ class Journal:
         places = self._place(payloads)
         try:
             frames = [encode_frame(place.number, payload) for place, payload in zip(places, payloads, strict=True)]
-            self._write(b"".join(frames), start)
+            self._write(chain.from_iterable(frames), start)
         except BaseException:
             self._fail(start)
             raise
@@ -104,7 +107,7 @@ class Journal:
         """Make sure that this frame is never replayed; ``OSError`` if that cannot be known. The turn is held."""
         if self._descriptor is None:
             raise OSError(errno.EBADF, "the journal was given up")
-        self._write(encode_void(place.number, place.length), place.offset)
+        self._write([encode_void(place.number, place.length)], place.offset)
 
     def checkpoint(self, *, scrub_token: bytes | None = None) -> bool:
         """Flush the published files, then overwrite every byte of the frames: the files are all there is.
@@ -143,7 +146,7 @@ class Journal:
             return
         if self._unsure:
             with suppress(OSError):
-                self._write(journal_header(rewrite=True), 0)
+                self._write([journal_header(rewrite=True)], 0)
         self._unsynced = {}
         self._broken = self._unsure = False
         self._forget_file()
@@ -179,7 +182,7 @@ class Journal:
 
     def _end_at_tail(self) -> None:
         """Have on the disk that no frame follows the last good one."""
-        self._write(bytes(FRAME_HEADER_BYTES), self._tail)
+        self._write([bytes(BLOCK_BYTES)], self._tail)
 
     def _make_room(self, needed: int) -> None:
         """Have a sound file with room for ``needed`` bytes; a single larger commit makes the file grow."""
@@ -209,10 +212,11 @@ class Journal:
             if self._flush:
                 sync_folder(self._directory, FOLDER)
                 sync_folder(self._directory)
+            blocks = BlockWriter(descriptor, directly=self._flush)
         except BaseException:
             self._discard(name, descriptor)
             raise
-        self._descriptor, self.name, self._capacity = descriptor, name, capacity
+        self._descriptor, self._blocks, self.name, self._capacity = descriptor, blocks, name, capacity
         self._tail = self._high_water = HEADER_BYTES
 
     def _create_locked(self) -> tuple[str, int]:
@@ -261,7 +265,7 @@ class Journal:
             self._end_at_tail()
         self._sync_published()
         assert self._descriptor is not None
-        os.pwrite(self._descriptor, bytes(FRAME_HEADER_BYTES), HEADER_BYTES)
+        self._put([bytes(BLOCK_BYTES)], HEADER_BYTES)
         if self._high_water > self._capacity:
             os.ftruncate(self._descriptor, self._capacity)
             self._high_water = self._capacity
@@ -278,24 +282,25 @@ class Journal:
 
     def _scrub(self, token: bytes | None) -> None:
         """Overwrite every byte ever used; with a token, flush that and show the token in the header."""
-        assert self._descriptor is not None
-        os.pwrite(self._descriptor, bytes(self._high_water - HEADER_BYTES), HEADER_BYTES)
+        self._put([bytes(self._high_water - HEADER_BYTES)], HEADER_BYTES)
         self._high_water = HEADER_BYTES
         if token is not None:
-            self._write(journal_header(token), 0)
+            self._write([journal_header(token)], 0)
 
-    def _write(self, data: bytes, offset: int) -> None:
-        assert self._descriptor is not None
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(self._descriptor, view, offset)
-            view, offset = view[written:], offset + written
+    def _write(self, parts: Iterable[bytes], offset: int) -> None:
+        """Have whole blocks on the disk."""
+        self._put(parts, offset)
         if self._flush:
+            assert self._descriptor is not None
             os.fdatasync(self._descriptor)
+
+    def _put(self, parts: Iterable[bytes], offset: int) -> None:
+        assert self._blocks is not None
+        self._blocks.write(parts, offset=offset)
 
     def _forget_file(self) -> None:
         """Close the file; an interrupt in between must not leave a number that is soon another file's."""
-        descriptor, self._descriptor, self.name = self._descriptor, None, ""
+        descriptor, self._descriptor, self._blocks, self.name = self._descriptor, None, None, ""
         self._tail = self._high_water = HEADER_BYTES
         assert descriptor is not None
         os.close(descriptor)

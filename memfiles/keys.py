@@ -47,6 +47,7 @@ def check_uid(uid: str) -> str:
     return uid
 
 
+@lru_cache(maxsize=4096)
 def record_path(uid: str) -> str:
     """The path of a memory file's record, relative to the memory directory."""
     return check_uid(uid) + RECORD_SUFFIX
@@ -105,6 +106,7 @@ def entry_place(path: str) -> tuple[str, str] | None:
     return (found[1], found[2]) if found else None
 
 
+@lru_cache(maxsize=4096)
 def temp_path(path: str) -> str:
     """Where the next version of the record at ``path`` is staged: in the same folder, hidden.
 

@@ -11,6 +11,7 @@ import os
 import random
 import threading
 import time
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ from filelock import lock_descriptor, unlock_descriptor
 
 from memfiles.atomic import make_folder
 from memfiles.errors import LockTimeout, StorageFailed
+from memfiles.forking import Forks
 
 FOLDER = ".state/locks"
 STRIPES = 512
@@ -37,16 +39,23 @@ class RecordLocks:
         *,
         timeout: float,
         folder: str = FOLDER,
+        keep_open: int = 0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``timeout`` is in seconds; ``folder`` is for the lock files; ``monotonic`` must not jump with the clock."""
+        """``timeout`` is in seconds; ``folder`` is for the lock files; ``monotonic`` must not jump with the clock.
+
+        So many lock files are kept open between uses, until ``close``, or in a fork ``leave_to_parent``.
+        """
         self._directory = directory
         self._folder = folder
         self._timeout = timeout
         self._monotonic = monotonic
         self._threads = [threading.RLock() for _ in range(STRIPES)]
         self._owners: dict[int, threading.Thread] = {}
-        self._descriptors: dict[int, int] = {}  # of the lock files that are locked now
+        self._keep_open = keep_open
+        self._files: dict[int, int] = {}  # descriptors of the open lock files, locked or not
+        self._unknown_to_child: set[int] = set()  # the stripes of those that a fork may have copied unseen
+        weakref.finalize(self, _close_all, self._files)
 
     @contextmanager
     def hold(self, paths: Iterable[str]) -> Iterator[None]:
@@ -71,9 +80,18 @@ class RecordLocks:
                 raise
 
     def leave_to_parent(self) -> None:
-        """In the child of a fork: close what the parent's threads have locked, so that it is theirs alone."""
-        while self._descriptors:
-            os.close(self._descriptors.popitem()[1])
+        """In the child of a fork: close what the parent has open. A lock taken with it would be the parent's, too."""
+        self._keep_open = 0
+        _close_all(self._files)
+
+    def close(self) -> None:
+        """Close the lock files that nobody holds, and keep none open from now on."""
+        self._keep_open = 0
+        for stripe in list(self._files):
+            if self._threads[stripe].acquire(blocking=False):
+                if stripe not in self._owners:
+                    self._close_file(stripe)
+                self._threads[stripe].release()
 
     def _refuse_again(self, stripe: int, *, path: str) -> None:
         """A thread that waited for itself would wait for ever."""
@@ -107,33 +125,51 @@ class RecordLocks:
                 self._threads[stripe].release()
 
     def _lock_file(self, stripe: int, *, deadline: float, path: str) -> None:
-        """Lock the stripe's file, and keep its descriptor."""
+        """Lock the stripe's file."""
         name = f"{self._folder}/{stripe:03}.lock"
         while True:
-            descriptor = self._open(name)
             try:
+                descriptor = self._files[stripe] if stripe in self._files else self._open_file(stripe, name)
                 if lock_descriptor(descriptor, blocking=False) and self._is_current(descriptor, name):
-                    self._descriptors[stripe] = descriptor
                     return
                 if self._monotonic() >= deadline:
                     raise LockTimeout(self._complain(path, _holder_of(descriptor)))
             except BaseException:
-                self._descriptors.pop(stripe, None)
-                os.close(descriptor)
+                self._close_file(stripe)
                 raise
-            os.close(descriptor)
+            self._close_file(stripe)
             time.sleep(random.uniform(_SHORTEST_WAIT, _LONGEST_WAIT))  # noqa: S311 (spreads out the waiters)
 
     def _unlock_file(self, stripe: int) -> None:
-        """Unlock and close, unless a fork left the file to the parent.
+        """Unlock, and close what is not kept open, unless a fork left the file to the parent.
 
         Closing is not enough: a program just being started may have the descriptor as well, for a moment.
         """
-        descriptor = self._descriptors.get(stripe)
+        descriptor = self._files.get(stripe)
+        if descriptor is None:
+            return
+        is_kept = False
+        with suppress(OSError):
+            unlock_descriptor(descriptor)
+            is_kept = len(self._files) <= self._keep_open and stripe not in self._unknown_to_child
+        if not is_kept:
+            self._close_file(stripe)
+
+    def _open_file(self, stripe: int, name: str) -> int:
+        """Open the stripe's file, and know of it.
+
+        A child forked in between does not know of its copy, with which the lock would outlive the parent.
+        """
+        forks = Forks.so_far()
+        descriptor = self._files[stripe] = self._open(name)
+        if forks is None or forks != Forks.so_far():
+            self._unknown_to_child.add(stripe)
+        return descriptor
+
+    def _close_file(self, stripe: int) -> None:
+        descriptor = self._files.pop(stripe, None)
+        self._unknown_to_child.discard(stripe)
         if descriptor is not None:
-            with suppress(OSError):
-                unlock_descriptor(descriptor)
-            self._descriptors.pop(stripe, None)
             os.close(descriptor)
 
     def _open(self, name: str) -> int:
@@ -153,6 +189,11 @@ class RecordLocks:
 
     def _complain(self, path: str, holder: str) -> str:
         return f"{path} is locked by {holder} for more than {self._timeout:g} s: try again, or see what it is doing"
+
+
+def _close_all(descriptors: dict[int, int]) -> None:
+    while descriptors:
+        os.close(descriptors.popitem()[1])
 
 
 def _stripe(path: str) -> int:

@@ -178,6 +178,20 @@ class Record:
         return hashlib.sha256(self.content_bytes)
 
     @cached_property
+    def declared_json(self) -> bytes:
+        """The first lines of the record: what it is, which no change of its content changes."""
+        lines = [
+            b'{"format":' + to_json(self.format),
+            b'"type":' + to_json(self.type),
+            b'"uid":' + to_json(self.uid),
+            b'"name":' + to_json(self.name),
+            b'"description":' + to_json(self.description),
+            b'"max_size_bytes":%d' % self.max_size_bytes,
+            b'"level":' + to_json(self.level),
+        ]
+        return b",\n".join(lines)
+
+    @cached_property
     def history_json(self) -> bytes:
         """The kept changes as they are encoded, one a line."""
         return b",\n".join([change.encoded for change in self.history])
@@ -236,13 +250,7 @@ def digest(content: bytes) -> str:
 def encode(record: Record) -> bytes:
     """The canonical bytes of a record: one JSON object, one field or change a line, a newline at the end."""
     lines = [
-        b'{"format":' + to_json(record.format),
-        b'"type":' + to_json(record.type),
-        b'"uid":' + to_json(record.uid),
-        b'"name":' + to_json(record.name),
-        b'"description":' + to_json(record.description),
-        b'"max_size_bytes":%d' % record.max_size_bytes,
-        b'"level":' + to_json(record.level),
+        record.declared_json,
         b'"content":' + record.content_json,
         b'"sha256":' + to_json(record.sha256),
         b'"revision":%d' % record.revision,

@@ -27,6 +27,7 @@ from memfiles.record import MAX_RECORD_BYTES
 from memfiles.transaction import NewVersion, Transactions, reason
 
 STATE_FOLDER = ".state"
+_LOCKS_KEPT_OPEN = 16
 _SCRUB_POLL_SECONDS = 0.02
 
 
@@ -65,8 +66,11 @@ class Store:
         self._is_closed = True
         self._checkpointer.stop()
         with storage_failure("not every record could be flushed; the journal stays for the next start"):
-            if not self._journal.close():
-                self.recover()
+            try:
+                if not self._journal.close():
+                    self.recover()
+            finally:
+                self._locks.close()
 
     def find(self, path: str) -> tuple[bytes, Signature] | None:
         """The bytes of a record and their signature, None if there is none; ``RecordCorrupt`` if unreadable."""
@@ -209,7 +213,7 @@ class Store:
 
     def _start_parts(self) -> None:
         """What belongs to this process alone: its locks, its journal and the thread that empties it."""
-        self._locks = RecordLocks(self.descriptor, timeout=self._lock_timeout)
+        self._locks = RecordLocks(self.descriptor, timeout=self._lock_timeout, keep_open=_LOCKS_KEPT_OPEN)
         self._journal = Journal(self.descriptor, new_id=_journal_id, flush=self._flush)
         self._checkpointer = Checkpointer(self.descriptor, self._journal, recover=self._recovery())
         self._transactions = Transactions(self.descriptor, self._journal, flush=self._flush, now=self._now)

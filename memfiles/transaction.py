@@ -9,7 +9,7 @@ Transactions of several threads go through these steps together, each as its own
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -140,15 +140,17 @@ class Transactions:
     def _publishes(self, request: Request[Transaction], place: Place) -> None:
         """Put a journaled transaction's versions in place, or take all of them back and void the frame."""
         transaction = request.wanted
+        first: set[str] = set()
         try:
-            for version in transaction.staged:
-                atomic.publish(self._directory, version.path)
+            for change in transaction.changes:
+                if not atomic.publish(self._directory, change.path, is_first=change.replaces is None):
+                    first.add(change.path)
         except OSError as error:
             self._fails(request, place, because=error)
             request.is_served = True
             return
         request.is_served = True  # before any earlier version goes: from here on nothing may be taken back
-        self._drop(transaction)
+        self._drop(transaction, besides=first)
 
     def _fails(self, request: Request[Transaction], place: Place | None, *, because: BaseException) -> None:
         """Undo what was done of a transaction (``place``: where it was journaled) and set the error to report."""
@@ -178,9 +180,14 @@ class Transactions:
             atomic.sync_published(self._directory, published)
         self._journal.void(place)
 
-    def _drop(self, transaction: Transaction) -> None:
-        """Let go of what the temp names hold: earlier versions, or new ones that were given up."""
+    def _drop(self, transaction: Transaction, *, besides: Collection[str] = ()) -> None:
+        """Let go of what the temp names hold: earlier versions, or new ones that were given up.
+
+        ``besides``: the records of which nothing is there.
+        """
         for change, version in zip(transaction.changes, transaction.staged, strict=False):
+            if version.path in besides:
+                continue
             with suppress(OSError):
                 temp = temp_path(version.path)
                 seen = atomic.signature(self._directory, temp)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from records import many_times
 
 from memfiles.atomic import Signature
+from memfiles.blocks import BLOCK_BYTES
 from memfiles.frames import (
     HEADER_BYTES,
     SCRUB_TOKEN_BYTES,
@@ -22,6 +23,7 @@ from memfiles.frames import (
     read_frames,
     scrub_token_in,
 )
+from memfiles.keys import agent_folder, entry_path, entry_uid
 
 TOKEN = b"0123456789abcdef"
 
@@ -31,7 +33,7 @@ def version(path: str = "notes.json", *, revision: int = 2, data: bytes = b'{"co
 
 
 def frame(number: int, *versions: Version) -> bytes:
-    return encode_frame(number, encode_payload(versions))
+    return b"".join(encode_frame(number, encode_payload(versions)))
 
 
 def journal(*frames: bytes, room: int = 256) -> bytes:
@@ -80,9 +82,11 @@ def test_an_empty_journal_has_no_frames() -> None:
 def test_a_torn_frame_ends_the_journal(lost: int) -> None:
     """What was promised before it counts; it was never acknowledged."""
     whole = frame(2, version("b.json"))
+    kept = whole[: len(whole.rstrip(b"\0")) - lost]
 
+    assert [1] == numbers(journal(frame(1, version()), kept, room=0))
+    assert [1] == numbers(journal(frame(1, version()), kept.ljust(len(whole), b"\0")))
     assert [1] == numbers(journal(frame(1, version()), whole[:-lost], room=0))
-    assert [1] == numbers(journal(frame(1, version()), whole[:-lost] + bytes(lost)))
 
 
 @many_times
@@ -95,6 +99,22 @@ def test_a_damaged_byte_ends_the_journal(data: st.DataObject) -> None:
     damaged[position] ^= data.draw(st.integers(1, 255))
 
     assert [1] == numbers(journal(good, bytes(damaged), frame(3, version("c.json"))))
+
+
+@pytest.mark.parametrize("size", [0, 1, BLOCK_BYTES - 100, BLOCK_BYTES, 3 * BLOCK_BYTES + 7])
+def test_header_and_frames_fill_whole_blocks(size: int) -> None:
+    """So that each is written directly, and without touching another."""
+    several = [version(data=bytes(size)), version("b.json")]
+
+    assert {0} == {len(data) % BLOCK_BYTES for data in (journal_header(), frame(1, *several), frame(2))}
+
+
+def test_only_zeros_follow_the_records_of_a_frame() -> None:
+    """Whoever wrote anything else there did not mean to be read like this."""
+    payload = encode_payload([version()])
+    filled = b"".join(encode_frame(2, payload[:-1] + b"x"))
+
+    assert [1] == numbers(journal(frame(1, version()), filled))
 
 
 def test_frames_left_over_from_before_are_not_read() -> None:
@@ -117,7 +137,17 @@ def test_a_voided_frame_keeps_its_place_and_says_nothing() -> None:
     assert b"b.json" not in data
 
 
-@pytest.mark.parametrize("path", ["../notes.json", "/etc/passwd", "a/../b.json", "notes", "notes.json\n", ""])
+def test_a_frame_speaks_of_memory_files_and_of_entries() -> None:
+    """Both are records."""
+    entry = version(entry_path(agent_folder("Ada"), entry_uid("ada", "PUBLIC", "city")))
+    (found,) = read_frames(journal(frame(1, version(), entry)))
+
+    assert (version(), entry) == found.versions
+
+
+@pytest.mark.parametrize(
+    "path", ["../notes.json", "/etc/passwd", "a/../b.json", "notes", "notes.json\n", "entries/../notes.json", ""]
+)
 def test_a_frame_may_only_speak_of_records(path: str) -> None:
     """A journal that someone made up cannot write elsewhere."""
 

@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from another_process import another_process
@@ -205,3 +207,79 @@ def test_where_no_lock_file_can_be_made_nothing_is_changed(tmp_path: Path, direc
     take(held)
 
     assert error.value.transient
+
+
+def open_lock_files(tmp_path: Path) -> int:
+    """How many lock files below this folder this process has open."""
+    names = []
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            names.append(os.readlink(f"/proc/self/fd/{number}"))
+    return sum(name.startswith(f"{tmp_path / FOLDER}/") for name in names)
+
+
+def test_some_lock_files_are_kept_open_and_not_locked(tmp_path: Path, directory: int) -> None:
+    """Opening one takes longer than locking it; whoever else wants it gets it."""
+    keeping = RecordLocks(directory, timeout=0.0, keep_open=2)
+    for _ in range(2):
+        take(keeping, *(f"{number}.json" for number in range(9)))
+        take(locks(directory), *(f"{number}.json" for number in range(9)))
+
+    assert 2 == open_lock_files(tmp_path)
+
+
+def test_no_lock_file_stays_open_after_the_end(tmp_path: Path, directory: int) -> None:
+    """Nor when nobody said that it was the end."""
+    closed, forgotten = (RecordLocks(directory, timeout=0.0, keep_open=9) for _ in range(2))
+    with closed.hold([PATH]):
+        closed.close()
+        with pytest.raises(LockTimeout):
+            take(locks(directory))
+    take(forgotten)
+    del forgotten
+
+    assert 0 == open_lock_files(tmp_path)
+
+
+def test_a_lock_file_that_was_deleted_while_it_was_kept_open_is_made_again(tmp_path: Path, directory: int) -> None:
+    """A lock on the deleted one would keep nobody out."""
+    keeping = RecordLocks(directory, timeout=9.0, keep_open=9)
+    take(keeping)
+    shutil.rmtree(tmp_path / FOLDER)
+    with keeping.hold([PATH]), pytest.raises(LockTimeout):
+        take(locks(directory))
+
+
+def test_a_lock_file_that_is_kept_open_is_not_shared_with_a_fork(tmp_path: Path, directory: int) -> None:
+    """With the same open file parent and child would both hold the lock."""
+    keeping = RecordLocks(directory, timeout=0.0, keep_open=9)
+    take(keeping)
+    child = os.fork()
+    if child == 0:
+        keeping.leave_to_parent()
+        os._exit(open_lock_files(tmp_path))
+    _, status = os.waitpid(child, 0)
+
+    assert 0 == os.waitstatus_to_exitcode(status)
+    assert 1 == open_lock_files(tmp_path)
+
+
+def test_a_lock_file_that_a_fork_may_have_copied_unseen_is_not_kept_open(
+    tmp_path: Path, directory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child forked while it was being opened does not know of its copy, and would hold the lock of a dead parent."""
+
+    def open_beside_a_fork(*arguments: Any, **more: Any) -> int:
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        return real(*arguments, **more)
+
+    real = os.open
+    monkeypatch.setattr(os, "open", open_beside_a_fork)
+    keeping = RecordLocks(directory, timeout=0.0, keep_open=9)
+    take(keeping)
+    monkeypatch.undo()
+
+    assert 0 == open_lock_files(tmp_path)

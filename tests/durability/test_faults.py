@@ -16,6 +16,7 @@ from memfiles.errors import MemfilesError, StorageFailed
 from memfiles.manager import MemoryManager
 
 WRITES = ["first append of a process", "append that makes the journal", "append to three files at once", "redeploy"]
+SAME_CALLS = {"first edit of a process", "journaled edit", "undo"}  # as an append: they differ in what is decided
 EVERY_SEEN_ERROR = {None, "StorageFailed", "OutcomeUnknown"}
 
 
@@ -26,7 +27,7 @@ def _badly_taken(faults: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.usefixtures("require_tracing")
 def test_any_call_may_fail_once(program: Program, scratch: Path) -> None:
     """With EIO at any call of any operation the caller is told right, and the same call made again works."""
-    faults = program("durability.fault_sweep", scratch, "EIO", *OPERATIONS)
+    faults = program("durability.fault_sweep", scratch, "EIO", *(name for name in OPERATIONS if name not in SAME_CALLS))
 
     assert [] == _badly_taken(faults)
     assert EVERY_SEEN_ERROR == {fault["error"] for fault in faults}

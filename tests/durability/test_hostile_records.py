@@ -206,7 +206,7 @@ JOURNALS: dict[str, Callable[[Path, Path], object]] = {
     "a path outside": lambda path, _: path.write_bytes(_journal("../outside/private")),
     "an absolute path": lambda path, outside: path.write_bytes(_journal(str(outside / "private"))),
     "a path into its folders": lambda path, _: path.write_bytes(_journal(".state/unchanged.json")),
-    "a frame of nothing": lambda path, _: path.write_bytes(journal_header() + encode_frame(1, b"\1\2\3")),
+    "a frame of nothing": lambda path, _: path.write_bytes(b"".join([journal_header(), *encode_frame(1, b"\1\2\3")])),
 }
 
 
@@ -219,7 +219,9 @@ def _linked_journal(path: Path) -> None:
 
 def _journal(path: str) -> bytes:
     """A journal that speaks of a record at any path, with the right checksums."""
-    return journal_header() + encode_frame(1, encode_payload([Version(path, 9, b"harm", Signature(1, 4, 1))]))
+    return b"".join(
+        [journal_header(), *encode_frame(1, encode_payload([Version(path, 9, b"harm", Signature(1, 4, 1))]))]
+    )
 
 
 @pytest.mark.parametrize("make", JOURNALS.values(), ids=JOURNALS)
