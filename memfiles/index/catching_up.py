@@ -7,18 +7,20 @@ the very transaction; so a row that is late never covers a newer one, nor does o
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from memfiles import atomic
 from memfiles.atomic import Signature
 from memfiles.index.backlog import Backlog
-from memfiles.index.folders import files
+from memfiles.index.folders import Stored, files, folder_times
 from memfiles.index.rows import Row, stored
 from memfiles.index.text_index import TextIndex
 from memfiles.index.writing import RowWriter
 from memfiles.keys import ENTRIES, entry_place
 
+_FOLDER_AT = len(ENTRIES) + 1
 _READ = "UPDATE entry SET reads = reads + ?, read_at = max(read_at, ?) WHERE path = ?"
 
 
@@ -81,10 +83,6 @@ class CatchingUp:
             self._look(writer, path)
         writer.finish()
 
-    def differing(self, connection: sqlite3.Connection, folder: str, left_over: list[str]) -> list[str]:
-        """The records of a folder whose files and rows differ; left-over temp files are added to the list."""
-        return list(_differing(connection, self._records.directory, folder, left_over))
-
     def _write(self, writer: RowWriter, rows: Iterable[Row]) -> None:
         for row in rows:
             if row.signature is not None and self._records.signature(row.path) == stored(row.signature):
@@ -103,17 +101,21 @@ class CatchingUp:
             writer.put(row)
 
 
-def _differing(connection: sqlite3.Connection, directory: int, folder: str, left_over: list[str]) -> Iterator[str]:
-    start, end = f"{ENTRIES}/{folder}/", f"{ENTRIES}/{folder}0"  # 0 follows / in ASCII
-    rows = connection.execute(
-        "SELECT path, inode, file_size, mtime_ns FROM entry WHERE path > ? AND path < ?", (start, end)
-    )
-    known = {row[0]: row[1:] for row in rows}
-    for path, signature in files(directory, folder, left_over):
-        noted = known.pop(path, None)
-        if noted != signature and (noted is not None or entry_place(path) is not None):
-            yield path
-    yield from known
+def differing(connection: sqlite3.Connection, directory: int, left_over: list[str]) -> Iterator[str]:
+    """The records whose files and rows differ; temp files that lie about are added to ``left_over``.
+
+    The rows are read in one go: in the order of their paths it takes twice as long.
+    """
+    known: dict[str, dict[str, Stored]] = defaultdict(dict)
+    for path, *signature in connection.execute("SELECT path, inode, file_size, mtime_ns FROM entry"):
+        known[path[_FOLDER_AT : path.index("/", _FOLDER_AT)]][path] = tuple(signature)
+    for folder in sorted(known.keys() | folder_times(directory).keys()):
+        rows = known.pop(folder, {})
+        for path, found in files(directory, folder, left_over):
+            noted = rows.pop(path, None)
+            if noted != found and (noted is not None or entry_place(path) is not None):
+                yield path
+        yield from rows
 
 
 def _offset(connection: sqlite3.Connection, log: str) -> int | None:

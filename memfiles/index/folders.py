@@ -7,10 +7,10 @@ import os
 import time
 from collections.abc import Iterator
 
-from memfiles.atomic import Signature
-from memfiles.index.rows import stored
+from memfiles.index.rows import MASK
 from memfiles.keys import ENTRIES, TEMP_PREFIX, entry_path, entry_place
 
+Stored = tuple[int, int, int]  # a signature as the rows have it
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _ANY_UID = "0" * 40
@@ -30,7 +30,7 @@ def is_folder(name: str) -> bool:
     return entry_place(entry_path(name, _ANY_UID)) is not None
 
 
-def files(directory: int, folder: str, left_over: list[str]) -> Iterator[tuple[str, Signature]]:
+def files(directory: int, folder: str, left_over: list[str]) -> Iterator[tuple[str, Stored]]:
     """The path and signature of everything in a folder of entries; hidden files are added to ``left_over`` instead."""
     start = f"{ENTRIES}/{folder}/"
     for each in _listed(directory, start):
@@ -41,8 +41,7 @@ def files(directory: int, folder: str, left_over: list[str]) -> Iterator[tuple[s
             status = each.stat(follow_symlinks=False)
         except FileNotFoundError:
             continue
-        signature = Signature(status.st_ino, status.st_size, status.st_mtime_ns)
-        yield start + each.name, stored(signature) or signature
+        yield start + each.name, (status.st_ino & MASK, status.st_size & MASK, status.st_mtime_ns & MASK)
 
 
 def stamp(directory: int, folder: str) -> int:

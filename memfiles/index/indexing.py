@@ -20,7 +20,7 @@ from memfiles.errors import LockTimeout, StorageFailed
 from memfiles.forking import renew_in_child
 from memfiles.index import trust
 from memfiles.index.backlog import Backlog
-from memfiles.index.catching_up import CatchingUp, Records
+from memfiles.index.catching_up import CatchingUp, Records, differing
 from memfiles.index.change_log import HEADER_BYTES
 from memfiles.index.database import Database, Lost, failures
 from memfiles.index.folders import folder_times
@@ -231,9 +231,7 @@ class Index:
         left_over: list[str] = []
         connection = self._database.connection()
         with failures():
-            known = {row[0] for row in connection.execute("SELECT scope FROM part").fetchall()}
-            for folder in sorted(known | times.keys()):
-                self._look(self._catching_up.differing(connection, folder, left_over))
+            self._look(list(differing(connection, self._descriptor, left_over)))
         with self._database.change() as connection:
             trust.note_complete(connection, times, now_ns=now_ns)
         self._must_verify, self._is_verified = False, True

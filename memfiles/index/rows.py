@@ -14,7 +14,7 @@ from memfiles.entry import Entry, EntryRecord, Provenance
 
 State = Literal["live", "deleted", "evicted", "forgotten"]
 CORE = "core"
-_MASK = 2**63 - 1  # what SQLite can hold; some file systems number beyond it
+MASK = 2**63 - 1  # what SQLite can hold; some file systems number beyond it
 _SHORT_DIGEST = 32
 
 
@@ -137,7 +137,7 @@ def values_of(row: Row) -> tuple[Any, ...]:
         row.expires_at,
         provenance.run or "",
         provenance.thread or "",
-        provenance.ordinal & _MASK,
+        provenance.ordinal & MASK,
         to_json(provenance.to_dict()).decode(),
         row.state,
         row.retired_at,
@@ -162,7 +162,7 @@ def stored(signature: Signature | None) -> Signature | None:
     """The signature as the table can hold it."""
     if signature is None:
         return None
-    return Signature(signature.inode & _MASK, signature.size & _MASK, signature.mtime_ns & _MASK)
+    return Signature(signature.inode & MASK, signature.size & MASK, signature.mtime_ns & MASK)
 
 
 def _texts(found: str) -> tuple[str, ...]:
