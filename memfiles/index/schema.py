@@ -30,7 +30,6 @@ TABLES = (
         part, category, kind, kept, importance, confidence, read_at, updated_at, ordinal
     ) WHERE state = 'live'
     """,
-    "CREATE INDEX entry_by_thread ON entry (part, source_run, thread, ordinal) WHERE state = 'live'",
     "CREATE INDEX entry_by_expiry ON entry (part, expires_at) WHERE state = 'live' AND expires_at IS NOT NULL",
     "CREATE INDEX entry_by_retirement ON entry (part, retired_at) WHERE state IN ('deleted', 'evicted')",
     "CREATE INDEX entry_by_cause ON entry (cause) WHERE cause <> ''",
