@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 from memfiles.bookkeeping import Bookkeeping
+from memfiles.clock import utc_now
 from memfiles.errors import InvalidArgument, StorageFailed, WorkflowError
+from memfiles.events import Subscribers
 from memfiles.leak_scanner import scanner_called
 from memfiles.manager import MemoryManager
 from memfiles.session import Provenance, Session
+from memfiles.store import Store
 from memfiles.sync import NoSync, Sync, settings_of
+from memfiles.tool_names import check_tool_names
 from memfiles.workflow import AgentSpec, Workflow
 
 if TYPE_CHECKING:
+    from memfiles.entries.entries import Entries
+    from memfiles.entry_tools import EntryAccess
     from memfiles.mirror import Mirror
     from memfiles.restoring import RestoreReport
 
+NO_ENTRIES = "this workflow declares no entries: add `entries: {}` to its memory"
 _log = logging.getLogger("memfiles")
 
 
@@ -66,16 +75,37 @@ def open(
     try:
         report = manager.restore(workflow)
         watcher = _watcher(manager) if watch else None
+        entries = _entries_in(manager.store, workflow, subscribers=manager.subscribers, origin=manager.origin)
         if copies is None or book is None:
-            return Memory(workflow, manager=manager, report=report, sync=NoSync(), watcher=watcher)
+            return Memory(workflow, manager=manager, report=report, sync=NoSync(), watcher=watcher, entries=entries)
         sync = Sync(manager.replica, mirror=copies, book=book, settings=settings)
         manager.subscribe(sync.notice)
         hydrated, manager.hydrated = manager.hydrated, {}
         sync.start(hydrated=hydrated)
-        return Memory(workflow, manager=manager, report=report, sync=sync, watcher=watcher)
+        return Memory(workflow, manager=manager, report=report, sync=sync, watcher=watcher, entries=entries)
     except BaseException:
         manager.close()
         raise
+
+
+@contextmanager
+def looking(workflow: Workflow) -> Iterator[Memory]:
+    """The memory as it lies on the disk, to look at its entries: nothing is restored, and no record is touched.
+
+    Where there is no memory directory none is made, and there are no entries. What a process that died had promised
+    is put in place first, and the derived index is brought up to date. The memory files cannot be used.
+    """
+    declared = workflow.memory
+    with ExitStack() as ending:
+        directory = workflow.directory
+        if not directory.is_dir():
+            directory = Path(ending.enter_context(TemporaryDirectory(prefix="memfiles-")))
+        manager = MemoryManager(workflow.directory, durability=declared.durability)
+        report = manager.plan(workflow)
+        store = Store(directory, now=utc_now, durability=declared.durability)
+        ending.callback(store.close)
+        entries = _entries_in(store, workflow, subscribers=Subscribers(), origin=None)
+        yield ending.enter_context(Memory(workflow, manager=manager, report=report, sync=NoSync(), entries=entries))
 
 
 def load(path: str | PathLike[str] = "workflow.yaml") -> Workflow:
@@ -125,12 +155,14 @@ class Memory:
         report: RestoreReport,
         sync: Sync | NoSync,
         watcher: Closeable | None = None,
+        entries: Entries | None = None,
     ) -> None:
         self.workflow = workflow
         self.manager = manager
         self.report = report
         self.sync = sync
         self._watcher = watcher
+        self._entries = entries
         self._sessions: WeakSet[Session] = WeakSet()
         self._closing = threading.Lock()
         self._closed = False
@@ -143,21 +175,35 @@ class Memory:
         run: str | None = None,
         channel: str | None = None,
         thread: str | None = None,
+        tool_names: str | None = None,
+        ends_run: bool = True,
     ) -> Session:
         """A session of a declared agent, at ``level``, else at the agent's own, else at the lowest.
 
-        ``run``, ``channel`` and ``thread`` say where its changes come from. ``InvalidArgument`` lists the declared
-        agents or levels when there is no such one.
+        ``run``, ``channel`` and ``thread`` say where its changes come from. ``tool_names`` says what the tools for
+        entries are called: ``default``, ``store-recall`` or ``crud``, else as the workflow declares. When the session
+        closes, what belongs to its run alone is removed, unless ``ends_run`` is False: then it joins a run of others.
+        ``InvalidArgument`` lists the declared agents or levels when there is no such one.
         """
         spec = self._agent(agent)
         levels = self.workflow.levels
         start = level if level is not None else spec.level or levels.lowest
         provenance = Provenance(agent, run=run, channel=channel, thread=thread)
-        session = Session(provenance, refs=spec.memory, manager=self.manager, levels=levels, level=start)
+        access = self._access(tool_names, ends_run=ends_run)
+        session = Session(
+            provenance, refs=spec.memory, manager=self.manager, levels=levels, level=start, entries=access
+        )
         with self._closing:
             self._check_open()
             self._sessions.add(session)
         return session
+
+    @property
+    def entries(self) -> Entries:
+        """What agents save under keys; ``InvalidArgument`` says what to declare where the workflow has none."""
+        if self._entries is None:
+            raise InvalidArgument(NO_ENTRIES)
+        return self._entries
 
     def status(self) -> dict[str, Any]:
         """The manager's status, and how far the mirror is behind (None without one)."""
@@ -177,6 +223,8 @@ class Memory:
             session.close()
         with ExitStack() as ending:
             ending.callback(self.manager.close)
+            if self._entries is not None:
+                ending.callback(self._entries.close)
             ending.callback(self.sync.close)
             if self._watcher is not None:
                 ending.callback(self._watcher.close)
@@ -196,9 +244,30 @@ class Memory:
             raise InvalidArgument(f"agent {agent!r} is not declared in the workflow; declared are: {known}")
         return declared[agent]
 
+    def _access(self, tool_names: str | None, *, ends_run: bool) -> EntryAccess | None:
+        """The entries for a session, and what their tools are called; None where none are declared."""
+        declared = self.workflow.memory.entries
+        chosen = check_tool_names(tool_names or (declared.tool_names if declared else "default"))
+        if self._entries is None:
+            return None
+        from memfiles.entry_tools import EntryAccess  # late: only who declares entries needs it
+
+        return EntryAccess(self._entries, chosen, ends_run)
+
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidArgument("this memory is closed; open it again")
+
+
+def _entries_in(store: Store, workflow: Workflow, *, subscribers: Subscribers, origin: str | None) -> Entries | None:
+    declared = workflow.memory.entries
+    if declared is None:
+        return None
+    from memfiles.entries.entries import Entries  # late: only who declares entries needs it and its parts
+    from memfiles.entries.rules import rules_of
+
+    rules = rules_of(workflow, declared, scan=scanner_called(workflow.memory.secrets_scanner))
+    return Entries(store, rules=rules, subscribers=subscribers, origin=origin)
 
 
 def _watcher(manager: MemoryManager) -> Closeable:

@@ -99,7 +99,7 @@ def _url(value: str) -> str:
     return value
 
 
-def _seconds(value: object) -> int:
+def seconds_in(value: object) -> int:
     """Seconds out of a whole number of them, or out of text such as ``90s``, ``5m``, ``72h`` or ``30d``."""
     if isinstance(value, str) and re.fullmatch(DURATION_PATTERN[1:-1], value, re.ASCII):
         return int(value[:-1]) * _SECONDS[value[-1]]
@@ -112,7 +112,7 @@ def _pull(value: object) -> int | str:
     if value in ("cold-start", "restore"):
         return str(value)
     try:
-        return _seconds(value)
+        return seconds_in(value)
     except ValueError as error:
         raise ValueError(f"use 'cold-start', 'restore' or an interval: {error}") from None
 
@@ -141,7 +141,7 @@ _DURATION_SCHEMA = [
     {"type": "integer", "minimum": 1, "maximum": 10**9},
     {"type": "string", "pattern": DURATION_PATTERN},
 ]
-Seconds = Annotated[int, PlainValidator(_seconds), WithJsonSchema({"anyOf": _DURATION_SCHEMA})]
+Seconds = Annotated[int, PlainValidator(seconds_in), WithJsonSchema({"anyOf": _DURATION_SCHEMA})]
 Pull = Annotated[
     Literal["cold-start", "restore"] | int,
     PlainValidator(_pull),

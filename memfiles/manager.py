@@ -43,7 +43,8 @@ __all__ = ["MemoryManager", "RecordChanged"]
 class MemoryManager:
     """The memory files of one directory. Threads may share it; processes may share the directory.
 
-    ``hydrated`` are the mirror's objects that the last restore made records from, by path.
+    ``hydrated`` are the mirror's objects that the last restore made records from, by path. ``origin`` is the id of a
+    mirrored directory, known after the first restore; ``subscribers`` hear of every change.
     """
 
     def __init__(
@@ -79,8 +80,8 @@ class MemoryManager:
         self._mirror = mirror
         self._lowest_level = lowest_level
         self._find_origin = origin
-        self._origin: str | None = None
-        self._subscribers = Subscribers()
+        self.origin: str | None = None
+        self.subscribers = Subscribers()
         self._store: Store | None = None
         self._files: LiveFiles | None = None
         self._noting = Noting()
@@ -92,10 +93,7 @@ class MemoryManager:
         return self._restorer().plan(self.directory, declared)
 
     def mend(self) -> None:
-        """Put in place what a process that died had promised; touches nothing unless one did.
-
-        ``restore`` does this as well. It is for looking at a directory without restoring it.
-        """
+        """Put in place what a process that died had promised, as ``restore`` does; without one nothing is touched."""
         if self._store is None and self.directory.is_dir() and needs_mending(self.directory):
             self._open_store().close()
 
@@ -108,8 +106,8 @@ class MemoryManager:
         check_declarations(declared)
         if self._store is None:
             self._store = store = self._open_store()
-            self._origin = check_origin(self._find_origin()) if self._find_origin is not None else None
-            self._files = LiveFiles(store, now=self._now, subscribers=self._subscribers, origin=self._origin)
+            self.origin = check_origin(self._find_origin()) if self._find_origin is not None else None
+            self._files = LiveFiles(store, now=self._now, subscribers=self.subscribers, origin=self.origin)
         self._settle()
         restored = self._restorer().restore(self._store, declared)
         self._live.declare(restored.seen)
@@ -243,7 +241,7 @@ class MemoryManager:
 
         self._live.notice(uid, at_once=True)  # what lies broken at the record's path may hold the text as well
         self._live.change(uid, decide)
-        store = self._opened
+        store = self.store
         needles = (text.encode(), to_json(text)[1:-1], json.dumps(text)[1:-1].encode())
         removed = store.remove_quarantined(record_path(uid), needles)
         try:
@@ -261,11 +259,11 @@ class MemoryManager:
 
     def subscribe(self, callback: Callable[[RecordChanged], None]) -> Callable[[], None]:
         """Have ``callback`` called after every change, in the thread that made or noticed it; returns the end of it."""
-        return self._subscribers.add(callback)
+        return self.subscribers.add(callback)
 
     def status(self) -> dict[str, Any]:
         """Directory, durability, every live file's card, orphans and quarantine, as a JSON object."""
-        store = self._opened
+        store = self.store
         live = self._live.uids()
         declared = {record_path(uid) for uid in live}
         return {
@@ -278,7 +276,7 @@ class MemoryManager:
 
     def checkpoint(self) -> None:
         """Flush every published record and empty this process's journal."""
-        self._opened.checkpoint()
+        self.store.checkpoint()
 
     def close(self) -> None:
         """Checkpoint and let go; after it the records are all there is. Idempotent."""
@@ -286,7 +284,7 @@ class MemoryManager:
             return
         with suppress(MemfilesError):
             self._settle()
-        self._noting.save(self._live, self._opened.descriptor)
+        self._noting.save(self._live, self.store.descriptor)
         store, self._store, self._files = self._store, None, None
         store.close()
 
@@ -299,10 +297,10 @@ class MemoryManager:
     @property
     def replica(self) -> Replica:
         """The live files as what is kept equal with a mirror."""
-        return Replica(self.directory, files=self._live, store=self._opened, now=self._now)
+        return Replica(self.directory, files=self._live, store=self.store, now=self._now)
 
     def _restorer(self) -> Restorer:
-        return Restorer(self._mirror, now=self._now, lowest_level=self._lowest_level, origin=self._origin)
+        return Restorer(self._mirror, now=self._now, lowest_level=self._lowest_level, origin=self.origin)
 
     def _open_store(self) -> Store:
         return Store(self.directory, now=self._now, durability=self._durability, lock_timeout=self._lock_timeout)
@@ -314,7 +312,8 @@ class MemoryManager:
         return self._files
 
     @property
-    def _opened(self) -> Store:
+    def store(self) -> Store:
+        """The open store; entries are kept in it, too."""
         if self._store is None:
             raise InvalidArgument("the manager is closed or was never restored: call restore first")
         return self._store

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from memfiles import record
+from memfiles.entry_definitions import entry_tools
 from memfiles.fields import AGENT_NAME_MAX
 from memfiles.keys import NAME_PATTERN, UID_PATTERN
 from memfiles.older_workflow import FILE_TYPE
 from memfiles.tool_definitions import file_tools
+from memfiles.tool_names import TOOL_NAMES
 from memfiles.workflow import DEFAULT_MAX_SIZE_BYTES, MAX_SIZE_BYTES, Workflow
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -58,8 +60,10 @@ def record_schema() -> dict[str, Any]:
 
 
 def tools_schema() -> dict[str, Any]:
-    """The schema of a tool call, ``{"name": ..., "arguments": {...}}``, for a workflow with any files."""
-    tools = {tool.name: tool for tool in file_tools(readable=["any"], writable=["any"])}
+    """The schema of a tool call, ``{"name": ..., "arguments": {...}}``, for any files and any names of tools."""
+    for_files = file_tools(readable=["any"], writable=["any"])
+    for_entries = [tool for tool_names in TOOL_NAMES for tool in entry_tools(tool_names)]
+    tools = {tool.name: tool for tool in [*for_files, *for_entries]}
     calls = [{"properties": {"name": {"const": name}, "arguments": {"$ref": f"#/$defs/{name}"}}} for name in tools]
     return _document(
         title="memfiles tool call",
@@ -74,7 +78,7 @@ def tools_schema() -> dict[str, Any]:
             "additionalProperties": False,
             "oneOf": calls,
             "$defs": {
-                name: {"description": tool.description, **_any_file(tool.parameters)} for name, tool in tools.items()
+                name: {"description": tool.description, **_of_any_file(tool.parameters)} for name, tool in tools.items()
             },
         },
     )
@@ -164,10 +168,13 @@ def _older_memory_file() -> dict[str, Any]:
     }
 
 
-def _any_file(parameters: dict[str, Any]) -> dict[str, Any]:
+def _of_any_file(parameters: dict[str, Any]) -> dict[str, Any]:
     """A tool's parameters for files of any name: the names differ from workflow to workflow."""
-    file = {key: value for key, value in parameters["properties"]["file"].items() if key != "enum"}
-    return {**parameters, "properties": {**parameters["properties"], "file": {**file, "pattern": NAME_PATTERN}}}
+    properties = dict(parameters["properties"])
+    if "file" in properties:
+        file = {key: value for key, value in properties["file"].items() if key != "enum"}
+        properties["file"] = {**file, "pattern": NAME_PATTERN}
+    return {**parameters, "properties": properties}
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ raised.
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 import unicodedata
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from memfiles.card import card_of_files
 from memfiles.dialects import render
-from memfiles.errors import InvalidArgument
+from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.levels import Levels
 from memfiles.record import Actor
 from memfiles.tool_result import SESSION_CLOSED, ToolResult, refused
@@ -23,9 +24,11 @@ from memfiles.toolset import Toolset
 from memfiles.visibility import Clearance, RefLike, VisibleFile, as_refs, visible_files
 
 if TYPE_CHECKING:
+    from memfiles.entry_tools import EntryAccess
     from memfiles.manager import MemoryManager
 
 LABEL_MAX_BYTES = 255
+_log = logging.getLogger("memfiles")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,19 @@ class Session:
     """One agent at work; made by ``Memory.session``. Threads may share it.
 
     ``level`` is where the session starts. An agent's declared level is only the usual start, no ceiling: the level
-    tells what the session has met so far, and it is the host that knows.
+    tells what the session has met so far, and it is the host that knows. ``entries`` are those of the workflow, None
+    where it declares none: then there are no tools for them.
     """
 
     def __init__(
-        self, provenance: Provenance, *, refs: Iterable[RefLike], manager: MemoryManager, levels: Levels, level: str
+        self,
+        provenance: Provenance,
+        *,
+        refs: Iterable[RefLike],
+        manager: MemoryManager,
+        levels: Levels,
+        level: str,
+        entries: EntryAccess | None = None,
     ) -> None:
         levels.rank(level)
         self.provenance = provenance
@@ -60,7 +71,8 @@ class Session:
         self._level = level
         self._closed = False
         self._changing = threading.Lock()
-        self._toolset = Toolset(self)
+        self._entries = entries
+        self._toolset = Toolset(self, entries.tools(self) if entries else None)
 
     @property
     def agent(self) -> str:
@@ -82,9 +94,14 @@ class Session:
             return self._level
 
     def system_prompt(self) -> str:
-        """What the model shall be told of its memory, rendered afresh: the index card, or "" without any file."""
+        """What the model shall be told of its memory, rendered afresh; "" where there is nothing to tell.
+
+        The index card; then, if the workflow declares entries, what to save and how, and the entries that fit into the
+        declared bytes. The same state gives the same text.
+        """
         self._check_open()
-        return card_of_files(self.files())
+        blocks = [card_of_files(self.files()), *(self._entries.prompt(self) if self._entries else ())]
+        return "\n\n".join(block for block in blocks if block)
 
     def tools(self, dialect: str, *, strict: bool | None = None, examples: bool = False) -> list[dict[str, Any]]:
         """The tools the model has now, in a vendor's shape: ``anthropic``, ``openai`` or ``openai-chat``.
@@ -113,8 +130,18 @@ class Session:
         return Actor(agent=self.agent, session=self.provenance.run, call=recorded_id(call_id))
 
     def close(self) -> None:
-        """End the session: further tool calls are error results. May be called again."""
-        self._closed = True
+        """End the session: further tool calls are error results. May be called again.
+
+        What belongs to its run alone is removed; where that fails, it is left to expire.
+        """
+        with self._changing:
+            was_closed, self._closed = self._closed, True
+        if self._entries is None or not self._entries.ends_run or was_closed:
+            return
+        try:
+            self._entries.entries.end_run(self)
+        except MemfilesError as error:
+            _log.warning("what belongs to run %s alone was not removed, and expires: %s", self.provenance.run, error)
 
     def _check_open(self) -> None:
         if self._closed:

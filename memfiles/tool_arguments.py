@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from memfiles.errors import InvalidArgument
 
-ALIASES: dict[str, tuple[str, ...]] = {
+FILE_ALIASES: dict[str, tuple[str, ...]] = {
     "file": ("path", "name", "filename", "file_name", "file_path", "uid", "id"),
     "content": ("text",),
     "old_string": ("old_str", "old_text", "old"),
@@ -23,6 +23,14 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "limit": ("max_lines",),
 }
 _SHOWN = 80
+_EXPECTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a number",
+    "bool_type": "true or false",
+    "list_type": 'a list of texts such as ["a", "b"]',
+}
 
 
 def _encodable(text: str) -> str:
@@ -33,20 +41,28 @@ def _encodable(text: str) -> str:
     return text
 
 
-def _whole(value: object) -> object:
+def whole(value: object) -> object:
     """JSON knows one kind of number: 3.0 is the integer 3."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 Text = Annotated[str, AfterValidator(_encodable)]
-LineCount = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+LineCount = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 
 
-class _Arguments(BaseModel):
+class Arguments(BaseModel):
+    """The arguments of one tool.
+
+    ``aliases`` are the other names under which each is understood; ``refusals`` are names that are no arguments, with
+    the reason why.
+    """
+
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
+    aliases: ClassVar[Mapping[str, tuple[str, ...]]] = FILE_ALIASES
+    refusals: ClassVar[Mapping[str, str]] = {}
 
 
-class ReadMemory(_Arguments):
+class ReadMemory(Arguments):
     """The arguments of ``read_memory``."""
 
     file: Annotated[Text, Field(description="The memory file to read.")]
@@ -56,7 +72,7 @@ class ReadMemory(_Arguments):
     limit: Annotated[LineCount | None, Field(description="How many lines to read; by default all that follow.")] = None
 
 
-class AppendMemory(_Arguments):
+class AppendMemory(Arguments):
     """The arguments of ``append_memory``."""
 
     file: Annotated[Text, Field(description="The memory file to add to.")]
@@ -65,7 +81,7 @@ class AppendMemory(_Arguments):
     ]
 
 
-class EditMemory(_Arguments):
+class EditMemory(Arguments):
     """The arguments of ``edit_memory``."""
 
     file: Annotated[Text, Field(description="The memory file to change.")]
@@ -75,7 +91,7 @@ class EditMemory(_Arguments):
     new_string: Annotated[Text, Field(description='The text to put in its place. Pass "" to delete the old text.')]
 
 
-ArgumentsT = TypeVar("ArgumentsT", bound=BaseModel)
+ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
 
 def parse_arguments(model: type[ArgumentsT], sent: object, *, tool: str) -> ArgumentsT:
@@ -83,11 +99,12 @@ def parse_arguments(model: type[ArgumentsT], sent: object, *, tool: str) -> Argu
 
     ``InvalidArgument`` names everything that is wrong at once, and how to call the tool.
     """
-    given = _named(_object(sent), fields=tuple(model.model_fields), tool=tool)
+    given = _named(_object(sent), model=model, tool=tool)
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        wrong = "; ".join(dict.fromkeys(_explain(dict(one)) for one in error.errors(include_url=False)))
+        problems = error.errors(include_url=False)
+        wrong = "; ".join(dict.fromkeys(_explain(dict(one), refusals=model.refusals) for one in problems))
         raise InvalidArgument(f"{tool}: {wrong}. {_usage(model, tool=tool)}") from None
 
 
@@ -122,9 +139,10 @@ def _decoded(sent: str | bytes | bytearray) -> object:
         raise InvalidArgument("the arguments are not JSON that can be read: pass one flat object") from None
 
 
-def _named(sent: Mapping[object, object], *, fields: tuple[str, ...], tool: str) -> dict[str, object]:
+def _named(sent: Mapping[object, object], *, model: type[Arguments], tool: str) -> dict[str, object]:
     """The arguments under their own names, without the nulls that strict modes send for "not given"."""
-    meant = {alias: field for field in fields for alias in ALIASES.get(field, ()) if alias not in fields}
+    fields = model.model_fields
+    meant = {alias: field for field in fields for alias in model.aliases.get(field, ()) if alias not in fields}
     given: dict[str, object] = {}
     for key, value in sent.items():
         if not isinstance(key, str):
@@ -145,22 +163,28 @@ def _encodable_name(name: str, *, tool: str) -> str:
         raise InvalidArgument(f"{tool}: {shortened(name)} is not the name of an argument") from None
 
 
-def _explain(problem: dict[str, Any]) -> str:
+def _explain(problem: dict[str, Any], *, refusals: Mapping[str, str]) -> str:
     """One thing that is wrong, in words a model can act on; never the value it sent."""
     name = str(problem["loc"][0]) if problem["loc"] else ""
+    sent, limits = type(problem["input"]).__name__, problem.get("ctx", {})
     match problem["type"]:
         case "missing" if name == "new_string":
             return "'new_string' is missing: pass the new text, or \"\" to delete the old text"
         case "missing":
             return f"{name!r} is missing"
         case "extra_forbidden":
-            return f"{shortened(name)} is not an argument"
-        case "string_type":
-            return f"{name!r} must be text, not {type(problem['input']).__name__}"
-        case "int_type":
-            return f"{name!r} must be a whole number, not {type(problem['input']).__name__}"
+            why = f": {refusals[name]}" if name in refusals else ""
+            return f"{shortened(name)} is not an argument{why}"
         case "greater_than_equal":
-            return f"{name!r} must be 1 or more"
+            return f"{name!r} must be {limits['ge']:g} or more"
+        case "less_than_equal":
+            return f"{name!r} must be {limits['le']:g} or less"
+        case "literal_error":
+            return f"{name!r} must be {limits['expected']}"
+        case "string_type" if len(problem["loc"]) > 1:
+            return f"{name!r} must hold nothing but texts, not {sent}"
+        case kind if kind in _EXPECTED:
+            return f"{name!r} must be {_EXPECTED[kind]}, not {sent}"
         case _:
             return f"{name!r} {str(problem['msg']).removeprefix('Value error, ')}"
 

@@ -58,15 +58,16 @@ def file_tools(*, readable: Sequence[str], writable: Sequence[str]) -> list[Tool
     return ([_read_tool(read)] if read else []) + ([_append_tool(write), _edit_tool(write)] if write else [])
 
 
-def parameters_of(model: type[BaseModel], *, files: Sequence[str]) -> dict[str, Any]:
-    """The JSON schema of a tool's arguments, its ``file`` limited to these names."""
+def parameters_of(model: type[BaseModel], *, files: Sequence[str] = ()) -> dict[str, Any]:
+    """The JSON schema of a tool's arguments, its ``file`` limited to these names if it has one."""
     schema = model.model_json_schema()
-    properties = {name: _plain(property_) for name, property_ in schema["properties"].items()}
-    properties["file"]["enum"] = list(files)
+    properties = {name: _plain(property_) for name, property_ in schema.get("properties", {}).items()}
+    if "file" in properties:
+        properties["file"]["enum"] = list(files)
     return {
         "type": "object",
         "properties": properties,
-        "required": schema["required"],
+        "required": schema.get("required", []),
         "additionalProperties": False,
     }
 

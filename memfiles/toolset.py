@@ -20,12 +20,13 @@ from memfiles.tool_result import INTERNAL, UNKNOWN_TOOL, ToolResult, appended, e
 from memfiles.visibility import RefLike, VisibleFile, check_writable, find_file, visible_files
 
 if TYPE_CHECKING:
+    from memfiles.entry_tools import EntryTools
     from memfiles.manager import MemoryManager
 
 _log = logging.getLogger("memfiles")
 _SORRY = (
-    "something went wrong inside the memory, and the details were logged. If this was a change, read the file before "
-    "you try again: it may or may not have been made"
+    "something went wrong inside the memory, and the details were logged. If this was a change, read what is there "
+    "before you try again: it may or may not have been made"
 )
 
 
@@ -49,19 +50,20 @@ class Caller(Protocol):
 class Toolset:
     """The memory tools of one caller. It keeps nothing between calls; threads may share it."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, entries: EntryTools | None = None) -> None:
         self._caller = caller
-        self._operations = {READ: self._read, APPEND: self._append, EDIT: self._edit}
+        self._entries = entries
+        self._calls = {READ: self._read, APPEND: self._append, EDIT: self._edit} | (entries.calls() if entries else {})
 
     def definitions(self) -> list[ToolDefinition]:
-        """The tools that can be used now: none for writing without a writable file, none at all without a file."""
-        return definitions_of(self._caller.files())
+        """The tools that can be used now: those for files as ``file_tools`` says, then all those for entries."""
+        return definitions_of(self._caller.files()) + (self._entries.definitions() if self._entries else [])
 
     def call(self, name: str, arguments: object = None, *, call_id: str | None = None) -> ToolResult:
         """Carry out one tool call. ``arguments`` are an object or its JSON text; every failure is a result."""
         try:
-            operation = self._operations.get(name) if isinstance(name, str) else None
-            return operation(arguments, call_id) if operation else self._unknown(name)
+            call = self._calls.get(name) if isinstance(name, str) else None
+            return call(arguments, call_id) if call else self._unknown(name)
         except MemfilesError as error:
             return failed(error)
         except Exception:

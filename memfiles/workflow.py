@@ -44,6 +44,7 @@ from memfiles.fields import (
 from memfiles.levels import DEFAULT_LEVELS, Levels
 from memfiles.older_workflow import is_older, read_older
 from memfiles.problems import Problem, nearest_to
+from memfiles.tool_names import ToolNames
 from memfiles.validation import invalid_argument, problems_in
 from memfiles.yaml_source import Source
 
@@ -164,7 +165,7 @@ class KindSpec(_Declared):
 
 
 class EntriesSpec(_Declared):
-    """The budgets of the entries that agents save while they run."""
+    """The entries that agents save while they run: where this is declared, they have tools for it."""
 
     max_entries: Count = Field(1000, description="How many entries each agent keeps at each level.")
     max_bytes: Count = Field(1024 * 1024, description="How many bytes of entries each agent keeps at each level.")
@@ -174,6 +175,11 @@ class EntriesSpec(_Declared):
     categories: dict[Name, CategorySpec] = Field({}, description="Settings of categories, by their names.")
     kinds: dict[Kind, KindSpec] = Field({}, description="Budgets of single kinds, beside those of all entries.")
     secrets_allow: Allowed = ()
+    tool_names: ToolNames = Field(
+        "default",
+        description="What the model's tools are called: default (memory_save, get, search, list, delete, update), "
+        "store-recall (memory_store, recall, list, forget) or crud (memory_search, create, read, update, delete).",
+    )
 
 
 class MemorySpec(_Declared):
@@ -195,7 +201,10 @@ class MemorySpec(_Declared):
         None, description="A second scanner beside the built-in rules; needs `pip install 'memfiles[secrets]'`."
     )
     files: tuple[MemoryFile, ...] = Field((), description="The memory files.")
-    entries: EntriesSpec | None = Field(None, description="The budgets of the entries that agents save themselves.")
+    entries: EntriesSpec | None = Field(
+        None,
+        description="What agents save themselves, under keys, while they run; {} allows it with the usual budgets.",
+    )
 
     @field_validator("files")
     @classmethod

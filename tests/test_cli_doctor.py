@@ -71,11 +71,64 @@ def test_no_schema_comment(memory: Path) -> None:
     assert ["warn"] == states("editor schema")
 
 
-def test_what_this_version_does_not_do(memory: Path) -> None:
-    """Entries are declared in vain, which is a warning."""
+def test_entries_in_order(memory: Path) -> None:
+    """Entries that can be read and keep their budgets are counted."""
     declare(memory, "entries: {}")
+    run("entries", "save", "plan", "Ada is on Pro", "--agent", "desk")
+
+    assert [("ok", "1 entry, 13 bytes")] == details("entries")
+
+
+def test_entries_that_nobody_declared(memory: Path) -> None:
+    """Entries on the disk of a workflow without them are a warning that says what to add."""
+    declare(memory, "entries: {}")
+    run("entries", "save", "plan", "x", "--agent", "desk")
+    workflow = memory.parent / "workflow.yaml"
+    workflow.write_text(workflow.read_text().replace("  entries: {}\n", ""))
 
     assert ["warn"] == states("entries")
+    assert "entries: {}" in details("entries")[0][1]
+
+
+def test_an_entry_that_cannot_be_read(memory: Path) -> None:
+    """It is named with the reason, and the rest is counted."""
+    declare(memory, "entries: {}")
+    for key in ("plan", "refund"):
+        run("entries", "save", key, "x", "--agent", "desk")
+    broken = next((memory / "entries").rglob("*.json"))
+    broken.write_text("{")
+    path = broken.relative_to(memory)
+
+    assert ["warn"] == states(f"record {path}")
+    assert [("ok", "1 entry, 1 bytes")] == details("entries")
+
+
+def test_entries_over_their_budget(memory: Path) -> None:
+    """A budget that was lowered meanwhile is a warning with the numbers."""
+    declare(memory, "entries: {max_entries: 2}")
+    for key in ("plan", "refund"):
+        run("entries", "save", key, "x", "--agent", "desk")
+    workflow = memory.parent / "workflow.yaml"
+    workflow.write_text(workflow.read_text().replace("max_entries: 2", "max_entries: 1"))
+
+    assert "desk at INTERNAL: 2 entries of 1" in details("entries over budget")[0][1]
+
+
+def test_entries_of_an_agent_that_is_not_declared_any_more(memory: Path) -> None:
+    """They are a warning: nobody sees them."""
+    declare(memory, "entries: {}")
+    run("entries", "save", "plan", "x", "--agent", "idle")
+    workflow = memory.parent / "workflow.yaml"
+    workflow.write_text(workflow.read_text().replace("  idle: {}\n", ""))
+
+    assert "idle at PUBLIC: 1 entry of an agent" in details("entries of nobody")[0][1]
+
+
+def details(check: str) -> list[tuple[str, str]]:
+    """The state and the detail of each finding of one check."""
+    return [
+        (found["state"], found["detail"]) for found in run("doctor", "--json").data["checks"] if found["check"] == check
+    ]
 
 
 def declare(memory: Path, line: str) -> None:

@@ -39,7 +39,7 @@ def test_the_story(temporary: Path) -> None:
     told = run("demo", "--json")
 
     steps = told.data["steps"]
-    titles = ["Declare", "Card", "Work", "Card again", "Kill", "Restart", "History", "Undo"]
+    titles = ["Declare", "Card", "Work", "Card again", "Remember", "Forget", "Kill", "Restart", "History", "Undo"]
     titles += ["Mirror", "Cold start"]
     assert (0, "", titles) == (told.code, told.err, [step["title"] for step in steps])
     assert ["over its cap of 160"] == [

@@ -15,11 +15,14 @@ from pydantic import TypeAdapter
 
 from memfiles.dialects import DIALECTS, render
 from memfiles.dialects.schemas import all_required, without_keywords
+from memfiles.entry_definitions import entry_tools
 from memfiles.errors import InvalidArgument
 from memfiles.tool_definitions import file_tools
+from memfiles.tool_names import TOOL_NAMES
 
 GOLDEN = Path(__file__).parent / "golden"
-TOOLS = file_tools(readable=["customer-notes", "playbook"], writable=["customer-notes"])
+FILE_TOOLS = file_tools(readable=["customer-notes", "playbook"], writable=["customer-notes"])
+TOOLS = [*FILE_TOOLS, *(tool for tool_names in TOOL_NAMES for tool in entry_tools(tool_names))]
 VENDOR_TYPES: dict[str, TypeAdapter[Any]] = {
     "anthropic": TypeAdapter(ToolParam),
     "openai": TypeAdapter(FunctionToolParam),
@@ -48,23 +51,42 @@ def test_the_vendors_types_accept_it(dialect: str, strict: bool | None, examples
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_it_is_the_golden_file(dialect: str) -> None:
     """A change to what models are sent shows in a diff; write the file anew when it is meant."""
-    shown = json.dumps(render(TOOLS, dialect), indent=2, ensure_ascii=False) + "\n"
+    shown = json.dumps(render(FILE_TOOLS, dialect), indent=2, ensure_ascii=False) + "\n"
 
     assert (GOLDEN / f"tools-{dialect}.json").read_text(encoding="utf-8") == shown
 
 
 def test_anthropic_with_everything_is_the_golden_file() -> None:
     """Strict and with examples, a keyword that strict mode refuses is gone."""
-    shown = json.dumps(render(TOOLS, "anthropic", strict=True, examples=True), indent=2, ensure_ascii=False) + "\n"
+    shown = json.dumps(render(FILE_TOOLS, "anthropic", strict=True, examples=True), indent=2, ensure_ascii=False) + "\n"
 
     assert (GOLDEN / "tools-anthropic-strict.json").read_text(encoding="utf-8") == shown
     assert "minimum" not in shown
 
 
+@pytest.mark.parametrize("tool_names", TOOL_NAMES)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_tools_for_entries_are_the_golden_file(dialect: str, tool_names: str) -> None:
+    """Under each set of names; for the default one also strict and with examples."""
+    shown = json.dumps(render(entry_tools(tool_names), dialect), indent=2, ensure_ascii=False) + "\n"
+
+    assert (GOLDEN / f"entry-tools-{tool_names}-{dialect}.json").read_text(encoding="utf-8") == shown
+
+
+def test_strict_tools_for_entries_are_the_golden_file() -> None:
+    """Anthropic's strict mode takes no bounds on numbers."""
+    shown = json.dumps(render(entry_tools(), "anthropic", strict=True, examples=True), indent=2, ensure_ascii=False)
+
+    assert (GOLDEN / "entry-tools-anthropic-strict.json").read_text(encoding="utf-8") == shown + "\n"
+    assert [] == [bound for bound in ("minimum", "maximum") if bound in shown]
+
+
 def test_anthropic_is_plain_unless_asked() -> None:
     """Strict tools share one grammar of bounded size, so strict is a choice, and so are examples."""
 
-    assert [["name", "description", "input_schema"]] * 3 == [list(shape) for shape in render(TOOLS, "anthropic")]
+    assert [["name", "description", "input_schema"]] * len(TOOLS) == [
+        list(shape) for shape in render(TOOLS, "anthropic")
+    ]
 
 
 @pytest.mark.parametrize("dialect", ["openai", "openai-chat"])
@@ -78,6 +100,26 @@ def test_openai_is_strict_unless_told_otherwise(dialect: str) -> None:
         part["type"] for part in read["properties"].values()
     ]
     assert ["file"] == relaxed["required"]
+
+
+@pytest.mark.parametrize("dialect", ["openai", "openai-chat"])
+def test_an_optional_list_is_a_list_of_texts_or_null(dialect: str) -> None:
+    """What its items are stays said in strict mode."""
+    tags = schema_of(render(entry_tools(), dialect)[0])["properties"]["tags"]
+
+    assert (["array", "null"], {"type": "string"}) == (tags["type"], tags["items"])
+
+
+@pytest.mark.parametrize(("dialect", "strict", "examples"), VARIANTS)
+def test_the_examples_of_entries_are_valid_calls(dialect: str, strict: bool | None, examples: bool) -> None:
+    """In every variant; where all is required, what was left out is null."""
+    for tool, shape in zip(
+        entry_tools(), render(entry_tools(), dialect, strict=strict, examples=examples), strict=True
+    ):
+        schema = schema_of(shape)
+        for example in tool.examples:
+            sent = dict.fromkeys(schema["required"]) | example
+            assert [] == [error.message for error in Draft202012Validator(schema).iter_errors(sent)]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -101,7 +143,10 @@ def test_changing_what_was_returned_changes_nothing_else(dialect: str, strict: b
     """Callers may add to a tool, cache marks for instance, without touching the definition."""
     before = json.dumps(render(TOOLS, dialect, strict=strict, examples=examples))
     for shape in render(TOOLS, dialect, strict=strict, examples=examples):
-        schema_of(shape)["properties"]["file"]["enum"].append("spoiled")
+        for part in schema_of(shape)["properties"].values():
+            part["description"] = "spoiled"
+            part.get("enum", []).append("spoiled")
+            part.get("items", {})["type"] = "spoiled"
         shape.get("input_examples", []).append({"file": "spoiled"})
 
     assert before == json.dumps(render(TOOLS, dialect, strict=strict, examples=examples))

@@ -27,7 +27,7 @@ def test_a_change_under_way_stays_in_its_directory(tmp_path: Path) -> None:
         return "2026-11-21T09:00:00.000Z"
 
     live = one._live
-    store = one._opened
+    store = one.store
 
     def change() -> None:
         with store.hold(["notes.json"]):

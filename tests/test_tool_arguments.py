@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from pydantic import BaseModel
 
 from memfiles.errors import InvalidArgument
-from memfiles.tool_arguments import AppendMemory, EditMemory, ReadMemory, parse_arguments, shortened
+from memfiles.tool_arguments import AppendMemory, Arguments, EditMemory, ReadMemory, parse_arguments, shortened
 
 EDIT_SENT = {"file": "notes", "old_string": "a", "new_string": "b"}
 
 
-def refusal(model: type[BaseModel], sent: object) -> str:
+def refusal(model: type[Arguments], sent: object) -> str:
     with pytest.raises(InvalidArgument) as refused:
         parse_arguments(model, sent, tool="a_tool")
     return str(refused.value)

@@ -12,15 +12,22 @@ from memfiles.cli import output
 from memfiles.cli.failures import NotFound, ToolFailed
 from memfiles.cli.help_text import example
 from memfiles.cli.mirroring import mirrored
-from memfiles.cli.opening import load_workflow, view
+from memfiles.cli.opening import MemoryView, load_workflow, view
 from memfiles.cli.settings import current, shared_options
 from memfiles.cli.writing import given_text
 from memfiles.dialects import DIALECTS, render
 from memfiles.levels import levels_of
 from memfiles.manager import MemoryManager
+from memfiles.tool_names import TOOL_NAMES, ToolNames
 from memfiles.toolset import definitions_of
 from memfiles.visibility import Clearance, VisibleFile, visible_files
 from memfiles.workflow import Workflow
+
+_TOOL_NAMES = click.option(
+    "--tool-names",
+    type=click.Choice(list(TOOL_NAMES)),
+    help="What the tools for entries are called.  [default: as declared]",
+)
 
 
 @click.command("card", epilog=example("memfiles card support --level INTERNAL"))
@@ -29,7 +36,7 @@ from memfiles.workflow import Workflow
 @shared_options
 def card_command(agent: str, level: str | None) -> None:
     """Print the index card an agent gets in its system prompt."""
-    card = card_of_files(_visible(agent, level))
+    card = card_of_files(_visible(view(), agent, level))
     if current().json:
         output.data({"agent": agent, "card": card})
     elif card:
@@ -42,13 +49,21 @@ def card_command(agent: str, level: str | None) -> None:
 @click.argument("agent")
 @click.option("--dialect", type=click.Choice(sorted(DIALECTS)), default="anthropic", show_default=True)
 @click.option("--level", help="The session's level.  [default: the agent's]")
+@_TOOL_NAMES
 @shared_options
-def tools_command(agent: str, dialect: str, level: str | None) -> None:
+def tools_command(agent: str, dialect: str, level: str | None, tool_names: ToolNames | None) -> None:
     """Print the tools an agent gets, as a vendor wants them.
 
     What is printed is a JSON array, with --json or without.
     """
-    output.data(render(definitions_of(_visible(agent, level)), dialect))
+    seen = view()
+    definitions = definitions_of(_visible(seen, agent, level))
+    declared = seen.workflow.memory.entries
+    if declared is not None:
+        from memfiles.entry_definitions import entry_tools  # late: only who declares entries needs it
+
+        definitions += entry_tools(tool_names or declared.tool_names)
+    output.data(render(definitions, dialect))
 
 
 @click.command("call", epilog=example('memfiles call support read_memory \'{"file": "customer-notes"}\''))
@@ -58,8 +73,9 @@ def tools_command(agent: str, dialect: str, level: str | None) -> None:
 @click.option("--level", help="The session's level.  [default: the agent's]")
 @click.option("--run", help="The run this call belongs to; it stands in the history.")
 @click.option("--call-id", help="The id of the call: the same call with the same id is made once.")
+@_TOOL_NAMES
 @shared_options
-def call_command(agent: str, tool: str, arguments: str, **given: str | None) -> None:
+def call_command(agent: str, tool: str, arguments: str, tool_names: ToolNames | None, **given: str | None) -> None:
     """Call a tool as an agent would.
 
     JSON is the object of its arguments, or - to read it from stdin. The text of the result goes to stdout.
@@ -69,7 +85,7 @@ def call_command(agent: str, tool: str, arguments: str, **given: str | None) -> 
     known_agent(workflow, agent)
     sent = json_object(given_text(arguments, what="send"))
     with mirrored(workflow) as memory:
-        session = memory.session(agent, level=given["level"], run=given["run"])
+        session = memory.session(agent, level=given["level"], run=given["run"], tool_names=tool_names, ends_run=False)
         result = session.call(tool, sent, call_id=given["call_id"])
     if result.is_error:
         raise ToolFailed(result.text, code=result.code, data=result.data)
@@ -97,9 +113,8 @@ def known_agent(workflow: Workflow, agent: str) -> None:
         raise NotFound(f"there is no agent {agent!r}: declared are: {', '.join(sorted(workflow.agents)) or 'none'}")
 
 
-def _visible(agent: str, level: str | None) -> list[VisibleFile]:
+def _visible(seen: MemoryView, agent: str, level: str | None) -> list[VisibleFile]:
     """What a session of this agent sees now, without touching the disk."""
-    seen = view()
     known_agent(seen.workflow, agent)
     levels = levels_of(seen.workflow.memory.levels)
     declared = seen.workflow.agents[agent]

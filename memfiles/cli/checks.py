@@ -90,12 +90,6 @@ def check_schema_comment(path: Path) -> Iterator[Finding]:
         yield _ok("editor schema", str(schema))
 
 
-def check_later_parts(workflow: Workflow) -> Iterator[Finding]:
-    """Whether the workflow declares what this version only checks."""
-    if workflow.memory.entries is not None:
-        yield _warn("entries", "declared, but not available in this version: memory files only")
-
-
 def check_directory(directory: Path) -> Iterator[Finding]:
     """Whether the memory directory is there, private, ours and writable."""
     try:

@@ -43,6 +43,11 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "undo": ("writing", "Take back the last change of a memory file, or go back to a revision."),
         "redact": ("writing", "Remove a text from a memory file and from its history."),
     },
+    "Entries": {
+        "entries": ("entries", "Save, find and forget what agents remember under keys."),
+        "export": ("moving", "Write an agent's entries to a folder or a file."),
+        "import": ("moving", "Take entries from a folder or a file, all or nothing."),
+    },
     "Mirror": {
         "sync": ("sync", "Push to the mirror, pull from it, or see how far it is behind."),
     },
@@ -58,7 +63,7 @@ _EPILOG = """\
 Start with `memfiles demo`, then `memfiles init`. `memfiles COMMAND --help` explains a command.
 
 Data goes to stdout, all else to stderr. Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 conflict,
-5 over the cap, 6 denied, 7 mirror unavailable."""
+5 over a cap or budget, 6 denied, 7 mirror unavailable."""
 
 
 class CommandLine(click.Group):

@@ -8,6 +8,7 @@ import click
 
 from memfiles.cli import output
 from memfiles.cli.checks import JOURNALS, names_in, quarantined
+from memfiles.cli.entry_status import entries_in, entry_lines
 from memfiles.cli.help_text import example
 from memfiles.cli.mirroring import mirror_lines, mirrored, pull_what_changed
 from memfiles.cli.opening import FileView, MemoryView, listed, load_workflow, looking_at, state_of, view
@@ -75,6 +76,8 @@ def status_command() -> None:
     output.line(f"journals     {shown['journals']}")
     output.line(f"quarantine   {output.count(shown['quarantined'], 'record')}")
     output.line(f"orphans      {', '.join(shown['orphans']) or 'none'}")
+    for label, text in entry_lines(shown["entries"]):
+        output.line(f"{label:<12} {output.one_line(text)}")
     for label, text in mirror_lines(look(seen.workflow), workflow=seen.workflow):
         output.line(f"{label:<12} {output.one_line(text)}")
     output.line("")
@@ -94,6 +97,7 @@ def status_of(seen: MemoryView) -> dict[str, Any]:
         "orphans": list(seen.report.orphans),
         "journals": len(names_in(directory / JOURNALS)),
         "quarantined": len(quarantined(directory)),
+        "entries": entries_in(seen.workflow),
         "mirror": look(seen.workflow).to_dict(),
     }
 

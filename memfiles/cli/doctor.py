@@ -10,6 +10,7 @@ import click
 
 from memfiles.cli import checks, output
 from memfiles.cli.checks import Finding
+from memfiles.cli.entry_checks import check_entries
 from memfiles.cli.help_text import example
 from memfiles.cli.mirror_checks import check_conflicts, check_mirror, check_pending
 from memfiles.cli.opening import quiet_log
@@ -46,12 +47,12 @@ def look(path: Path) -> Iterator[Finding]:
     if workflow is None:
         return
     yield from checks.check_schema_comment(path)
-    yield from checks.check_later_parts(workflow)
     directory, files = workflow.directory, workflow.memory.files
     yield from checks.check_directory(directory)
     if directory.is_dir():
         yield from checks.check_file_system(directory)
         yield from checks.check_records(directory, files)
+        yield from check_entries(workflow)
         yield from checks.check_leftovers(directory, files)
         yield from checks.check_quarantine(directory)
         yield from checks.check_locks_and_journals(directory)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import click
 
 from memfiles.cli import output
+from memfiles.cli.entry_status import entries_in
 from memfiles.cli.help_text import example
 from memfiles.cli.opening import FileView, listed, state_of, view
 from memfiles.cli.settings import current, shared_options
 from memfiles.history import unified_diff
 from memfiles.record import Actor
+from memfiles.workflow import Workflow
 
 
 @click.command("ls", epilog=example("memfiles ls --json"))
@@ -20,12 +22,13 @@ def ls_command() -> None:
     STATE is "kept" when the disk holds what the workflow declares; anything else is what
     `memfiles restore` would do.
     """
-    files = view().files
+    seen = view()
     if current().json:
-        output.data({"files": [listed(file) for file in files]})
+        output.data({"files": [listed(file) for file in seen.files]})
         return
     headers = ("NAME", "LEVEL", "REVISION", "BYTES", "CAP", "USED", "STATE", "DESCRIPTION")
-    output.table(headers, (_listed_row(file) for file in files), numeric=("REVISION", "BYTES", "CAP", "USED"))
+    output.table(headers, map(_listed_row, seen.files), numeric=("REVISION", "BYTES", "CAP", "USED"))
+    _mention_entries(seen.workflow)
 
 
 @click.command("read", epilog=example("memfiles read customer-notes > notes.md"))
@@ -106,6 +109,14 @@ def _author(by: Actor) -> str:
     run = f"run {by.session}" if by.agent and by.session else None
     known = [by.agent or by.session or "-", run, f"call {by.call}" if by.call else None]
     return ", ".join(part for part in known if part)
+
+
+def _mention_entries(workflow: Workflow) -> None:
+    """Say that there is more than files."""
+    found = entries_in(workflow)
+    if found is not None:
+        number = output.count(found["entries"], "entry", "entries")
+        output.note(f"and {number}: memfiles entries list --agent NAME")
 
 
 def _mention_state(file: FileView) -> None:

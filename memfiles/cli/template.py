@@ -9,6 +9,8 @@ WORKFLOW = """\
 #   memfiles read notes                          what an agent would read
 #   memfiles append notes --line "- a fact"      what an agent would write
 #   memfiles card assistant                      what stands in its system prompt
+#   memfiles entries save plan "Ada is on Pro"   what it would save under a key
+#   memfiles entries search ada                  what it would find again
 name: my-workflow
 
 memory:
@@ -48,6 +50,16 @@ memory:
       content: |
         - Write down what the next run must know, and nothing that it can look up.
         - Correct what is wrong instead of adding to it.
+
+  # What agents save themselves while they run, under keys, each at the level of its session. Without this part they
+  # have no tools for it. The budgets hold for each agent at each level; over one, what matters least is evicted.
+  entries:
+    max_entries: 1000
+    max_bytes: 1048576
+    hydrate_bytes: 16384             # so much of it stands in the system prompt: what is pinned, then the newest
+    categories:
+      daily: {ttl: 72h}              # expires so long after its last change
+    # tool_names: store-recall       # memory_store, recall, list, forget; or crud: memory_search, create, read, ...
 
 agents:
   assistant:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 import memfiles
 from memfiles.demo.agent import ScriptedModel, run_agent
-from memfiles.demo.support_desk import AMBIGUOUS, LOG, NOTES, REFUSED, SCRIPT, TASK, ticket
+from memfiles.demo.support_desk import ADA, AMBIGUOUS, DELICATE, KNOWN, LOG, NOTES, REFUSED, SCRIPT, TASK, ticket
 from memfiles.errors import MemfilesError
 
 ACKNOWLEDGED = 60
@@ -44,6 +44,8 @@ def tell(audience: Audience, workflow: Path) -> None:
     with memfiles.open(workflow, watch=False) as memory:
         _declare(audience, memory)
         _work(audience, memory)
+        _remember(audience, memory)
+        _forget(audience, memory)
     acknowledged = _kill(audience, workflow)
     with memfiles.open(workflow, watch=False) as memory:
         _restart(audience, memory, acknowledged=acknowledged)
@@ -80,6 +82,40 @@ def _work(audience: Audience, memory: memfiles.Memory) -> None:
         _expect("first of 2" in results[AMBIGUOUS]["content"], "an ambiguous edit did not say so")
         audience.step("Card again", "Above, the cap held, and an edit with two matches said so.")
         audience.show(session.system_prompt())
+
+
+def _remember(audience: Audience, memory: memfiles.Memory) -> None:
+    audience.step("Remember", "What no file is for is saved under keys, at the level the session is at.")
+    with closing(memory.session("support", run="monday")) as session:
+        _call(audience, session, "memory_save", key=ADA, content=KNOWN, tags=["billing"])
+        before = session.system_prompt()
+        session.raise_level("CONFIDENTIAL")
+        _call(audience, session, "memory_save", key=ADA, content=DELICATE)
+        audience.show(memory.entries.hydrate(session).text)
+        _expect(KNOWN in before and DELICATE in session.system_prompt(), "what was saved is not in the system prompt")
+    with closing(memory.session("support", run="tuesday")) as session:
+        audience.show("Tuesday, back at INTERNAL: what was saved above that level is not there.", kind="person")
+        found = _call(audience, session, "memory_search", query="What do we know about Ada?", max_results=3)
+        _expect([result["content"] for result in found["results"]] == [KNOWN], "a search saw what it must not see")
+
+
+def _forget(audience: Audience, memory: memfiles.Memory) -> None:
+    audience.step("Forget", "Deleted can be restored; forgotten is gone from every file, and stays gone.")
+    with closing(memory.session("support", level="CONFIDENTIAL")) as session:
+        forgotten = memory.entries.forget(session, key=ADA, why="Ada asked us to")
+        files = [path for path in memory.workflow.directory.rglob("*") if path.is_file()]
+        holding = [path for path in files if DELICATE.encode() in path.read_bytes()]
+        _expect((forgotten.count, holding) == (1, []), "a forgotten text is still on the disk")
+        audience.show(f"{len(files)} files searched, none holds the text; what is left says who, when and why")
+
+
+def _call(audience: Audience, session: memfiles.Session, tool: str, **arguments: object) -> dict[str, Any]:
+    """Make one tool call as a model would, and return the data of its result."""
+    audience.show(f"{tool} {json.dumps(arguments, ensure_ascii=False)}", kind="call")
+    result = session.call(tool, arguments)
+    _expect(not result.is_error, result.text)
+    audience.show(result.text, kind="result")
+    return result.data or {}
 
 
 def _kill(audience: Audience, workflow: Path) -> int:

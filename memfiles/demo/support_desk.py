@@ -38,6 +38,7 @@ memory:
       description: One line a closed ticket.
       max_size_bytes: 1048576
       level: INTERNAL
+  entries: {{hydrate_bytes: 4096}}
 agents:
   support:
     level: INTERNAL
@@ -88,6 +89,10 @@ SCRIPT: tuple[list[dict[str, Any]], ...] = (
 )
 REFUSED = "toolu_06"
 AMBIGUOUS = "toolu_03"
+
+ADA = "customers/ada"
+KNOWN = "Ada moved from Free to Pro in November and was charged twice."
+DELICATE = "Ada is about to order 500 seats; she was offered 20 % off."
 
 
 def ticket(number: int) -> str:

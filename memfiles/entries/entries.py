@@ -36,6 +36,7 @@ from memfiles.entries.views import Caller
 from memfiles.entry import EntryRecord
 from memfiles.errors import InvalidArgument
 from memfiles.events import Subscribers
+from memfiles.index.counting import Counted, counted
 from memfiles.index.indexing import Index
 from memfiles.index.reading import Filters
 from memfiles.index.rows import row_of
@@ -65,6 +66,7 @@ class Entries:
         self.rules = rules
         self._store = store
         self._account = Account(refusals or Refusals(), store=store.directory.name)
+        self._now = now
         self._index = Index(store.directory, store.descriptor, read=self._row, texts=TextTables())
         self.shelf = Shelf(store, index=self._index, now=now, subscribers=subscribers, origin=origin)
         room = Room(self._index, budget=rules.budget)
@@ -267,6 +269,11 @@ class Entries:
     def end_run(self, session: Caller) -> int:
         """Remove what belongs to the session's run alone, as its end does; how many entries that were."""
         return self._clearing.end_run(session)
+
+    def counts(self) -> Sequence[Counted]:
+        """How many entries each partition holds, for whoever looks after the directory."""
+        self._finder.refresh()
+        return self._index.ask(lambda connection: counted(connection, now=self._now()))
 
     def close(self) -> None:
         """Write down what the index knows and let go of it. May be called again."""

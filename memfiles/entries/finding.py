@@ -127,6 +127,8 @@ class Finder:
         associate: bool,
     ) -> list[tuple[Row, ranking.Hit]]:
         parts, now = reading.parts(connection, view), self._now()
+        if not parts:
+            return []
 
         def keep(ids: Sequence[int]) -> Collection[int]:
             return reading.visible(connection, parts, ids, now=now, filters=filters)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memfiles.entries.categories import Categories, Category, later
-from memfiles.entries.retention import Budget
+from memfiles.entries.retention import Budget, Limit
 from memfiles.levels import Levels
 from memfiles.secrets import Policy, Scanner
+from memfiles.workflow import EntriesSpec, Workflow
 
 DEFAULT_HYDRATE_BYTES = 256 * 1024
 
@@ -31,3 +32,21 @@ class Rules:
     def expiry(self, category: str, since: str, ttl: int | None = None) -> str | None:
         """When an entry of the category expires whose content last changed at ``since``; its own ``ttl`` goes first."""
         return later(since, ttl) if ttl is not None else self.categories.expiry(category, since)
+
+
+def rules_of(workflow: Workflow, declared: EntriesSpec, *, scan: Scanner | None = None) -> Rules:
+    """The rules that a workflow's declaration makes; ``scan`` is the second scanner that it asks for."""
+    return Rules(
+        levels=workflow.levels,
+        secrets=workflow.memory.secrets,
+        allow=declared.secrets_allow,
+        scan=scan,
+        budget=Budget(
+            declared.max_entries,
+            declared.max_bytes,
+            per_kind={name: Limit(said.max_entries, said.max_bytes) for name, said in declared.kinds.items()},
+            per_category={name: Limit(said.max_entries, said.max_bytes) for name, said in declared.categories.items()},
+        ),
+        hydrate_bytes=declared.hydrate_bytes,
+        categories=Categories(declared.categories),
+    )
