@@ -93,9 +93,7 @@ class Rows:
         embedder: Embedder | None = None,
     ) -> list[Hit]:
         """Search all of a partition, unless told otherwise."""
-        return search(
-            self.connection, parts, query, keep=keep, limit=limit, associate=associate, embedder=embedder
-        )
+        return search(self.connection, parts, query, keep=keep, limit=limit, associate=associate, embedder=embedder)
 
     def keys(self, query: str, *, parts: Sequence[int] = (1,), limit: int = 10, associate: bool = False) -> list[str]:
         """The keys that a search finds, best first."""

@@ -103,7 +103,23 @@ def test_nothing_asked_is_nothing_found(desk: Rows, query: str) -> None:
     assert [] == desk.keys(query, associate=True)
 
 
-OPERATORS = ["AND", "OR", "NOT", "NEAR", "NEAR(a b, 3)", '"', "'", "(", ")", "*", "^", ":", "key:", "{key content}:", "+"]
+OPERATORS = [
+    "AND",
+    "OR",
+    "NOT",
+    "NEAR",
+    "NEAR(a b, 3)",
+    '"',
+    "'",
+    "(",
+    ")",
+    "*",
+    "^",
+    ":",
+    "key:",
+    "{key content}:",
+    "+",
+]
 
 
 @settings(max_examples=200, deadline=None)

@@ -55,10 +55,12 @@ class Scorer:
 
     def __init__(self, terms: Sequence[Weighed]) -> None:
         self._terms = terms
-        self._phrases = [(place, f" {' '.join(it.term.stems[0])} ") for place, it in enumerate(terms) if it.term.is_phrase]
+        self._phrases = [
+            (place, f" {' '.join(it.term.stems[0])} ") for place, it in enumerate(terms) if it.term.is_phrase
+        ]
         self._places: dict[str, list[int]] = defaultdict(list)
         for place, it in enumerate(terms):
-            for (form, *_) in () if it.term.is_phrase else it.term.stems:
+            for form, *_ in () if it.term.is_phrase else it.term.stems:
                 self._places[form].append(place)
 
     def gains(self, reading: Reading) -> Mapping[Term, float]:

@@ -34,7 +34,9 @@ def fill(connection: sqlite3.Connection, parts: Sequence[int], embedder: Embedde
     }
     for batch in _batches(list(missing.items())):
         vectors = embedder.embed([content for _, content in batch])
-        rows = [(embedder.model_id, digest, _packed(vector)) for (digest, _), vector in zip(batch, vectors, strict=True)]
+        rows = [
+            (embedder.model_id, digest, _packed(vector)) for (digest, _), vector in zip(batch, vectors, strict=True)
+        ]
         connection.executemany("INSERT OR REPLACE INTO vector (model, digest, data) VALUES (?, ?, ?)", rows)
     return len(missing)
 
