@@ -15,11 +15,11 @@ from math import fsum
 
 from memfiles.index import texts
 
-SOURCES = 50  # hits that lend, best first
+SOURCES = 40  # hits that lend, best first
 TAGGED_SOURCES = 5  # of them, those whose tags and links are followed
 REACH = 2  # neighbours on either side
 BEFORE = {1: 0.3, 2: 0.3}  # shares lent to the neighbours saved before
-AFTER = {1: 0.5, 2: 0.3}
+AFTER = {1: 0.5, 2: 0.4}
 LINK = 0.4
 TAG = 0.2
 MOST_TAGGED = 20  # a tag that more entries share ties none of them

@@ -7,7 +7,7 @@ change their order and nothing else.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from math import fsum
 
@@ -17,7 +17,7 @@ from memfiles.index.vocabulary import STOP_WORDS
 
 TEACHERS = 10  # the best hits
 LESSONS = 20  # stems learnt
-CONSIDERED = 40  # stems whose counts are looked up
+CONSIDERED = 24  # stems whose counts are looked up
 SHARE = 0.2  # of what a word of the question adds
 
 STOP_STEMS = STOP_WORDS | {stem(word) for word in STOP_WORDS}
@@ -32,9 +32,9 @@ def gains(
     hold each stem, of ``entries`` that there are.
     """
     teachers = readings[:TEACHERS]
-    common = _common(teachers, scores, asked)
-    known = counts(common[:CONSIDERED]) if common else {}
-    worth = {stem: rarity(known.get(stem, 0), entries=entries) for stem in common[:CONSIDERED]}
+    common = _common(readings, scores, asked)[:CONSIDERED]
+    known = counts(common) if common else {}
+    worth = {stem: rarity(known.get(stem, 0), entries=entries) for stem in common}
     lessons = _lessons(teachers, scores, worth)
     return {
         reading.id: fsum(lessons[stem] * worth[stem] for stem in lessons.keys() & set(reading.content))
@@ -42,17 +42,24 @@ def gains(
     }
 
 
-def _common(teachers: Sequence[Reading], scores: Mapping[int, float], asked: frozenset[str]) -> list[str]:
-    """The stems that at least two of the best hits hold, by how much those hits score; none that was asked for."""
-    holding: dict[str, float] = defaultdict(float)
-    times: dict[str, int] = defaultdict(int)
-    for teacher in teachers:
+def _common(readings: Sequence[Reading], scores: Mapping[int, float], asked: frozenset[str]) -> list[str]:
+    """The stems that at least two of the best hits hold, by how much those score and how few of all candidates hold it.
+
+    None that was asked for. The candidates stand for all entries here: to count everywhere is dear for common words,
+    and those are the ones that are not wanted.
+    """
+    held = Counter(stem for reading in readings for stem in set(reading.content))
+    holding: dict[str, list[float]] = defaultdict(list)
+    for teacher in readings[:TEACHERS]:
         for stem in set(teacher.content):
-            holding[stem] += scores[teacher.id]
-            times[stem] += 1
+            holding[stem].append(scores[teacher.id])
     unwanted = asked | STOP_STEMS
-    kept = (stem for stem in holding if times[stem] > 1 and len(stem) > 2 and stem not in unwanted)
-    return sorted(kept, key=lambda stem: (-holding[stem], stem))
+    promise = {
+        stem: sum(taught) * rarity(held[stem], entries=len(readings))
+        for stem, taught in holding.items()
+        if len(taught) > 1 and len(stem) > 2 and stem not in unwanted
+    }
+    return sorted(promise, key=lambda stem: (-promise[stem], stem))
 
 
 def _lessons(teachers: Sequence[Reading], scores: Mapping[int, float], worth: Mapping[str, float]) -> dict[str, float]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from math import fsum
 
 from memfiles.embedding import Embedder
@@ -122,14 +123,16 @@ def _substring_gains(view: View, needle: str, *, wanted: int) -> dict[int, float
 
 
 def _hits(view: View, standing: Standing, *, terms: Sequence[Term], limit: int) -> list[Hit]:
-    order = _in_order(view, standing)[:limit]
+    order = _in_order(view, standing, limit=limit)
     found = view.texts(order)
     return [Hit(id, standing.scores[id], standing.legs[id], snippet(found[id].content, terms)) for id in order]
 
 
-def _in_order(view: View, standing: Standing) -> list[int]:
-    """Best first; among equals the newest, then by key."""
-    ids = ",".join(map(str, standing.scores))
+def _in_order(view: View, standing: Standing, *, limit: int) -> list[int]:
+    """The first of the entries: best first; among equals the newest, then by key."""
+    scores = standing.scores
+    last = min(nlargest(limit, scores.values()), default=0.0)
+    ids = ",".join(str(id) for id, score in scores.items() if score >= last)
     rows = view.connection.execute(f"SELECT id, ordinal, key FROM entry WHERE id IN ({ids})")
     ages = {id: (-ordinal, key) for id, ordinal, key in rows}
-    return sorted(ages, key=lambda id: (-standing.scores[id], ages[id]))
+    return sorted(ages, key=lambda id: (-scores[id], ages[id]))[:limit]

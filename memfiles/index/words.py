@@ -109,8 +109,12 @@ def _without_stop_words(query: str) -> tuple[Term, ...]:
 
 
 def _terms(query: str) -> Iterator[Term]:
-    for chunk in _CONTRACTION.sub(" ", query).split():
+    for chunk in _chunks(query):
         yield from _terms_of_chunk(chunk)
+
+
+def _chunks(query: str) -> list[str]:
+    return _CONTRACTION.sub(" ", query.replace(" %", "%")).split()
 
 
 def _terms_of_chunk(chunk: str) -> Iterator[Term]:
@@ -154,7 +158,7 @@ def needles_of(query: str, missing: Iterable[Term]) -> list[str]:
     """
     words = {term.text for term in missing}
     needles: dict[str, None] = {}
-    for chunk in query[:LONGEST_QUERY].split():
+    for chunk in _chunks(query[:LONGEST_QUERY]):
         terms = [term for term in terms_of(chunk) if term.text in words]
         whole = fold(chunk).strip(_EDGES)
         if len(terms) > 1 and len(terms) == len(terms_of(chunk)):

@@ -1,0 +1,101 @@
+"""How much of what answers a question is found: recall on five long conversations, beside plain FTS5.
+
+Each turn is an entry as it was said (``speaker: text``, with the caption of a picture), keyed by its number; the turns
+of a session share a run and a thread. Nothing is prepared for the questions. No language model, no network.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from statistics import fmean
+
+import pytest
+from entry_rows import Row, Rows
+
+from benchmarks.bare import show
+from benchmarks.conversations import CATEGORIES, Conversation, Question, load
+from memfiles.errors import ExtraMissing
+from memfiles.index.vocabulary import STOP_WORDS
+from memfiles.sentence_encoder import SentenceEncoder
+
+CUTS = (5, 10, 25, 50)
+
+Find = Callable[[str], Sequence[str]]  # a question's keys, best first, 50 of them
+
+
+@pytest.fixture(scope="module")
+def conversations() -> list[Conversation]:
+    return load()
+
+
+def test_plain_full_text(conversations: list[Conversation]) -> None:
+    """FTS5 as it comes: porter, words OR-ed, stop words left out."""
+    _report("plain FTS5", conversations, _plain)
+
+
+def test_words(conversations: list[Conversation]) -> None:
+    """Lexical search alone."""
+    recall = _report("words", conversations, lambda it: _searching(it, associate=False))
+
+    assert recall >= 0.66
+
+
+def test_association(conversations: list[Conversation]) -> None:
+    """With what hits lend to their neighbours."""
+    recall = _report("words and association", conversations, _searching)
+
+    assert recall >= 0.72
+
+
+def test_meaning(conversations: list[Conversation]) -> None:
+    """With the semantic leg, too."""
+    try:
+        encoder = SentenceEncoder()
+    except ExtraMissing as missing:
+        pytest.skip(str(missing))
+    _report("words, association and meaning", conversations, lambda it: _searching(it, embedder=encoder))
+
+
+def _report(what: str, conversations: Sequence[Conversation], finding: Callable[[Conversation], Find]) -> float:
+    """Print recall at every cut, by category and by conversation at 10; returns it at 10."""
+    recalls: dict[str, list[float]] = defaultdict(list)
+    for conversation in conversations:
+        find = finding(conversation)
+        for question in conversation.questions:
+            for name, value in _recalls(conversation, question, find(question.text)):
+                recalls[name].append(value)
+    print(f"\n{what} ({len(recalls['recall@10'])} questions)")
+    for name in sorted(recalls, key=lambda name: (not name.startswith("recall"), len(name), name)):
+        show(name, f"{100 * fmean(recalls[name]):.1f} %")
+    return fmean(recalls["recall@10"])
+
+
+def _recalls(conversation: Conversation, question: Question, found: Sequence[str]) -> Iterator[tuple[str, float]]:
+    recall = {cut: sum(key in found[:cut] for key in question.evidence) / len(question.evidence) for cut in CUTS}
+    yield from ((f"recall@{cut}", value) for cut, value in recall.items())
+    yield f"at 10, {CATEGORIES[question.category]}", recall[10]
+    yield f"at 10, conversation {conversation.name}", recall[10]
+
+
+def _searching(conversation: Conversation, **options: object) -> Find:
+    rows = Rows()
+    rows.save_many(Row(turn.key, turn.content, run=turn.session, thread=turn.session) for turn in conversation.turns)
+    return lambda question: [key for key, *_ in rows.said(question, limit=max(CUTS), **options)]
+
+
+def _plain(conversation: Conversation) -> Find:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE VIRTUAL TABLE turn USING fts5(key UNINDEXED, content, tokenize='porter unicode61')")
+    turns = [(turn.key, turn.content) for turn in conversation.turns]
+    connection.executemany("INSERT INTO turn (key, content) VALUES (?, ?)", turns)
+
+    def find(question: str) -> list[str]:
+        words = [word for word in re.findall(r"\w+", question.lower()) if word not in STOP_WORDS]
+        match = " OR ".join(f'"{word}"' for word in words)
+        statement = "SELECT key FROM turn WHERE turn MATCH ? ORDER BY bm25(turn) LIMIT ?"
+        return [key for (key,) in connection.execute(statement, (match, max(CUTS)))]
+
+    return find
