@@ -26,7 +26,7 @@ class MergedEntry:
     """The record that knows both copies; the one whose content lost, whole; what else is to be told.
 
     ``is_news``: the mirror lacks something of it. ``is_outlived``: what the remote copy holds was forgotten, and no
-    copy of it may be kept anywhere.
+    copy of it may be kept anywhere. ``is_buried``: so was what the local copy held.
     """
 
     record: EntryRecord
@@ -34,6 +34,7 @@ class MergedEntry:
     note: str | None = None
     is_news: bool = True
     is_outlived: bool = False
+    is_buried: bool = False
 
 
 def merge_entries(
@@ -50,7 +51,7 @@ def merge_entries(
     if stands == "local":
         is_outlived = isinstance(remote, Entry)
         return replace(_standing(local, local, remote, at=at), is_outlived=is_outlived)
-    return _standing(remote, local, remote, at=at)
+    return replace(_standing(remote, local, remote, at=at), is_buried=isinstance(local, Entry))
 
 
 def which_stands(local: EntryRecord, remote: EntryRecord) -> Standing:

@@ -116,7 +116,7 @@ class NotesDatabase:
         meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
         if meta.get("mirror") != self._mirror or meta.get("boot") not in (None, boot()):
             connection.execute("DELETE FROM note")
-            connection.execute("DELETE FROM meta WHERE key = 'last_error'")
+            connection.execute("DELETE FROM meta WHERE key IN ('last_error', 'entries_fetched')")
         connection.executemany(
             "INSERT OR REPLACE INTO meta VALUES (?, ?)", [("mirror", self._mirror), ("boot", boot())]
         )
