@@ -10,14 +10,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from memfiles import entry_files
 from memfiles.atomic import Signature
 from memfiles.copies import copies_of
 from memfiles.entry import EntryRecord
 from memfiles.entry_merging import stamped_entry
 from memfiles.errors import FileNotDeclared, InvalidArgument, RecordCorrupt
 from memfiles.events import Origin
-from memfiles.keys import record_path, uid_of
+from memfiles.index import folders
+from memfiles.keys import entry_place, record_path, uid_of
 from memfiles.live_files import LiveFiles
 from memfiles.record import Record, decode, digest
 from memfiles.store import Store, storage_failure
@@ -139,20 +139,20 @@ class EntriesSide:
         """Whether entries can be written."""
         return self._shelf is not None
 
-    def folders(self) -> dict[str, Signature]:
-        """The folders that entries lie in; a signature changes when a record is put in place or removed."""
+    def folders(self) -> dict[str, int]:
+        """The folders that entries lie in, and when a record was last put in place or removed there (ns)."""
         with _listing():
-            return entry_files.folders(self._store.descriptor) if self.is_kept else {}
+            return folders.folder_times(self._store.descriptor) if self.is_kept else {}
 
     def paths(self) -> list[str]:
-        """Where entries lie, private ones included, sorted."""
-        with _listing():
-            return [path for folder in self.folders() for path in entry_files.paths(self._store.descriptor, folder)]
+        """Where entries lie, private ones included."""
+        return [path for folder in self.folders() for path in self.signatures(folder)]
 
     def signatures(self, folder: str) -> dict[str, Signature]:
         """What tells the present versions of the entries in a folder from every other."""
         with _listing():
-            return entry_files.signatures(self._store.descriptor, folder)
+            found = folders.files(self._store.descriptor, folder, [])
+            return {path: seen for path, seen in found if entry_place(path) is not None}
 
     def is_private(self, path: str) -> bool:
         """Whether no mirror may have the record at ``path``; decoded only if it says that it is of a run."""

@@ -14,6 +14,7 @@ from memfiles.atomic import Signature, is_settled
 from memfiles.bookkeeping import Acknowledged, Bookkeeping
 from memfiles.copies import copies_of
 from memfiles.errors import RecordCorrupt
+from memfiles.keys import ENTRIES
 from memfiles.mirror import Stored
 from memfiles.record import digest
 from memfiles.replica import Replica
@@ -29,9 +30,9 @@ class Dirty(NamedTuple):
 
 @dataclass(slots=True)
 class _Compared:
-    """A folder of entries as it was when it was compared: its signature, and what was to be pushed."""
+    """A folder of entries as it was when it was compared: when it had changed last (ns), and what was to be pushed."""
 
-    folder: Signature
+    changed_ns: int
     dirty: list[str] = field(default_factory=list)
 
 
@@ -52,8 +53,8 @@ class Survey:
         """
         found = self._signatures(self._replica.file_paths())
         dirty = self._compare(found, under="")
-        for folder, seen in self._replica.entries.folders().items():
-            dirty += self._compare_folder(folder, seen, thorough=thorough)
+        for folder, changed_ns in self._replica.entries.folders().items():
+            dirty += self._compare_folder(folder, changed_ns, thorough=thorough)
         return dirty
 
     def changed(self, listed: Mapping[str, str]) -> list[str]:
@@ -66,16 +67,16 @@ class Survey:
         known = self._book.versions()
         return [path for path in self._replica.paths() if path in known and path not in listed]
 
-    def _compare_folder(self, folder: str, seen: Signature, *, thorough: bool) -> list[Dirty]:
+    def _compare_folder(self, folder: str, changed_ns: int, *, thorough: bool) -> list[Dirty]:
         before = self._compared.get(folder)
         with self._newcomers.settled():
-            if before is not None and before.folder == seen and not thorough:
+            if before is not None and before.changed_ns == changed_ns and not thorough:
                 found = self._signatures(before.dirty)
             else:
                 found = self._replica.entries.signatures(folder)
-            dirty = self._compare(found, under=folder)
-        if is_settled(seen):
-            self._compared[folder] = _Compared(seen, [record.path for record in dirty])
+            dirty = self._compare(found, under=f"{ENTRIES}/{folder}")
+        if is_settled(Signature(0, 0, changed_ns)):
+            self._compared[folder] = _Compared(changed_ns, [record.path for record in dirty])
         else:
             self._compared.pop(folder, None)
         return dirty

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from records import declared
 from saved import buried, deleted, refaceted, resaved, saved, saved_over
@@ -31,13 +31,13 @@ AGENT = "support"
 class NoIndex:
     """Hears of every change and finds nothing."""
 
-    def intend(self, paths: Sequence[str]) -> object:
+    def intend(self, paths: Sequence[str]) -> str:
+        return ""
+
+    def put(self, *rows: object, before: object = ()) -> None:
         return None
 
-    def put(self, records: Sequence[tuple[EntryRecord, object]], intent: object) -> None:
-        return None
-
-    def give_up(self, intent: object) -> None:
+    def settle(self, *tokens: object) -> None:
         return None
 
 
@@ -53,7 +53,9 @@ class EntryMachine:
         self.manager.restore(list(files) or [declared("notes", content="# notes\n")])
         subscribers = Subscribers()
         origin = self.book.origin()
-        self.shelf = Shelf(self.manager._opened, index=NoIndex(), now=utc_now, subscribers=subscribers, origin=origin)
+        self.shelf = Shelf(
+            self.manager._opened, index=cast(Any, NoIndex()), now=utc_now, subscribers=subscribers, origin=origin
+        )
         replica = self.manager.replica.with_entries(self.shelf, origin=origin)
         self.sync = Sync(replica, mirror=mirror, book=self.book, settings=SyncSettings(**settings))
         self.manager.subscribe(self.sync.notice)
