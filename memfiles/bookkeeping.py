@@ -143,10 +143,20 @@ class Bookkeeping:
     def bury(self, path: str, *, revision: int) -> None:
         """Keep no text of the record at ``path`` from before ``revision``: it was forgotten elsewhere. See ``scrub``.
 
-        The pack is removed because of it as after a redaction here.
+        The pack is removed because of it as after a redaction here; ``wipe`` does the rest.
         """
         with self._database.change() as run:
             _bury(run, path, revision=revision)
+            run("INSERT OR REPLACE INTO meta VALUES ('unwiped', 'yes')")
+
+    def wipe(self) -> None:
+        """Leave nothing in the file of what was buried."""
+        with self._database.change() as run:
+            is_needed = run("SELECT value FROM meta WHERE key = 'unwiped'").fetchone() is not None
+        if is_needed:
+            self._database.rewrite()
+            with self._database.change() as run:
+                run("DELETE FROM meta WHERE key = 'unwiped'")
 
     def unpacked(self) -> int:
         """How many copies were acknowledged since the last pack."""
@@ -275,6 +285,7 @@ def _scrub(database: Path, revisions: Mapping[str, int]) -> None:
         for path, revision in revisions.items():
             _bury(lambda statement, *values: connection.execute(statement, values), path, revision=revision)
         connection.execute("COMMIT")
+        connection.execute("VACUUM")  # a row that was once moved to another page has left its bytes in the first one
 
 
 def _bury(run: Run, path: str, *, revision: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from memfiles.atomic import Signature
 from memfiles.copies import copies_of
 from memfiles.entry import EntryRecord
+from memfiles.entry_format import is_of_one_run
 from memfiles.entry_merging import stamped_entry
 from memfiles.errors import FileNotDeclared, InvalidArgument, RecordCorrupt
 from memfiles.events import Origin
@@ -155,15 +156,12 @@ class EntriesSide:
             return {path: seen for path, seen in found if entry_place(path) is not None}
 
     def is_private(self, path: str) -> bool:
-        """Whether no mirror may have the record at ``path``; decoded only if it says that it is of a run."""
+        """Whether no mirror may have the record at ``path``."""
         try:
             found = self._store.find(path)
         except RecordCorrupt:
             return False
-        if found is None or b'"run"' not in found[0]:
-            return False
-        local = self.read(path)
-        return local is not None and local.is_private
+        return found is not None and is_of_one_run(found[0], path=path)
 
     def read(self, path: str) -> LocalCopy | None:
         """The record at ``path``, a hand edit made a revision first; None if there is none that can be read."""

@@ -28,7 +28,7 @@ from memfiles.sync.packing import Packer
 from memfiles.sync.reconciling import Reconciler
 from memfiles.sync.reports import OUTCOMES, Outcome, SyncReport, SyncSettings, SyncStatus
 from memfiles.sync.schedule import Task
-from memfiles.sync.survey import Survey, note_hydrated
+from memfiles.sync.survey import Care, Survey, note_hydrated
 from memfiles.sync.timer import Timer
 
 _SWEEP_SECONDS = 30.0
@@ -150,7 +150,7 @@ class Sync:
         begun = time.monotonic()
         self._look(self._find_changed_copies, timeout)
         self.flush(max(0.0, timeout - (time.monotonic() - begun)), progress=progress)
-        self._replica.scrub()
+        self._wipe()
         return self._report()
 
     def close(self, timeout: float = _CLOSE_SECONDS) -> bool:
@@ -186,7 +186,10 @@ class Sync:
         try:
             hydrated, self._hydrated = self._hydrated, {}
             note_hydrated(self._book, hydrated)
-            self._find_dirty_records()
+            is_thorough = time.monotonic() >= self._thorough_at
+            if is_thorough:
+                self._thorough_at = time.monotonic() + _THOROUGH_SECONDS
+            self._find_dirty_records("thorough" if is_thorough else "patient")
         except Exception as error:
             self._complain("what is to be pushed cannot be found out", error)
 
@@ -219,12 +222,8 @@ class Sync:
         if failure:
             raise failure[0]
 
-    def _find_dirty_records(self) -> None:
-        now = time.monotonic()
-        is_thorough = now >= self._thorough_at
-        if is_thorough:
-            self._thorough_at = now + _THOROUGH_SECONDS
-        for record in self._survey.dirty(thorough=is_thorough):
+    def _find_dirty_records(self, care: Care = "usual") -> None:
+        for record in self._survey.dirty(care=care):
             self._dispatcher.at_once(record.path)
 
     def _find_changed_copies(self) -> None:
@@ -257,12 +256,17 @@ class Sync:
 
     def _tidy_up(self) -> None:
         """Let nothing hold what was forgotten, and write the pack anew if there is time for it."""
-        self._replica.scrub()
+        self._wipe()
         self._reconciler.remove_stale_pack()
         now = time.monotonic()
         if now >= self._pack_after and self._dispatcher.is_idle and self._packer.is_worth_it():
             self._pack_after = now + _PACK_SECONDS
             self._packer.refresh()
+
+    def _wipe(self) -> None:
+        """Leave nothing in journals and notes of what was forgotten elsewhere."""
+        self._replica.scrub()
+        self._book.wipe()
 
     def _carry_out(self, task: Task) -> bool:
         """Bring one record and its copy together; whether the mirror had to be asked."""

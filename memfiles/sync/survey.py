@@ -7,8 +7,9 @@ a folder of them in which no file was put since the last comparison is not compa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Literal, NamedTuple
 
 from memfiles.atomic import Signature, is_settled
 from memfiles.bookkeeping import Acknowledged, Bookkeeping
@@ -20,6 +21,9 @@ from memfiles.record import digest
 from memfiles.replica import Replica
 from memfiles.sync.newcomers import Newcomers
 
+_PATIENCE_SECONDS = 300.0
+Care = Literal["patient", "usual", "thorough"]
+
 
 class Dirty(NamedTuple):
     """A record whose present version the mirror has not acknowledged, and when that was written (ns, wall clock)."""
@@ -30,10 +34,20 @@ class Dirty(NamedTuple):
 
 @dataclass(slots=True)
 class _Compared:
-    """A folder of entries as it was when it was compared: when it had changed last (ns), and what was to be pushed."""
+    """A folder of entries as it was when it was compared: when it had changed last (ns), and what was to be pushed.
+
+    ``is_sure``: what changed later has another time. ``at``: when it was compared (s, monotonic).
+    """
 
     changed_ns: int
+    is_sure: bool
+    at: float
     dirty: list[str] = field(default_factory=list)
+
+    def still_holds(self, changed_ns: int, *, patient: bool) -> bool:
+        """Whether nothing else can have become dirty, or it is too early to look again for who is ``patient``."""
+        is_unchanged = self.is_sure and self.changed_ns == changed_ns
+        return is_unchanged or (patient and monotonic() - self.at < _PATIENCE_SECONDS)
 
 
 class Survey:
@@ -46,15 +60,16 @@ class Survey:
         self._compared: dict[str, _Compared] = {}
         self._private: dict[str, Signature] = {}
 
-    def dirty(self, *, thorough: bool = False) -> list[Dirty]:
+    def dirty(self, *, care: Care = "usual") -> list[Dirty]:
         """The records to be pushed. One stat each; only those that changed since the last look are read.
 
-        ``thorough`` False takes it that entries change by files being put in place, as memfiles and editors do.
+        The usual care takes it that entries change by files being put in place, as memfiles and editors do; a patient
+        look relies for some minutes on being told of changes, a thorough one on nothing.
         """
         found = self._signatures(self._replica.file_paths())
         dirty = self._compare(found, under="")
         for folder, changed_ns in self._replica.entries.folders().items():
-            dirty += self._compare_folder(folder, changed_ns, thorough=thorough)
+            dirty += self._compare_folder(folder, changed_ns, care=care)
         return dirty
 
     def changed(self, listed: Mapping[str, str]) -> list[str]:
@@ -67,18 +82,17 @@ class Survey:
         known = self._book.versions()
         return [path for path in self._replica.paths() if path in known and path not in listed]
 
-    def _compare_folder(self, folder: str, changed_ns: int, *, thorough: bool) -> list[Dirty]:
+    def _compare_folder(self, folder: str, changed_ns: int, *, care: Care) -> list[Dirty]:
         before = self._compared.get(folder)
+        is_known = before is not None and before.still_holds(changed_ns, patient=care == "patient")
         with self._newcomers.settled():
-            if before is not None and before.changed_ns == changed_ns and not thorough:
-                found = self._signatures(before.dirty)
-            else:
-                found = self._replica.entries.signatures(folder)
-            dirty = self._compare(found, under=f"{ENTRIES}/{folder}")
-        if is_settled(Signature(0, 0, changed_ns)):
-            self._compared[folder] = _Compared(changed_ns, [record.path for record in dirty])
-        else:
-            self._compared.pop(folder, None)
+            if before is not None and is_known and care != "thorough":
+                dirty = self._compare(self._signatures(before.dirty), under=f"{ENTRIES}/{folder}")
+                self._compared[folder] = replace(before, dirty=[record.path for record in dirty])
+                return dirty
+            dirty = self._compare(self._replica.entries.signatures(folder), under=f"{ENTRIES}/{folder}")
+        is_sure = is_settled(Signature(0, 0, changed_ns))
+        self._compared[folder] = _Compared(changed_ns, is_sure, monotonic(), [record.path for record in dirty])
         return dirty
 
     def _compare(self, found: Mapping[str, Signature], *, under: str) -> list[Dirty]:

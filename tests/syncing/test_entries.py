@@ -123,7 +123,7 @@ def test_a_new_machine_starts_with_everything(machine: Machines, shared: Mirror)
 def test_a_pack_brings_thousands_in_a_few_requests(machine: Machines, shared: Mirror) -> None:
     """With a pack, a cold start of many entries asks for the list, the pack, and hardly anything else."""
     one = machine("one")
-    one.save_all({f"key-{number}": f"value {number}" for number in range(1000)})
+    one.save_all({f"key-{number}": f"value {number}" for number in range(300)})
     one.sync.push(60)
     counting = CountingMirror(shared)
     two = machine("two", through=counting)
