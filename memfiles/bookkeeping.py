@@ -15,11 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memfiles.atomic import Signature
+from memfiles.keys import ENTRIES
 from memfiles.mirror import Stored
-from memfiles.notes_database import PATH, NotesDatabase, boot, connect, failures, is_damaged
+from memfiles.notes_database import PATH, NotesDatabase, Run, boot, connect, failures, is_damaged
 
 _SIGNATURES = "SELECT path, inode, size, mtime_ns FROM note WHERE inode IS NOT NULL AND sent IS NULL"
 _DIGESTS = "SELECT path, digest FROM note WHERE digest IS NOT NULL AND sent IS NULL"
+_BETWEEN = " AND path >= ? AND path < ?"
+_COPIES = "SELECT path, body, version FROM note WHERE version IS NOT NULL AND length(body) > 0 AND path > ?"
+_COPIES_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,24 +107,56 @@ class Bookkeeping:
         on_its_way = Sent(sent, sent_version) if sent is not None else None
         return Note(version, digest, signature, body, on_its_way, bool(is_redacted))
 
-    def signatures(self) -> dict[str, Signature]:
-        """By path, the files that were seen to need no push."""
+    def signatures(self, *, under: str = "") -> dict[str, Signature]:
+        """By path, the files that were seen to need no push: those of a folder of entries, else the memory files."""
         with self._database.change() as run:
-            return {path: Signature(*signature) for path, *signature in run(_SIGNATURES)}
+            rows = [row for ends in _ranges(under) for row in run(_SIGNATURES + _BETWEEN, *ends)]
+        return {path: Signature(*signature) for path, *signature in rows}
 
-    def digests(self) -> dict[str, str]:
-        """By path, the digest of the local record that needs no push."""
+    def digests(self, *, under: str = "") -> dict[str, str]:
+        """By path, the digest of the local record that needs no push; which ones, as for ``signatures``."""
         with self._database.change() as run:
-            return dict(run(_DIGESTS).fetchall())
+            return dict(row for ends in _ranges(under) for row in run(_DIGESTS + _BETWEEN, *ends))
 
     def copies(self) -> Iterator[tuple[str, Stored]]:
-        """Every copy that the mirror is known to hold, by path."""
+        """Every copy that the mirror is known to hold, by path; some hundred are in memory at a time."""
+        last = ""
+        while True:
+            with self._database.change() as run:
+                rows = run(f"{_COPIES} ORDER BY path LIMIT {_COPIES_AT_ONCE}", last).fetchall()
+            if not rows:
+                return
+            for path, body, version in rows:
+                yield path, Stored(body, version)
+            last = rows[-1][0]
+
+    def has_fetched_entries(self) -> bool:
+        """Whether all entries were fetched that the mirror had and this directory had not, at some time."""
         with self._database.change() as run:
-            paths = [row[0] for row in run("SELECT path FROM note WHERE version IS NOT NULL AND body IS NOT NULL")]
-        for path in paths:
-            note = self.find(path)
-            if note.version is not None and note.body:
-                yield path, Stored(note.body, note.version)
+            return run("SELECT value FROM meta WHERE key = 'entries_fetched'").fetchone() is not None
+
+    def entries_are_fetched(self) -> None:
+        """This directory has every entry that the mirror had."""
+        with self._database.change() as run:
+            run("INSERT OR REPLACE INTO meta VALUES ('entries_fetched', 'yes')")
+
+    def bury(self, path: str, *, revision: int) -> None:
+        """Keep no text of the record at ``path`` from before ``revision``: it was forgotten elsewhere. See ``scrub``.
+
+        The pack is removed because of it as after a redaction here; ``wipe`` does the rest.
+        """
+        with self._database.change() as run:
+            _bury(run, path, revision=revision)
+            run("INSERT OR REPLACE INTO meta VALUES ('unwiped', 'yes')")
+
+    def wipe(self) -> None:
+        """Leave nothing in the file of what was buried."""
+        with self._database.change() as run:
+            is_needed = run("SELECT value FROM meta WHERE key = 'unwiped'").fetchone() is not None
+        if is_needed:
+            self._database.rewrite()
+            with self._database.change() as run:
+                run("DELETE FROM meta WHERE key = 'unwiped'")
 
     def unpacked(self) -> int:
         """How many copies were acknowledged since the last pack."""
@@ -146,8 +182,9 @@ class Bookkeeping:
             return int(rows.get("redactions", 0)) > int(rows.get("redactions_unpacked", 0))
 
     def pack_is_removed(self) -> None:
-        """The mirror's pack is gone."""
+        """The mirror's pack is gone; the next one is worth writing soon."""
         with self._database.change() as run:
+            run("UPDATE meta SET value = (SELECT count(*) FROM note WHERE body IS NOT NULL) WHERE key = 'unpacked'")
             run("INSERT OR REPLACE INTO meta SELECT 'redactions_unpacked', value FROM meta WHERE key = 'redactions'")
 
     def packed(self, count: int) -> None:
@@ -224,11 +261,16 @@ def scrub(directory: Path, path: str, *, revision: int) -> None:
 
     Notes that cannot be read are removed: they may hold anything.
     """
+    scrub_all(directory, {path: revision})
+
+
+def scrub_all(directory: Path, revisions: Mapping[str, int]) -> None:
+    """``scrub`` for several records in one go; ``revisions`` by path."""
     with failures():
         if not (directory / PATH).exists():
             return
         try:
-            _scrub(directory / PATH, path, revision=revision)
+            _scrub(directory / PATH, revisions)
         except sqlite3.DatabaseError as error:
             if not is_damaged(error):
                 raise
@@ -236,12 +278,23 @@ def scrub(directory: Path, path: str, *, revision: int) -> None:
                 name.unlink(missing_ok=True)
 
 
-def _scrub(database: Path, path: str, *, revision: int) -> None:
+def _scrub(database: Path, revisions: Mapping[str, int]) -> None:
     with contextlib.closing(connect(database)) as connection:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute("INSERT OR IGNORE INTO note (path) VALUES (?)", (path,))
-        connection.execute("UPDATE note SET body = NULL, sent = NULL, redacted = ? WHERE path = ?", (revision, path))
-        connection.execute("INSERT OR IGNORE INTO meta VALUES ('redactions', 0)")
-        connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'redactions'")
+        for path, revision in revisions.items():
+            _bury(lambda statement, *values: connection.execute(statement, values), path, revision=revision)
         connection.execute("COMMIT")
+        connection.execute("VACUUM")  # a row that was once moved to another page has left its bytes in the first one
+
+
+def _bury(run: Run, path: str, *, revision: int) -> None:
+    run("INSERT OR IGNORE INTO note (path) VALUES (?)", path)
+    run("UPDATE note SET body = NULL, sent = NULL, redacted = ? WHERE path = ?", revision, path)
+    run("INSERT OR IGNORE INTO meta VALUES ('redactions', 0)")
+    run("UPDATE meta SET value = value + 1 WHERE key = 'redactions'")
+
+
+def _ranges(folder: str) -> list[tuple[str, str]]:
+    """The first path that is meant and the first one behind: of a folder, or of all that is not in ``entries``."""
+    return [(f"{folder}/", f"{folder}0")] if folder else [("", f"{ENTRIES}/"), (f"{ENTRIES}0", "\U0010ffff")]

@@ -163,6 +163,14 @@ def is_entry(data: bytes) -> bool:
     return _TYPE.match(data) is not None
 
 
+def is_of_one_run(data: bytes, *, path: str) -> bool:
+    """Whether ``data`` is the record of ``path`` and belongs to one run alone; decoded only if it says so anywhere."""
+    try:
+        return b'"run"' in data and bool(decode_entry(data, path=path).run)
+    except RecordCorrupt:
+        return False
+
+
 def decode_entry(data: bytes, *, path: str) -> EntryRecord:
     """The entry or tombstone that belongs at ``path`` in ``data``, or ``RecordCorrupt`` with the reason.
 

@@ -91,6 +91,27 @@ def merge(local: Record, remote: Record, *, base: Record | None = None, on_confl
     return _decided(local, remote, parting, ours, on_conflict=on_conflict, at=at)
 
 
+def supersede(local: Record, remote: Record, *, base: Record | None, winner: Policy, at: str) -> Merged:
+    """Two copies of which neither knows the other: the winner's text stands whole, the other's is in the history."""
+    parting = part(local, remote, base=base)
+    suffix = suffix_after(local, parting.local if parting is not None else 0)
+    content, before = remote.content, suffix.start.encode()
+    changes = _carried(suffix.untold)
+    for step in suffix.steps:
+        before = step.after(before)
+        is_silent = not step.change.bytes and not step.change.old
+        after = content if is_silent else before.decode()
+        changes.append(splice_change(content, after, replace(step.change, merged=not is_silent)))
+        content = after
+    if content != local.content:
+        changes.append(splice_change(content, local.content, _merge_change(at)))
+        content = local.content
+    if winner == "remote":
+        changes.append(splice_change(local.content, remote.content, _merge_change(at)))
+        content = remote.content
+    return Merged(_finished(local, remote, changes or [_merge_change(at)], content, onto=remote))
+
+
 def _decided(
     local: Record, remote: Record, parting: Parting | None, ours: Rebased, *, on_conflict: Policy, at: str
 ) -> Merged:

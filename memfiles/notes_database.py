@@ -66,6 +66,11 @@ class NotesDatabase:
                 self._start_over()
                 raise
 
+    def rewrite(self) -> None:
+        """Write the file anew, without what lies between the rows: ``secure_delete`` misses what was once moved."""
+        with self._turn, failures():
+            self._opened().execute("VACUUM")
+
     @contextmanager
     def _transaction(self) -> Iterator[Run]:
         connection = self._opened()
@@ -116,7 +121,7 @@ class NotesDatabase:
         meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
         if meta.get("mirror") != self._mirror or meta.get("boot") not in (None, boot()):
             connection.execute("DELETE FROM note")
-            connection.execute("DELETE FROM meta WHERE key = 'last_error'")
+            connection.execute("DELETE FROM meta WHERE key IN ('last_error', 'entries_fetched')")
         connection.executemany(
             "INSERT OR REPLACE INTO meta VALUES (?, ?)", [("mirror", self._mirror), ("boot", boot())]
         )

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from memfiles import quarantine
 from memfiles.atomic import Signature
-from memfiles.errors import InvalidArgument, RecordCorrupt
+from memfiles.copies import copies_of
+from memfiles.entry import EntryRecord
 from memfiles.forking import renew_in_child
-from memfiles.keys import record_path, uid_of
+from memfiles.keys import entry_place
 from memfiles.live_files import LiveFiles
 from memfiles.locks import RecordLocks
-from memfiles.record import Record, decode, digest, encode
-from memfiles.restoring import confirmed
+from memfiles.sides import EntriesSide, EntryShelf, FilesSide, LocalCopy
 from memfiles.store import Store, storage_failure
 
 TURNS = ".state/mirror-turns"
-
-
-@dataclass(frozen=True, slots=True)
-class LocalCopy:
-    """A record as it lies on the disk: its bytes, what they mean, and the file's signature."""
-
-    body: bytes
-    record: Record
-    signature: Signature
-
-    @property
-    def digest(self) -> str:
-        """The SHA-256 of the bytes."""
-        return digest(self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +29,30 @@ class Resolution:
     ``is_ours``: the record holds changes that only this directory has made so far.
     """
 
-    record: Record | None
+    record: Any | None
     is_ours: bool = True
-    loser: Record | None = None
+    loser: Any | None = None
     why: str = ""
 
 
 class Replica:
-    """The live memory files of one open store."""
+    """The live memory files of one open store and, once they are given to it, the entries."""
 
     def __init__(self, directory: Path, *, files: LiveFiles, store: Store, now: Callable[[], str]) -> None:
         """``now`` gives the time for changes and notes."""
         self.directory = directory
-        self._files = files
         self._store = store
         self._now = now
+        self._files = FilesSide(files, store)
+        self.entries = EntriesSide(None, store, origin=None)
+        self._is_unscrubbed = False
         self._turns = RecordLocks(store.descriptor, timeout=0.0, folder=TURNS)
         renew_in_child(self, Replica._leave_to_parent)
+
+    def with_entries(self, shelf: EntryShelf, *, origin: str | None) -> Replica:
+        """The same with these entries as well; ``origin`` is the id of this directory."""
+        self.entries = EntriesSide(shelf, self._store, origin=origin)
+        return self
 
     def turn(self, path: str) -> AbstractContextManager[None]:
         """Be the only one, among all threads and processes, who brings this record and its copy together.
@@ -71,9 +65,13 @@ class Replica:
         self._turns.leave_to_parent()
         self._turns = RecordLocks(self._store.descriptor, timeout=0.0, folder=TURNS)
 
+    def file_paths(self) -> list[str]:
+        """Where the live memory files lie, sorted."""
+        return self._files.paths()
+
     def paths(self) -> list[str]:
-        """Where the live records lie, sorted."""
-        return [record_path(uid) for uid in self._files.uids()]
+        """Where all records lie: memory files, then entries."""
+        return [*self.file_paths(), *self.entries.paths()]
 
     def signature(self, path: str) -> Signature | None:
         """What tells the present version of a record from every other, None if there is none."""
@@ -81,35 +79,39 @@ class Replica:
 
     def read(self, path: str) -> LocalCopy | None:
         """The record at ``path``, a hand edit made a revision first; None while it cannot be read."""
-        try:
-            self._files.notice(_uid(path))
-            found = self._store.find(path)
-            record = decode(found[0], uid=_uid(path)) if found else None
-        except RecordCorrupt:
-            return None
-        return LocalCopy(found[0], record, found[1]) if found and record and record.is_intact else None
+        return self._side(path).read(path)
 
-    def current(self, path: str) -> Record:
+    def is_private(self, path: str) -> bool:
+        """Whether no mirror may have the record at ``path``, because it belongs to one run."""
+        return entry_place(path) is not None and self.entries.is_private(path)
+
+    def current(self, path: str) -> Any:
         """The newest version of the record at ``path``."""
-        return self._files.current(_uid(path))
+        return self._side(path).current(path)
 
-    def change(self, path: str, decide: Callable[[Record], Resolution]) -> None:
+    def change(self, path: str, decide: Callable[[Any], Resolution]) -> None:
         """Apply what ``decide`` makes of the newest version, under the record's lock.
 
         The loser of a conflict is kept first, so that a kill in between loses nothing.
         """
 
-        def run(current: Record) -> tuple[Record | None, bool]:
+        def run(current: Any) -> tuple[Any | None, bool]:
             resolution = decide(current)
             if resolution.loser is not None:
-                self._keep(path, encode(resolution.loser), why=resolution.why, folder=quarantine.CONFLICTS)
+                body = copies_of(path).encode(resolution.loser)
+                self._keep(path, body, why=resolution.why, folder=quarantine.CONFLICTS)
             return resolution.record, resolution.is_ours
 
-        self._files.merge(_uid(path), run)
+        self._side(path).change(path, run)
+
+    def adopt(self, records: Mapping[str, EntryRecord]) -> list[EntryRecord]:
+        """Write entries where there are none, in one commit; those that were written."""
+        return self.entries.adopt(records)
 
     def confirm(self, path: str) -> None:
         """Make a provisional seed one like any other: the mirror answers, and holds no copy."""
-        self._files.merge(_uid(path), lambda current: (confirmed(current, at=self._now()), True))
+        copies = copies_of(path)
+        self._side(path).change(path, lambda current: (copies.confirmed(current, at=self._now()), True))
 
     def keep_unusable(self, path: str, body: bytes, *, why: str) -> None:
         """Have in quarantine what the mirror held at ``path`` and cannot be used."""
@@ -120,13 +122,25 @@ class Replica:
         with storage_failure("the kept conflicts cannot be listed"):
             return quarantine.listing(self._store.descriptor, folder=quarantine.CONFLICTS)
 
+    def remove_copies(self, paths: Iterable[str]) -> None:
+        """Have no copy of forgotten records in quarantine or among the conflicts; ``scrub`` does the journals."""
+        for path in paths:
+            self._store.remove_copies(path)
+        self._is_unscrubbed = True
+
+    def scrub(self) -> None:
+        """Have no journal hold an earlier version of what was forgotten elsewhere, if anything was; errors as there."""
+        if self._is_unscrubbed:
+            self._is_unscrubbed = False
+            try:
+                self._store.scrub()
+            except BaseException:
+                self._is_unscrubbed = True
+                raise
+
+    def _side(self, path: str) -> FilesSide | EntriesSide:
+        return self.entries if entry_place(path) is not None else self._files
+
     def _keep(self, path: str, body: bytes, *, why: str, folder: str) -> None:
         with storage_failure(f"a copy of {path} cannot be kept in {folder}"):
             quarantine.keep_copy(self._store.descriptor, path, body, reason=why, at=self._now(), folder=folder)
-
-
-def _uid(path: str) -> str:
-    uid = uid_of(path)
-    if uid is None:
-        raise InvalidArgument(f"{path[:80]!r} is not where a memory file's record lies")
-    return uid

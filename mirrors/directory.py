@@ -177,7 +177,7 @@ def _path_of(url: MirrorUrl) -> str:
 def _folder_of(root: int, key: str, *, make: bool) -> Iterator[tuple[int, str]]:
     """The folder that ``key`` lies in, and its last segment; no link is followed on the way."""
     *folders, name = key.split("/")
-    descriptor = os.dup(root)
+    descriptor = os.open(".", _FOLDER, dir_fd=root)  # a duplicate would share its place in the list of names
     try:
         for folder in folders:
             inner = _enter(descriptor, folder, make=make)

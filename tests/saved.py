@@ -14,10 +14,10 @@ from memfiles.clock import utc_now
 from memfiles.entries.categories import later
 from memfiles.entries.entries import Entries
 from memfiles.entries.rules import Rules
-from memfiles.entry import Entry, Provenance, Tombstone, new_text
+from memfiles.entry import Entry, Provenance, Retired, Tombstone, new_text, passed
 from memfiles.events import Subscribers
 from memfiles.history import extend
-from memfiles.record import Actor, Change, with_content
+from memfiles.record import Actor, Change, Operation, successor, with_content
 from memfiles.store import Store
 
 
@@ -40,6 +40,25 @@ def resaved(entry: Entry, content: str, *, at: str) -> Entry:
     return replace(entry, text=extend(with_content(before, content), change))
 
 
+def refaceted(entry: Entry, *, at: str, op: Operation = "update", **facets: Any) -> Entry:
+    """The entry with something else said about it, as an update, a delete or a restore leaves it."""
+    text = extend(entry.text, Change(revision=entry.revision + 1, at=at, op=op))
+    return replace(entry, text=successor(text, updated_at=entry.updated_at), **facets)
+
+
+def deleted(entry: Entry, *, at: str) -> Entry:
+    """The entry hidden."""
+    return refaceted(entry, at=at, op="delete", retired=Retired("deleted", at))
+
+
+def saved_over(tombstone: Tombstone, key: str, content: str, *, at: str) -> Entry:
+    """What a deliberate save under a key makes that was forgotten."""
+    text = new_text(tombstone.agent, key, level=tombstone.level, run="", content=content, at=at)
+    change = Change(revision=tombstone.revision + 1, at=at, op="save", bytes=text.size_bytes, offset=0)
+    text = successor(extend(text, change), origins=dict(tombstone.origins))
+    return Entry(text, tombstone.agent, key, forgotten=passed(tombstone))
+
+
 def buried(entry: Entry, *, id: str = "0123456789ab", at: str = SEEDED_AT, why: str = "asked to") -> Tombstone:
     """What remains of the entry when it was forgotten."""
     return Tombstone(
@@ -53,6 +72,7 @@ def buried(entry: Entry, *, id: str = "0123456789ab", at: str = SEEDED_AT, why: 
         why,
         entry.run,
         entry.forgotten,
+        entry.origins,
     )
 
 

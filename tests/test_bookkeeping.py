@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 from pathlib import Path
 
@@ -239,3 +240,48 @@ def test_the_last_error_is_seen_until_all_goes_well(tmp_path: Path, book: Bookke
     another.close()
 
     assert ("a.json: no answer", None) == (before, peek(tmp_path, mirror=MIRROR).last_error)
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_what_was_forgotten_is_nowhere_in_the_file(tmp_path: Path, book: Bookkeeping, is_ours: bool) -> None:
+    """Not even where a row lay before it was moved: forgotten here, or elsewhere and heard of through the mirror."""
+    chances = random.Random(0)
+    names = [f"entries/a/{number}.json" for number in chances.sample(range(10**15), 2000)]
+    for name in names:
+        book.sending(name, b"", version=None, revision=1)
+    chances.shuffle(names)
+    for name in names:
+        book.acknowledge(Acknowledged(name, "v", f"<{name}>".encode() * chances.randrange(14, 20), 1, "digest"))
+    forgotten = names[::5]
+    if is_ours:
+        bookkeeping.scrub_all(tmp_path, dict.fromkeys(forgotten, 9))
+    else:
+        for name in forgotten:
+            book.bury(name, revision=9)
+        book.wipe()
+    found = stored_bytes(tmp_path)
+
+    assert [] == [name for name in forgotten if f"<{name}>".encode() in found]
+    assert len(names) - len(forgotten) == len(list(book.copies()))
+    assert book.must_remove_pack()
+
+
+def test_notes_of_a_folder_are_told_from_the_others(book: Bookkeeping) -> None:
+    """What is asked of one folder of entries costs no look at the rest."""
+    paths = ["a.json", "entries/a/1.json", "entries/a/2.json", "entries/a-b/3.json", "z.json"]
+    book.acknowledge(*[Acknowledged(path, "v", b"body", 1, "digest", SIGNATURE) for path in paths])
+
+    assert {"a.json", "z.json"} == set(book.signatures()) == set(book.digests())
+    assert {"entries/a/1.json", "entries/a/2.json"} == set(book.signatures(under="entries/a"))
+    assert {"entries/a-b/3.json"} == set(book.digests(under="entries/a-b"))
+
+
+def test_that_all_entries_were_fetched_is_known_of_one_mirror(tmp_path: Path, book: Bookkeeping) -> None:
+    """Another mirror may have other entries."""
+    before = book.has_fetched_entries()
+    book.entries_are_fetched()
+    book.close()
+
+    assert not before
+    assert Bookkeeping(tmp_path, mirror=MIRROR).has_fetched_entries()
+    assert not Bookkeeping(tmp_path, mirror="s3://another").has_fetched_entries()

@@ -20,7 +20,7 @@ from memfiles.clock import utc_now
 from memfiles.errors import FileNotDeclared, InvalidArgument, LockTimeout, MemfilesError, MirrorUnavailable
 from memfiles.events import RecordChanged
 from memfiles.forking import renew_in_child
-from memfiles.keys import record_path
+from memfiles.keys import entry_place, record_path
 from memfiles.mirror import Mirror, Stored
 from memfiles.replica import Replica
 from memfiles.sync.dispatcher import Dispatcher, Progress
@@ -28,10 +28,13 @@ from memfiles.sync.packing import Packer
 from memfiles.sync.reconciling import Reconciler
 from memfiles.sync.reports import OUTCOMES, Outcome, SyncReport, SyncSettings, SyncStatus
 from memfiles.sync.schedule import Task
-from memfiles.sync.survey import changed_copies, dirty_records, lost_copies, note_hydrated
+from memfiles.sync.survey import Care, Survey, note_hydrated
 from memfiles.sync.timer import Timer
 
 _SWEEP_SECONDS = 30.0
+_THOROUGH_SECONDS = 600.0  # how often also files are compared that can only have been written to in place
+_FETCH_SECONDS = 15.0  # how often entries are asked for that the mirror has not given yet
+_START_SECONDS = 30.0  # how long a start waits for entries where there are none at all
 _LOSS_SECONDS = 3600.0  # how often it is asked whether the mirror has lost anything
 _IDLE_SECONDS = 5.0  # how often it is asked whether there is time to write a pack
 _PACK_SECONDS = 600.0  # between one pack and the next
@@ -58,10 +61,13 @@ class Sync:
         self._book = book
         self._packer = Packer(replica, mirror=mirror, book=book)
         self._reconciler = Reconciler(replica, mirror=mirror, book=book, on_conflict=settings.on_conflict, now=now)
+        self._survey = Survey(replica, book, self._reconciler.newcomers)
         self._dispatcher = Dispatcher(self._carry_out, timers=self._timers)
         self._hydrated: Mapping[str, Stored] = {}
+        self._loss_after = 0.0
         self._last_error: str | None = None
         self._pack_after = 0.0
+        self._thorough_at = 0.0
         self._renew()
         renew_in_child(self, Sync._renew)
 
@@ -73,18 +79,37 @@ class Sync:
         self._outcomes: dict[str, Outcome] = {}
 
     def start(self, *, hydrated: Mapping[str, Stored] | None = None) -> None:
-        """Push whatever the mirror lacks and go on doing so; ``hydrated`` are the copies that a restore fetched."""
+        """Push whatever the mirror lacks and go on doing so; ``hydrated`` are the copies that a restore fetched.
+
+        Where there are no entries at all, those of the mirror are waited for; if it does not answer, they come later.
+        """
         self._hydrated = hydrated or {}
+        is_looking = self._lacks_all_entries()
+        self._loss_after = _LOSS_SECONDS if is_looking else 0.0
         self._dispatcher.start()
+        if is_looking:
+            try:
+                self._look(self._find_lost_copies, _START_SECONDS)
+            except MemfilesError as error:
+                self._complain("the entries are not here yet", error)
+
+    def _lacks_all_entries(self) -> bool:
+        """Whether there are no entries here and the mirror may have some; not if it just did not answer."""
+        if not self._replica.entries.is_kept or self._replica.entries.paths():
+            return False
+        if self._book.has_fetched_entries() and not any(map(entry_place, self._book.versions())):
+            return False
+        files = (self._replica.read(path) for path in self._replica.file_paths())
+        return not any(copy is not None and copy.is_provisional for copy in files)
 
     def notice(self, event: RecordChanged) -> None:
         """A record changed; called after every change, and costs it next to nothing."""
         if event.origin != "mirror":
-            self._dispatcher.changed(record_path(event.uid))
+            self._dispatcher.changed(event.path or record_path(event.uid))
 
     def status(self) -> SyncStatus:
         """How far the mirror is behind, found on the disk alone."""
-        dirty = sorted(dirty_records(self._replica, self._book), key=lambda record: record.since_ns)
+        dirty = sorted(self._survey.dirty(), key=lambda record: record.since_ns)
         lag = max(0.0, (time.time_ns() - dirty[0].since_ns) / 1e9) if dirty else 0.0
         return SyncStatus(
             mirror=self.settings.url,
@@ -125,6 +150,7 @@ class Sync:
         begun = time.monotonic()
         self._look(self._find_changed_copies, timeout)
         self.flush(max(0.0, timeout - (time.monotonic() - begun)), progress=progress)
+        self._wipe()
         return self._report()
 
     def close(self, timeout: float = _CLOSE_SECONDS) -> bool:
@@ -146,11 +172,12 @@ class Sync:
     def _timers(self, now: float) -> list[Timer]:
         """What is looked at again and again, once the engine runs."""
         at_start, every = self.settings.pull_at_start, self.settings.pull_seconds
-        looks = [(self._refresh_pack, now + _IDLE_SECONDS, _IDLE_SECONDS)]
+        looks = [(self._tidy_up, now + _IDLE_SECONDS, _IDLE_SECONDS)]
         if at_start or every is not None:
             looks.append((self._find_changed_copies, now if at_start else now + (every or 0.0), every or inf))
         if not at_start:
-            looks.append((self._find_lost_copies, now, _LOSS_SECONDS))
+            looks.append((self._find_lost_copies, now + self._loss_after, _LOSS_SECONDS))
+        looks.append((self._find_first_entries, now + _FETCH_SECONDS, _FETCH_SECONDS))
         later = [Timer(partial(self._look_later, look), at, period) for look, at, period in looks]
         return [Timer(self._sweep, now, _SWEEP_SECONDS), *later]
 
@@ -159,7 +186,10 @@ class Sync:
         try:
             hydrated, self._hydrated = self._hydrated, {}
             note_hydrated(self._book, hydrated)
-            self._find_dirty_records()
+            is_thorough = time.monotonic() >= self._thorough_at
+            if is_thorough:
+                self._thorough_at = time.monotonic() + _THOROUGH_SECONDS
+            self._find_dirty_records("thorough" if is_thorough else "patient")
         except Exception as error:
             self._complain("what is to be pushed cannot be found out", error)
 
@@ -192,26 +222,51 @@ class Sync:
         if failure:
             raise failure[0]
 
-    def _find_dirty_records(self) -> None:
-        for record in dirty_records(self._replica, self._book):
+    def _find_dirty_records(self, care: Care = "usual") -> None:
+        for record in self._survey.dirty(care=care):
             self._dispatcher.at_once(record.path)
 
     def _find_changed_copies(self) -> None:
-        for path in changed_copies(self._replica, self._book, self._mirror):
+        listed = dict(self._mirror.list())
+        for path in self._survey.changed(listed):
             self._dispatcher.at_once(path, look=True)
+        self._fetch_entries(listed)
         self._forget_error()
 
     def _find_lost_copies(self) -> None:
-        for path in lost_copies(self._replica, self._book, self._mirror):
+        listed = dict(self._mirror.list())
+        for path in self._survey.lost(listed):
             self._dispatcher.at_once(path, look=True)
+        if not self._book.has_fetched_entries() or not self._replica.entries.paths():
+            self._fetch_entries(listed)
         self._forget_error()
 
-    def _refresh_pack(self) -> None:
+    def _find_first_entries(self) -> None:
+        """What a start asked for in vain, or was killed over, is asked for until it is all here."""
+        if self._replica.entries.is_kept and not self._book.has_fetched_entries():
+            self._find_lost_copies()
+
+    def _fetch_entries(self, listed: Mapping[str, str]) -> None:
+        """Bring the entries here that only the mirror has."""
+        newcomers = self._reconciler.newcomers
+        for path in newcomers.bring(newcomers.missing(listed), listed=listed):
+            with self._reporting:
+                self._outcomes[path] = "pulled"
+        self._book.entries_are_fetched()
+
+    def _tidy_up(self) -> None:
+        """Let nothing hold what was forgotten, and write the pack anew if there is time for it."""
+        self._wipe()
         self._reconciler.remove_stale_pack()
         now = time.monotonic()
         if now >= self._pack_after and self._dispatcher.is_idle and self._packer.is_worth_it():
             self._pack_after = now + _PACK_SECONDS
             self._packer.refresh()
+
+    def _wipe(self) -> None:
+        """Leave nothing in journals and notes of what was forgotten elsewhere."""
+        self._replica.scrub()
+        self._book.wipe()
 
     def _carry_out(self, task: Task) -> bool:
         """Bring one record and its copy together; whether the mirror had to be asked."""
@@ -245,5 +300,5 @@ class Sync:
     def _report(self) -> SyncReport:
         with self._reporting:
             outcomes, self._outcomes = self._outcomes, {}
-        pending = tuple(record.path for record in dirty_records(self._replica, self._book))
+        pending = tuple(record.path for record in self._survey.dirty())
         return SyncReport(dict(sorted(outcomes.items())), pending)

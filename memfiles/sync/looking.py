@@ -9,9 +9,12 @@ from pathlib import Path
 from time import time_ns
 
 from memfiles import atomic, quarantine
+from memfiles.atomic import Signature
 from memfiles.bookkeeping import Noted, peek
+from memfiles.entry_format import is_of_one_run
 from memfiles.errors import RecordCorrupt
-from memfiles.keys import record_path
+from memfiles.index import folders
+from memfiles.keys import entry_place, record_path
 from memfiles.record import MAX_RECORD_BYTES, digest
 from memfiles.store import storage_failure
 from memfiles.sync.reports import SyncStatus
@@ -26,7 +29,7 @@ def look(workflow: Workflow) -> SyncStatus:
     if mirror is None:
         return SyncStatus(conflicts=conflicts)
     noted = peek(workflow.directory, mirror=mirror.url)
-    dirty = _dirty(workflow.directory, [record_path(file.uid) for file in workflow.memory.files], noted)
+    dirty = _dirty(workflow, noted)
     oldest = min(dirty, key=lambda record: record.since_ns, default=None)
     lag = max(0.0, (time_ns() - oldest.since_ns) / 1e9) if oldest else 0.0
     return SyncStatus(mirror.url, len(dirty), oldest and oldest.path, round(lag, 3), noted.last_error, conflicts)
@@ -38,8 +41,7 @@ def pending_records(workflow: Workflow) -> list[str]:
     if mirror is None:
         return []
     noted = peek(workflow.directory, mirror=mirror.url)
-    paths = [record_path(file.uid) for file in workflow.memory.files]
-    return [record.path for record in _dirty(workflow.directory, paths, noted)]
+    return [record.path for record in _dirty(workflow, noted)]
 
 
 def kept_conflicts(directory: Path) -> list[tuple[str, str]]:
@@ -48,27 +50,41 @@ def kept_conflicts(directory: Path) -> list[tuple[str, str]]:
         return quarantine.listing(descriptor, folder=quarantine.CONFLICTS) if descriptor is not None else []
 
 
-def _dirty(directory: Path, paths: list[str], noted: Noted) -> list[Dirty]:
+def _dirty(workflow: Workflow, noted: Noted) -> list[Dirty]:
     """The records that the mirror has not acknowledged as they are; what is not on the disk is not to be pushed."""
-    dirty: list[Dirty] = []
-    with _opened(directory) as descriptor:
+    with _opened(workflow.directory) as descriptor:
         if descriptor is None:
-            return dirty
-        for path in paths:
-            signature = atomic.signature(descriptor, path)
-            if signature is None or noted.signatures.get(path) == signature:
-                continue
-            if not _is_acknowledged(descriptor, path, noted.digests.get(path)):
-                dirty.append(Dirty(path, signature.mtime_ns))
-    return dirty
+            return []
+        found = {path: seen for path, seen in _signatures(descriptor, workflow) if noted.signatures.get(path) != seen}
+        return [
+            Dirty(path, seen.mtime_ns)
+            for path, seen in found.items()
+            if _must_be_pushed(descriptor, path, noted.digests.get(path))
+        ]
 
 
-def _is_acknowledged(directory: int, path: str, acknowledged: str | None) -> bool:
+def _signatures(directory: int, workflow: Workflow) -> Iterator[tuple[str, Signature]]:
+    """Of every declared memory file and every entry on the disk."""
+    for path in (record_path(file.uid) for file in workflow.memory.files):
+        if (seen := atomic.signature(directory, path)) is not None:
+            yield path, seen
+    for folder in folders.folder_times(directory):
+        for path, seen in folders.files(directory, folder, []):
+            if entry_place(path) is not None:
+                yield path, seen
+
+
+def _must_be_pushed(directory: int, path: str, acknowledged: str | None) -> bool:
+    """Whether the mirror is to have what lies there and has it not; what cannot be read may be anything."""
     try:
-        found = atomic.read(directory, path, limit=MAX_RECORD_BYTES) if acknowledged is not None else None
+        if acknowledged is None and entry_place(path) is None:
+            return True
+        found = atomic.read(directory, path, limit=MAX_RECORD_BYTES)
+        if found is None:
+            return False
+        return digest(found[0]) != acknowledged and not (entry_place(path) and is_of_one_run(found[0], path=path))
     except RecordCorrupt:
-        return False
-    return found is not None and digest(found[0]) == acknowledged
+        return True
 
 
 @contextmanager

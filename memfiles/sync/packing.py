@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from memfiles.bookkeeping import Bookkeeping
-from memfiles.mirror import Mirror
+from memfiles.mirror import Mirror, Stored
 from memfiles.pack import remove_pack, write_pack
 from memfiles.replica import Replica
 
@@ -31,11 +33,17 @@ class Packer:
         """
         redactions = self._book.redactions()
         wanted, there = set(self._replica.paths()), dict(self._mirror.list())
-        count = self._book.unpacked()
-        known = {path: stored for path, stored in self._book.copies() if path in wanted}
-        copies = {path: stored for path, stored in known.items() if there.get(path) == stored.version}
-        write_pack(self._mirror, copies.items())
+        count, written = self._book.unpacked(), 0
+
+        def copies() -> Iterator[tuple[str, Stored]]:
+            nonlocal written
+            for path, stored in self._book.copies():
+                if path in wanted and there.get(path) == stored.version:
+                    written += 1
+                    yield path, stored
+
+        write_pack(self._mirror, copies())
         if self._book.redactions() != redactions:
             remove_pack(self._mirror)
         self._book.packed(count)
-        return len(copies)
+        return written

@@ -10,20 +10,21 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from memfiles.ancestry import base_revision, relation
 from memfiles.atomic import is_settled
 from memfiles.bookkeeping import Acknowledged, Bookkeeping, Note, Sent
-from memfiles.errors import LockTimeout, MirrorConflict, MirrorUnavailable, RecordCorrupt
-from memfiles.keys import uid_of
-from memfiles.merging import merge
+from memfiles.copies import Meeting, copies_of
+from memfiles.errors import MirrorConflict, MirrorUnavailable, RecordCorrupt
+from memfiles.merging import Policy
 from memfiles.mirror import ABSENT, Mirror, Stored, equals
 from memfiles.pack import remove_pack
-from memfiles.record import FORMAT, Record, decode, digest, encode
-from memfiles.replica import LocalCopy, Replica, Resolution
-from memfiles.restoring import confirmed
+from memfiles.record import FORMAT, digest
+from memfiles.replica import Replica, Resolution
+from memfiles.sides import LocalCopy
+from memfiles.sync.newcomers import Newcomers
 from memfiles.sync.reports import OUTCOMES, Outcome
 
 _ROUNDS = 50
@@ -32,12 +33,18 @@ _log = logging.getLogger("memfiles.sync")
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What a merge comes to; ``settled`` is the digest of a record that need not be pushed."""
+    """What a merge comes to; ``settled`` is the digest of a record that need not be pushed.
+
+    ``buries`` is the revision before which nothing of the record may be kept, ``is_outlived`` says that this holds for
+    the mirror's copy as well.
+    """
 
     resolution: Resolution
     outcome: Outcome
     settled: str | None = None
     note: str | None = None
+    buries: int | None = None
+    is_outlived: bool = False
 
 
 class Reconciler:
@@ -49,10 +56,11 @@ class Reconciler:
         *,
         mirror: Mirror,
         book: Bookkeeping,
-        on_conflict: Literal["local", "remote"],
+        on_conflict: Policy,
         now: Callable[[], str],
     ) -> None:
         """``on_conflict`` says whose text wins where two changes cannot be merged."""
+        self.newcomers = Newcomers(replica, mirror=mirror, book=book)
         self._replica = replica
         self._mirror = mirror
         self._book = book
@@ -70,9 +78,11 @@ class Reconciler:
         for _ in range(_ROUNDS):
             local = self._replica.read(path)
             if local is None:
-                raise LockTimeout(f"{path} cannot be read just now: someone is in the middle of changing it")
+                return max(outcome, self.newcomers.bring_one(path), key=OUTCOMES.index)
+            if local.is_private:
+                return outcome
             note = self._book.find(path)
-            if look or local.record.provisional:
+            if look or local.is_provisional:
                 look = False
                 step = self._meet(path, local, note, self._mirror.get(path))
             elif note.sent is None and note.digest == local.digest:
@@ -88,8 +98,10 @@ class Reconciler:
 
     def _put(self, path: str, local: LocalCopy, note: Note) -> Outcome:
         """Put what was sent before without an answer, or else the record as it is now."""
-        sent = note.sent
+        sent, copies = note.sent, copies_of(path)
         if sent is None:
+            if note.body and copies.is_overtaken(local.record, by=(known := copies.decode(note.body, path=path))):
+                return self._merge(path, Stored(note.body, note.version or ""), known, note)  # put back from a backup
             sent = Sent(local.body, note.version)
             if not self._book.sending(path, sent.body, version=sent.version, revision=local.record.revision):
                 self._let_back(path, local)
@@ -98,9 +110,16 @@ class Reconciler:
             version = self._mirror.put(path, sent.body, when=equals(sent.version) if sent.version else ABSENT)
         except MirrorConflict:
             return self._meet(path, local, note, self._mirror.get(path))
+        if copies.is_dead(local.record):
+            self._bury(path, local.record.revision)  # whoever forgot it may have been killed before that
         self._acknowledge(path, Stored(sent.body, version), digest(sent.body), local)
         self.remove_stale_pack()
         return "pushed"
+
+    def _bury(self, path: str, revision: int) -> None:
+        """Have nothing beside the record hold what was forgotten: no note, no kept copy, no pack and no journal."""
+        self._book.bury(path, revision=revision)
+        self._replica.remove_copies([path])
 
     def _let_back(self, path: str, refused: LocalCopy) -> None:
         """Let a record be pushed that a person put back as it was before a redaction."""
@@ -134,33 +153,32 @@ class Reconciler:
             self._acknowledge(path, stored, note.digest, local)
             return "equal"
         try:
-            remote = _record_of(path, stored.body)
+            remote = copies_of(path).decode(stored.body, path=path)
         except RecordCorrupt as error:
             return self._replace_unusable(path, stored, local, why=f"the mirror's copy cannot be used: {error}")
-        if remote.content == local.record.content and not remote.history:
+        if copies_of(path).says_no_more(remote, than=local.record):
             self._acknowledge(path, stored, local.digest, local)
             return "equal"
         return self._merge(path, stored, remote, note)
 
-    def _merge(self, path: str, stored: Stored, remote: Record, note: Note) -> Outcome:
+    def _merge(self, path: str, stored: Stored, remote: Any, note: Note) -> Outcome:
         """Make of the record what both copies say; what the mirror lacks then is put in the next round.
 
         Long edits take seconds to merge: that is done without the record's lock, and again if it changed meanwhile.
         """
         self._book.find(path)  # raises if it was closed while the mirror was asked: nothing changes any more
-        sent = note.sent.body if note.sent else None
-        known = [_record_of(path, body) for body in (sent, note.body) if body]
-        settled_before = {note.digest, digest(sent) if sent else None}
         for is_last_try in (False, False, False, True):
             seen = self._replica.current(path)
-            decided = self._decided(seen, remote, known, settled_before)
+            decided = self._decided(path, seen, remote, note)
+            if decided.buries is not None:
+                self._bury(path, decided.buries)
             is_outdated = False
 
-            def decide(current: Record) -> Resolution:
+            def decide(current: Any) -> Resolution:
                 nonlocal decided, is_outdated
                 is_outdated = current != seen and not is_last_try  # noqa: B023 (called in this very round)
                 if current != seen and is_last_try:  # noqa: B023
-                    decided = self._decided(current, remote, known, settled_before)
+                    decided = self._decided(path, current, remote, note)
                 return Resolution(None) if is_outdated else decided.resolution
 
             self._replica.change(path, decide)
@@ -168,34 +186,31 @@ class Reconciler:
                 break
         if decided.note is not None:
             _log.warning("%s: %s", path, decided.note)
-        body = None if note.is_redacted else stored.body  # it may hold what was taken out here
-        self._book.acknowledge(Acknowledged(path, stored.version, body, remote.revision, digest=decided.settled))
+        if stored.version:
+            body = None if note.is_redacted or decided.is_outlived else stored.body  # it may hold what was taken out
+            self._book.acknowledge(Acknowledged(path, stored.version, body, remote.revision, digest=decided.settled))
         return decided.outcome
 
-    def _decided(self, local: Record, remote: Record, known: list[Record], settled_before: set[str | None]) -> _Decided:
-        """What becomes of the record, given the copies that the mirror is known to have had.
-
-        A record with changes that were never sent cannot be behind: its directory was copied or put back, and what
-        the two say of their origins cannot be believed.
-        """
-        base = next((copy for copy in known if copy.revision == base_revision(local, remote)), None)
-        base = base or (known[-1] if known else None)
-        merged = merge(local, remote, base=base, on_conflict=self._on_conflict, at=self._now())
-        if merged.record.content != local.content and relation(local, remote) == "behind":
-            was_settled = settled_before == {None} or digest(encode(local)) in settled_before
-            if not (was_settled or local.provisional):
-                unsure = replace(local, origins={})
-                merged = merge(unsure, remote, base=base, on_conflict=self._on_conflict, at=self._now())
-        settled = None if merged.is_news else digest(encode(merged.record))
-        if merged.record == local:
-            return _Decided(Resolution(None), "equal", settled)
-        if merged.record.revision == local.revision and merged.record.content == local.content:
-            return _Decided(Resolution(confirmed(local, at=self._now())), "equal")
-        if merged.record.revision <= remote.revision:
-            return _Decided(Resolution(merged.record, is_ours=False), "pulled", settled, merged.note)
-        why = merged.note or f"the {self._on_conflict} copy won where both had changed the same lines"
-        outcome: Outcome = "merged" if merged.loser is None else "conflict"
-        return _Decided(Resolution(merged.record, loser=merged.loser, why=why), outcome, settled, merged.note)
+    def _decided(self, path: str, local: Any, remote: Any, note: Note) -> _Decided:
+        """What becomes of the record, given the copies that the mirror is known to have had."""
+        copies, at = copies_of(path), self._now()
+        sent = note.sent.body if note.sent else None
+        known = [copies.decode(body, path=path) for body in (sent, note.body) if body]
+        settled_before = {note.digest, digest(sent) if sent else None}
+        is_settled = settled_before == {None} or digest(copies.encode(local)) in settled_before
+        met = copies.merge(local, remote, meeting=Meeting(known, is_settled, self._on_conflict, at))
+        settled = None if met.is_news else digest(copies.encode(met.record))
+        buries = met.record.revision if met.is_buried or met.is_outlived else None
+        what = partial(_Decided, settled=settled, note=met.note, buries=buries, is_outlived=met.is_outlived)
+        if met.record == local:
+            return what(Resolution(None), "equal")
+        if met.record.revision == local.revision:
+            return _Decided(Resolution(copies.confirmed(local, at=at)), "equal")
+        if met.record.revision <= remote.revision:
+            return what(Resolution(met.record, is_ours=False), "pulled")
+        why = met.note or f"the {self._on_conflict} copy won where both had changed the same lines"
+        outcome: Outcome = "merged" if met.loser is None else "conflict"
+        return what(Resolution(met.record, loser=met.loser, why=why), outcome)
 
     def _replace_unusable(self, path: str, stored: Stored, local: LocalCopy, *, why: str) -> Outcome:
         """Have the next round put the local record over a copy that is no record, once it was read so twice."""
@@ -210,7 +225,9 @@ class Reconciler:
 
     def _acknowledge(self, path: str, stored: Stored, settled: str | None, local: LocalCopy) -> None:
         """The mirror holds this copy, and a local record with the digest ``settled`` needs no push."""
-        revision = _record_of(path, stored.body).revision if stored.body != local.body else local.record.revision
+        copies = copies_of(path)
+        is_other = stored.body != local.body
+        revision = copies.decode(stored.body, path=path).revision if is_other else local.record.revision
         signature = local.signature if settled == local.digest and is_settled(local.signature) else None
         self._book.acknowledge(Acknowledged(path, stored.version, stored.body, revision, settled, signature))
 
@@ -222,11 +239,3 @@ def _says_another_format(body: bytes) -> bool:
         return False
     name = found.get("format") if isinstance(found, dict) else None
     return isinstance(name, str) and name.startswith("memfiles/") and name != FORMAT
-
-
-def _record_of(path: str, body: bytes) -> Record:
-    """The record in a copy; ``RecordCorrupt`` if it is none, another one, or changed by someone without its digest."""
-    record = decode(body, uid=uid_of(path) or "")
-    if not record.is_intact:
-        raise RecordCorrupt(f"record {record.uid}: its digest is wrong")
-    return record

@@ -94,10 +94,10 @@ class Schedule:
 
     def next_at(self) -> float | None:
         """When ``take`` should be asked again, None if only something new can make a turn come."""
-        waiting = [due.at for path, due in self._due.items() if path not in self._in_hand]
-        if not waiting or self._is_full:
+        if self._is_full:  # asked after every task: with thousands waiting, no time for a look at each
             return None
-        return max(self._not_before, min(waiting))
+        earliest = min((due.at for path, due in self._due.items() if path not in self._in_hand), default=None)
+        return None if earliest is None else max(self._not_before, earliest)
 
     def done(self, task: Task, *, answered: bool) -> None:
         """The record and its copy are equal, as of when it was taken; ``answered``: the mirror had to be asked."""

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,16 @@ def test_a_change_by_hand_changes_the_version(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b"2")
 
     assert before[0] == before[1] != list(mirror.list())
+
+
+def test_threads_that_list_at_the_same_time_all_see_everything(tmp_path: Path) -> None:
+    """None reads on where another one is in the list of names."""
+    mirror = DirectoryMirror(tmp_path)
+    expected = [(f"{number}.json", mirror.put(f"{number}.json", b"x")) for number in range(30)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: list(mirror.list()), range(100)))
+
+    assert [] == [each for each in found if sorted(each) != sorted(expected)]
 
 
 @pytest.mark.parametrize("url", ["file:///srv/a%20b/", "file://localhost/srv/a%20b"])

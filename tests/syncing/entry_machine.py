@@ -1,0 +1,187 @@
+"""A machine with entries and a mirror, as the tests of the synchronisation drive it; the index is left out."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
+
+from records import declared
+from saved import buried, deleted, refaceted, resaved, saved, saved_over
+
+from memfiles import bookkeeping
+from memfiles.bookkeeping import Bookkeeping
+from memfiles.clock import utc_now
+from memfiles.entries.shelf import Shelf
+from memfiles.entry import Entry, EntryRecord, Tombstone
+from memfiles.entry_format import decode_entry
+from memfiles.events import RecordChanged, Subscribers
+from memfiles.manager import MemoryManager
+from memfiles.mirror import Mirror
+from memfiles.sync import Sync, SyncSettings
+from memfiles.workflow import MemoryFile
+
+AGENT = "support"
+
+
+class NoIndex:
+    """Hears of every change and finds nothing."""
+
+    def intend(self, paths: Sequence[str]) -> str:
+        return ""
+
+    def put(self, *rows: object, before: object = ()) -> None:
+        return None
+
+    def settle(self, *tokens: object) -> None:
+        return None
+
+
+class EntryMachine:
+    """A memory directory with one memory file, its entries, and its synchronisation; a context manager."""
+
+    def __init__(self, directory: Path, mirror: Mirror, *, files: Iterable[MemoryFile] = (), **settings: Any) -> None:
+        """``settings`` are those of the synchronisation."""
+        self.directory = directory
+        self.told: list[RecordChanged] = []
+        self.book = Bookkeeping(directory, mirror="the shared one")
+        self.manager = MemoryManager(directory, mirror, origin=self.book.origin)
+        self.manager.restore(list(files) or [declared("notes", content="# notes\n")])
+        subscribers = Subscribers()
+        origin = self.book.origin()
+        self.shelf = Shelf(
+            self.manager._opened, index=cast(Any, NoIndex()), now=utc_now, subscribers=subscribers, origin=origin
+        )
+        replica = self.manager.replica.with_entries(self.shelf, origin=origin)
+        self.sync = Sync(replica, mirror=mirror, book=self.book, settings=SyncSettings(**settings))
+        self.manager.subscribe(self.sync.notice)
+        subscribers.add(self.sync.notice)
+        subscribers.add(self.told.append)
+        self.sync.start()
+
+    def close(self) -> None:
+        self.sync.close()
+        self.manager.close()
+
+    def __enter__(self) -> EntryMachine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def save(self, key: str, content: str, **said: Any) -> None:
+        """Save under a key, whatever lies there."""
+        self.save_all({key: content}, **said)
+
+    def save_all(self, values: Mapping[str, str], **said: Any) -> None:
+        """Save all of these in one commit."""
+        keys = {saved(key, agent=AGENT, **said).path: key for key in values}
+
+        def decide(records: Mapping[str, EntryRecord | None]) -> list[EntryRecord]:
+            return [self._saved(there, keys[path], values[keys[path]], **said) for path, there in records.items()]
+
+        self.shelf.change(keys, decide, record_of=lambda made: made)
+
+    def say(self, key: str, **facets: Any) -> None:
+        """Say something else of an entry."""
+        self._change(key, lambda entry: refaceted(entry, at=utc_now(), **facets))
+
+    def delete(self, key: str) -> None:
+        """Hide an entry."""
+        self._change(key, lambda entry: deleted(entry, at=utc_now()))
+
+    def forget(self, key: str) -> None:
+        """Forget an entry, as the library does: the tombstone first, then everything that may hold its content."""
+        self._change(key, lambda entry: buried(entry, id=secrets.token_hex(6), at=utc_now(), why=""))
+        record = self.record(key)
+        assert record is not None
+        store = self.manager._opened
+        store.remove_copies(record.path)
+        bookkeeping.scrub_all(self.directory, {record.path: record.revision})
+        store.scrub()
+
+    def record(self, key: str) -> EntryRecord | None:
+        """What lies on the disk under a key."""
+        return self.shelf.find(saved(key, agent=AGENT).path)
+
+    def content(self, key: str) -> str | None:
+        """The content under a key; None if there is none, or what was forgotten."""
+        record = self.record(key)
+        return record.content if isinstance(record, Entry) else None
+
+    def body(self, key: str) -> bytes:
+        """The bytes on the disk under a key."""
+        return (self.directory / saved(key, agent=AGENT).path).read_bytes()
+
+    def bodies(self) -> dict[str, bytes]:
+        """The bytes of all entries on the disk, by path."""
+        return bodies_in(self.directory)
+
+    def flush(self, timeout: float = 20.0) -> bool:
+        return self.sync.flush(timeout)
+
+    def pull(self) -> None:
+        self.sync.pull(20)
+
+    def holding(self, text: str) -> list[str]:
+        """The files under the directory that hold a text."""
+        return files_holding(self.directory, text)
+
+    def _change(self, key: str, change: Callable[[Entry], EntryRecord]) -> None:
+        path = saved(key, agent=AGENT).path
+
+        def decide(records: Mapping[str, EntryRecord | None]) -> list[EntryRecord]:
+            there = records[path]
+            assert isinstance(there, Entry)
+            return [change(there)]
+
+        self.shelf.change([path], decide, record_of=lambda made: made)
+
+    def _saved(self, there: EntryRecord | None, key: str, content: str, **said: Any) -> Entry:
+        at = utc_now()
+        if isinstance(there, Tombstone):
+            return saved_over(there, key, content, at=at)
+        if there is not None:
+            return replace(resaved(there, content, at=at), retired=None)
+        return saved(key, content, agent=AGENT, at=at, **said)
+
+
+def bodies_in(directory: Path) -> dict[str, bytes]:
+    """The bytes of all entries under a directory, a mirror's or a machine's, by path."""
+    found = {path.relative_to(directory).as_posix(): path for path in directory.glob("entries/*/*.json")}
+    return {path: file.read_bytes() for path, file in sorted(found.items())}
+
+
+def bodies_of(mirror: Mirror) -> dict[str, bytes]:
+    """The bytes of all entries in a mirror, by path."""
+    found = {key: mirror.get(key) for key, _ in mirror.list("entries/")}
+    return {key: stored.body for key, stored in found.items() if stored is not None}
+
+
+def record_in(mirror: Mirror, key: str) -> EntryRecord | None:
+    """What a mirror has under a key."""
+    path = saved(key, agent=AGENT).path
+    stored = mirror.get(path)
+    return decode_entry(stored.body, path=path) if stored is not None else None
+
+
+def files_holding(directory: Path, text: str) -> list[str]:
+    """The files under a directory that hold a text."""
+    found = []
+    for path in directory.rglob("*"):
+        with suppress(OSError):
+            if path.is_file() and text.encode() in path.read_bytes():
+                found.append(path.relative_to(directory).as_posix())
+    return found
+
+
+def objects_holding(mirror: Mirror, text: str) -> list[str]:
+    """The objects of a mirror that hold a text, the pack's included."""
+    stored = {key: mirror.get(key) for key, _ in mirror.list()}
+    return [key for key, found in stored.items() if found is not None and text.encode() in found.body]
