@@ -14,10 +14,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
+from memfiles.audit import AuditLog
+from memfiles.auditing import Refusals, logging_changes
 from memfiles.bookkeeping import Bookkeeping
 from memfiles.clock import utc_now
 from memfiles.errors import InvalidArgument, StorageFailed, WorkflowError
 from memfiles.events import Subscribers
+from memfiles.kept_entries import KeptEntries, Surroundings
 from memfiles.leak_scanner import scanner_called
 from memfiles.manager import MemoryManager
 from memfiles.session import Provenance, Session
@@ -27,12 +30,13 @@ from memfiles.tool_names import check_tool_names
 from memfiles.workflow import AgentSpec, Workflow
 
 if TYPE_CHECKING:
+    from memfiles.embedding import Embedder
     from memfiles.entries.entries import Entries
     from memfiles.entry_tools import EntryAccess
     from memfiles.mirror import Mirror
+    from memfiles.replica import Replica
     from memfiles.restoring import RestoreReport
 
-NO_ENTRIES = "this workflow declares no entries: add `entries: {}` to its memory"
 _log = logging.getLogger("memfiles")
 
 
@@ -50,13 +54,14 @@ def open(
     watch: bool = True,
     mirror: Mirror | None = None,
     progress: Callable[[int, int], None] | None = None,
+    embedder: Embedder | None = None,
 ) -> Memory:
     """Parse the workflow at ``path``, restore its memory files, mirror them, and notice what people change in them.
 
     ``watch=False`` leaves the noticing out, for one-shot use. ``mirror`` takes the place of the one that the declared
-    URL names. ``progress`` is told how many of how many records were fetched, where there are many. Raises
-    ``WorkflowError`` for a declaration that cannot be used; then nothing on disk has changed. A mirror that does not
-    answer is no error: see ``report`` and ``sync.status()``.
+    URL names. ``progress`` is told how many of how many records were fetched, where there are many. ``embedder`` lets
+    searches of entries go by meaning as well. Raises ``WorkflowError`` for a declaration that cannot be used; then
+    nothing on disk has changed. A mirror that does not answer is no error: see ``report`` and ``sync.status()``.
     """
     workflow = load(path) if mirror is None else Workflow.load(path)
     declared = workflow.memory
@@ -74,15 +79,23 @@ def open(
     )
     try:
         report = manager.restore(workflow)
-        watcher = _watcher(manager) if watch else None
-        entries = _entries_in(manager.store, workflow, subscribers=manager.subscribers, origin=manager.origin)
-        if copies is None or book is None:
-            return Memory(workflow, manager=manager, report=report, sync=NoSync(), watcher=watcher, entries=entries)
-        sync = Sync(manager.replica, mirror=copies, book=book, settings=settings)
-        manager.subscribe(sync.notice)
-        hydrated, manager.hydrated = manager.hydrated, {}
-        sync.start(hydrated=hydrated)
-        return Memory(workflow, manager=manager, report=report, sync=sync, watcher=watcher, entries=entries)
+        log = _audited(manager)
+        around = Surroundings(manager.store, manager.subscribers, manager.origin, Refusals(log), embedder)
+        replica = manager.replica if copies is not None else None
+        entries = KeptEntries(workflow, around, on_open=partial(_mirrored, replica, origin=manager.origin))
+        memory = Memory(
+            workflow, manager=manager, report=report, sync=NoSync(), entries=entries, refusals=around.refusals
+        )
+        if entries.are_declared:
+            entries.opened()
+        if copies is not None and book is not None and replica is not None:
+            memory.sync = sync = Sync(replica, mirror=copies, book=book, settings=settings)
+            manager.subscribe(sync.notice)
+            hydrated, manager.hydrated = manager.hydrated, {}
+            sync.start(hydrated=hydrated)
+        if watch:
+            memory.watcher = _watcher(manager)
+        return memory
     except BaseException:
         manager.close()
         raise
@@ -104,7 +117,7 @@ def looking(workflow: Workflow) -> Iterator[Memory]:
         report = manager.plan(workflow)
         store = Store(directory, now=utc_now, durability=declared.durability)
         ending.callback(store.close)
-        entries = _entries_in(store, workflow, subscribers=Subscribers(), origin=None)
+        entries = KeptEntries(workflow, Surroundings(store, Subscribers()))
         yield ending.enter_context(Memory(workflow, manager=manager, report=report, sync=NoSync(), entries=entries))
 
 
@@ -154,15 +167,16 @@ class Memory:
         manager: MemoryManager,
         report: RestoreReport,
         sync: Sync | NoSync,
-        watcher: Closeable | None = None,
-        entries: Entries | None = None,
+        entries: KeptEntries,
+        refusals: Refusals | None = None,
     ) -> None:
         self.workflow = workflow
         self.manager = manager
         self.report = report
         self.sync = sync
-        self._watcher = watcher
+        self.watcher: Closeable | None = None
         self._entries = entries
+        self._refusals = refusals or Refusals()
         self._sessions: WeakSet[Session] = WeakSet()
         self._closing = threading.Lock()
         self._closed = False
@@ -191,7 +205,13 @@ class Memory:
         provenance = Provenance(agent, run=run, channel=channel, thread=thread)
         access = self._access(tool_names, ends_run=ends_run)
         session = Session(
-            provenance, refs=spec.memory, manager=self.manager, levels=levels, level=start, entries=access
+            provenance,
+            refs=spec.memory,
+            manager=self.manager,
+            levels=levels,
+            level=start,
+            entries=access,
+            refusals=self._refusals,
         )
         with self._closing:
             self._check_open()
@@ -200,10 +220,9 @@ class Memory:
 
     @property
     def entries(self) -> Entries:
-        """What agents save under keys; ``InvalidArgument`` says what to declare where the workflow has none."""
-        if self._entries is None:
-            raise InvalidArgument(NO_ENTRIES)
-        return self._entries
+        """What agents save under keys; under the usual budgets where the workflow declares none."""
+        self._check_open()
+        return self._entries.opened()
 
     def status(self) -> dict[str, Any]:
         """The manager's status, and how far the mirror is behind (None without one)."""
@@ -223,11 +242,10 @@ class Memory:
             session.close()
         with ExitStack() as ending:
             ending.callback(self.manager.close)
-            if self._entries is not None:
-                ending.callback(self._entries.close)
+            ending.callback(self._entries.close)
             ending.callback(self.sync.close)
-            if self._watcher is not None:
-                ending.callback(self._watcher.close)
+            if self.watcher is not None:
+                ending.callback(self.watcher.close)
 
     def __enter__(self) -> Memory:
         return self
@@ -248,26 +266,28 @@ class Memory:
         """The entries for a session, and what their tools are called; None where none are declared."""
         declared = self.workflow.memory.entries
         chosen = check_tool_names(tool_names or (declared.tool_names if declared else "default"))
-        if self._entries is None:
+        if not self._entries.are_declared:
             return None
         from memfiles.entry_tools import EntryAccess  # late: only who declares entries needs it
 
-        return EntryAccess(self._entries, chosen, ends_run)
+        return EntryAccess(self._entries.opened(), chosen, ends_run)
 
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidArgument("this memory is closed; open it again")
 
 
-def _entries_in(store: Store, workflow: Workflow, *, subscribers: Subscribers, origin: str | None) -> Entries | None:
-    declared = workflow.memory.entries
-    if declared is None:
-        return None
-    from memfiles.entries.entries import Entries  # late: only who declares entries needs it and its parts
-    from memfiles.entries.rules import rules_of
+def _audited(manager: MemoryManager) -> AuditLog:
+    """The log in which every change of this manager's records stands from now on."""
+    log = AuditLog(manager.directory)
+    manager.subscribe(logging_changes(log))
+    return log
 
-    rules = rules_of(workflow, declared, scan=scanner_called(workflow.memory.secrets_scanner))
-    return Entries(store, rules=rules, subscribers=subscribers, origin=origin)
+
+def _mirrored(replica: Replica | None, entries: Entries, *, origin: str | None) -> None:
+    """Have entries kept equal with the mirror, if there is one."""
+    if replica is not None:
+        replica.with_entries(entries.shelf, origin=origin, scrub=entries.scrub_index)
 
 
 def _watcher(manager: MemoryManager) -> Closeable:

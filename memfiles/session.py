@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from memfiles.auditing import Refusals
 from memfiles.card import card_of_files
 from memfiles.dialects import render
 from memfiles.errors import InvalidArgument, MemfilesError
@@ -62,6 +63,7 @@ class Session:
         levels: Levels,
         level: str,
         entries: EntryAccess | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         levels.rank(level)
         self.provenance = provenance
@@ -72,6 +74,7 @@ class Session:
         self._closed = False
         self._changing = threading.Lock()
         self._entries = entries
+        self._refusals = refusals or Refusals()
         self._toolset = Toolset(self, entries.tools(self) if entries else None)
 
     @property
@@ -128,6 +131,10 @@ class Session:
     def actor(self, call_id: str | None) -> Actor:
         """Who makes the call of that id; ``InvalidArgument`` if the id cannot be recorded."""
         return Actor(agent=self.agent, session=self.provenance.run, call=recorded_id(call_id))
+
+    def refused(self, tool: str, error: MemfilesError) -> None:
+        """A call of a tool for memory files was refused, which those who account for it may want to know."""
+        self._refusals.note(error, tool, agent=self.agent, level=self._level, run=self.provenance.run)
 
     def close(self) -> None:
         """End the session: further tool calls are error results. May be called again.

@@ -46,6 +46,10 @@ class Caller(Protocol):
         """Who makes the call of that id; ``InvalidArgument`` if the id cannot be recorded."""
         ...
 
+    def refused(self, tool: str, error: MemfilesError) -> None:
+        """A call of a tool for memory files ended with this error."""
+        ...
+
 
 class Toolset:
     """The memory tools of one caller. It keeps nothing between calls; threads may share it."""
@@ -65,6 +69,8 @@ class Toolset:
             call = self._calls.get(name) if isinstance(name, str) else None
             return call(arguments, call_id) if call else self._unknown(name)
         except MemfilesError as error:
+            if name in (READ, APPEND, EDIT):  # the entries tell of their own
+                self._caller.refused(name, error)
             return failed(error)
         except Exception:
             _log.exception("the call of tool %s failed", shortened(name))

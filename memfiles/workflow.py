@@ -175,6 +175,9 @@ class EntriesSpec(_Declared):
     categories: dict[Name, CategorySpec] = Field({}, description="Settings of categories, by their names.")
     kinds: dict[Kind, KindSpec] = Field({}, description="Budgets of single kinds, beside those of all entries.")
     secrets_allow: Allowed = ()
+    meaning: Annotated[bool, Strict()] = Field(
+        False, description="Whether searches go by meaning as well; it needs memfiles[semantic], and no network."
+    )
     tool_names: ToolNames = Field(
         "default",
         description="What the model's tools are called: default (memory_save, get, search, list, delete, update), "

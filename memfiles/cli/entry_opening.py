@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from memfiles.app import NO_ENTRIES, Memory, looking
+from memfiles.app import Memory, looking
 from memfiles.cli.agents import known_agent
 from memfiles.cli.mirroring import mirrored
 from memfiles.cli.opening import load_workflow
@@ -23,6 +23,7 @@ from memfiles.errors import InvalidArgument
 from memfiles.session import Session
 from memfiles.workflow import Workflow
 
+NO_ENTRIES = "this workflow declares no entries: add `entries: {}` to its memory"
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from memfiles import bookkeeping
 from memfiles.auditing import Refusals
 from memfiles.clock import utc_now
 from memfiles.embedding import Embedder
@@ -296,13 +297,18 @@ class Entries:
         seen = self.shelf.look(path)
         return row_of(seen.record, seen.signature) if seen.record is not None and seen.problem is None else None
 
+    def scrub_index(self, paths: Sequence[str]) -> None:
+        """Have the index hold nothing of what these records were, which were forgotten elsewhere."""
+        self.shelf.forget(paths)
+        self._index.forget(paths)
+
     def _scrub(self, records: Sequence[EntryRecord]) -> None:
         """Have nothing under the directory that an earlier version of these records held."""
-        paths = [record.path for record in records]
         try:
-            self._index.forget(paths)
-            for path in paths:
-                self._store.remove_copies(path)
+            self.scrub_index([record.path for record in records])
+            for record in records:
+                self._store.remove_copies(record.path)
+            bookkeeping.scrub_all(self._store.directory, {record.path: record.revision for record in records})
         finally:
             self._store.scrub()
 
