@@ -78,7 +78,10 @@ def open(
         entries = _entries_in(manager.store, workflow, subscribers=manager.subscribers, origin=manager.origin)
         if copies is None or book is None:
             return Memory(workflow, manager=manager, report=report, sync=NoSync(), watcher=watcher, entries=entries)
-        sync = Sync(manager.replica, mirror=copies, book=book, settings=settings)
+        replica = manager.replica
+        if entries is not None:
+            replica.with_entries(entries.shelf, origin=manager.origin, let_go=entries.let_go)
+        sync = Sync(replica, mirror=copies, book=book, settings=settings)
         manager.subscribe(sync.notice)
         hydrated, manager.hydrated = manager.hydrated, {}
         sync.start(hydrated=hydrated)

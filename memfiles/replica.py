@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,13 +45,19 @@ class Replica:
         self._now = now
         self._files = FilesSide(files, store)
         self.entries = EntriesSide(None, store, origin=None)
-        self._is_unscrubbed = False
+        self._let_go: Callable[[Sequence[str]], None] = lambda paths: store.scrub()
         self._turns = RecordLocks(store.descriptor, timeout=0.0, folder=TURNS)
         renew_in_child(self, Replica._leave_to_parent)
 
-    def with_entries(self, shelf: EntryShelf, *, origin: str | None) -> Replica:
-        """The same with these entries as well; ``origin`` is the id of this directory."""
+    def with_entries(
+        self, shelf: EntryShelf, *, origin: str | None, let_go: Callable[[Sequence[str]], None]
+    ) -> Replica:
+        """The same with these entries as well; ``origin`` is the id of this directory.
+
+        ``let_go`` has everything that holds earlier versions of records let go of them, as ``Entries.let_go`` does.
+        """
         self.entries = EntriesSide(shelf, self._store, origin=origin)
+        self._let_go = let_go
         return self
 
     def turn(self, path: str) -> AbstractContextManager[None]:
@@ -123,20 +129,13 @@ class Replica:
             return quarantine.listing(self._store.descriptor, folder=quarantine.CONFLICTS)
 
     def remove_copies(self, paths: Iterable[str]) -> None:
-        """Have no copy of forgotten records in quarantine or among the conflicts; ``scrub`` does the journals."""
+        """Have no copy of forgotten records in quarantine or among the conflicts; ``let_go`` does the rest."""
         for path in paths:
             self._store.remove_copies(path)
-        self._is_unscrubbed = True
 
-    def scrub(self) -> None:
-        """Have no journal hold an earlier version of what was forgotten elsewhere, if anything was; errors as there."""
-        if self._is_unscrubbed:
-            self._is_unscrubbed = False
-            try:
-                self._store.scrub()
-            except BaseException:
-                self._is_unscrubbed = True
-                raise
+    def let_go(self) -> None:
+        """Have no journal and no index hold an earlier version of what was forgotten elsewhere."""
+        self._let_go([])
 
     def _side(self, path: str) -> FilesSide | EntriesSide:
         return self.entries if entry_place(path) is not None else self._files

@@ -153,7 +153,7 @@ class EntriesSide:
         """What tells the present versions of the entries in a folder from every other."""
         with _listing():
             found = folders.files(self._store.descriptor, folder, [])
-            return {path: seen for path, seen in found if entry_place(path) is not None}
+            return {path: Signature(*seen) for path, seen in found if entry_place(path) is not None}
 
     def is_private(self, path: str) -> bool:
         """Whether no mirror may have the record at ``path``."""
