@@ -149,14 +149,16 @@ class Bookkeeping:
             _bury(run, path, revision=revision)
             run("INSERT OR REPLACE INTO meta VALUES ('unwiped', 'yes')")
 
+    def must_wipe(self) -> bool:
+        """Whether something was buried since the last ``wipe``."""
+        with self._database.change() as run:
+            return run("SELECT value FROM meta WHERE key = 'unwiped'").fetchone() is not None
+
     def wipe(self) -> None:
         """Leave nothing in the file of what was buried."""
+        self._database.rewrite()
         with self._database.change() as run:
-            is_needed = run("SELECT value FROM meta WHERE key = 'unwiped'").fetchone() is not None
-        if is_needed:
-            self._database.rewrite()
-            with self._database.change() as run:
-                run("DELETE FROM meta WHERE key = 'unwiped'")
+            run("DELETE FROM meta WHERE key = 'unwiped'")
 
     def unpacked(self) -> int:
         """How many copies were acknowledged since the last pack."""

@@ -45,20 +45,19 @@ class Replica:
         self._now = now
         self._files = FilesSide(files, store)
         self.entries = EntriesSide(None, store, origin=None)
-        self._unscrubbed: set[str] = set()
-        self._scrub_derived: Callable[[Sequence[str]], None] | None = None
+        self._let_go: Callable[[Sequence[str]], None] = lambda paths: store.scrub()
         self._turns = RecordLocks(store.descriptor, timeout=0.0, folder=TURNS)
         renew_in_child(self, Replica._leave_to_parent)
 
     def with_entries(
-        self, shelf: EntryShelf, *, origin: str | None, scrub: Callable[[Sequence[str]], None] | None = None
+        self, shelf: EntryShelf, *, origin: str | None, let_go: Callable[[Sequence[str]], None]
     ) -> Replica:
         """The same with these entries as well; ``origin`` is the id of this directory.
 
-        ``scrub`` has what is derived from entries let go of those at these paths, which were forgotten elsewhere.
+        ``let_go`` has everything that holds earlier versions of records let go of them, as ``Entries.let_go`` does.
         """
         self.entries = EntriesSide(shelf, self._store, origin=origin)
-        self._scrub_derived = scrub
+        self._let_go = let_go
         return self
 
     def turn(self, path: str) -> AbstractContextManager[None]:
@@ -130,22 +129,13 @@ class Replica:
             return quarantine.listing(self._store.descriptor, folder=quarantine.CONFLICTS)
 
     def remove_copies(self, paths: Iterable[str]) -> None:
-        """Have no copy of forgotten records in quarantine or among the conflicts; ``scrub`` does the rest."""
+        """Have no copy of forgotten records in quarantine or among the conflicts; ``let_go`` does the rest."""
         for path in paths:
             self._store.remove_copies(path)
-            self._unscrubbed.add(path)
 
-    def scrub(self) -> None:
-        """Have no journal and no index hold an earlier version of what was forgotten elsewhere, if anything was.
-
-        What cannot be done now is done the next time.
-        """
-        paths = sorted(self._unscrubbed)
-        if paths:
-            if self._scrub_derived is not None:
-                self._scrub_derived(paths)
-            self._store.scrub()
-            self._unscrubbed.difference_update(paths)
+    def let_go(self) -> None:
+        """Have no journal and no index hold an earlier version of what was forgotten elsewhere."""
+        self._let_go([])
 
     def _side(self, path: str) -> FilesSide | EntriesSide:
         return self.entries if entry_place(path) is not None else self._files

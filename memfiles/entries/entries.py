@@ -297,20 +297,26 @@ class Entries:
         seen = self.shelf.look(path)
         return row_of(seen.record, seen.signature) if seen.record is not None and seen.problem is None else None
 
-    def scrub_index(self, paths: Sequence[str]) -> None:
-        """Have the index hold nothing of what these records were, which were forgotten elsewhere."""
-        self.shelf.forget(paths)
-        self._index.forget(paths)
+    def let_go(self, paths: Sequence[str]) -> None:
+        """Have nothing but the notes on a mirror hold what these records, tombstones by now, once held.
 
-    def _scrub(self, records: Sequence[EntryRecord]) -> None:
-        """Have nothing under the directory that an earlier version of these records held."""
+        What tombstones that came from a mirror leave in the index and the journals goes as well, whatever the paths.
+        """
         try:
-            self.scrub_index([record.path for record in records])
-            for record in records:
-                self._store.remove_copies(record.path)
-            bookkeeping.scrub_all(self._store.directory, {record.path: record.revision for record in records})
+            self.shelf.forget(paths)
+            self._index.forget(paths)
+            for path in paths:
+                self._store.remove_copies(path)
         finally:
             self._store.scrub()
+
+    def _scrub(self, records: Sequence[EntryRecord]) -> None:
+        """Have nothing under the directory that an earlier version of these records held.
+
+        The notes last: as long as they hold it, the push of the tombstone does again what a kill may have left undone.
+        """
+        self.let_go([record.path for record in records])
+        bookkeeping.scrub_all(self._store.directory, {record.path: record.revision for record in records})
 
 
 def _draft(said: Draft | Mapping[str, Any]) -> Draft:

@@ -264,9 +264,10 @@ class Sync:
             self._packer.refresh()
 
     def _wipe(self) -> None:
-        """Leave nothing in journals and notes of what was forgotten elsewhere."""
-        self._replica.scrub()
-        self._book.wipe()
+        """Leave nothing in journals, index and notes of what was forgotten elsewhere."""
+        if self._book.must_wipe():
+            self._replica.let_go()
+            self._book.wipe()
 
     def _carry_out(self, task: Task) -> bool:
         """Bring one record and its copy together; whether the mirror had to be asked."""

@@ -69,9 +69,9 @@ def _signatures(directory: int, workflow: Workflow) -> Iterator[tuple[str, Signa
         if (seen := atomic.signature(directory, path)) is not None:
             yield path, seen
     for folder in folders.folder_times(directory):
-        for path, found in folders.files(directory, folder, []):
+        for path, there in folders.files(directory, folder, []):
             if entry_place(path) is not None:
-                yield path, Signature(*found)
+                yield path, Signature(*there)
 
 
 def _must_be_pushed(directory: int, path: str, acknowledged: str | None) -> bool:

@@ -110,8 +110,8 @@ class Reconciler:
             version = self._mirror.put(path, sent.body, when=equals(sent.version) if sent.version else ABSENT)
         except MirrorConflict:
             return self._meet(path, local, note, self._mirror.get(path))
-        if copies.is_dead(local.record):
-            self._bury(path, local.record.revision)  # whoever forgot it may have been killed before that
+        if copies.is_dead(local.record) and note.body and not copies.is_dead(copies.decode(note.body, path=path)):
+            self._bury(path, local.record.revision)  # whoever forgot it was killed before that
         self._acknowledge(path, Stored(sent.body, version), digest(sent.body), local)
         self.remove_stale_pack()
         return "pushed"

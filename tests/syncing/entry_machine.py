@@ -1,22 +1,20 @@
-"""A machine with entries and a mirror, as the tests of the synchronisation drive it; the index is left out."""
+"""A machine with entries and a mirror, as the tests of the synchronisation drive it."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 from records import declared
-from saved import buried, deleted, refaceted, resaved, saved, saved_over
+from saved import Visitor, deleted, files_holding, refaceted, resaved, saved, saved_over
 
-from memfiles import bookkeeping
 from memfiles.bookkeeping import Bookkeeping
 from memfiles.clock import utc_now
-from memfiles.entries.shelf import Shelf
+from memfiles.entries.entries import Entries
+from memfiles.entries.rules import Rules
 from memfiles.entry import Entry, EntryRecord, Tombstone
 from memfiles.entry_format import decode_entry
 from memfiles.events import RecordChanged, Subscribers
@@ -26,19 +24,6 @@ from memfiles.sync import Sync, SyncSettings
 from memfiles.workflow import MemoryFile
 
 AGENT = "support"
-
-
-class NoIndex:
-    """Hears of every change and finds nothing."""
-
-    def intend(self, paths: Sequence[str]) -> str:
-        return ""
-
-    def put(self, *rows: object, before: object = ()) -> None:
-        return None
-
-    def settle(self, *tokens: object) -> None:
-        return None
 
 
 class EntryMachine:
@@ -53,10 +38,9 @@ class EntryMachine:
         self.manager.restore(list(files) or [declared("notes", content="# notes\n")])
         subscribers = Subscribers()
         origin = self.book.origin()
-        self.shelf = Shelf(
-            self.manager._opened, index=cast(Any, NoIndex()), now=utc_now, subscribers=subscribers, origin=origin
-        )
-        replica = self.manager.replica.with_entries(self.shelf, origin=origin)
+        self.entries = Entries(self.manager.store, rules=Rules(), subscribers=subscribers, origin=origin)
+        self.shelf = self.entries.shelf
+        replica = self.manager.replica.with_entries(self.shelf, origin=origin, let_go=self.entries.let_go)
         self.sync = Sync(replica, mirror=mirror, book=self.book, settings=SyncSettings(**settings))
         self.manager.subscribe(self.sync.notice)
         subscribers.add(self.sync.notice)
@@ -65,6 +49,7 @@ class EntryMachine:
 
     def close(self) -> None:
         self.sync.close()
+        self.entries.close()
         self.manager.close()
 
     def __enter__(self) -> EntryMachine:
@@ -97,14 +82,8 @@ class EntryMachine:
         self._change(key, lambda entry: deleted(entry, at=utc_now()))
 
     def forget(self, key: str) -> None:
-        """Forget an entry, as the library does: the tombstone first, then everything that may hold its content."""
-        self._change(key, lambda entry: buried(entry, id=secrets.token_hex(6), at=utc_now(), why=""))
-        record = self.record(key)
-        assert record is not None
-        store = self.manager._opened
-        store.remove_copies(record.path)
-        bookkeeping.scrub_all(self.directory, {record.path: record.revision})
-        store.scrub()
+        """Forget an entry, and everything that may hold its content here."""
+        self.entries.forget(Visitor(AGENT), key=key)
 
     def record(self, key: str) -> EntryRecord | None:
         """What lies on the disk under a key."""
@@ -169,16 +148,6 @@ def record_in(mirror: Mirror, key: str) -> EntryRecord | None:
     path = saved(key, agent=AGENT).path
     stored = mirror.get(path)
     return decode_entry(stored.body, path=path) if stored is not None else None
-
-
-def files_holding(directory: Path, text: str) -> list[str]:
-    """The files under a directory that hold a text."""
-    found = []
-    for path in directory.rglob("*"):
-        with suppress(OSError):
-            if path.is_file() and text.encode() in path.read_bytes():
-                found.append(path.relative_to(directory).as_posix())
-    return found
 
 
 def objects_holding(mirror: Mirror, text: str) -> list[str]:

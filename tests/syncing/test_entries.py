@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mirroring.servers import BUCKET
 
 from memfiles.entry import Entry, Tombstone
 from memfiles.mirror import Mirror
 from mirrors.memory import MemoryMirror
 from mirrors.urls import open_mirror
+from saved import Visitor
 from syncing.conftest import wait_for
 from syncing.entry_machine import EntryMachine, bodies_of, objects_holding, record_in
 from syncing.mirrors_for_tests import AbsentMirror, CountingMirror
@@ -25,8 +28,16 @@ SECRET = "the needle in it"
 @pytest.fixture(params=["memory", "directory"])
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Mirror:
     """The mirror that all machines of a test share."""
-    (tmp_path / "mirror").mkdir()
-    return MemoryMirror() if request.param == "memory" else open_mirror((tmp_path / "mirror").as_uri())
+    if request.param == "memory":
+        return MemoryMirror()
+    if request.param == "directory":
+        (tmp_path / "mirror").mkdir()
+        return open_mirror((tmp_path / "mirror").as_uri())
+    endpoint = request.getfixturevalue("moto_url")
+    return open_mirror(f"s3://{BUCKET}/entries-{uuid.uuid4().hex[:8]}?endpoint={endpoint}&region=us-east-1")
+
+
+in_a_bucket_too = pytest.mark.parametrize("shared", ["memory", "directory", "s3"], indirect=True)
 
 
 @pytest.fixture
@@ -40,6 +51,7 @@ def machine(tmp_path: Path, shared: Mirror) -> Iterator[Machines]:
         yield open_machine
 
 
+@in_a_bucket_too
 def test_a_save_reaches_the_mirror_and_the_other_machine(machine: Machines, shared: Mirror) -> None:
     """The mirror has the same bytes under the same path, and a pull brings them to another machine."""
     one, two = machine("one"), machine("two")
@@ -48,6 +60,7 @@ def test_a_save_reaches_the_mirror_and_the_other_machine(machine: Machines, shar
     two.pull()
 
     assert one.bodies() == bodies_of(shared) == two.bodies()
+    assert ["blue"] == [match.found.content for match in two.entries.search(Visitor("support"), "color").matches]
     assert ["mirror"] == [event.origin for event in two.told]
 
 
@@ -105,6 +118,7 @@ def test_what_belongs_to_one_run_stays_here(machine: Machines, shared: Mirror) -
     assert (0, 1) == (one.sync.status().pending, len(bodies_of(shared)))
 
 
+@in_a_bucket_too
 def test_a_new_machine_starts_with_everything(machine: Machines, shared: Mirror) -> None:
     """A start in an empty directory has all entries and tombstones when it returns, and nothing to push."""
     one = machine("one")
@@ -193,6 +207,7 @@ def test_a_wiped_mirror_is_filled_from_the_directory(machine: Machines, shared: 
     assert isinstance(record_in(shared, "size"), Tombstone)
 
 
+@in_a_bucket_too
 def test_a_forget_leaves_nothing_anywhere(machine: Machines, shared: Mirror) -> None:
     """After a forget and a flush neither a file here, nor the mirror, nor another machine has the content."""
     one, two = machine("one"), machine("two")
@@ -212,6 +227,7 @@ def test_a_forget_leaves_nothing_anywhere(machine: Machines, shared: Mirror) -> 
     assert isinstance(two.record("color"), Tombstone)
 
 
+@in_a_bucket_too
 def test_a_machine_that_was_offline_brings_nothing_back(machine: Machines, shared: Mirror) -> None:
     """Its own unsynced changes of what was forgotten elsewhere are forgotten as well, and leave its disk."""
     absent = AbsentMirror(shared, is_away=False)
@@ -234,6 +250,7 @@ def test_a_machine_that_was_offline_brings_nothing_back(machine: Machines, share
     assert [] == [*one.holding(SECRET), *two.holding(SECRET), *objects_holding(shared, SECRET)]
 
 
+@in_a_bucket_too
 def test_an_earlier_mirror_brings_nothing_back(machine: Machines, shared: Mirror) -> None:
     """A bucket that was restored from a backup, with a later revision of what was forgotten, is put right."""
     one = machine("one")
