@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from memfiles.errors import (
         EditNoMatch,
         EmptyText,
+        ExtraMissing,
         FileNotDeclared,
         InvalidArgument,
         LevelDenied,
@@ -54,6 +55,7 @@ _MODULES = {
     "errors": (
         "EditNoMatch",
         "EmptyText",
+        "ExtraMissing",
         "FileNotDeclared",
         "InvalidArgument",
         "LevelDenied",
@@ -91,6 +93,7 @@ __all__ = [
     "Change",
     "EditNoMatch",
     "EmptyText",
+    "ExtraMissing",
     "FileCard",
     "FileNotDeclared",
     "FileReport",

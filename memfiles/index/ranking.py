@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from heapq import nlargest
 from math import fsum
 
-from memfiles.index import association, feedback, vectors
 from memfiles.embedding import Embedder
+from memfiles.index import association, feedback, vectors
 from memfiles.index.candidates import ENOUGH, by_substring, by_words
 from memfiles.index.scoring import Reading, Scorer, Weighed, rarity, read
 from memfiles.index.snippets import snippet
@@ -95,23 +95,19 @@ def _add_words(view: View, terms: Sequence[Term], standing: Standing, *, wanted:
     scorer = Scorer(weighed)
     gains = {reading.id: scorer.gains(reading) for reading in readings}
     standing.add({id: fsum(gained.values()) for id, gained in gains.items()}, leg=WORDS)
-    standing.add(_feedback(view, weighed, readings, standing), leg=WORDS)
+    standing.add(_feedback(weighed, readings, standing), leg=WORDS)
     found = {term for gained in gains.values() for term in gained}
     all_seen = len(readings) < wanted
     return [it.term for it in weighed if not it.matches or (all_seen and it.term not in found)]
 
 
-def _feedback(
-    view: View, weighed: Sequence[Weighed], readings: Sequence[Reading], standing: Standing
-) -> dict[int, float]:
+def _feedback(weighed: Sequence[Weighed], readings: Sequence[Reading], standing: Standing) -> dict[int, float]:
     by_id = {reading.id: reading for reading in readings}
     best = standing.best()
     return feedback.gains(
         [by_id[id] for id in best],
         best,
         asked=frozenset(word for it in weighed for form in it.term.stems for word in form),
-        counts=view.counts,
-        entries=view.entries,
     )
 
 
