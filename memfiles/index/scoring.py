@@ -63,17 +63,15 @@ class Scorer:
             for form, *_ in () if it.term.is_phrase else it.term.stems:
                 self._places[form].append(place)
 
-    def gains(self, reading: Reading) -> Mapping[Term, float]:
-        """What each term adds to the text's score; terms that it does not hold are left out."""
+    def gains(self, reading: Reading) -> Mapping[int, float]:
+        """What each term, by its place among them, adds to the text's score; what it does not hold is left out."""
         counts = self._counts(reading)
         norm = K1 * _length_norm(len(reading.content) + len(reading.rest) // 6)
         terms = self._terms
-        gains = {
-            terms[place].term: terms[place].weight * count * (K1 + 1) / (count + norm)
-            for place, count in counts.items()
-        }
-        for found in self._places.keys() & reading.label:
-            gains[terms[self._places[found][0]].term] += LABEL
+        gains = {place: terms[place].weight * count * (K1 + 1) / (count + norm) for place, count in counts.items()}
+        if reading.label:
+            for found in self._places.keys() & reading.label:
+                gains[self._places[found][0]] += LABEL
         return gains
 
     def _counts(self, reading: Reading) -> dict[int, float]:
