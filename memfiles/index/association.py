@@ -15,27 +15,29 @@ from math import fsum
 
 from memfiles.index import texts
 
-SOURCES = 40  # hits that lend, best first
+SOURCES = 30  # hits that lend, best first
 TAGGED_SOURCES = 5  # of them, those whose tags and links are followed
 REACH = 2  # neighbours on either side
-BEFORE = {1: 0.3, 2: 0.3}  # shares lent to the neighbours saved before
-AFTER = {1: 0.5, 2: 0.4}
+BEFORE = (0.3, 0.3)  # shares lent to the neighbours saved before, the nearest first
+AFTER = (0.5, 0.4)
 LINK = 0.4
 TAG = 0.2
 MOST_TAGGED = 20  # a tag that more entries share ties none of them
 MOST_LINKS = 20  # that are followed from one hit
 MOST_TAGS = 8
 
-_NEIGHBOURS = """
+_SIDE = """
+        SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours
+            WHERE part = part_list.part AND source_run = source.source_run AND thread IS source.thread
+            AND state = 'live' AND ordinal {side} source.ordinal ORDER BY ordinal {order} LIMIT {reach})"""
+_SIDES = " UNION ALL ".join(
+    (_SIDE.format(side=">", order="ASC", reach=REACH), _SIDE.format(side="<", order="DESC", reach=REACH))
+)
+_NEIGHBOURS = f"""
     SELECT source.id, near.id, near.ordinal, source.ordinal
     FROM entry AS source, part_list, entry AS near
-    WHERE source.id IN ({ids}) AND source.source_run <> '' AND near.id IN (
-        SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours WHERE part = part_list.part AND source_run = source.source_run
-            AND thread IS source.thread AND state = 'live' AND ordinal > source.ordinal ORDER BY ordinal LIMIT {reach})
-        UNION ALL
-        SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours WHERE part = part_list.part AND source_run = source.source_run
-            AND thread IS source.thread AND state = 'live' AND ordinal < source.ordinal
-            ORDER BY ordinal DESC LIMIT {reach}))
+    WHERE source.id IN ({{ids}}) AND source.source_run <> '' AND near.id IN (
+        {_SIDES})
 """
 
 
@@ -73,15 +75,14 @@ def _neighbours(
 ) -> Iterator[tuple[int, int, float]]:
     """The nearest visible entries on either side of each source; what is hidden between them does not count."""
     visible = " UNION ALL ".join(f"SELECT {int(part)} AS part" for part in parts)
-    statement = f"WITH part_list AS ({visible})" + _NEIGHBOURS.format(ids=_list(sources), reach=REACH)
-    before: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    after: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    statement = f"WITH part_list AS ({visible})" + _NEIGHBOURS.format(ids=_list(sources))
+    sides: dict[tuple[int, bool], list[tuple[int, int]]] = defaultdict(list)
     for source, near, ordinal, own in connection.execute(statement):
-        (after if ordinal > own else before)[source].append((abs(ordinal - own), near))
-    for side, shares in ((before, BEFORE), (after, AFTER)):
-        for source, near in side.items():
-            for distance, (_, target) in enumerate(sorted(near)[:REACH], start=1):
-                yield source, target, shares[distance]
+        sides[source, ordinal > own].append((abs(ordinal - own), near))
+    for (source, is_after), near in sides.items():
+        shares = AFTER if is_after else BEFORE
+        for share, (_, target) in zip(shares, sorted(near), strict=False):
+            yield source, target, share
 
 
 def _linked(connection: sqlite3.Connection, parts: Sequence[int], keys: Sequence[str]) -> list[int]:

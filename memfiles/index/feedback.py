@@ -2,13 +2,14 @@
 
 A question and its answer often share a subject but few words; the words that come with the subject are learnt from
 the entries that match best. Blind feedback after J. J. Rocchio (1971): one step, over the candidates only, so it can
-change their order and nothing else.
+change their order and nothing else. How much a word tells is judged by the candidates, too: to count it in all entries
+would cost most for common words, and those are the ones that are not wanted.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import fsum
 
 from memfiles.index.porter import stem
@@ -17,56 +18,37 @@ from memfiles.index.vocabulary import STOP_WORDS
 
 TEACHERS = 10  # the best hits
 LESSONS = 20  # stems learnt
-CONSIDERED = 24  # stems whose counts are looked up
+MOST_HELD = 0.3  # of the candidates; what more of them hold tells none of them apart
 SHARE = 0.2  # of what a word of the question adds
 
 STOP_STEMS = STOP_WORDS | {stem(word) for word in STOP_WORDS}
 
-Counts = Callable[[Sequence[str]], Mapping[str, int]]
+
+def gains(readings: Sequence[Reading], scores: Mapping[int, float], *, asked: frozenset[str]) -> dict[int, float]:
+    """What the readings, best first, gain by the words that the first of them share, other than those asked for."""
+    shared = _shared(readings[:TEACHERS]) - asked - STOP_STEMS
+    holding = {reading.id: shared.intersection(reading.content) for reading in readings}
+    held = Counter(word for words in holding.values() for word in words)
+    most = MOST_HELD * len(readings)
+    worth = {word: rarity(count, entries=len(readings)) for word, count in held.items() if count <= most}
+    lessons = _lessons([(scores[reading.id], holding[reading.id]) for reading in readings[:TEACHERS]], worth)
+    gained = {word: share * worth[word] for word, share in lessons.items()}
+    return {id: fsum(gained[word] for word in gained.keys() & words) for id, words in holding.items()}
 
 
-def gains(
-    readings: Sequence[Reading], scores: Mapping[int, float], *, asked: frozenset[str], counts: Counts, entries: int
-) -> dict[int, float]:
-    """What the readings, best first, gain by the words that the first of them share; ``counts`` tells how many entries
-    hold each stem, of ``entries`` that there are.
-    """
-    teachers = readings[:TEACHERS]
-    common = _common(readings, scores, asked)[:CONSIDERED]
-    known = counts(common) if common else {}
-    worth = {stem: rarity(known.get(stem, 0), entries=entries) for stem in common}
-    lessons = _lessons(teachers, scores, worth)
-    return {
-        reading.id: fsum(lessons[stem] * worth[stem] for stem in lessons.keys() & set(reading.content))
-        for reading in readings
-    }
+def _shared(teachers: Sequence[Reading]) -> set[str]:
+    """The stems that at least two of the teachers hold."""
+    held = Counter(word for teacher in teachers for word in set(teacher.content))
+    return {shared for shared, count in held.items() if count > 1 and len(shared) > 2}
 
 
-def _common(readings: Sequence[Reading], scores: Mapping[int, float], asked: frozenset[str]) -> list[str]:
-    """The stems that at least two of the best hits hold, by how much those score and how few of all candidates hold it.
-
-    None that was asked for. The candidates stand for all entries here: to count everywhere is dear for common words,
-    and those are the ones that are not wanted.
-    """
-    held = Counter(stem for reading in readings for stem in set(reading.content))
-    holding: dict[str, list[float]] = defaultdict(list)
-    for teacher in readings[:TEACHERS]:
-        for stem in set(teacher.content):
-            holding[stem].append(scores[teacher.id])
-    unwanted = asked | STOP_STEMS
-    promise = {
-        stem: sum(taught) * rarity(held[stem], entries=len(readings))
-        for stem, taught in holding.items()
-        if len(taught) > 1 and len(stem) > 2 and stem not in unwanted
-    }
-    return sorted(promise, key=lambda stem: (-promise[stem], stem))
-
-
-def _lessons(teachers: Sequence[Reading], scores: Mapping[int, float], worth: Mapping[str, float]) -> dict[str, float]:
-    """The stems learnt, with the share that each lends."""
-    taught = {
-        stem: worth[stem] * sum(scores[teacher.id] for teacher in teachers if stem in teacher.content) for stem in worth
-    }
-    learnt = sorted(taught, key=lambda stem: (-taught[stem], stem))[:LESSONS]
+def _lessons(teachers: Sequence[tuple[float, set[str]]], worth: Mapping[str, float]) -> dict[str, float]:
+    """The stems worth most, by how much they tell and how much the teachers score that hold them, with their share."""
+    held: dict[str, list[float]] = defaultdict(list)
+    for score, words in teachers:
+        for word in words & worth.keys():
+            held[word].append(score)
+    taught = {word: worth[word] * sum(scores) for word, scores in held.items()}
+    learnt = sorted(taught, key=lambda word: (-taught[word], word))[:LESSONS]
     most = max(taught.values(), default=0.0)
-    return {stem: SHARE * taught[stem] / most for stem in learnt} if most else {}
+    return {word: SHARE * taught[word] / most for word in learnt}

@@ -47,10 +47,14 @@ class Standing:
 
     def add(self, gains: Mapping[int, float], *, leg: str) -> None:
         """Give entries more, by a leg."""
+        scores, found_by = self.scores, self.legs
         for id, gain in gains.items():
-            self.scores[id] = self.scores.get(id, 0.0) + gain
-            legs = self.legs.get(id, ())
-            self.legs[id] = legs if leg in legs else (*legs, leg)
+            if id not in scores:
+                scores[id], found_by[id] = gain, (leg,)
+            else:
+                scores[id] += gain
+                if leg not in found_by[id]:
+                    found_by[id] += (leg,)
 
     def best(self) -> dict[int, float]:
         """Entries and scores, best first, newest row first among equals."""
@@ -95,23 +99,19 @@ def _add_words(view: View, terms: Sequence[Term], standing: Standing, *, wanted:
     scorer = Scorer(weighed)
     gains = {reading.id: scorer.gains(reading) for reading in readings}
     standing.add({id: fsum(gained.values()) for id, gained in gains.items()}, leg=WORDS)
-    standing.add(_feedback(view, weighed, readings, standing), leg=WORDS)
-    found = {term for gained in gains.values() for term in gained}
+    standing.add(_feedback(weighed, readings, standing), leg=WORDS)
+    found = {place for gained in gains.values() for place in gained}
     all_seen = len(readings) < wanted
-    return [it.term for it in weighed if not it.matches or (all_seen and it.term not in found)]
+    return [it.term for n, it in enumerate(weighed) if not it.matches or (all_seen and n not in found)]
 
 
-def _feedback(
-    view: View, weighed: Sequence[Weighed], readings: Sequence[Reading], standing: Standing
-) -> dict[int, float]:
+def _feedback(weighed: Sequence[Weighed], readings: Sequence[Reading], standing: Standing) -> dict[int, float]:
     by_id = {reading.id: reading for reading in readings}
     best = standing.best()
     return feedback.gains(
         [by_id[id] for id in best],
         best,
         asked=frozenset(word for it in weighed for form in it.term.stems for word in form),
-        counts=view.counts,
-        entries=view.entries,
     )
 
 

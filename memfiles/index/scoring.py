@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from memfiles.index.texts import Text
-from memfiles.index.words import Term, fold, indexed, stems_of
+from memfiles.index.words import Term, fold, stems_as_indexed
 
 K1 = 0.8  # how soon more of the same word adds nothing
 B = 0.75  # how much of its length beyond SHORT counts against a text
@@ -35,17 +35,17 @@ class Weighed:
     weight: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reading:
     """A text taken apart: the stems of each field with the field's weight, content first, and what is beyond."""
 
     id: int
-    fields: tuple[tuple[float, list[str]], ...]
-    label: list[str]
+    fields: tuple[tuple[float, Sequence[str]], ...]
+    label: Sequence[str]
     rest: str
 
     @property
-    def content(self) -> list[str]:
+    def content(self) -> Sequence[str]:
         """The stems of the content, in order."""
         return self.fields[0][1]
 
@@ -63,17 +63,15 @@ class Scorer:
             for form, *_ in () if it.term.is_phrase else it.term.stems:
                 self._places[form].append(place)
 
-    def gains(self, reading: Reading) -> Mapping[Term, float]:
-        """What each term adds to the text's score; terms that it does not hold are left out."""
+    def gains(self, reading: Reading) -> Mapping[int, float]:
+        """What each term, by its place among them, adds to the text's score; what it does not hold is left out."""
         counts = self._counts(reading)
         norm = K1 * _length_norm(len(reading.content) + len(reading.rest) // 6)
         terms = self._terms
-        gains = {
-            terms[place].term: terms[place].weight * count * (K1 + 1) / (count + norm)
-            for place, count in counts.items()
-        }
-        for found in self._places.keys() & reading.label:
-            gains[terms[self._places[found][0]].term] += LABEL
+        gains = {place: terms[place].weight * count * (K1 + 1) / (count + norm) for place, count in counts.items()}
+        if reading.label:
+            for found in self._places.keys() & reading.label:
+                gains[self._places[found][0]] += LABEL
         return gains
 
     def _counts(self, reading: Reading) -> dict[int, float]:
@@ -107,15 +105,14 @@ class Scorer:
 def read(text: Text) -> Reading:
     """Take a text apart as the index does."""
     closely = text.content[:READ_CLOSELY]
-    fields = [(CONTENT, stems_of(indexed(closely))), (KEY, stems_of(indexed(text.key)))]
-    if text.tags:
-        fields.append((TAGS, stems_of(indexed(text.tags))))
-    return Reading(text.id, tuple(fields), _label(closely), fold(text.content[READ_CLOSELY:]))
+    content, key = (CONTENT, stems_as_indexed(closely)), (KEY, stems_as_indexed(text.key))
+    fields = (content, key, (TAGS, stems_as_indexed(text.tags))) if text.tags else (content, key)
+    return Reading(text.id, fields, _label(closely), fold(text.content[READ_CLOSELY:]))
 
 
-def _label(content: str) -> list[str]:
+def _label(content: str) -> Sequence[str]:
     colon = content.find(":", 1, LONGEST_LABEL)
-    return stems_of(fold(content[:colon])) if colon > 0 and content[colon + 1 : colon + 2].isspace() else []
+    return stems_as_indexed(content[:colon]) if colon > 0 and content[colon + 1 : colon + 2].isspace() else ()
 
 
 def weigh(term: Term, *, matches: int, entries: int) -> Weighed:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from memfiles.index.words import fold, indexed, words_of
+from memfiles.index.words import fold, forget_texts, indexed, words_of
 
 # Columns count as much as this when FTS5 chooses candidates: key, content, tags.
 WEIGHTS = (2.0, 1.0, 1.5)
@@ -27,7 +27,7 @@ WEIGHTS = (2.0, 1.0, 1.5)
 _TAG_SEPARATOR = "\n"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Text:
     """What an entry says, as it was given."""
 
@@ -46,7 +46,8 @@ def prepare(connection: sqlite3.Connection) -> None:
     """Make the list of partitions that have text, and the table of vectors; may be called again."""
     connection.execute("CREATE TABLE IF NOT EXISTS text_part (part INTEGER PRIMARY KEY)")
     connection.execute(
-        "CREATE TABLE IF NOT EXISTS vector (model TEXT, digest BLOB, data BLOB, PRIMARY KEY (model, digest)) WITHOUT ROWID"
+        """CREATE TABLE IF NOT EXISTS vector (model TEXT, digest BLOB, data BLOB, PRIMARY KEY (model, digest))
+           WITHOUT ROWID"""
     )
 
 
@@ -96,6 +97,7 @@ def scrub(connection: sqlite3.Connection) -> None:
     Vectors of contents that no entry has go, too. The caller then has the file written anew: SQLite keeps removed rows
     in free pages until VACUUM, and older pages in the write-ahead log until that is emptied.
     """
+    forget_texts()
     _drop_stale_vectors(connection)
     for part in parts(connection):
         for table in (f"words_{part}", f"grams_{part}"):
@@ -235,10 +237,11 @@ def parts(connection: sqlite3.Connection) -> list[int]:
     return [part for (part,) in connection.execute("SELECT part FROM text_part ORDER BY part")]
 
 
-def _rows_if_made(connection: sqlite3.Connection, statement: str) -> list[tuple[object, ...]]:
+def _rows_if_made(connection: sqlite3.Connection, statement: str) -> list[tuple[int, str, str, str]]:
     """The rows of a statement about one partition; none if it never had text."""
     try:
-        return connection.execute(statement).fetchall()
+        rows: list[tuple[int, str, str, str]] = connection.execute(statement).fetchall()
+        return rows
     except sqlite3.OperationalError as error:
         if "no such table" in str(error):
             return []

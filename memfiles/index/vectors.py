@@ -90,8 +90,7 @@ def _unit(vectors: NDArray[float32]) -> NDArray[float32]:
     import numpy
 
     lengths = numpy.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: NDArray[float32] = vectors / numpy.where(lengths == 0, 1, lengths)
-    return unit
+    return (vectors / numpy.where(lengths == 0, 1, lengths)).astype(numpy.float32)
 
 
 def _batches(items: list[tuple[bytes, str]]) -> Iterator[list[tuple[bytes, str]]]:

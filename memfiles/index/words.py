@@ -22,13 +22,17 @@ from memfiles.index.vocabulary import FORMS, STOP_WORDS
 
 LONGEST_QUERY = 4096  # characters; what follows is not looked for
 MOST_TERMS = 64
+LONGEST_REMEMBERED = 1024  # characters of a text whose stems are kept for the next time it is found
 SHORTEST_NEEDLE = 2  # characters of a part of a word
 MOST_NEEDLES = 8
 
 _EDGES = "\"'()[]{}<>.,:;!?"
 
 # Scripts written without spaces: Thai to Myanmar, kana, Han, and everything on the ideographic planes.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
 _UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
 _UNSPACED_CHARACTER = re.compile(f"([{_UNSPACED}])")
 _MARKS = re.compile("[\u0300-\u036f]")
@@ -96,6 +100,22 @@ def stems_of(folded: str) -> list[str]:
     return stems(words_of(folded))
 
 
+def stems_as_indexed(text: str) -> tuple[str, ...]:
+    """The stems of a text as FTS5 keeps them, in order."""
+    return _remembered(text) if len(text) <= LONGEST_REMEMBERED else tuple(stems_of(indexed(text)))
+
+
+def forget_texts() -> None:
+    """Remember no text from here on: for when some must not be left anywhere."""
+    _remembered.cache_clear()
+    terms_of.cache_clear()
+
+
+@lru_cache(maxsize=8192)
+def _remembered(text: str) -> tuple[str, ...]:
+    return tuple(stems_of(indexed(text)))
+
+
 @lru_cache(maxsize=256)
 def terms_of(query: str) -> tuple[Term, ...]:
     """What a question asks for, in its order and without repetition; no stop words unless there is nothing else."""
@@ -157,6 +177,8 @@ def needles_of(query: str, missing: Iterable[Term]) -> list[str]:
     A name whose words are all missing is looked for as it is written, with its signs.
     """
     words = {term.text for term in missing}
+    if not words:
+        return []
     needles: dict[str, None] = {}
     for chunk in _chunks(query[:LONGEST_QUERY]):
         terms = [term for term in terms_of(chunk) if term.text in words]

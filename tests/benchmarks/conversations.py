@@ -1,4 +1,4 @@
-"""The conversations of LoCoMo (Maharana et al., ACL 2024) as entries and questions; the file is not part of this project."""
+"""The conversations of LoCoMo (Maharana et al., ACL 2024) as entries and questions; not part of this project."""
 
 from __future__ import annotations
 
