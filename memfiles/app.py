@@ -94,7 +94,7 @@ def open(
             hydrated, manager.hydrated = manager.hydrated, {}
             sync.start(hydrated=hydrated)
         if watch:
-            memory.watcher = _watcher(manager)
+            memory.watcher = _watcher(manager, entries.opened() if entries.are_declared else None)
         return memory
     except BaseException:
         manager.close()
@@ -290,10 +290,10 @@ def _mirrored(replica: Replica | None, entries: Entries, *, origin: str | None) 
         replica.with_entries(entries.shelf, origin=origin, let_go=entries.let_go)
 
 
-def _watcher(manager: MemoryManager) -> Closeable:
+def _watcher(manager: MemoryManager, entries: Entries | None) -> Closeable:
     from memfiles.watch import watch  # late: watchdog takes 55 ms to import, and one-shot use does not need it
 
-    return watch(manager)
+    return watch(manager, entries)
 
 
 def _origin(book: Bookkeeping) -> str | None:

@@ -23,6 +23,7 @@ class RecordChanged:
     ``warning`` says why), mirror (fetched from the mirror, or merged with its copy). Of changes that came quickly one
     after another, only the last may be told. Two threads may tell of two changes at once, the later one first: the
     revision gives the order. ``path`` is where the record lies; an entry's ``name`` is its key, "" once forgotten.
+    ``op`` is ``remove`` when the file of an entry was removed by hand: it is gone, and not forgotten.
     """
 
     uid: str

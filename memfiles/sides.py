@@ -77,7 +77,7 @@ class EntryShelf(Protocol):
         """What lies at ``path`` now."""
         ...
 
-    def notice(self, path: str) -> None:
+    def notice(self, path: str) -> object:
         """Make a change by hand a revision."""
         ...
 

@@ -97,9 +97,12 @@ class Store:
         """
         try:
             signatures = self._transactions.commit(changes)
-        except StorageFailed:
-            self._folders.clear()  # one may have been removed by hand
-            raise
+        except StorageFailed as error:
+            self._folders.clear()
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            self.make_folders(change.path for change in changes)  # one was removed by hand
+            signatures = self._transactions.commit(changes)
         if self._journal.is_dirty:
             self._checkpointer.notice()
         return signatures
@@ -126,6 +129,11 @@ class Store:
                 return quarantine.set_aside(self.descriptor, path, reason=why, at=self._now())
             data = found[0] if found else b""
             return quarantine.keep_copy(self.descriptor, path, data, reason=why, at=self._now())
+
+    def set_aside(self, path: str, *, why: str) -> str:
+        """Move whatever lies at ``path`` into quarantine; its path there. The caller holds the record's lock."""
+        with storage_failure(f"{path} could not be set aside"):
+            return quarantine.set_aside(self.descriptor, path, reason=why, at=self._now())
 
     def discard(self, found: Mapping[str, Signature]) -> None:
         """Remove the files of these records, as far as they have these signatures; the caller holds their locks.

@@ -2,100 +2,150 @@
 
 The rules this file guards: whatever happens to a record, its file is looked at soon, and once when things have
 calmed down; and nothing that goes wrong here ends the watching. What a change means is decided elsewhere
-(``MemoryManager.notice``): here is only told that, and when, to look.
+(``MemoryManager.notice``, ``EntryFiles``): here is only told that, and when, to look.
 
-Events may be lost (a full queue, a network file system), so every file is looked at now and then as well: one
-stat each. Where the system has no events to give, that is all there is, and it happens every second. The same
-goes while events come in a flood: each of our own commits gives five, which cost as much as the commit itself.
+Events may be lost (a full queue, a network file system), so every file is looked at now and then as well: one stat
+each. Where the system has no events to give, that is all there is, and it happens every second. The same goes while
+events come in a flood: each of our own commits gives five, which cost as much as the commit itself. Where there are so
+many files that looking at them takes long, it is done less often, so that it takes a twenty-fifth of the time.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 import time
-from typing import TYPE_CHECKING
-
-from watchdog.events import (
-    DirCreatedEvent,
-    DirMovedEvent,
-    FileClosedEvent,
-    FileCreatedEvent,
-    FileDeletedEvent,
-    FileModifiedEvent,
-    FileMovedEvent,
-    FileSystemEvent,
-    FileSystemEventHandler,
-)
-from watchdog.observers import Observer
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from memfiles.errors import InvalidArgument
-from memfiles.keys import RECORD_SUFFIX, uid_of
+from memfiles.folder_events import FolderEvents
+from memfiles.keys import uid_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from watchdog.observers.api import BaseObserver, ObservedWatch
-
+    from memfiles.entries.entries import Entries
     from memfiles.manager import MemoryManager
 
 _CALM_SECONDS = 0.05
 _UNSAVED_SECONDS = 0.25
 _SWEEP_SECONDS = 30.0
 _SWEEP_WITHOUT_EVENTS_SECONDS = 1.0
-_FLOOD = 200  # events within a second
-_HAS_CLOSED_EVENTS = sys.platform.startswith("linux")
-
-# Reading a file gives events too: ask for no more than is needed.
-_EVENTS: list[type[FileSystemEvent]] = [
-    FileClosedEvent,  # written in place
-    FileMovedEvent,  # replaced atomically: one event, whose destination is the record; or moved away
-    FileDeletedEvent,
-    FileCreatedEvent,  # also: moved in from another folder
-    DirCreatedEvent,
-    DirMovedEvent,
-    *([] if _HAS_CLOSED_EVENTS else [FileModifiedEvent]),
-]
+_RAREST_SWEEP_SECONDS = 10.0  # without events
+_SWEEP_SHARE = 25
 _log = logging.getLogger("memfiles")
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Not news: watchdog calls it an error when it is stopped while events come in."""
-    return "called when the thread is inactive" not in record.getMessage()
+class Watched(Protocol):
+    """A type of record whose files others may change. ``record_at`` may be called in any thread."""
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether the records lie in folders of the folder, not in itself."""
+        ...
+
+    @property
+    def what(self) -> str:
+        """The word for a record."""
+        ...
+
+    def folder(self) -> Path:
+        """Where the records lie; it is there when this returns."""
+        ...
+
+    def record_at(self, path: str) -> str | None:
+        """Which record the file at ``path``, relative to the folder, is; None if it is none. Costs next to nothing."""
+        ...
+
+    def look(self, record: str) -> bool:
+        """Take in what happened to the record, if anything did. False: look again in a moment. May raise anything."""
+        ...
+
+    def suspects(self) -> Iterable[str]:
+        """The records to look at when all are to be looked at: all of them, or those that are found to differ."""
+        ...
 
 
-logging.getLogger("watchdog.observers.inotify").addFilter(_is_news)
+class MemoryFiles:
+    """The declared memory files of a restored manager as what is watched."""
+
+    is_deep = False
+    what = "record"
+
+    def __init__(self, manager: MemoryManager) -> None:
+        self._manager = manager
+
+    def folder(self) -> Path:
+        """See ``Watched``; ``InvalidArgument`` before the first restore."""
+        if not self._manager.directory.is_dir():
+            raise InvalidArgument(
+                f"there is no memory directory {self._manager.directory} to watch: call restore first"
+            )
+        return self._manager.directory
+
+    def record_at(self, path: str) -> str | None:
+        """See ``Watched``."""
+        return uid_of(path)
+
+    def look(self, record: str) -> bool:
+        """See ``Watched``."""
+        return self._manager.notice(record)
+
+    def suspects(self) -> Iterable[str]:
+        """See ``Watched``: all of them."""
+        return self._manager.uids()
 
 
-def watch(manager: MemoryManager) -> Watcher:
-    """Have a restored manager notice what others change in its records, until the watcher is closed."""
-    if not manager.directory.is_dir():
-        raise InvalidArgument(f"there is no memory directory {manager.directory} to watch: call restore first")
-    return Watcher(manager)
+def watch(manager: MemoryManager, entries: Entries | None = None) -> Watching:
+    """Have a restored manager, and entries, notice what others change in their records, until this is closed."""
+    return Watching([MemoryFiles(manager), *([entries.files] if entries is not None else [])])
+
+
+class Watching:
+    """Several watchers that begin and end together."""
+
+    def __init__(self, watched: Iterable[Watched]) -> None:
+        """Start them all, or none."""
+        with ExitStack() as begun:
+            self._watchers = [_begun(each, begun) for each in watched]
+            begun.pop_all()
+
+    def close(self) -> None:
+        """Stop watching. May be called again, and from a callback."""
+        for watcher in self._watchers:
+            watcher.close()
 
 
 class Watcher:
-    """Tells the manager, in its own thread, to look at records: where events point, and at all of them now and then."""
+    """Has one type of record looked at, in its own thread: where events point, and all of them now and then."""
 
-    def __init__(self, manager: MemoryManager) -> None:
+    def __init__(self, watched: Watched) -> None:
         """Start watching; that the system gives no events is logged and no error."""
-        self._manager = manager
+        self._watched = watched
         self._due: dict[str, float] = {}
         self._turn = threading.Condition()
         self._closed = False
+        self._must_sweep = False
+        self._sweep_took = 0.0
         self._complaints: dict[str, str] = {}
-        self._events = FolderEvents(os.path.realpath(manager.directory), expect=self.expect, flooded=self._wake)
+        self._events = FolderEvents(
+            os.path.realpath(watched.folder()),
+            is_deep=watched.is_deep,
+            expect=self._expect_at,
+            expect_all=self._expect_all,
+            flooded=self._wake,
+        )
         self._events.start()
         self._thread = threading.Thread(target=self._run, name="memfiles-watch", daemon=True)
         self._thread.start()
 
-    def expect(self, uid: str, *, seconds: float = _CALM_SECONDS) -> None:
+    def expect(self, record: str, *, seconds: float = _CALM_SECONDS) -> None:
         """Look at a record in a moment, at the latest; a burst of events ends in one look."""
         with self._turn:
-            if uid not in self._due:
-                self._due[uid] = time.monotonic() + seconds
+            if record not in self._due:
+                self._due[record] = time.monotonic() + seconds
                 self._turn.notify()
 
     def close(self) -> None:
@@ -106,27 +156,55 @@ class Watcher:
             self._thread.join()
         self._events.close()
 
+    def _expect_at(self, path: str) -> None:
+        if (record := self._watched.record_at(path)) is not None:
+            self.expect(record)
+
+    def _expect_all(self) -> None:
+        """A whole folder came or went, with whatever was in it."""
+        self._must_sweep = True
+        self._wake()
+
     def _wake(self) -> None:
         with self._turn:
             self._turn.notify()
 
     def _run(self) -> None:
         while not self._closed:
-            self._events.start()  # before looking, so that nothing falls in between
-            for uid in self._manager.uids():
-                self._look(uid)
+            begun, self._must_sweep = time.monotonic(), False
+            self._sweep()
+            self._sweep_took = time.monotonic() - begun
             self._follow_events()
+
+    def _sweep(self) -> None:
+        """Look at everything; what cannot be done is tried again the next time."""
+        try:
+            self._watched.folder()
+            self._events.start()  # before looking, so that nothing falls in between
+            suspects = self._watched.suspects()
+            self._complaints.pop("", None)
+        except Exception as error:
+            self._complain("", f"the {self._watched.what} files could not be looked at", error)
+            return
+        for record in suspects:
+            self._look(record)
 
     def _follow_events(self) -> None:
         """Look where events point, until it is time to look at everything again."""
-        seconds = _SWEEP_SECONDS if self._events.are_on else _SWEEP_WITHOUT_EVENTS_SECONDS
-        until = time.monotonic() + seconds
+        begun, pause = time.monotonic(), self._pause_without_events()
+        until = begun + (_SWEEP_SECONDS if self._events.are_on else pause)
         while not self._closed and time.monotonic() < until:
             if self._events.are_flooding:
                 self._events.pause()
-                until = min(until, time.monotonic() + _SWEEP_WITHOUT_EVENTS_SECONDS)
-            for uid in self._wait(until=until):
-                self._look(uid)
+                until = min(until, time.monotonic() + pause)
+            if self._must_sweep:
+                until = min(until, begun + pause)
+            for record in self._wait(until=until):
+                self._look(record)
+
+    def _pause_without_events(self) -> float:
+        pause = max(_SWEEP_WITHOUT_EVENTS_SECONDS, _SWEEP_SHARE * self._sweep_took)
+        return min(_RAREST_SWEEP_SECONDS, pause)
 
     def _wait(self, *, until: float) -> list[str]:
         """The records whose time has come, after waiting for the next one; maybe none."""
@@ -134,87 +212,27 @@ class Watcher:
             if not self._closed:
                 self._turn.wait(max(0.0, min([*self._due.values(), until]) - time.monotonic()))
             now = time.monotonic()
-            due = [uid for uid, at in self._due.items() if at <= now]
-            for uid in due:
-                del self._due[uid]
+            due = [record for record, at in self._due.items() if at <= now]
+            for record in due:
+                del self._due[record]
             return due
 
-    def _look(self, uid: str) -> None:
-        """Have the manager look; a failure is said once, however often it happens again."""
+    def _look(self, record: str) -> None:
+        """Have it looked at; a failure is said once, however often it happens again."""
         try:
-            if not self._closed and not self._manager.notice(uid):
-                self.expect(uid, seconds=_UNSAVED_SECONDS)
-            self._complaints.pop(uid, None)
+            if not self._closed and not self._watched.look(record):
+                self.expect(record, seconds=_UNSAVED_SECONDS)
+            self._complaints.pop(record, None)
         except Exception as error:
-            if self._complaints.get(uid) != str(error):
-                self._complaints[uid] = str(error)
-                _log.warning("what happened to record %s could not be followed: %s", uid, error, exc_info=True)
+            self._complain(record, f"what happened to {self._watched.what} {record} could not be followed", error)
+
+    def _complain(self, record: str, what: str, error: Exception) -> None:
+        if self._complaints.get(record) != str(error):
+            self._complaints[record] = str(error)
+            _log.warning("%s: %s", what, error, exc_info=error)
 
 
-class FolderEvents(FileSystemEventHandler):
-    """The events of one folder, as far as they point at records. They can be paused when they come in a flood."""
-
-    def __init__(self, directory: str, *, expect: Callable[[str], None], flooded: Callable[[], None]) -> None:
-        """``expect`` is called with each uid that an event points at, ``flooded`` when there are too many events."""
-        self._directory = directory
-        self._expect = expect
-        self._flooded = flooded
-        self._observer: BaseObserver | None = None
-        self._watch: ObservedWatch | None = None
-        self._has_failed = False
-        self._since = time.monotonic()
-        self._count = 0
-
-    @property
-    def are_on(self) -> bool:
-        """Whether events are coming in."""
-        return self._watch is not None
-
-    @property
-    def are_flooding(self) -> bool:
-        """Whether so many came within a second that looking at every file now and then is cheaper."""
-        return self.are_on and self._count >= _FLOOD
-
-    def start(self) -> None:
-        """Let events come in. Where the system gives none (its watches may be used up), that is logged, once."""
-        if self.are_on or self._has_failed:
-            return
-        try:
-            if self._observer is None:
-                self._observer = Observer()
-                self._observer.start()
-            self._count = 0
-            self._watch = self._observer.schedule(self, self._directory, event_filter=_EVENTS)
-        except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started
-            self._has_failed = True
-            _log.warning("no events for %s (%s): its records are looked at every second", self._directory, error)
-            self.close()
-
-    def pause(self) -> None:
-        """Let no events come in until the next ``start``."""
-        if self._observer is not None and self._watch is not None:
-            self._observer.unschedule(self._watch)
-        self._watch = None
-
-    def close(self) -> None:
-        """No more events; no thread is left behind. May be called again."""
-        observer, self._observer, self._watch = self._observer, None, None
-        if observer is not None:
-            observer.stop()
-            observer.join()
-
-    def dispatch(self, event: FileSystemEvent) -> None:
-        """Called by the observer's thread for every event: as little as can be."""
-        self._count_one()
-        for path in (event.src_path, event.dest_path):
-            name = os.path.basename(os.fsdecode(path))
-            if name.endswith(RECORD_SUFFIX) and (uid := uid_of(name)) is not None:
-                self._expect(uid)
-
-    def _count_one(self) -> None:
-        now = time.monotonic()
-        if now - self._since > 1.0:
-            self._since, self._count = now, 0
-        self._count += 1
-        if self._count == _FLOOD:
-            self._flooded()
+def _begun(watched: Watched, all_or_none: ExitStack) -> Watcher:
+    watcher = Watcher(watched)
+    all_or_none.callback(watcher.close)
+    return watcher

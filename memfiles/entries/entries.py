@@ -25,6 +25,7 @@ from memfiles.entries.forgetting import Forgetting, Selector
 from memfiles.entries.hydrating import Hydration
 from memfiles.entries.importing import Format
 from memfiles.entries.keeping import Keeper
+from memfiles.entries.noticing import EntryFiles
 from memfiles.entries.plans import Plan
 from memfiles.entries.receipts import Deleted, Exported, Forgotten, Found, Imported, Page, Results, Saved
 from memfiles.entries.reorganising import DEFAULT_SHARE, Applied, Reorganising
@@ -70,6 +71,7 @@ class Entries:
         self._now = now
         self._index = Index(store.directory, store.descriptor, read=self._row, texts=TextTables())
         self.shelf = Shelf(store, index=self._index, now=now, subscribers=subscribers, origin=origin)
+        self.files = EntryFiles(store, self.shelf, self._index)
         room = Room(self._index, budget=rules.budget)
         self._keeper = Keeper(self.shelf, room, rules=rules, now=now)
         self._clearing = Clearing(store, self.shelf, self._index, room=room, levels=rules.levels, now=now)
@@ -294,8 +296,11 @@ class Entries:
         return saved
 
     def _row(self, path: str) -> Any:
+        """The row of what lies at ``path``; what is no revision yet is looked at again each time."""
         seen = self.shelf.look(path)
-        return row_of(seen.record, seen.signature) if seen.record is not None and seen.problem is None else None
+        if seen.record is None or seen.problem is not None:
+            return None
+        return row_of(seen.record, None if seen.by_hand else seen.signature)
 
     def let_go(self, paths: Sequence[str]) -> None:
         """Have nothing but the notes on a mirror hold what these records, tombstones by now, once held.

@@ -107,8 +107,12 @@ class Finder:
         return Page(tuple(found[:limit]), found[limit - 1].key if is_more else None)
 
     def refresh(self) -> None:
-        """Have the index up to date: with every change that anyone made, and once with every file there is."""
-        self._index.verify_once()
+        """Have the index up to date: with every change that anyone made, and once with every file there is.
+
+        What killed writers left beside their records is found then, and removed.
+        """
+        if self._index.verify_once():
+            self._shelf.sweep()
         self._index.catch_up()
 
     def _embed(self, view: View) -> None:

@@ -111,7 +111,6 @@ class Forgetting:
         buried: list[EntryRecord] = []
         for start in range(0, len(paths), _AT_ONCE):
             buried += self._bury(paths[start : start + _AT_ONCE], selector, stamp, why=why)
-        self._shelf.forget(paths)
         self._scrub(buried)
         return Forgotten(len(buried), keys)
 

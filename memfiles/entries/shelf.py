@@ -11,15 +11,15 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from memfiles.ancestry import with_origins
-from memfiles.atomic import Signature, is_settled
-from memfiles.changes import absorb
+from memfiles.atomic import Signature
+from memfiles.entries.seen import Seen, broken, events_of, gone, judged, told_of
 from memfiles.entry import Entry, EntryRecord, Tombstone
 from memfiles.entry_format import decode_entry, encode_entry
-from memfiles.errors import LockTimeout, RecordCorrupt
+from memfiles.errors import LockTimeout, MemfilesError, RecordCorrupt
 from memfiles.events import Origin, RecordChanged, Subscribers
 from memfiles.forking import renew_in_child
 from memfiles.index.indexing import Index
@@ -35,17 +35,6 @@ _log = logging.getLogger("memfiles")
 T = TypeVar("T")
 
 Records = Mapping[str, EntryRecord | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A record as it was last seen; ``state`` and ``settled`` as in ``live_files``."""
-
-    record: EntryRecord | None
-    signature: Signature | None
-    by_hand: bool = False
-    problem: str | None = None
-    settled: bool = True
 
 
 class Shelf:
@@ -67,6 +56,7 @@ class Shelf:
         self._subscribers = subscribers
         self._origin = origin
         self._seen: dict[str, Seen] = {}
+        self._untold: set[str] = set()
         self._remembering = threading.Lock()
         renew_in_child(self, Shelf._renew)
 
@@ -89,11 +79,15 @@ class Shelf:
         signature = self._store.signature(path)
         if seen is not None and seen.settled and seen.signature == signature:
             return seen
-        if signature is None:
-            return self._gone(path, seen)
-        found = self._read(path, seen, signature)
-        self._remember(path, found)
+        found = self._read(path, seen, signature) if signature is not None else gone(seen)
+        if found.signature is not None or found.stored is not None:
+            self._keep(path, found, before=seen)
         return found
+
+    def untold(self) -> list[str]:
+        """The records of which this process knows that someone changed them, and about which nothing was done yet."""
+        with self._remembering:
+            return sorted(self._untold)
 
     def change(
         self,
@@ -119,27 +113,49 @@ class Shelf:
         self._subscribers.tell(told)
         return decision
 
-    def notice(self, path: str) -> None:
-        """Something outside may have changed a record: make a hand edit a revision, and have the index look."""
+    def notice(self, path: str, *, at_once: bool = False) -> bool:
+        """Something outside may have changed a record: make a hand edit a revision, mend what is broken.
 
-        def run() -> list[RecordChanged]:
+        What is broken goes to quarantine, and the last good version is put back if this process knows one. False: it
+        is so fresh that someone may still be saving it; look again in a moment. ``at_once`` mends it nevertheless. A
+        file that was removed is an entry that is gone.
+        """
+        is_known = path in self._seen
+        if self.look(path).is_told and is_known:
+            return True
+
+        def run() -> tuple[bool, list[RecordChanged]]:
             seen = self.look(path)
+            if seen.problem is not None:
+                return (True, self._mend(path, seen)) if at_once or seen.is_saved else (False, [])
             if seen.by_hand and seen.record is not None:
-                return self._commit({path: seen}, [seen.record], is_own=True, origin="external")
-            self._index.settle(self._index.intend([path]))
-            return []
+                return True, self._commit({path: seen}, [seen.record], is_own=True, origin="external")
+            told = told_of(seen if is_known else replace(seen, news="process"))
+            self._keep(path, replace(seen, news=None), before=seen)
+            self._index.doubt([path])
+            return True, told
 
-        self._subscribers.tell(self._attempt([path], run))
+        is_done, told = self._attempt([path], run)
+        self._subscribers.tell(told)
+        return is_done
 
     def suspect(self, path: str) -> None:
         """The index says something else of a record than the disk: have it look before the next question."""
-        self._index.settle(self._index.intend([path]))
+        self._index.doubt([path])
+
+    def sweep(self) -> None:
+        """Remove the temp files that dead writers left; where that cannot be done, it is logged."""
+        try:
+            self._store.recover()
+        except MemfilesError as error:
+            _log.warning("what dead writers left among the entries stays there for now: %s", error)
 
     def forget(self, paths: Iterable[str]) -> None:
         """Remember nothing of these records."""
         with self._remembering:
             for path in paths:
                 self._seen.pop(path, None)
+                self._untold.discard(path)
 
     def hold(self, paths: Iterable[str]) -> AbstractContextManager[None]:
         """Be the only one, among all threads and processes, who may change these records."""
@@ -182,7 +198,19 @@ class Shelf:
         self._index.put(rows, intent, before=[row_of(record, None) for record in earlier if record is not None])
         for record in final:
             self._remember(record.path, Seen(record, signatures[record.path]))
-        return [_event(record, origin) for record in final]
+        pairs = zip(records, final, strict=True)
+        told = [(before[each.path], each if each is before[each.path].record else stored) for each, stored in pairs]
+        return [event for seen, record in told for event in events_of(seen, record, origin)]
+
+    def _mend(self, path: str, seen: Seen) -> list[RecordChanged]:
+        """Put the last good version in place of a broken file, which is kept; without one, there is no entry."""
+        if seen.record is not None:
+            return self._commit({path: seen}, [seen.record], is_own=False, origin="restored")
+        kept = self._store.set_aside(path, why=seen.problem or "unreadable")
+        _log.warning("%s; it is in quarantine now: %s", seen.problem, kept)
+        self.forget([path])
+        self._index.doubt([path])
+        return []
 
     def _stamped(self, record: EntryRecord) -> EntryRecord:
         """The record as a change of this directory; what is never mirrored needs no stamp."""
@@ -193,54 +221,33 @@ class Shelf:
             return replace(record, origins=origins)
         return replace(record, text=with_origins(record.text, origins, own=self._origin))
 
-    def _gone(self, path: str, before: Seen | None) -> Seen:
-        """There is no file: what was there was removed by hand, and nothing is made of it."""
-        if before is not None and before.signature is not None:
-            self.forget([path])
-        return _NOTHING
-
     def _read(self, path: str, before: Seen | None, signature: Signature) -> Seen:
         """Read a file that had ``signature`` a moment ago, which is not the known one, and tell what it is now."""
         try:
             found = self._store.find(path)
             if found is None:
-                return _NOTHING
-            return _judged(decode_entry(found[0], path=path), found[1], before=before, at=self._now())
+                return gone(before)
+            return judged(decode_entry(found[0], path=path), found[1], before=before, at=self._now())
         except RecordCorrupt as error:
-            last = before.record if before is not None else None
+            seen = broken(signature, before=before, problem=str(error))
             if before is None or before.problem != str(error):
-                _log.warning("%s; %s", error, "the last good version is used" if last else "it is left out")
-            return Seen(last, signature, problem=str(error), settled=is_settled(signature))
+                _log.warning("%s; %s", error, "the last good version is used" if seen.record else "it is left out")
+            return seen
+
+    def _keep(self, path: str, found: Seen, *, before: Seen | None) -> None:
+        """Remember what was found, unless something else was remembered since ``before``: that is as new."""
+        with self._remembering:
+            if self._seen.get(path) is before:
+                self._note(path, found)
 
     def _remember(self, path: str, seen: Seen) -> None:
         with self._remembering:
-            if path not in self._seen and len(self._seen) >= KNOWN_MAX:
-                del self._seen[next(iter(self._seen))]
-            self._seen[path] = seen
+            self._note(path, seen)
 
-
-_NOTHING = Seen(None, None)
-
-
-def _judged(found: EntryRecord, signature: Signature, *, before: Seen | None, at: str) -> Seen:
-    """Tell a version written by memfiles from one changed by hand."""
-    settled = is_settled(signature)
-    known = before.record if before is not None and not before.by_hand and before.problem is None else None
-    if not isinstance(found, Entry):
-        return Seen(found, signature, settled=settled)
-    last = known.text if isinstance(known, Entry) else None
-    if found.text.is_intact and (last is None or found.revision > last.revision or found == known):
-        return Seen(found, signature, settled=settled)
-    text = absorb(found.text, known=last, at=at)
-    return Seen(replace(found, text=text), signature, by_hand=True, settled=settled)
-
-
-def _event(record: EntryRecord, origin: Origin) -> RecordChanged:
-    if isinstance(record, Tombstone):
-        return RecordChanged(
-            record.uid, "", record.revision, "forget", origin, None, record.path, record.level, record.by
-        )
-    newest = record.text.history[-1]
-    return RecordChanged(
-        record.uid, record.key, record.revision, newest.op, origin, None, record.path, record.level, newest.by
-    )
+    def _note(self, path: str, seen: Seen) -> None:
+        if path not in self._seen and len(self._seen) >= KNOWN_MAX:
+            oldest = next(iter(self._seen))
+            del self._seen[oldest]
+            self._untold.discard(oldest)
+        self._seen[path] = seen
+        (self._untold.discard if seen.is_told else self._untold.add)(path)

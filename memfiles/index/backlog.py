@@ -94,6 +94,11 @@ class Backlog:
         with self._turn:
             self._doubtful.update(self._finish(token))
 
+    def doubt(self, paths: Iterable[str]) -> None:
+        """Have this process look at these records."""
+        with self._turn:
+            self._doubtful.update(paths)
+
     def read(self, path: str, *, at: str) -> None:
         """Note that the entry was read."""
         with self._turn:

@@ -80,6 +80,10 @@ class Index:
         """Look at the records whose change failed or whose outcome is not known, still under their locks."""
         self._backlog.settle(token)
 
+    def doubt(self, paths: Iterable[str]) -> None:
+        """Look at these records before the next question of this process."""
+        self._backlog.doubt(paths)
+
     def catch_up(self) -> None:
         """Have every change that was made before this call, by whichever process, in the rows."""
         if not self._is_fresh():
@@ -92,12 +96,13 @@ class Index:
             self._guarded(self._apply)
             return self._guarded(self._verify)
 
-    def verify_once(self) -> None:
+    def verify_once(self) -> list[str]:
         """``verify``, unless this process has done so since it opened the index."""
         if not self._is_verified:
             with self._turn:
                 if not self._is_verified:
-                    self.verify()
+                    return self.verify()
+        return []
 
     def ask(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """What ``work`` answers from the tables, which nobody changes meanwhile; it may be called a second time."""
