@@ -9,9 +9,9 @@ from memfiles.cli.entry_opening import As, as_session, filtering, looking_at_ent
 from memfiles.cli.help_text import example
 from memfiles.cli.settings import current, shared_options
 from memfiles.entries.receipts import Found, Match, Page, Results
-from memfiles.entries.saving import not_there
 from memfiles.entry import Kind
 from memfiles.entry_arguments import DEFAULT_PAGE, DEFAULT_RESULTS, MAX_PAGE, MAX_RESULTS
+from memfiles.errors import EntryNotFound
 
 _SNIPPET_WIDTH = 60
 
@@ -28,7 +28,7 @@ def get_command(key: str, agent: str | None, level: str | None, run: str | None)
     with looking_at_entries(As(agent, level, run)) as opened:
         found = opened.entries.get(opened.session, key)
     if found is None:
-        raise not_there(key)
+        raise unseen(key)
     if current().json:
         output.data(found.to_dict())
     else:
@@ -138,12 +138,17 @@ def explain_command(key: str, **who: str | None) -> None:
     with looking_at_entries(As(**who)) as opened:
         explanation = opened.entries.explain(opened.session, key)
     if explanation.reason == "unknown":
-        raise not_there(key)
+        raise unseen(key)
     if current().json:
         output.data(explanation.to_dict())
         return
     for told in (explanation, *explanation.others):
         output.line(output.one_line(f"{told.key} ({told.level}): {told.sentence}"))
+
+
+def unseen(key: str) -> EntryNotFound:
+    """The error for a key under which the session sees nothing, hidden or not."""
+    return EntryNotFound(f"this session sees no entry {ascii(key[:80])}: `memfiles entries list` shows what it sees")
 
 
 def show_results(results: Results) -> None:

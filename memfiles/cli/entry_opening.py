@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from memfiles.app import Memory, looking
+from memfiles.cli import output
 from memfiles.cli.agents import known_agent
 from memfiles.cli.mirroring import mirrored
 from memfiles.cli.opening import load_workflow
@@ -63,6 +64,8 @@ def filtering(function: _Decorated) -> _Decorated:
 def looking_at_entries(who: As) -> Iterator[Opened]:
     """The entries, to look only."""
     workflow, agent = _chosen(who)
+    if workflow.memory.mirror is not None and not workflow.directory.is_dir():
+        output.note("nothing was restored here yet: `memfiles restore` fetches what the mirror holds")
     with looking(workflow) as memory:
         yield _opened(workflow, memory, agent=agent, who=who)
 
