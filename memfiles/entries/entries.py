@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from memfiles.auditing import Refusals
 from memfiles import bookkeeping
+from memfiles.auditing import Refusals
 from memfiles.clock import utc_now
 from memfiles.embedding import Embedder
 from memfiles.entries.accounting import Account
