@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -11,14 +12,18 @@ from typing import Any
 
 import pytest
 from mirroring.servers import BUCKET
+from saved import Visitor, files_holding
 
+import memfiles
+from memfiles import Workflow
 from memfiles.entry import Entry, Tombstone
 from memfiles.mirror import Mirror
+from memfiles.sync.looking import pending_records
 from mirrors.memory import MemoryMirror
 from mirrors.urls import open_mirror
-from saved import Visitor
 from syncing.conftest import wait_for
 from syncing.entry_machine import EntryMachine, bodies_of, objects_holding, record_in
+from syncing.machines import workflow
 from syncing.mirrors_for_tests import AbsentMirror, CountingMirror
 
 Machines = Callable[..., EntryMachine]
@@ -379,3 +384,29 @@ def test_a_restart_asks_for_nothing_that_is_here(machine: Machines, shared: Mirr
         again.sync.push(10)
 
         assert {"list"} == set(counting.calls)
+
+
+def test_two_open_memories_share_their_entries(tmp_path: Path) -> None:
+    """With entries and a mirror declared, a save on one machine is found on another, and a forget is as well."""
+    mirror = MemoryMirror()
+    paths = [workflow(tmp_path / name, "file:///not/used") for name in ("one", "two")]
+    for path in paths:
+        declared = json.loads(path.read_text("utf-8"))
+        declared["memory"]["entries"] = {}
+        path.write_text(json.dumps(declared), "utf-8")
+    with memfiles.open(paths[0], mirror=mirror, watch=False) as one:
+        session = one.session("writer")
+        one.entries.save(session, "color", SECRET)
+        one.sync.flush(10)
+        with memfiles.open(paths[1], mirror=mirror, watch=False) as two:
+            found = two.entries.get(two.session("writer"), "color")
+            one.entries.forget(session, key="color")
+            one.sync.flush(10)
+            two.sync.pull(10)
+            gone = two.entries.get(two.session("writer"), "color")
+            pending = two.sync.status().pending
+
+    assert found is not None
+    assert (SECRET, None, 0) == (found.content, gone, pending)
+    assert [] == [*files_holding(tmp_path, SECRET), *objects_holding(mirror, SECRET)]
+    assert [] == pending_records(Workflow.load(paths[1]))
