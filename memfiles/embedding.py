@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 
 class Embedder(Protocol):
@@ -14,8 +14,8 @@ class Embedder(Protocol):
         """A name that changes whenever the same text would get another vector."""
         ...
 
-    def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """One vector of finite numbers for each text, all of one length; the same vector for the same text.
+    def embed(self, texts: Sequence[str]) -> Iterable[Any]:
+        """One vector, a sequence of finite numbers, for each text, all of one length; the same vector for the same text.
 
         It is called with many texts at once, never with an empty list, works offline or raises, and may be called
         by several threads.

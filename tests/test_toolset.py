@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memfiles.errors import InvalidArgument
+from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.levels import Levels
 from memfiles.manager import MemoryManager
 from memfiles.record import Actor, Record
@@ -305,6 +305,9 @@ class BrokenCaller:
         raise self.error
 
     def actor(self, call_id: str | None) -> Actor:
+        raise self.error
+
+    def refused(self, tool: str, error: MemfilesError) -> None:
         raise self.error
 
 

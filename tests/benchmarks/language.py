@@ -1,4 +1,4 @@
-"""Texts and questions for the figures: made of words that are drawn as in speech, a few everywhere, most hardly ever."""
+"""Texts and questions for the figures, of words drawn as in speech: a few everywhere, most hardly ever."""
 
 from __future__ import annotations
 
