@@ -55,6 +55,12 @@ def remove_holding(directory: int, path: str, needles: tuple[bytes, ...]) -> int
     return _remove(directory, [kept for kept in _copies(directory, path) if _holds(directory, kept, needles)])
 
 
+def kept_of(directory: int) -> set[str]:
+    """The paths of the records of which copies are kept in either folder."""
+    everything = [*listing(directory), *listing(directory, folder=CONFLICTS)]
+    return {kept.rpartition("/")[2].rsplit(".", 2)[0].replace("~", "/") for kept, _ in everything}
+
+
 def remove_copies(directory: int, path: str) -> int:
     """Delete all kept copies of the record at ``path``; how many."""
     return _remove(directory, _copies(directory, path))

@@ -204,6 +204,11 @@ class Store:
         with storage_failure("a quarantined copy cannot be removed"):
             return quarantine.remove_holding(self.descriptor, path, needles)
 
+    def kept_of(self) -> set[str]:
+        """The paths of the records of which copies are in quarantine or among the conflicts."""
+        with storage_failure("the kept copies cannot be listed"):
+            return quarantine.kept_of(self.descriptor)
+
     def remove_copies(self, path: str) -> int:
         """Delete every copy of the record at ``path`` in quarantine and among the conflicts; how many."""
         with storage_failure("a kept copy cannot be removed"):

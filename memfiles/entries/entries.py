@@ -35,7 +35,7 @@ from memfiles.entries.shelf import Shelf
 from memfiles.entries.showing import Showing
 from memfiles.entries.taking_in import Importing
 from memfiles.entries.views import Caller
-from memfiles.entry import EntryRecord
+from memfiles.entry import EntryRecord, Tombstone
 from memfiles.errors import InvalidArgument
 from memfiles.events import Subscribers
 from memfiles.index.counting import Counted, counted
@@ -43,6 +43,7 @@ from memfiles.index.indexing import Index
 from memfiles.index.reading import Filters
 from memfiles.index.rows import row_of
 from memfiles.index.text_tables import TextTables
+from memfiles.keys import entry_place
 from memfiles.store import Store
 
 
@@ -305,12 +306,14 @@ class Entries:
     def let_go(self, paths: Sequence[str]) -> None:
         """Have nothing but the notes on a mirror hold what these records, tombstones by now, once held.
 
-        What tombstones that came from a mirror leave in the index and the journals goes as well, whatever the paths.
+        What other tombstones leave in the index, in the journals and among the kept copies goes as well, whatever the
+        paths: they may have come from a mirror, or their forgetting was killed.
         """
         try:
             self.shelf.forget(paths)
             self._index.forget(paths)
-            for path in paths:
+            kept = [path for path in self._store.kept_of() if entry_place(path) is not None]
+            for path in {*paths, *(path for path in kept if isinstance(self.shelf.find(path), Tombstone))}:
                 self._store.remove_copies(path)
         finally:
             self._store.scrub()

@@ -97,6 +97,7 @@ class Forgetting:
     ) -> Forgotten:
         """Forget what the selector means at the caller's level; ``dry_run`` only counts.
 
+        Where nothing is meant any more, what a forget that was killed may have left behind is removed all the same.
         ``why`` is kept in the tombstones, at most 500 bytes; it must not repeat what is forgotten. ``LockTimeout`` if
         another process does not answer: the records are tombstones then, that process's journal may hold the content.
         """
@@ -105,7 +106,7 @@ class Forgetting:
         why = self._checked_why(why)
         meant = self._meant(own_level(caller), selector)
         keys = tuple(sorted({entry.key for entry in meant}))
-        if dry_run or not meant:
+        if dry_run:
             return Forgotten(len(meant), keys, dry_run)
         paths = [entry.path for entry in meant]
         buried: list[EntryRecord] = []

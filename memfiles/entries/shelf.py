@@ -151,11 +151,12 @@ class Shelf:
             _log.warning("what dead writers left among the entries stays there for now: %s", error)
 
     def forget(self, paths: Iterable[str]) -> None:
-        """Remember nothing of these records."""
+        """Remember nothing that these records held; that they are tombstones may be known."""
         with self._remembering:
             for path in paths:
-                self._seen.pop(path, None)
-                self._untold.discard(path)
+                if (seen := self._seen.get(path)) is not None and not isinstance(seen.record, Tombstone):
+                    del self._seen[path]
+                    self._untold.discard(path)
 
     def hold(self, paths: Iterable[str]) -> AbstractContextManager[None]:
         """Be the only one, among all threads and processes, who may change these records."""
