@@ -73,7 +73,8 @@ def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[tuple[
 
 def remove(connection: sqlite3.Connection, part: int, id: int) -> None:
     """Take the text of entry ``id`` out; one that is not there is fine."""
-    for text in texts(connection, part, [id]):
+    statement = f"SELECT id, key, content, tags FROM text_{part} WHERE id = ?"  # prepared once for all
+    for text in (Text(*row) for row in _rows_if_made(connection, statement, id)):
         connection.execute(
             f"INSERT INTO words_{part} (words_{part}, rowid, key, content, tags) VALUES ('delete', ?, ?, ?, ?)",
             _words(text),
@@ -200,8 +201,8 @@ def _digest(content: str) -> bytes:
 
 
 def _make(connection: sqlite3.Connection, part: int) -> None:
-    made = connection.execute("INSERT INTO text_part (part) VALUES (?) ON CONFLICT DO NOTHING", (part,)).rowcount
-    if made == 1:
+    if part not in present(connection, [part]):
+        connection.execute("INSERT INTO text_part (part) VALUES (?)", (part,))
         for statement in _schema(int(part)):
             connection.execute(statement)
 
@@ -237,10 +238,10 @@ def parts(connection: sqlite3.Connection) -> list[int]:
     return [part for (part,) in connection.execute("SELECT part FROM text_part ORDER BY part")]
 
 
-def _rows_if_made(connection: sqlite3.Connection, statement: str) -> list[tuple[int, str, str, str]]:
+def _rows_if_made(connection: sqlite3.Connection, statement: str, *values: int) -> list[tuple[int, str, str, str]]:
     """The rows of a statement about one partition; none if it never had text."""
     try:
-        rows: list[tuple[int, str, str, str]] = connection.execute(statement).fetchall()
+        rows: list[tuple[int, str, str, str]] = connection.execute(statement, values).fetchall()
         return rows
     except sqlite3.OperationalError as error:
         if "no such table" in str(error):
