@@ -310,7 +310,6 @@ class Entries:
         paths: they may have come from a mirror, or their forgetting was killed.
         """
         try:
-            self.shelf.forget(paths)
             self._index.forget(paths)
             kept = [path for path in self._store.kept_of() if entry_place(path) is not None]
             for path in {*paths, *(path for path in kept if isinstance(self.shelf.find(path), Tombstone))}:
