@@ -93,7 +93,11 @@ def test_save_many(tmp_path: Path) -> None:
         data = _bare_bytes(tmp_path / "memory")
         bare = median(seconds(lambda: replace_durably(tmp_path / "bare", data)) for _ in range(200))
         each = seconds(lambda: entries.save_many(Visitor(run="now"), drafts)) / len(drafts)
-        show("save_many of 10,000", f"{each * 1e6:.0f} us each, F {bare * 1e6:.0f} us: {each / bare:.2f} F", "goal 0.15 F")
+        show(
+            "save_many of 10,000",
+            f"{each * 1e6:.0f} us each, F {bare * 1e6:.0f} us: {each / bare:.2f} F",
+            "goal 0.15 F",
+        )
 
 
 @pytest.mark.parametrize("size", SIZES)

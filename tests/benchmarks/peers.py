@@ -46,7 +46,9 @@ def _graph_file(directory: Path, texts: Sequence[str]) -> Ask:
     import json
 
     path = directory / "memory.jsonl"
-    lines = [{"type": "entity", "name": f"n{n}", "entityType": "note", "observations": [t]} for n, t in enumerate(texts)]
+    lines = [
+        {"type": "entity", "name": f"n{n}", "entityType": "note", "observations": [t]} for n, t in enumerate(texts)
+    ]
     path.write_text("\n".join(map(json.dumps, lines)))
 
     def ask(question: str) -> object:
