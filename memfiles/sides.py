@@ -150,10 +150,17 @@ class EntriesSide:
         return [path for folder in self.folders() for path in self.signatures(folder)]
 
     def signatures(self, folder: str) -> dict[str, Signature]:
-        """What tells the present versions of the entries in a folder from every other."""
+        """What tells the present versions of the entries in a folder from every other.
+
+        A temp file that lies there may hold what was forgotten: what dead writers left is removed.
+        """
+        left_over: list[str] = []
         with _listing():
-            found = folders.files(self._store.descriptor, folder, [])
-            return {path: Signature(*seen) for path, seen in found if entry_place(path) is not None}
+            listed = folders.files(self._store.descriptor, folder, left_over)
+            found = {path: Signature(*seen) for path, seen in listed if entry_place(path) is not None}
+        if left_over:
+            self._store.recover()
+        return found
 
     def is_private(self, path: str) -> bool:
         """Whether no mirror may have the record at ``path``."""

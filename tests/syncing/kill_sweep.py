@@ -27,7 +27,7 @@ from memfiles.manager import MemoryManager
 from memfiles.sync.reconciling import Reconciler
 from syncing.machines import content, record_bytes, workflow
 
-_HARMLESS = {"read", "pread64", "close", "stat", "fstat", "newfstatat", "lseek", "getdents64", "fcntl", "flock"}
+HARMLESS = {"read", "pread64", "close", "stat", "fstat", "newfstatat", "lseek", "getdents64", "fcntl", "flock"}
 UID, PATH = "notes", "notes.json"
 Change = tuple[str, ...]  # a method of the manager and what it is given after the uid; nothing: no change
 
@@ -131,7 +131,7 @@ def _run(path: Path, *, kill_before: int) -> str:
         return act
 
     with Traced(setup) as child:
-        changing = (call for call in child.calls() if call.name not in _HARMLESS and not call.name.startswith("#"))
+        changing = (call for call in child.calls() if call.name not in HARMLESS and not call.name.startswith("#"))
         for number, call in enumerate(changing):
             if number == kill_before:
                 child.kill()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from durability.conftest import Program, program, require_tracing, scratch  # noqa: F401 (fixtures)
 
+from syncing import entry_kill_sweep
 from syncing.kill_sweep import STORIES
 
 FEWEST_CALLS = 20
@@ -18,6 +19,17 @@ FEWEST_CALLS = 20
 def test_a_kill_at_any_call_is_mended_by_the_next_start(story: str, program: Program, scratch: Path) -> None:  # noqa: F811
     """Both copies, and the other machine's, are equal after the next start, with every line there once."""
     kills = program("syncing.kill_sweep", scratch, story)
+
+    assert [] == [kill for kill in kills if kill["problems"]]
+    assert len(kills) >= FEWEST_CALLS
+
+
+@pytest.mark.kill
+@pytest.mark.usefixtures("require_tracing")
+@pytest.mark.parametrize("story", list(entry_kill_sweep.STORIES))
+def test_a_kill_at_any_call_brings_nothing_back(story: str, program: Program, scratch: Path) -> None:  # noqa: F811
+    """Entries and tombstones are equal on all sides after the next start, and what was forgotten is in no file."""
+    kills = program("syncing.entry_kill_sweep", scratch, story)
 
     assert [] == [kill for kill in kills if kill["problems"]]
     assert len(kills) >= FEWEST_CALLS
