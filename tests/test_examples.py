@@ -88,3 +88,13 @@ def test_pydantic_ai(examples: Path) -> None:
     assert ["I have refunded the second charge, Ada.", "# Customers", "- Ada was charged twice; refunded."] == shown[
         -3:
     ]
+
+
+def test_keep_entries(examples: Path) -> None:
+    """Each session finds what its level lets it see, and only that stands in the prompt."""
+    shown = output_of(examples / "keep_entries.py")
+
+    assert "INTERNAL ['bob:plan']" in shown
+    assert "CONFIDENTIAL ['bob:debt', 'bob:plan']" in shown
+    assert "| Bob moved to the Pro plan in May." in shown
+    assert "| Bob owes us" not in shown

@@ -80,7 +80,7 @@ def test_a_tag_is_matched_whole() -> None:
 
 
 def test_a_scrub_leaves_no_byte_of_removed_text(tmp_path: Path) -> None:
-    """Neither words, nor parts of words, nor contents stay in the file or beside it, once that is written anew."""
+    """Once the file is written anew, neither words, nor parts of words, nor contents stay in it or beside it."""
     path = tmp_path / "index.db"
     rows = Rows(str(path))
     rows.connection.execute("PRAGMA journal_mode=WAL")

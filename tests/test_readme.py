@@ -64,9 +64,10 @@ def test_the_session(tmp_path: Path, shell_environment: dict[str, str]) -> None:
 
 def test_the_workflow_it_shows() -> None:
     """The YAML in the README is a workflow, with a mirror and without one."""
-    workflow, with_mirror = map(Workflow.parse, blocks("yaml"))
+    workflow, with_mirror, with_entries = map(Workflow.parse, blocks("yaml"))
 
     assert (["support"], None) == (list(workflow.agents), workflow.memory.mirror)
+    assert with_entries.memory.entries is not None
     assert with_mirror.memory.mirror is not None
     assert {"s3", "file", "https"} == set(re.findall(r"^\| `(\w+)://", README, re.MULTILINE))
 
