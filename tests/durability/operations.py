@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from saved import Visitor
+
 from durability.tracer import Traced
+from memfiles.entries.drafts import Draft
+from memfiles.entries.entries import Entries
+from memfiles.entries.rules import Rules
+from memfiles.events import Subscribers
 from memfiles.manager import MemoryManager
 from memfiles.workflow import MemoryFile
 
@@ -152,6 +158,32 @@ OPERATIONS = {
 }
 
 
+class Keeping:
+    """A process that keeps entries beside the memory files; the first save of a process makes folder and index."""
+
+    def __init__(self, directory: Path) -> None:
+        self._manager = warm(directory)
+        self._entries = Entries(self._manager.store, rules=Rules(), subscribers=Subscribers())
+
+    def save(self) -> object:
+        """One new entry, and one that is there already."""
+        agent = Visitor()
+        return self._entries.save_many(agent, [Draft("color", "green"), Draft("place", "Turin")])
+
+    def save_again(self) -> object:
+        """Another content for one of them."""
+        return self._entries.save(Visitor(), "color", "blue")
+
+    def close(self) -> None:
+        """Bring everything to rest."""
+        self._entries.close()
+        self._manager.close()
+
+
+ENTRY_OPERATIONS = {"saves": Operation("saves", Keeping, (Keeping.save, Keeping.save_again), prepare=seeded)}
+"""Of entries; what they do to the disk beside their records is derived, and is looked at in ``entry_sweep``."""
+
+
 class InPlaceWriter:
     """How many write their memory: read the JSON, change it, and write it over the file."""
 
@@ -179,7 +211,8 @@ def contents_on_disk(directory: Path) -> Contents:
 
 def records_on_disk(directory: Path) -> dict[str, dict[str, Any]]:
     """Every record as any program reads it; ``ValueError`` if one is not whole."""
-    return {path.stem: json.loads(path.read_bytes()) for path in sorted(directory.glob("*.json"))}
+    paths = [*sorted(directory.glob("*.json")), *sorted(directory.glob("entries/*/*.json"))]
+    return {path.stem: json.loads(path.read_bytes()) for path in paths}
 
 
 class Rehearsal:
@@ -214,7 +247,7 @@ def _play(operation: Operation, directory: Path) -> list[Contents]:
     for step in operation.steps:
         step(memory)
         states.append(contents_on_disk(directory))
-    if isinstance(memory, MemoryManager):
+    if isinstance(memory, (MemoryManager, Keeping)):
         memory.close()
     return states
 

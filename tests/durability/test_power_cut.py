@@ -17,7 +17,7 @@ from memfiles.atomic import sync_folder, sync_published
 
 SECONDS = float(os.environ.get("MEMFILES_POWER_SECONDS", "4"))  # of random cuts on all file systems at once
 KINDS = ["ext4", "ext4-writeback", "xfs"]
-ONE_BY_ONE = ["journaled appends", "append to three files at once", "first restore", "checkpoint"]
+ONE_BY_ONE = ["journaled appends", "append to three files at once", "first restore", "checkpoint", "saves"]
 FAILING = "a flush that fails once"
 FEWEST_STATES = 300
 
