@@ -35,7 +35,7 @@ _CHANGING = {
     *("utimensat", "fchmod", "flock"),
 }
 _ENOUGH_ENDS = 2
-NOBODY_ELSE = Visitor(run="evt-1")
+SOMEBODY = Visitor(run="evt-1")
 State = dict[str, str]
 
 
@@ -54,56 +54,56 @@ class Operation:
     forgets: bool = False
 
 
-def _save(key: str, content: str, **said: str) -> Callable[[Entries], object]:
-    return lambda entries: entries.save(NOBODY_ELSE, key, f"word {content}", **said)
+def _save(key: str, content: str) -> Callable[[Entries], object]:
+    return lambda entries: entries.save(SOMEBODY, key, f"word {content}")
 
 
 def _some(entries: Entries) -> None:
     """Three entries; the second holds what is to be forgotten, in its history too."""
     for key in ("first", "third"):
-        entries.save(NOBODY_ELSE, key, f"word of the {key}")
+        entries.save(SOMEBODY, key, f"word of the {key}")
     for content in (f"word {SECRET}", f"word {SECRET} again"):
-        entries.save(NOBODY_ELSE, "second", content)
+        entries.save(SOMEBODY, "second", content)
 
 
 def _buried(entries: Entries) -> None:
     _some(entries)
-    entries.save(NOBODY_ELSE, "again", "word to forget")
-    entries.forget(NOBODY_ELSE, key="again")
+    entries.save(SOMEBODY, "again", "word to forget")
+    entries.forget(SOMEBODY, key="again")
 
 
 def _warm(entries: Entries) -> None:
     """A process with a journal and an open index."""
     for content in ("word one", "word two"):
-        entries.save(NOBODY_ELSE, "first", content)
-    entries.search(NOBODY_ELSE, "word")
+        entries.save(SOMEBODY, "first", content)
+    entries.search(SOMEBODY, "word")
 
 
 def _busy(entries: Entries) -> None:
     """One that has changed what is to be forgotten itself."""
     _warm(entries)
-    entries.save(NOBODY_ELSE, "second", f"word {SECRET} once more")
+    entries.save(SOMEBODY, "second", f"word {SECRET} once more")
 
 
 def _talking(entries: Entries) -> None:
     _warm(entries)
-    entries.save(NOBODY_ELSE, "talk", f"word {SECRET} of the run", category="conversation")
+    entries.save(SOMEBODY, "talk", f"word {SECRET} of the run", category="conversation")
 
 
 def _doubled(entries: Entries) -> None:
     for key in ("first", "third", "fourth"):
-        entries.save(NOBODY_ELSE, key, "word for word the same, at some length so that it counts")
+        entries.save(SOMEBODY, key, "word for word the same, at some length so that it counts")
 
 
 def _consolidate(entries: Entries) -> None:
-    plan = entries.plan(NOBODY_ELSE, share=0.4)
+    plan = entries.plan(SOMEBODY, share=0.4)
     assert plan.steps
-    entries.apply(NOBODY_ELSE, plan)
+    entries.apply(SOMEBODY, plan)
 
 
 def _forget(entries: Entries) -> None:
     with suppress(EntryNotFound):
-        entries.forget(NOBODY_ELSE, key="second")
+        entries.forget(SOMEBODY, key="second")
 
 
 _THREE = Rules(budget=Budget(max_entries=3))
@@ -116,11 +116,11 @@ OPERATIONS = {
         Operation("save under a known key", _save("second", "other"), _warm, _some),
         Operation("save over a budget", _save("fourth", "new"), _warm, _some, _THREE),
         Operation("save over a tombstone", _save("again", "anew"), _warm, _buried),
-        Operation("delete", lambda entries: entries.delete(NOBODY_ELSE, "second"), _warm, _some),
+        Operation("delete", lambda entries: entries.delete(SOMEBODY, "second"), _warm, _some),
         Operation("forget", _forget, _busy, _some, forgets=True),
-        Operation("end of a run", lambda entries: entries.end_run(NOBODY_ELSE), _talking),
+        Operation("end of a run", lambda entries: entries.end_run(SOMEBODY), _talking),
         Operation("consolidation", _consolidate, _warm, _doubled, _THREE),
-        Operation("first search", lambda entries: entries.search(NOBODY_ELSE, "word"), prepare=_some),
+        Operation("first search", lambda entries: entries.search(SOMEBODY, "word"), prepare=_some),
         Operation("close", Entries.close, _warm, _some),
     )
 }
@@ -227,7 +227,7 @@ def _examined(operation: Operation, directory: Path, possible: list[State]) -> l
                 operation.step(entries)
                 problems += [f"forgotten again, but in {path}" for path in files_holding(directory, SECRET)]
             if acknowledged and not operation.forgets:
-                entries.save(NOBODY_ELSE, "first", "word at last")
+                entries.save(SOMEBODY, "first", "word at last")
     except (MemfilesError, OSError, ValueError, AssertionError) as error:
         problems.append(f"the next process failed: {error!r}")
     left = [path for path in directory.rglob("*") if path.suffix == ".tmp" or path.parent.name == ".journal"]
@@ -236,9 +236,9 @@ def _examined(operation: Operation, directory: Path, possible: list[State]) -> l
 
 def _seen(entries: Entries) -> State:
     """What is there, by each way of asking for it; all of them must agree."""
-    got = {key: found.content for key in KEYS if (found := entries.get(NOBODY_ELSE, key)) is not None}
-    searched = {m.found.key: m.found.content for m in entries.search(NOBODY_ELSE, "word", max_results=50).matches}
-    listed = {found.key: found.content for found in entries.list(NOBODY_ELSE).memories}
+    got = {key: found.content for key in KEYS if (found := entries.get(SOMEBODY, key)) is not None}
+    searched = {m.found.key: m.found.content for m in entries.search(SOMEBODY, "word", max_results=50).matches}
+    listed = {found.key: found.content for found in entries.list(SOMEBODY).memories}
     assert got == {key: got[key] for key in listed if key in got}, f"got {got}, listed {listed}"
     notes = {key: content for key, content in listed.items() if key not in KEYS}  # what a consolidation wrote
     assert listed == got | notes, f"got {got}, listed {listed}"

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ PROCESSES = 8
 SAVES = 12
 SHARED = 3
 INDEX = ".state/index.sqlite"
+LOG = ".state/entries.log"
 
 WRITER = """
 import json, sys
@@ -76,7 +79,7 @@ def test_a_kill_at_any_step_does_no_harm(kills: list[dict[str, Any]]) -> None:
     assert len(kills) > 20 * len(OPERATIONS)
 
 
-def run_writers(directory: Path, *, meanwhile: Any = lambda: None) -> list[dict[str, Any]]:
+def run_writers(directory: Path, *, meanwhile: Callable[[], object] = lambda: None) -> list[dict[str, Any]]:
     """Eight processes that save their own keys and common ones; what each was told."""
     with ExitStack() as running:
         arguments = (SAVES, SHARED)
@@ -127,22 +130,35 @@ def test_eight_processes_lose_nothing(tmp_path: Path) -> None:
     assert len(revisions) == len(set(revisions))
 
 
-@pytest.mark.parametrize("how", ["deleted", "overwritten", "log deleted"])
-def test_the_index_may_be_spoilt_while_processes_run(tmp_path: Path, how: str) -> None:
-    """It is built anew, searches go on, and nothing is lost."""
+def overwrite_index(directory: Path) -> None:
+    """Put garbage into the file, which stays the file that it is."""
+    with (directory / INDEX).open("r+b") as file:
+        file.write(os.urandom(8192))
+
+
+SPOILERS: list[Callable[[Path], object]] = [
+    lambda directory: (directory / INDEX).unlink(),
+    overwrite_index,
+    lambda directory: (directory / LOG).unlink(),
+]
+
+
+def has_entries(directory: Path, wanted: int) -> bool:
+    """Whether so many were saved."""
+    return len(list(directory.glob("entries/support/*.json"))) > wanted
+
+
+def test_the_index_may_be_spoilt_while_processes_run(tmp_path: Path) -> None:
+    """Deleted, overwritten with garbage, and robbed of its log: it is built anew, and nothing is lost."""
 
     def spoil() -> None:
-        for number in range(3):
-            wait_until(lambda number=number: len(list(tmp_path.glob("entries/support/*.json"))) > 15 * (number + 1))
-            if how == "overwritten":
-                with (tmp_path / INDEX).open("r+b") as file:
-                    file.write(os.urandom(8192))
-            else:
-                (tmp_path / (INDEX if how == "deleted" else ".state/entries.log")).unlink(missing_ok=True)
+        for number in range(6):
+            wanted = 12 * (number + 1)
+            wait_until(partial(has_entries, tmp_path, wanted))
+            with suppress(FileNotFoundError):
+                SPOILERS[number % len(SPOILERS)](tmp_path)
 
-    heard = run_writers(tmp_path, meanwhile=spoil)
-
-    assert [] == lost(tmp_path, heard)
+    assert [] == lost(tmp_path, run_writers(tmp_path, meanwhile=spoil))
 
 
 KILLED = """
