@@ -15,7 +15,7 @@ class Embedder(Protocol):
         ...
 
     def embed(self, texts: Sequence[str]) -> Iterable[Any]:
-        """One vector, a sequence of finite numbers, for each text, all of one length; the same vector for the same text.
+        """One vector of finite numbers for each text, all of one length; the same vector for the same text.
 
         It is called with many texts at once, never with an empty list, works offline or raises, and may be called
         by several threads.
