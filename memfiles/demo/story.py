@@ -103,7 +103,8 @@ def _forget(audience: Audience, memory: memfiles.Memory) -> None:
     audience.step("Forget", "Deleted can be restored; forgotten is gone from every file, and stays gone.")
     with closing(memory.session("support", level="CONFIDENTIAL")) as session:
         forgotten = memory.entries.forget(session, key=ADA, why="Ada asked us to")
-        holding = [path for path in memory.workflow.directory.rglob("*") if DELICATE.encode() in _bytes_of(path)]
+        files = [path for path in memory.workflow.directory.rglob("*") if path.is_file()]
+        holding = [path for path in files if DELICATE.encode() in _bytes_of(path)]
         _expect((forgotten.count, holding) == (1, []), "a forgotten text is still on the disk")
         audience.show(f"{len(files)} files searched, none holds the text; what is left says who, when and why")
 
@@ -201,8 +202,8 @@ def _expect(holds: bool, otherwise: str) -> None:
 
 
 def _bytes_of(path: Path) -> bytes:
-    """What a file holds; nothing if it is a folder, or gone meanwhile, as some of the mirror's notes are."""
+    """What a file holds; nothing if it is gone meanwhile, as the journal of the mirror's notes often is."""
     try:
-        return path.read_bytes() if path.is_file() else b""
+        return path.read_bytes()
     except FileNotFoundError:
         return b""
