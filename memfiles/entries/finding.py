@@ -27,6 +27,8 @@ MAX_RESULTS = 50
 MAX_PAGE = 100
 _ROUNDS = 4
 
+_Version = tuple[str, int]  # the path of a record, and the revision that the index knows
+
 
 class Finder:
     """The reads of one open memory. Threads may share it."""
@@ -80,13 +82,14 @@ class Finder:
             hits = self._index.ask(
                 lambda connection: self._hits(connection, view, query, max_results, filters, associate)
             )
-            matches = [self._match(row, hit) for row, hit in hits]
+            matches = [self._match(version, hit) for version, hit in hits]
             if all(matches):
                 break
-        found = tuple(match for match in matches if match is not None)
-        for match, (row, _) in zip(matches, hits, strict=True):
+        now = self._now()
+        for match, ((path, _), _) in zip(matches, hits, strict=True):
             if match is not None:
-                self._index.touch(row.path, at=self._now())
+                self._index.touch(path, at=now)
+        found = tuple(match for match in matches if match is not None)
         return Results(query, found, meaning=self._embedder is not None)
 
     def page(self, caller: Caller, *, filters: Filters, limit: int = 50, cursor: str | None = None) -> Page:
@@ -102,7 +105,7 @@ class Finder:
             if not rows:
                 break
             after = rows[-1].key
-            found += (found_in(entry) for row in rows if (entry := self._read(row)) is not None)
+            found += (found_in(entry) for row in rows if (entry := self._read(row.path, row.revision)) is not None)
         is_more = len(found) > limit
         return Page(tuple(found[:limit]), found[limit - 1].key if is_more else None)
 
@@ -129,7 +132,7 @@ class Finder:
         max_results: int,
         filters: Filters,
         associate: bool,
-    ) -> list[tuple[Row, ranking.Hit]]:
+    ) -> list[tuple[_Version, ranking.Hit]]:
         parts, now = reading.parts(connection, view), self._now()
         if not parts:
             return []
@@ -140,8 +143,8 @@ class Finder:
         hits = ranking.search(
             connection, parts, query, keep=keep, limit=max_results, associate=associate, embedder=self._embedder
         )
-        rows = reading.rows(connection, [hit.id for hit in hits])
-        return [(rows[hit.id], hit) for hit in hits]
+        versions = reading.versions(connection, [hit.id for hit in hits])
+        return [(versions[hit.id], hit) for hit in hits]
 
     def _rows(self, view: View, *, filters: Filters, now: str, after: str, limit: int) -> Sequence[Row]:
         return self._index.ask(
@@ -150,16 +153,16 @@ class Finder:
             )
         )
 
-    def _match(self, row: Row, hit: ranking.Hit) -> Match | None:
-        entry = self._read(row)
+    def _match(self, version: _Version, hit: ranking.Hit) -> Match | None:
+        entry = self._read(*version)
         return Match(found_in(entry), hit.score, hit.legs, hit.snippet) if entry is not None else None
 
-    def _read(self, row: Row) -> Entry | None:
-        """The entry of a row, if it is still as the index says; else the index looks at it before the next question."""
-        entry = self._shelf.entry(row.path)
-        if entry is not None and self.is_there(entry) and entry.revision == row.revision:
+    def _read(self, path: str, revision: int) -> Entry | None:
+        """The entry there, if it is still as the index says; else the index looks at it before the next question."""
+        entry = self._shelf.entry(path)
+        if entry is not None and self.is_there(entry) and entry.revision == revision:
             return entry
-        self._shelf.suspect(row.path)
+        self._shelf.suspect(path)
         return None
 
     def is_there(self, entry: Entry) -> bool:

@@ -13,6 +13,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import fsum
 
+from pydantic_core import to_json
+
 from memfiles.index import texts
 
 SOURCES = 30  # hits that lend, best first
@@ -26,18 +28,18 @@ MOST_TAGGED = 20  # a tag that more entries share ties none of them
 MOST_LINKS = 20  # that are followed from one hit
 MOST_TAGS = 8
 
-_SIDE = """
-        SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours
-            WHERE part = part_list.part AND source_run = source.source_run AND thread IS source.thread
-            AND state = 'live' AND ordinal {side} source.ordinal ORDER BY ordinal {order} LIMIT {reach})"""
-_SIDES = " UNION ALL ".join(
-    (_SIDE.format(side=">", order="ASC", reach=REACH), _SIDE.format(side="<", order="DESC", reach=REACH))
-)
-_NEIGHBOURS = f"""
+_NEIGHBOURS = """
     SELECT source.id, near.id, near.ordinal, source.ordinal
-    FROM entry AS source, part_list, entry AS near
-    WHERE source.id IN ({{ids}}) AND source.source_run <> '' AND near.id IN (
-        {_SIDES})
+    FROM json_each(:sources) AS leading CROSS JOIN entry AS source ON source.id = leading.value
+        CROSS JOIN json_each(:parts) AS p CROSS JOIN entry AS near
+    WHERE source.source_run <> '' AND near.id IN (
+        SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours WHERE part = p.value
+            AND source_run = source.source_run AND thread IS source.thread AND state = 'live'
+            AND ordinal > source.ordinal ORDER BY ordinal LIMIT :reach)
+        UNION ALL
+        SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours WHERE part = p.value
+            AND source_run = source.source_run AND thread IS source.thread AND state = 'live'
+            AND ordinal < source.ordinal ORDER BY ordinal DESC LIMIT :reach))
 """
 
 
@@ -74,10 +76,9 @@ def _neighbours(
     connection: sqlite3.Connection, parts: Sequence[int], sources: Sequence[int]
 ) -> Iterator[tuple[int, int, float]]:
     """The nearest visible entries on either side of each source; what is hidden between them does not count."""
-    visible = " UNION ALL ".join(f"SELECT {int(part)} AS part" for part in parts)
-    statement = f"WITH part_list AS ({visible})" + _NEIGHBOURS.format(ids=_list(sources))
+    asked = {"sources": to_json(sources).decode(), "parts": to_json(parts).decode(), "reach": REACH}
     sides: dict[tuple[int, bool], list[tuple[int, int]]] = defaultdict(list)
-    for source, near, ordinal, own in connection.execute(statement):
+    for source, near, ordinal, own in connection.execute(_NEIGHBOURS, asked):
         sides[source, ordinal > own].append((abs(ordinal - own), near))
     for (source, is_after), near in sides.items():
         shares = AFTER if is_after else BEFORE

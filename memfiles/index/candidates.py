@@ -13,15 +13,16 @@ from memfiles.index import texts
 from memfiles.index.scoring import Weighed
 from memfiles.index.texts import Text
 from memfiles.index.view import View
+from memfiles.index.wording import Reading
 
 ENOUGH = 50  # from each partition, whatever the limit
 FARTHER = 4  # how much larger each next page is
 LARGEST_PAGE = 20_000  # rows
 
 
-def by_words(view: View, terms: Sequence[Weighed], *, wanted: int) -> list[Text]:
+def by_words(view: View, terms: Sequence[Weighed], *, wanted: int) -> list[Reading]:
     """The entries that count and that FTS5 ranks first: at least ``wanted`` of each partition, if so many match."""
-    return [text for part in view.parts for text in _by_words(view, part, terms, wanted=wanted)]
+    return [reading for part in view.parts for reading in _by_words(view, part, terms, wanted=wanted)]
 
 
 def by_substring(view: View, needle: str, *, wanted: int) -> list[Text]:
@@ -50,14 +51,14 @@ def _telling(ordered: Sequence[Weighed]) -> Sequence[Weighed]:
     return ordered
 
 
-def _by_words(view: View, part: int, terms: Sequence[Weighed], *, wanted: int) -> list[Text]:
+def _by_words(view: View, part: int, terms: Sequence[Weighed], *, wanted: int) -> list[Reading]:
     found: dict[int, None] = {}
     for match in expressions(terms):
         for page in _pages(view, part, match):
             found.update(dict.fromkeys(view.kept(page)))
             if len(found) >= wanted:
-                return texts.texts(view.connection, part, list(found)[:wanted])
-    return texts.texts(view.connection, part, found) if found else []
+                return texts.readings(view.connection, part, list(found)[:wanted])
+    return texts.readings(view.connection, part, found) if found else []
 
 
 def _pages(view: View, part: int, match: str) -> Iterator[list[int]]:

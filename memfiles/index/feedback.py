@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from math import fsum
 
 from memfiles.index.porter import stem
-from memfiles.index.scoring import Reading, rarity
+from memfiles.index.scoring import rarity
 from memfiles.index.vocabulary import STOP_WORDS
+from memfiles.index.wording import Reading
 
 TEACHERS = 10  # the best hits
 LESSONS = 20  # stems learnt

@@ -10,15 +10,17 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nlargest
 from math import fsum
+
+from pydantic_core import to_json
 
 from memfiles.embedding import Embedder
 from memfiles.index import association, feedback, vectors
 from memfiles.index.candidates import ENOUGH, by_substring, by_words
-from memfiles.index.scoring import Reading, Scorer, Weighed, rarity, read
+from memfiles.index.scoring import Scorer, Weighed, rarity
 from memfiles.index.snippets import snippet
 from memfiles.index.view import Keep, View
+from memfiles.index.wording import Reading
 from memfiles.index.words import Term, needles_of, terms_of
 
 WORDS, SUBSTRING, ASSOCIATION, MEANING = "words", "substring", "association", "meaning"
@@ -95,7 +97,7 @@ def search(
 def _add_words(view: View, terms: Sequence[Term], standing: Standing, *, wanted: int) -> list[Term]:
     """Score what has words of the question; returns the terms that nothing has that counts."""
     weighed = view.weighed(terms)
-    readings = [read(text) for text in by_words(view, weighed, wanted=wanted)]
+    readings = by_words(view, weighed, wanted=wanted)
     scorer = Scorer(weighed)
     gains = {reading.id: scorer.gains(reading) for reading in readings}
     standing.add({id: fsum(gained.values()) for id, gained in gains.items()}, leg=WORDS)
@@ -123,16 +125,17 @@ def _substring_gains(view: View, needle: str, *, wanted: int) -> dict[int, float
 
 
 def _hits(view: View, standing: Standing, *, terms: Sequence[Term], limit: int) -> list[Hit]:
-    order = _in_order(view, standing, limit=limit)
+    order = _in_order(view, standing, limit)
     found = view.texts(order)
     return [Hit(id, standing.scores[id], standing.legs[id], snippet(found[id].content, terms)) for id in order]
 
 
-def _in_order(view: View, standing: Standing, *, limit: int) -> list[int]:
-    """The first of the entries: best first; among equals the newest, then by key."""
+def _in_order(view: View, standing: Standing, limit: int) -> list[int]:
+    """The first ``limit``, best first; among equals the newest, then by key."""
     scores = standing.scores
-    last = min(nlargest(limit, scores.values()), default=0.0)
-    ids = ",".join(str(id) for id, score in scores.items() if score >= last)
-    rows = view.connection.execute(f"SELECT id, ordinal, key FROM entry WHERE id IN ({ids})")
+    least = sorted(scores.values(), reverse=True)[:limit][-1:]
+    leading = [id for id, score in scores.items() if score >= least[0]] if least else []
+    statement = "SELECT id, ordinal, key FROM entry WHERE id IN (SELECT value FROM json_each(?))"
+    rows = view.connection.execute(statement, (to_json(leading).decode(),))
     ages = {id: (-ordinal, key) for id, ordinal, key in rows}
     return sorted(ages, key=lambda id: (-scores[id], ages[id]))[:limit]

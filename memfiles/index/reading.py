@@ -87,10 +87,10 @@ def visible(
     return found
 
 
-def rows(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, Row]:
-    """The rows of these ids."""
-    statement = f"{_FROM.format(hint='')} WHERE e.id IN (SELECT value FROM json_each(?))"
-    return {found[0]: row_from(found[1:]) for found in connection.execute(statement, (_json(ids),))}
+def versions(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, tuple[str, int]]:
+    """The path and the revision of the records of these ids."""
+    statement = "SELECT id, path, revision FROM entry WHERE id IN (SELECT value FROM json_each(?))"
+    return {id: (path, revision) for id, path, revision in connection.execute(statement, (_json(ids),))}
 
 
 def page(
@@ -225,8 +225,9 @@ def duplicates(connection: sqlite3.Connection, part: int) -> list[list[Row]]:
 
 def _filtered(filters: Filters) -> tuple[str, dict[str, Any]]:
     """The condition that filters make, and its values."""
-    conditions = ["substr(e.key, 1, length(:prefix)) = :prefix"]
-    values: dict[str, Any] = {"prefix": filters.prefix}
+    conditions, values = ["1"], dict[str, Any](prefix=filters.prefix)
+    if filters.prefix:
+        conditions.append("substr(e.key, 1, length(:prefix)) = :prefix")
     if filters.tags:
         conditions.append(_TAGGED)
         values["tags"] = to_json(list(filters.tags)).decode()

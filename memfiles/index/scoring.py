@@ -13,17 +13,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from memfiles.index.texts import Text
-from memfiles.index.words import Term, fold, stems_as_indexed
+from memfiles.index.wording import Reading
+from memfiles.index.words import Term
 
 K1 = 0.8  # how soon more of the same word adds nothing
 B = 0.75  # how much of its length beyond SHORT counts against a text
 SHORT = 64  # words
 KEY, CONTENT, TAGS = 2.0, 1.0, 1.5  # what a word counts, by where it stands
 LABEL = 0.7  # what a word of the label adds, however common: what a word tells that half of the entries hold
-
-LONGEST_LABEL = 40  # characters
-READ_CLOSELY = 16_384  # characters; beyond them stems are counted as parts of words
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +30,6 @@ class Weighed:
     term: Term
     matches: int
     weight: float
-
-
-@dataclass(slots=True)
-class Reading:
-    """A text taken apart: the stems of each field with the field's weight, content first, and what is beyond."""
-
-    id: int
-    fields: tuple[tuple[float, Sequence[str]], ...]
-    label: Sequence[str]
-    rest: str
-
-    @property
-    def content(self) -> Sequence[str]:
-        """The stems of the content, in order."""
-        return self.fields[0][1]
 
 
 class Scorer:
@@ -78,7 +60,7 @@ class Scorer:
         """How often each term stands in the text, each time with the weight of its field."""
         counts: dict[int, float] = defaultdict(float)
         places = self._places
-        for weight, stems in reading.fields:
+        for weight, stems in _fields(reading):
             for found in places.keys() & stems:
                 times = weight * stems.count(found)
                 for place in places[found]:
@@ -90,7 +72,7 @@ class Scorer:
         return counts
 
     def _count_phrases(self, reading: Reading, counts: dict[int, float]) -> None:
-        for weight, stems in reading.fields:
+        for weight, stems in _fields(reading):
             row = f" {' '.join(stems)} "
             for place, phrase in self._phrases:
                 if times := row.count(phrase):
@@ -102,17 +84,8 @@ class Scorer:
                 counts[place] += times
 
 
-def read(text: Text) -> Reading:
-    """Take a text apart as the index does."""
-    closely = text.content[:READ_CLOSELY]
-    content, key = (CONTENT, stems_as_indexed(closely)), (KEY, stems_as_indexed(text.key))
-    fields = (content, key, (TAGS, stems_as_indexed(text.tags))) if text.tags else (content, key)
-    return Reading(text.id, fields, _label(closely), fold(text.content[READ_CLOSELY:]))
-
-
-def _label(content: str) -> Sequence[str]:
-    colon = content.find(":", 1, LONGEST_LABEL)
-    return stems_as_indexed(content[:colon]) if colon > 0 and content[colon + 1 : colon + 2].isspace() else ()
+def _fields(reading: Reading) -> tuple[tuple[float, list[str]], ...]:
+    return (CONTENT, reading.content), (KEY, reading.key), (TAGS, reading.tags)
 
 
 def weigh(term: Term, *, matches: int, entries: int) -> Weighed:

@@ -3,7 +3,8 @@
 A partition is what is visible or hidden as a whole. FTS5 counts words per table, so with a table for each partition
 nothing that is hidden can shift a score, an order or a count. For partition 7 there are:
 
-* ``text_7``   key, content and tags as they were given, for snippets, scores and for taking words out again
+* ``text_7``   key, content and tags as they were given, for snippets and for taking words out again; and taken apart,
+  for scores
 * ``words_7``  their words, stemmed (FTS5 without content)
 * ``counts_7`` how many entries hold each stem (FTS5's own view of ``words_7``)
 * ``grams_7``  their folded text in threes of characters, for parts of words (FTS5 without content or positions)
@@ -18,7 +19,11 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any
 
+from pydantic_core import to_json
+
+from memfiles.index.wording import Reading, read, unpacked
 from memfiles.index.words import fold, forget_texts, indexed, words_of
 
 # Columns count as much as this when FTS5 chooses candidates: key, content, tags.
@@ -62,8 +67,8 @@ def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[tuple[
     texts = [_text(*entry) for entry in entries]
     _make(connection, part)
     connection.executemany(
-        f"INSERT INTO text_{part} (id, key, content, tags, digest) VALUES (?, ?, ?, ?, ?)",
-        [(text.id, text.key, text.content, text.tags, _digest(text.content)) for text in texts],
+        f"INSERT INTO text_{part} (id, key, content, tags, digest, reading) VALUES (?, ?, ?, ?, ?, ?)",
+        [(text.id, text.key, text.content, text.tags, _digest(text.content), _reading(text)) for text in texts],
     )
     connection.executemany(
         f"INSERT INTO words_{part} (rowid, key, content, tags) VALUES (?, ?, ?, ?)", map(_words, texts)
@@ -119,8 +124,14 @@ def present(connection: sqlite3.Connection, parts: Iterable[int]) -> list[int]:
 
 def texts(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[Text]:
     """The texts of those of the entries that are indexed in the partition, in any order."""
-    rows = _rows_if_made(connection, f"SELECT id, key, content, tags FROM text_{part} WHERE id IN ({_list(ids)})")
-    return [Text(*row) for row in rows]
+    wanted = f"SELECT id, key, content, tags FROM text_{part} WHERE id IN (SELECT value FROM json_each(?))"
+    return [Text(*row) for row in _rows_if_made(connection, wanted, _json(ids))]
+
+
+def readings(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[Reading]:
+    """The texts of those of the entries that are indexed in the partition, taken apart, in any order."""
+    wanted = f"SELECT id, reading FROM text_{part} WHERE id IN (SELECT value FROM json_each(?))"
+    return [unpacked(*row) for row in _rows_if_made(connection, wanted, _json(ids))]
 
 
 def size(connection: sqlite3.Connection, part: int) -> int:
@@ -208,7 +219,8 @@ def _make(connection: sqlite3.Connection, part: int) -> None:
 
 
 def _schema(part: int) -> Iterator[str]:
-    yield f"CREATE TABLE text_{part} (id INTEGER PRIMARY KEY, key TEXT, content TEXT, tags TEXT, digest BLOB)"
+    yield f"""CREATE TABLE text_{part} (id INTEGER PRIMARY KEY, key TEXT, content TEXT, tags TEXT, digest BLOB,
+              reading TEXT)"""
     yield f"""CREATE VIRTUAL TABLE words_{part} USING fts5(key, content, tags, content='',
               tokenize="porter unicode61 remove_diacritics 0")"""
     yield f"CREATE VIRTUAL TABLE counts_{part} USING fts5vocab(words_{part}, row)"
@@ -218,6 +230,10 @@ def _schema(part: int) -> Iterator[str]:
 
 def _text(id: int, key: str, content: str, tags: Sequence[str]) -> Text:
     return Text(id, _storable(key), _storable(content), _storable(_TAG_SEPARATOR.join(tags)))
+
+
+def _reading(text: Text) -> str:
+    return read(text.id, key=text.key, content=text.content, tags=text.tags).packed
 
 
 def _storable(text: str) -> str:
@@ -238,15 +254,19 @@ def parts(connection: sqlite3.Connection) -> list[int]:
     return [part for (part,) in connection.execute("SELECT part FROM text_part ORDER BY part")]
 
 
-def _rows_if_made(connection: sqlite3.Connection, statement: str, *values: int) -> list[tuple[int, str, str, str]]:
+def _rows_if_made(connection: sqlite3.Connection, statement: str, value: int | str) -> list[tuple[Any, ...]]:
     """The rows of a statement about one partition; none if it never had text."""
     try:
-        rows: list[tuple[int, str, str, str]] = connection.execute(statement, values).fetchall()
-        return rows
+        return connection.execute(statement, (value,)).fetchall()
     except sqlite3.OperationalError as error:
         if "no such table" in str(error):
             return []
         raise
+
+
+def _json(values: Iterable[int | str]) -> str:
+    """A list as SQLite takes it, so that a statement stays the same and is prepared once."""
+    return to_json(list(values)).decode()
 
 
 def _list(numbers: Iterable[int]) -> str:

@@ -22,7 +22,6 @@ from memfiles.index.vocabulary import FORMS, STOP_WORDS
 
 LONGEST_QUERY = 4096  # characters; what follows is not looked for
 MOST_TERMS = 64
-LONGEST_REMEMBERED = 1024  # characters of a text whose stems are kept for the next time it is found
 SHORTEST_NEEDLE = 2  # characters of a part of a word
 MOST_NEEDLES = 8
 
@@ -100,20 +99,9 @@ def stems_of(folded: str) -> list[str]:
     return stems(words_of(folded))
 
 
-def stems_as_indexed(text: str) -> tuple[str, ...]:
-    """The stems of a text as FTS5 keeps them, in order."""
-    return _remembered(text) if len(text) <= LONGEST_REMEMBERED else tuple(stems_of(indexed(text)))
-
-
 def forget_texts() -> None:
-    """Remember no text from here on: for when some must not be left anywhere."""
-    _remembered.cache_clear()
+    """Remember no question from here on: for when some text must not be left anywhere."""
     terms_of.cache_clear()
-
-
-@lru_cache(maxsize=8192)
-def _remembered(text: str) -> tuple[str, ...]:
-    return tuple(stems_of(indexed(text)))
 
 
 @lru_cache(maxsize=256)
