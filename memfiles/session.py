@@ -107,8 +107,10 @@ class Session:
         return "\n\n".join(block for block in blocks if block)
 
     def tools(self, dialect: str, *, strict: bool | None = None, examples: bool = False) -> list[dict[str, Any]]:
-        """The tools the model has now, in a vendor's shape: ``anthropic``, ``openai`` or ``openai-chat``.
+        """The tools the model has now, in a vendor's shape.
 
+        ``dialect``: ``anthropic``, ``bedrock`` (Converse), ``gemini``, ``mcp``, ``openai`` (Responses) or
+        ``openai-chat``.
         ``strict`` and ``examples`` are explained at ``dialects.Dialect``.
         """
         self._check_open()
