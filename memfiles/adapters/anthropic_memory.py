@@ -65,9 +65,8 @@ class MemoryTool(BetaAbstractMemoryTool):
         found, old, shown = self._text(command.path), command.old_str, command.old_str[:_SHOWN]
         lines = lines_with(found.text, old)
         if not lines:
-            raise ToolError(
-                f"No replacement was performed, old_str `{shown}` did not appear verbatim in {command.path}."
-            )
+            why = f"old_str `{shown}` did not appear verbatim in {command.path}"
+            raise ToolError(f"No replacement was performed, {why}.")
         if len(lines) > 1:
             where = ", ".join(map(str, lines[:_SHOWN]))
             why = f"Multiple occurrences of old_str `{shown}` in lines: {where}. Please ensure it is unique"
