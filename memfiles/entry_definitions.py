@@ -21,6 +21,7 @@ from memfiles.entry_arguments import (
 )
 from memfiles.tool_definitions import ToolDefinition, parameters_of
 from memfiles.tool_names import Operation, operations_of
+from memfiles.tool_outputs import ENTRY_OUTPUTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +108,16 @@ OPERATIONS: dict[Operation, _Described] = {
 
 def entry_tools(tool_names: str = "default") -> list[ToolDefinition]:
     """The tools for entries under one set of names, in their order; always the same."""
-    return [_tool(name, OPERATIONS[operation]) for name, operation in operations_of(tool_names).items()]
+    return [_tool(name, operation) for name, operation in operations_of(tool_names).items()]
 
 
-def _tool(name: str, described: _Described) -> ToolDefinition:
+def _tool(name: str, operation: Operation) -> ToolDefinition:
+    described = OPERATIONS[operation]
     return ToolDefinition(
         name=name,
         description=described.description,
         parameters=parameters_of(described.arguments),
+        output=ENTRY_OUTPUTS[operation],
         read_only=described.read_only,
         destructive=described.destructive,
         idempotent=described.idempotent,

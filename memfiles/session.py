@@ -25,6 +25,7 @@ from memfiles.toolset import Toolset
 from memfiles.visibility import Clearance, RefLike, VisibleFile, as_refs, visible_files
 
 if TYPE_CHECKING:
+    from memfiles.entries.entries import Entries
     from memfiles.entry_tools import EntryAccess
     from memfiles.manager import MemoryManager
 
@@ -87,6 +88,11 @@ class Session:
         """The level the session is at now."""
         return self._level
 
+    @property
+    def entries(self) -> Entries | None:
+        """Where the entries are; None if the workflow declares none."""
+        return self._entries.entries if self._entries else None
+
     def raise_level(self, level: str) -> str:
         """Put the session at ``level`` if that is higher, for every call from now on; returns the level it is at.
 
@@ -102,16 +108,18 @@ class Session:
         The index card; then, if the workflow declares entries, what to save and how, and the entries that fit into the
         declared bytes. The same state gives the same text.
         """
-        self._check_open()
+        self.check_open()
         blocks = [card_of_files(self.files()), *(self._entries.prompt(self) if self._entries else ())]
         return "\n\n".join(block for block in blocks if block)
 
     def tools(self, dialect: str, *, strict: bool | None = None, examples: bool = False) -> list[dict[str, Any]]:
-        """The tools the model has now, in a vendor's shape: ``anthropic``, ``openai`` or ``openai-chat``.
+        """The tools the model has now, in a vendor's shape.
 
+        ``dialect``: ``anthropic``, ``bedrock`` (Converse), ``gemini``, ``mcp``, ``openai`` (Responses) or
+        ``openai-chat``.
         ``strict`` and ``examples`` are explained at ``dialects.Dialect``.
         """
-        self._check_open()
+        self.check_open()
         return render(self._toolset.definitions(), dialect, strict=strict, examples=examples)
 
     def call(self, name: str, arguments: object = None, *, call_id: str | None = None) -> ToolResult:
@@ -150,7 +158,8 @@ class Session:
         except MemfilesError as error:
             _log.warning("what belongs to run %s alone was not removed, and expires: %s", self.provenance.run, error)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Return if the session can be used, else raise ``InvalidArgument``."""
         if self._closed:
             raise InvalidArgument(f"this session of agent {self.agent} is closed; ask the memory for a new one")
 

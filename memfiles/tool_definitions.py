@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from memfiles.tool_arguments import AppendMemory, EditMemory, ReadMemory
+from memfiles.tool_outputs import READ_OUTPUT, WRITE_OUTPUT
 
 READ = "read_memory"
 APPEND = "append_memory"
@@ -37,15 +38,17 @@ _EDIT_DESCRIPTION = (
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """One tool: its name, when to use it, and the JSON schema of its arguments.
+    """One tool: its name, when to use it, and the JSON schemas of its arguments and of what it gives.
 
     ``read_only``: it changes nothing. ``destructive``: it can replace what was there. ``idempotent``: making the same
-    call again changes nothing more. ``examples`` are arguments that the schema accepts.
+    call again changes nothing more. ``output`` describes the data of a result that is no error, and its text where
+    that is a property. ``examples`` are arguments that the schema accepts.
     """
 
     name: str
     description: str
     parameters: dict[str, Any]
+    output: dict[str, Any]
     read_only: bool
     destructive: bool
     idempotent: bool
@@ -84,6 +87,7 @@ def _read_tool(names: list[str]) -> ToolDefinition:
         name=READ,
         description=_READ_DESCRIPTION,
         parameters=parameters_of(ReadMemory, files=names),
+        output=READ_OUTPUT,
         read_only=True,
         destructive=False,
         idempotent=True,
@@ -96,6 +100,7 @@ def _append_tool(names: list[str]) -> ToolDefinition:
         name=APPEND,
         description=_APPEND_DESCRIPTION,
         parameters=parameters_of(AppendMemory, files=names),
+        output=WRITE_OUTPUT,
         read_only=False,
         destructive=False,
         idempotent=False,
@@ -108,6 +113,7 @@ def _edit_tool(names: list[str]) -> ToolDefinition:
         name=EDIT,
         description=_EDIT_DESCRIPTION,
         parameters=parameters_of(EditMemory, files=names),
+        output=WRITE_OUTPUT,
         read_only=False,
         destructive=True,
         idempotent=False,

@@ -56,7 +56,15 @@ def test_an_unknown_level() -> None:
     assert 2 == run("card", "desk", "--level", "SECRET").code
 
 
-@pytest.mark.parametrize(("dialect", "place"), [("anthropic", "input_schema"), ("openai", "parameters")])
+@pytest.mark.parametrize(
+    ("dialect", "place"),
+    [
+        ("anthropic", "input_schema"),
+        ("mcp", "inputSchema"),
+        ("gemini", "parameters_json_schema"),
+        ("openai", "parameters"),
+    ],
+)
 def test_the_tools(dialect: str, place: str) -> None:
     """The tools are a JSON array in the shape of the dialect, with the files the agent may write."""
     tools = {tool["name"]: tool for tool in run("tools", "desk", "--dialect", dialect).data}

@@ -3,49 +3,202 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from anthropic.types import ToolParam
+from botocore.session import Session as Botocore
+from botocore.validate import ParamValidator
+from google.genai import types as gemini_types
 from jsonschema import Draft202012Validator
+from mcp import types as mcp_types
 from openai.types.chat import ChatCompletionToolParam
 from openai.types.responses import FunctionToolParam
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from memfiles.dialects import DIALECTS, render
+from memfiles.dialects.mcp import structured
 from memfiles.dialects.schemas import all_required, without_keywords
 from memfiles.entry_definitions import entry_tools
 from memfiles.errors import InvalidArgument
 from memfiles.tool_definitions import file_tools
 from memfiles.tool_names import TOOL_NAMES
+from memfiles.tool_result import ToolResult, refused
 
 GOLDEN = Path(__file__).parent / "golden"
 FILE_TOOLS = file_tools(readable=["customer-notes", "playbook"], writable=["customer-notes"])
 TOOLS = [*FILE_TOOLS, *(tool for tool_names in TOOL_NAMES for tool in entry_tools(tool_names))]
 VENDOR_TYPES: dict[str, TypeAdapter[Any]] = {
     "anthropic": TypeAdapter(ToolParam),
+    "gemini": TypeAdapter(gemini_types.FunctionDeclaration),
+    "mcp": TypeAdapter(mcp_types.Tool),
     "openai": TypeAdapter(FunctionToolParam),
     "openai-chat": TypeAdapter(ChatCompletionToolParam),
+}
+KNOWN_EVERYWHERE = {"type", "description", "properties", "required", "additionalProperties", "enum", "items"}
+BOUNDS = {"minimum", "maximum"}
+KNOWN = {  # the keywords that each vendor documents for a tool's arguments, as far as we use them
+    ("anthropic", False): KNOWN_EVERYWHERE | BOUNDS,
+    ("anthropic", True): KNOWN_EVERYWHERE,
+    ("bedrock", False): KNOWN_EVERYWHERE | BOUNDS,
+    ("bedrock", True): KNOWN_EVERYWHERE,
+    ("gemini", False): KNOWN_EVERYWHERE | BOUNDS,
+    ("gemini", True): KNOWN_EVERYWHERE | BOUNDS,
+    ("mcp", False): KNOWN_EVERYWHERE | BOUNDS,
+    ("mcp", True): KNOWN_EVERYWHERE | BOUNDS,
+    ("openai", False): KNOWN_EVERYWHERE | BOUNDS,
+    ("openai", True): KNOWN_EVERYWHERE | BOUNDS,
+    ("openai-chat", False): KNOWN_EVERYWHERE | BOUNDS,
+    ("openai-chat", True): KNOWN_EVERYWHERE | BOUNDS,
 }
 VARIANTS = [
     (dialect, strict, examples) for dialect in DIALECTS for strict in (None, True, False) for examples in (False, True)
 ]
 
 
-def schema_of(tool: dict[str, Any]) -> dict[str, Any]:
-    function = tool.get("function", tool)
-    found: dict[str, Any] = function.get("parameters") or function["input_schema"]
+@cache
+def tool_of_converse() -> Any:
+    """What Bedrock's own service model says of a tool; nothing is called."""
+    operation = Botocore().get_service_model("bedrock-runtime").operation_model("Converse")
+    return operation.input_shape.members["toolConfig"].members["tools"].member
+
+
+def function_of(tool: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = tool.get("function") or tool.get("toolSpec") or tool
     return found
+
+
+def schema_of(tool: dict[str, Any]) -> dict[str, Any]:
+    function = function_of(tool)
+    places = ("parameters", "parameters_json_schema", "input_schema", "inputSchema")
+    found: dict[str, Any] = next(function[place] for place in places if place in function)
+    unwrapped: dict[str, Any] = found.get("json", found)
+    return unwrapped
+
+
+def known_to_the_vendor(dialect: str, shape: dict[str, Any]) -> Any:
+    """The tool as it comes out of the vendor's own types, or why they refuse it."""
+    if dialect == "bedrock":
+        return ParamValidator().validate(shape, tool_of_converse()).generate_report() or shape
+    adapter = VENDOR_TYPES[dialect]
+    return json.loads(adapter.dump_json(adapter.validate_python(shape), by_alias=dialect == "mcp", exclude_unset=True))
+
+
+def schemas_in(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A schema and all those in it."""
+    yield schema
+    for inner in [*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])]:
+        yield from schemas_in(inner)
 
 
 @pytest.mark.parametrize(("dialect", "strict", "examples"), VARIANTS)
 def test_the_vendors_types_accept_it(dialect: str, strict: bool | None, examples: bool) -> None:
     """The types that the vendor ships take every variant, and know every key that is sent."""
     shapes = render(TOOLS, dialect, strict=strict, examples=examples)
-    adapter = VENDOR_TYPES[dialect]
 
-    assert shapes == [json.loads(adapter.dump_json(adapter.validate_python(shape))) for shape in shapes]
+    assert shapes == [known_to_the_vendor(dialect, shape) for shape in shapes]
+
+
+def test_the_vendors_types_refuse_what_is_wrong() -> None:
+    """Which makes it worth something that they accept the rest."""
+    spoiled = {dialect: render(TOOLS, dialect)[0] for dialect in DIALECTS}
+    for shape in spoiled.values():
+        function_of(shape)["name"] = 7
+    accepted = []
+    for dialect, shape in spoiled.items():
+        try:
+            accepted += [dialect] if known_to_the_vendor(dialect, shape) == shape else []
+        except ValidationError:
+            continue
+
+    assert [] == accepted
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_no_keyword_is_one_that_the_vendor_refuses(dialect: str, strict: bool) -> None:
+    """Nor is there a name that it cannot take; every enum says its type, and every object is closed."""
+    for shape in render(TOOLS, dialect, strict=strict):
+        schemas = list(schemas_in(schema_of(shape)))
+
+        assert set() == {keyword for schema in schemas for keyword in schema} - KNOWN[dialect, strict]
+        assert [] == [schema for schema in schemas if "type" not in schema]
+        assert [] == [schema for schema in schemas if schema["type"] == "object" and schema["additionalProperties"]]
+        assert re.fullmatch("[A-Za-z_][A-Za-z0-9_-]{0,63}", function_of(shape)["name"])
+
+
+@pytest.mark.parametrize("dialect", ["anthropic", "bedrock", "gemini", "mcp"])
+def test_only_openai_needs_nullable_properties(dialect: str) -> None:
+    """A list of types breaks Gemini, and the others take a property that may be left out."""
+    types = [
+        schema["type"]
+        for strict in (False, True)
+        for shape in render(TOOLS, dialect, strict=strict)
+        for schema in schemas_in(schema_of(shape))
+    ]
+
+    assert [] == [type_ for type_ in types if not isinstance(type_, str)]
+
+
+@pytest.mark.parametrize("dialect", ["openai", "openai-chat"])
+def test_strict_openai_requires_every_property(dialect: str) -> None:
+    """Of every tool, and nothing else is refused: no union at the root, no default, no pattern."""
+    schemas = [schema_of(shape) for shape in render(TOOLS, dialect)]
+
+    assert [list(schema["properties"]) for schema in schemas] == [schema["required"] for schema in schemas]
+
+
+def test_a_whole_request_to_gemini_takes_them() -> None:
+    """As they are, as the function declarations of one tool."""
+    shapes: Any = render(TOOLS, "gemini")
+    config = gemini_types.GenerateContentConfig(tools=[gemini_types.Tool(function_declarations=shapes)])
+
+    assert [tool.name for tool in TOOLS] == [
+        shape["name"] for shape in config.model_dump()["tools"][0]["function_declarations"]
+    ]
+
+
+@pytest.mark.parametrize("strict", [None, True])
+def test_bedrock_is_strict_only_when_asked(strict: bool | None) -> None:
+    """Models that do not know the flag refuse the request."""
+    shapes = render(TOOLS, "bedrock", strict=strict)
+
+    assert [strict] * len(TOOLS) == [shape["toolSpec"].get("strict") for shape in shapes]
+
+
+def test_mcp_says_what_a_tool_may_do() -> None:
+    """Each hint, as a client takes the worst of one that is left out; memory is no open world."""
+    names = ("readOnlyHint", "destructiveHint", "idempotentHint")
+    hints = {shape["name"]: shape["annotations"] for shape in render(TOOLS, "mcp")}
+    shown = {tool: tuple(hints[tool][name] for name in names) for tool in ("read_memory", "append_memory")}
+
+    assert {"read_memory": (True, False, True), "append_memory": (False, False, False)} == shown
+    assert {"edit_memory", "memory_save", "memory_store", "memory_create", "memory_update"} | {
+        "memory_delete",
+        "memory_forget",
+    } == {tool for tool, hint in hints.items() if hint["destructiveHint"]}
+    assert {False} == {hint["openWorldHint"] for hint in hints.values()}
+
+
+def test_mcp_s_output_schemas_are_schemas_of_objects() -> None:
+    """The protocol takes no other root."""
+    for shape in render(TOOLS, "mcp"):
+        Draft202012Validator.check_schema(shape["outputSchema"])
+
+        assert "object" == shape["outputSchema"]["type"]
+
+
+def test_a_structured_result_says_all_that_the_text_says() -> None:
+    """Some clients show a model nothing else; where the text is the data, it is there once."""
+    read, save = FILE_TOOLS[0], entry_tools()[0]
+
+    assert {"text": "- Ada\n", "name": "notes"} == structured(read, ToolResult("- Ada\n", data={"name": "notes"}))
+    assert {"saved": True} == structured(save, ToolResult('{"saved":true}', data={"saved": True}))
+    assert None is structured(save, refused("no", code="invalid_argument"))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -134,7 +287,9 @@ def test_the_schema_accepts_a_call(dialect: str) -> None:
 @pytest.mark.parametrize("dialect", ["grok", "", "Anthropic", None])
 def test_an_unknown_dialect_is_told_the_known_ones(dialect: Any) -> None:
     """A typo costs one look."""
-    with pytest.raises(InvalidArgument, match=r"unknown dialect .*; use one of anthropic, openai, openai-chat"):
+    with pytest.raises(
+        InvalidArgument, match=r"unknown dialect .*; use one of anthropic, bedrock, gemini, mcp, openai"
+    ):
         render(TOOLS, dialect)
 
 

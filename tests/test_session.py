@@ -97,8 +97,10 @@ def test_an_undeclared_level_is_refused(manager: MemoryManager, session: Session
 def test_every_dialect_is_offered(session: Session) -> None:
     """The same tools in each vendor's shape, and a clear error for another."""
 
-    assert [3, 3, 3] == [len(session.tools(dialect)) for dialect in ("anthropic", "openai", "openai-chat")]
-    with pytest.raises(InvalidArgument, match="unknown dialect 'grok'; use one of anthropic, openai, openai-chat"):
+    dialects = ("anthropic", "bedrock", "gemini", "mcp", "openai", "openai-chat")
+
+    assert [3] * 6 == [len(session.tools(dialect)) for dialect in dialects]
+    with pytest.raises(InvalidArgument, match=f"unknown dialect 'grok'; use one of {', '.join(dialects)}"):
         session.tools("grok")
 
 

@@ -350,5 +350,5 @@ def test_tools_of_references_have_a_vendors_shape(manager: MemoryManager) -> Non
 
 def test_tools_of_an_unknown_dialect_are_refused(manager: MemoryManager) -> None:
     """The known ones are listed."""
-    with pytest.raises(InvalidArgument, match="anthropic, openai, openai-chat"):
+    with pytest.raises(InvalidArgument, match="anthropic, bedrock, gemini, mcp, openai, openai-chat"):
         tools(REFS, manager, "grok")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from memfiles.dialects import anthropic, openai
+from memfiles.dialects import anthropic, bedrock, gemini, mcp, openai
 from memfiles.errors import InvalidArgument
 from memfiles.tool_definitions import ToolDefinition
 
@@ -27,6 +27,9 @@ class Dialect(Protocol):
 
 DIALECTS: dict[str, Dialect] = {
     "anthropic": anthropic.tool,
+    "bedrock": bedrock.tool,
+    "gemini": gemini.tool,
+    "mcp": mcp.tool,
     "openai": openai.responses_tool,
     "openai-chat": openai.chat_tool,
 }

@@ -1,0 +1,27 @@
+"""Amazon Bedrock's Converse API: https://docs.aws.amazon.com/bedrock/latest/userguide/tool-use.html.
+
+The list goes into ``toolConfig.tools``. Strict is off unless asked for: not every model behind the API knows it.
+Bedrock knows no sample arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memfiles.dialects.schemas import without_keywords
+from memfiles.tool_definitions import ToolDefinition
+
+_REFUSED_WHEN_STRICT = frozenset({"minimum", "maximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems"})
+
+
+def tool(definition: ToolDefinition, *, strict: bool | None, examples: bool) -> dict[str, Any]:
+    """``{toolSpec: {name, description, inputSchema: {json}}}``, with ``strict`` when asked for."""
+    refused = _REFUSED_WHEN_STRICT if strict else frozenset()
+    specification: dict[str, Any] = {
+        "name": definition.name,
+        "description": definition.description,
+        "inputSchema": {"json": without_keywords(definition.parameters, refused)},
+    }
+    if strict:
+        specification["strict"] = True
+    return {"toolSpec": specification}

@@ -1,0 +1,97 @@
+"""What a model may pass to Anthropic's memory tool: one argument model a command.
+
+The vendor's types are no check: its client builds them from whatever the model sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field
+
+from memfiles.errors import InvalidArgument
+from memfiles.tool_arguments import Arguments, Text, parse_arguments, shortened, whole
+
+COMMAND_ALIASES: dict[str, tuple[str, ...]] = {
+    "path": ("file_path", "file", "filename"),
+    "view_range": ("range", "lines"),
+    "file_text": ("content", "text"),
+    "old_str": ("old_string", "old_text", "old"),
+    "new_str": ("new_string", "new_text", "new"),
+    "insert_line": ("line",),
+    "insert_text": ("content", "text", "new_str"),
+    "old_path": ("path", "source"),
+    "new_path": ("destination", "target"),
+}
+
+LineNumber = Annotated[int, BeforeValidator(whole)]
+
+
+class Command(Arguments):
+    """The arguments of one command."""
+
+    aliases: ClassVar[Mapping[str, tuple[str, ...]]] = COMMAND_ALIASES
+
+
+class View(Command):
+    """To see a folder, or a file with line numbers. In ``view_range``, -1 is the last line."""
+
+    path: Text
+    view_range: Annotated[list[LineNumber], Field(min_length=2, max_length=2)] | None = None
+
+
+class Create(Command):
+    """To write a new file."""
+
+    path: Text
+    file_text: Text
+
+
+class StrReplace(Command):
+    """To replace a text that occurs once; a model that leaves the new one out means to delete the old."""
+
+    path: Text
+    old_str: Annotated[Text, Field(min_length=1)]
+    new_str: Text = ""
+
+
+class Insert(Command):
+    """To put lines behind a line, 0 for the top."""
+
+    path: Text
+    insert_line: LineNumber
+    insert_text: Text
+
+
+class Delete(Command):
+    """To delete a file."""
+
+    path: Text
+
+
+class Rename(Command):
+    """To give a file another path."""
+
+    old_path: Text
+    new_path: Text
+
+
+COMMANDS: dict[str, type[Command]] = {
+    "view": View,
+    "create": Create,
+    "str_replace": StrReplace,
+    "insert": Insert,
+    "delete": Delete,
+    "rename": Rename,
+}
+
+
+def parse_command(sent: object) -> dict[str, Any]:
+    """A command as the vendor's client knows it, out of what a model sent; ``InvalidArgument`` says what is wrong."""
+    given = dict(sent) if isinstance(sent, Mapping) else {}
+    command = given.pop("command", None)
+    model = COMMANDS.get(command) if isinstance(command, str) else None
+    if model is None:
+        raise InvalidArgument(f"memory: there is no command {shortened(command)}: use one of {', '.join(COMMANDS)}")
+    return {"command": command, **parse_arguments(model, given, tool=f"memory {command}").model_dump(exclude_none=True)}

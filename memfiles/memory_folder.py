@@ -1,0 +1,174 @@
+"""A session's memory as a folder of texts, for tools that know nothing but files.
+
+The rule this file guards: a path is a name and never touches the disk. A declared memory file stands under its name,
+and every other name is the key of an entry, where the workflow declares entries. A change is refused if somebody else
+changed the text after it was found.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from memfiles.errors import FileNotDeclared, LevelDenied, MemfilesError, ReadOnly, RevisionConflict
+from memfiles.tool_arguments import shortened
+from memfiles.visibility import VisibleFile, check_writable
+
+if TYPE_CHECKING:
+    from memfiles.entries.entries import Entries
+    from memfiles.entries.receipts import Found
+    from memfiles.session import Session
+
+TOOL = "memory"
+PAGE = 100
+
+
+class FileText:
+    """The text of a declared memory file, as it was when it was found."""
+
+    def __init__(self, session: Session, file: VisibleFile) -> None:
+        self._session = session
+        self._file = file
+        record = session.manager.snapshot(file.card.uid)
+        self.text, self._revision = record.content, record.revision
+
+    def put(self, text: str) -> None:
+        """Make ``text`` the whole text; what only adds to the end is recorded as an append."""
+        manager, by = self._session.manager, self._session.actor(None)
+        adds = text != self.text and text.startswith(self.text)
+        change = manager.append if adds else manager.replace
+        new = text.removeprefix(self.text) if adds else text
+        self._write(lambda: change(self._file.card.uid, new, expected_revision=self._revision, by=by))
+
+    def edit(self, old: str, new: str) -> None:
+        """Replace the first ``old``."""
+        manager, by = self._session.manager, self._session.actor(None)
+        self._write(lambda: manager.edit(self._file.card.uid, old, new, expected_revision=self._revision, by=by))
+
+    def remove(self) -> bool:
+        """Empty the file, which stays: it is declared. False, as it is not gone."""
+        self.put("")
+        return False
+
+    def move_to(self, name: str) -> None:
+        """Refused, whatever the name."""
+        raise ReadOnly(f"{self._file.card.name} cannot be renamed: its name is declared in the workflow")
+
+    def _write(self, change: Callable[[], object]) -> None:
+        try:
+            check_writable(self._file)
+            change()
+        except MemfilesError as error:
+            self._session.refused(TOOL, error)
+            raise
+
+
+class EntryText:
+    """The text of an entry, as it was when it was found."""
+
+    def __init__(self, session: Session, entries: Entries, found: Found) -> None:
+        self._session = session
+        self._entries = entries
+        self._found = found
+        self.text = found.content
+
+    def put(self, text: str) -> None:
+        """Make ``text`` the whole text; what else is said of the entry stays."""
+        self._check_level()
+        self._entries.update(self._session, self._found.key, content=text, expected_revision=self._found.revision)
+
+    def edit(self, old: str, new: str) -> None:
+        """Replace the first ``old``."""
+        self.put(self.text.replace(old, new, 1))
+
+    def remove(self) -> bool:
+        """Delete the entry; a person can restore it. True, as it is gone."""
+        self._check_level()
+        self._entries.delete(self._session, self._found.key)
+        return True
+
+    def move_to(self, name: str) -> None:
+        """Save it under another key with all that is said of it, then delete it: stopped in between, both are there."""
+        self._check_level()
+        facets = ("tags", "category", "kind", "confidence", "importance", "pinned", "links")
+        said = {facet: getattr(self._found, facet) for facet in facets}
+        self._entries.save(self._session, name, self.text, **said)
+        self._entries.delete(self._session, self._found.key)
+
+    def _check_level(self) -> None:
+        level = self._found.level
+        if level != self._session.level:
+            raise LevelDenied(
+                f"{shortened(self._found.key)} is at level {level} and this session is at {self._session.level}: a "
+                f"session changes only what is at its own level"
+            )
+
+
+class MemoryFolder:
+    """What a session may see, by name, asked anew for every call. It keeps nothing between calls."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def find(self, name: str) -> FileText | EntryText | None:
+        """The text of that name; None if there is none, hidden or not, and for "", the folder itself."""
+        file = next((file for file in self._files() if file.card.name == name), None)
+        if file is not None:
+            return FileText(self._session, file)
+        entries = self._entries
+        found = entries.get(self._session, name) if entries is not None and name else None
+        return EntryText(self._session, entries, found) if entries is not None and found is not None else None
+
+    def create(self, name: str, text: str) -> bool:
+        """Write a new text, or one into a declared file that is empty. False, and nothing done, if there is one."""
+        standing = self.find(name)
+        if isinstance(standing, FileText) and not standing.text:
+            standing.put(text)
+            return True
+        return standing is None and self._save(name, text)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The bytes of what lies in ``folder`` ("" for all), by path below it; two levels deep, folders end in "/"."""
+        prefix = f"{folder}/" if folder else ""
+        sizes: Counter[str] = Counter()
+        for name, size in dict(self._named(prefix)).items():
+            parts = name.removeprefix(prefix).split("/")
+            for depth in range(1, min(len(parts), 2) + 1):
+                sizes["/".join(parts[:depth]) + ("/" if depth < len(parts) else "")] += size
+        return dict(sorted(sizes.items()))
+
+    def _save(self, name: str, text: str) -> bool:
+        entries = self._entries
+        if entries is None:
+            names = ", ".join(file.card.name for file in self._files()) or "none"
+            raise FileNotDeclared(f"there is no memory file {shortened(name)}, and none can be made: there are {names}")
+        try:
+            entries.save(self._session, name, text, expected_revision=0)
+        except RevisionConflict:  # one that was deleted may come back; one that somebody made meanwhile stays
+            if entries.get(self._session, name) is not None:
+                return False
+            entries.save(self._session, name, text)
+        return True
+
+    def _named(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """Names and sizes; of two with one name, the last counts."""
+        entries, cursor = self._entries, None
+        while entries is not None:
+            page = entries.list(self._session, prefix=prefix, limit=PAGE, cursor=cursor)
+            yield from ((found.key, found.size_bytes) for found in page.memories)
+            cursor = page.next
+            if cursor is None:
+                break
+        yield from (
+            (file.card.name, file.card.size_bytes) for file in self._files() if file.card.name.startswith(prefix)
+        )
+
+    @property
+    def _entries(self) -> Entries | None:
+        self._session.check_open()
+        return self._session.entries
+
+    def _files(self) -> list[VisibleFile]:
+        self._session.check_open()
+        return self._session.files()

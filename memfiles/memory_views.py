@@ -1,0 +1,38 @@
+"""How a folder of texts and a text are shown to a model that works with files: sizes, paths and numbered lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+NUMBER_WIDTH = 6
+_UNITS = "BKMG"
+
+
+def numbered(lines: Sequence[str], *, first: int) -> str:
+    """The lines, each behind its number, right-aligned, and a tab."""
+    return "\n".join(f"{number:>{NUMBER_WIDTH}}\t{line}" for number, line in enumerate(lines, first))
+
+
+def listing(sizes: Mapping[str, int], *, path: str) -> str:
+    """A folder with its size, and what lies in it by path below it; folders end in "/" and hold what is below them."""
+    whole = sum(size for below, size in sizes.items() if "/" not in below.removesuffix("/"))
+    shown = {path: whole} | {f"{path.rstrip('/')}/{below}": size for below, size in sizes.items()}
+    return "\n".join(f"{readable(size)}\t{name}" for name, size in shown.items())
+
+
+def readable(size_bytes: int) -> str:
+    """A size as ``du -h`` writes it: 0B, 512B, 1.5K, 2M."""
+    size, unit = float(size_bytes), 0
+    while size >= 1024 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.1f}".removesuffix(".0") + _UNITS[unit]
+
+
+def lines_with(text: str, wanted: str) -> list[int]:
+    """The lines, counted from 1, in which ``wanted`` begins, once for each time it occurs."""
+    found, line = [], 1
+    for before in text.split(wanted)[:-1]:
+        line += before.count("\n")
+        found.append(line)
+        line += wanted.count("\n")
+    return found
