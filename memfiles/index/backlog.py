@@ -18,6 +18,7 @@ from memfiles.index.totals import Heap, Place, Sum, Sums, Totals, count, totals_
 
 MOST_ROWS = 512
 MOST_BYTES = 4 * 1024 * 1024
+HEAVY = 32  # times as much is kept while it is being written; then saves wait for it
 _MOST_READS = 4096
 
 
@@ -98,6 +99,11 @@ class Backlog:
         """Have this process look at these records."""
         with self._turn:
             self._doubtful.update(paths)
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether there is so much here that nothing may be added before it is written."""
+        return len(self._rows) >= HEAVY * MOST_ROWS or self._bytes >= HEAVY * MOST_BYTES
 
     def read(self, path: str, *, at: str) -> None:
         """Note that the entry was read."""

@@ -24,6 +24,7 @@ from memfiles.index.catching_up import CatchingUp, Records, differing
 from memfiles.index.change_log import HEADER_BYTES
 from memfiles.index.database import Database, Lost, failures
 from memfiles.index.folders import folder_times
+from memfiles.index.late_writing import LateWriter
 from memfiles.index.rows import Row
 from memfiles.index.text_index import TextIndex
 from memfiles.index.totals import Place, Totals
@@ -48,6 +49,7 @@ class Index:
         self._backlog = Backlog(descriptor)
         self._catching_up = CatchingUp(self._records, texts, self._backlog)
         self._database = Database(directory, descriptor, prepare=texts.prepare)
+        self._writer = LateWriter(self._write)
         self._start()
         renew_in_child(self, Index._leave_to_parent)
 
@@ -73,8 +75,9 @@ class Index:
         ``before`` are the rows of those that were there before, for the totals to be right at once.
         """
         if self._backlog.put(rows, token, before=before):
-            with suppress(StorageFailed), self._turn:  # the records are what counts; the next question looks at all
-                self._guarded(self._apply)
+            self._writer.begin()
+            if self._backlog.is_heavy:
+                self._writer.end()
 
     def settle(self, token: str) -> None:
         """Look at the records whose change failed or whose outcome is not known, still under their locks."""
@@ -137,8 +140,14 @@ class Index:
         with self._turn:
             self._guarded(lambda: self._forget(list(paths)))
 
+    def _write(self) -> None:
+        """Write what many saves have left: the records are what counts, and the next question looks at all."""
+        with suppress(StorageFailed), self._turn:
+            self._guarded(self._apply)
+
     def close(self) -> None:
         """Write what is known, and put the index to rest if nobody else uses it. May be called again."""
+        self._writer.end()
         with self._turn:
             if self._is_closed:
                 return
@@ -152,6 +161,7 @@ class Index:
         is_closed = self._is_closed
         self._database.leave_to_parent()
         self._backlog.leave_to_parent()
+        self._writer.renew()
         self._start()
         self._is_closed = is_closed
 
