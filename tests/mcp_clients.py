@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 import anyio
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
+from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
 from mcp_types import CallToolResult, ResourceListChangedNotification, ResourceUpdatedNotification, TextContent
 
@@ -81,12 +83,19 @@ async def listening(
 
     async with hearing, heard, Client(server, mode=era, message_handler=hear) as client:
         if era == "legacy":
-            for uri in uris:
-                await client.subscribe_resource(uri)
+            with warnings.catch_warnings(action="ignore", category=MCPDeprecationWarning):
+                for uri in uris:
+                    await client.subscribe_resource(uri)
             yield client, heard.receive
         else:
             async with client.listen(resources_list_changed=True, resource_subscriptions=uris) as stream:
                 yield client, stream.__anext__
+
+
+async def unsubscribed(client: Client, uri: str) -> None:
+    """Have a client of an older protocol hear no more of this resource."""
+    with warnings.catch_warnings(action="ignore", category=MCPDeprecationWarning):
+        await client.unsubscribe_resource(uri)
 
 
 def workflow_in(folder: Path) -> Path:

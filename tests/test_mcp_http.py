@@ -158,8 +158,10 @@ def test_a_new_token_is_said_once(tmp_path: Path) -> None:
 def test_what_was_promised_is_kept_at_the_end(tmp_path: Path) -> None:
     """Asked to end, the server brings the disk to rest: no journal is left for the next start."""
     server = Serving(tmp_path)
-    server.end()
+    call = {"name": "append_memory", "arguments": {"file": "notes", "content": "- a\n"}}
+    assert 400 == server.ask(ALLOWED, body={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
 
+    assert (0, "") == server.end()
     assert [] == list((tmp_path / ".memory" / ".journal").iterdir())
 
 

@@ -11,7 +11,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
-from mcp_clients import ERAS, NOTES, changed_by_hand, client_of, in_loop, listening, offered, text_of
+from mcp_clients import ERAS, NOTES, changed_by_hand, client_of, in_loop, listening, offered, text_of, unsubscribed
 from mcp_types import INVALID_PARAMS, TextContent, TextResourceContents
 
 from memfiles.events import RecordChanged
@@ -187,10 +187,10 @@ def test_another_prompt_is_refused(offer: Offer) -> None:
 
     async def asked() -> None:
         async with client_of(offer) as client:
-            await client.get_prompt("nothing")
+            with pytest.raises(MCPError, match="use memory"):
+                await client.get_prompt("nothing")
 
-    with pytest.raises(MCPError, match="use memory"):
-        in_loop(asked)
+    in_loop(asked)
 
 
 def test_read_only(tmp_path: Path) -> None:
@@ -234,16 +234,23 @@ def test_200_calls_at_once_lose_nothing(offer: Offer, era: str) -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 def test_a_cancelled_call_leaves_the_record_whole(offer: Offer, era: str) -> None:
-    """A call that has begun is carried out to its end, and the client is served on."""
+    """What was cancelled while it waited for the record is made as a whole or not at all, and the client served on."""
 
-    async def cancelled() -> str:
+    async def append(client: Client, scope: anyio.CancelScope) -> None:
+        with scope:
+            await client.call_tool("append_memory", {"file": "notes", "content": "- a\n"})
+
+    async def cancelled() -> bool:
         async with client_of(offer, era) as client:
-            with offer.memory.manager.store.hold(["notes-1.json"]), anyio.move_on_after(0.2):
-                await client.call_tool("append_memory", {"file": "notes", "content": "- a\n"})
-            return text_of(await client.call_tool("append_memory", {"file": "notes", "content": "- b\n"}))
+            async with anyio.create_task_group() as tasks:
+                with offer.memory.manager.store.hold(["notes-1.json"]):
+                    tasks.start_soon(append, client, scope := anyio.CancelScope())
+                    await anyio.sleep(0.2)
+                    scope.cancel()
+            return (await client.call_tool("append_memory", {"file": "notes", "content": "- b\n"})).is_error
 
-    assert "revision" in in_loop(cancelled)
-    assert {"# Notes", "- a", "- b"} == set(offer.memory.manager.read("notes-1").splitlines())
+    assert not in_loop(cancelled)
+    assert offer.memory.manager.read("notes-1") in {"# Notes\n- a\n- b\n", "# Notes\n- b\n- a\n", "# Notes\n- b\n"}
 
 
 def _by_tool(offer: Offer) -> None:
@@ -306,7 +313,7 @@ def test_no_news_after_unsubscribing(offer: Offer) -> None:
 
     async def heard() -> list[ServerEvent]:
         async with listening(build(offer), "legacy", [NOTES, "memory://files/rules"]) as (client, news):
-            await client.unsubscribe_resource(NOTES)
+            await unsubscribed(client, NOTES)
             _by_tool(offer)
             offer.memory.manager.append("rules-1", "- Be brief.\n")
             return [await news()]
@@ -323,4 +330,5 @@ def test_who_may_know_of_a_change(offer: Offer) -> None:
         offer.memory.entries.save(session, "k", f"{agent} {level}")
         offer.memory.entries.forget(session, key="k", why="to see")
 
-    assert [True, True, True, True, False, False, False, False] == [offer.session.may_know(each) for each in heard]
+    own = [each for each in heard if each.origin == "local"]
+    assert [True, True, True, True, False, False, False, False] == [offer.session.may_know(each) for each in own]

@@ -72,10 +72,11 @@ def _serve_http(offer: Offer, *, port: int, token: object) -> None:
     chosen = http.check_token(str(token)) if token is not None else None
     listening = http.bound(port)
     used = chosen or http.new_token()
-    click.echo(f"MCP server at {http.url_of(listening)}", err=True)
-    if chosen is None:
-        click.echo(f"clients must send the header: Authorization: Bearer {used}", err=True)
+    http.end_like_ctrl_c()
     try:
+        click.echo(f"MCP server at {http.url_of(listening)}", err=True)
+        if chosen is None:
+            click.echo(f"clients must send the header: Authorization: Bearer {used}", err=True)
         http.serve(build(offer), listening=listening, token=used)
     except KeyboardInterrupt:
         click.echo("MCP server ended", err=True)

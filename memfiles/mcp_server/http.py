@@ -45,6 +45,7 @@ def bound(port: int) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((HOST, port))
+        listening.listen()  # from now on a client waits, and is not refused
     except OSError as error:
         listening.close()
         raise InvalidArgument(f"port {port} cannot be used ({error.strerror}): choose another with --port") from error
@@ -63,8 +64,13 @@ def app(server: Server[Any], *, port: int, token: str) -> ASGIApp:
     return TokenGuard(server.streamable_http_app(streamable_http_path=PATH, transport_security=checks), token=token)
 
 
+def end_like_ctrl_c() -> None:
+    """Have SIGTERM raise ``KeyboardInterrupt``, so that what is open is closed; uvicorn raises it when it is done."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 def serve(server: Server[Any], *, listening: socket.socket, token: str) -> None:
-    """Serve until the process is asked to end: SIGTERM is taken like Ctrl-C, as a ``KeyboardInterrupt`` at the end."""
+    """Serve until the process is asked to end, by a ``KeyboardInterrupt``."""
     guarded = app(server, port=listening.getsockname()[1], token=token)
     config = uvicorn.Config(
         guarded,
@@ -73,7 +79,6 @@ def serve(server: Server[Any], *, listening: socket.socket, token: str) -> None:
         server_header=False,
         timeout_graceful_shutdown=_FAREWELL_SECONDS,
     )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises the signal again when it is done
     uvicorn.Server(config).run(sockets=[listening])
 
 
