@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +32,36 @@ def request(number: int, method: str, params: object) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
 
-def answers(folder: Path, *lines: str) -> list[dict[str, Any]]:
-    """What a server answers to these lines, after the handshake; then its client waits for all and goes."""
-    done = request(1, "initialize", HELLO), '{"jsonrpc":"2.0","method":"notifications/initialized"}'
-    with subprocess.Popen(
-        command(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write("\n".join([*done, *lines, PING, ""]))
-        process.stdin.flush()
-        said = [json.loads(process.stdout.readline()) for _ in range(len(lines) + 2)]
-        process.stdin.close()
-        assert ("", 0) == (process.stdout.read(), process.wait())
-    return said[1:]
+class Talk:
+    """A server after the handshake, spoken to line by line."""
+
+    def __init__(self, folder: Path) -> None:
+        self.process = subprocess.Popen(
+            command(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+        )
+        self.ask(request(1, "initialize", HELLO), '{"jsonrpc":"2.0","method":"notifications/initialized"}')
+
+    def ask(self, *lines: str) -> dict[str, Any]:
+        """The next line that comes back for these lines."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("".join(line + "\n" for line in lines))
+        self.process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def end(self) -> tuple[int, str]:
+        """Go away; the server's exit code, and what else was on its stdout."""
+        out, _ = self.process.communicate(timeout=30)
+        return self.process.returncode, out
+
+
+@pytest.fixture(scope="module")
+def talk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Talk]:
+    """One server for all that shall not end it."""
+    talk = Talk(tmp_path_factory.mktemp("stdio"))
+    yield talk
+    assert (0, "") == talk.end()
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -101,18 +118,16 @@ def test_200_calls_at_once_lose_nothing(tmp_path: Path) -> None:
         (request(2, "resources/list", {"cursor": "\x00"}), -32602),
     ],
 )
-def test_a_malformed_request_is_answered_and_the_server_lives_on(tmp_path: Path, line: str, code: int) -> None:
+def test_a_malformed_request_is_answered_and_the_server_lives_on(talk: Talk, line: str, code: int) -> None:
     """An error of the protocol comes back, and the next request is served; stdout holds nothing else."""
-    found = {answer["id"]: answer for answer in answers(tmp_path, line)}
 
-    assert {} == found.pop(9)["result"]
-    assert [code] == [answer["error"]["code"] for answer in found.values()]
+    assert (code, {}) == (talk.ask(line)["error"]["code"], talk.ask(PING)["result"])
 
 
-def test_a_large_call_is_one_line(tmp_path: Path) -> None:
-    """A text of a megabyte is judged by the tool, as everywhere."""
-    sent = request(2, "tools/call", {"name": "append_memory", "arguments": {"file": "notes", "content": "x" * 2**20}})
+def test_a_large_call_is_judged_by_the_tool(talk: Talk) -> None:
+    """A megabyte on one line is read, and is too much for the file."""
+    sent = {"name": "append_memory", "arguments": {"file": "notes", "content": "x" * 2**20}}
 
-    found = {answer["id"]: answer for answer in answers(tmp_path, sent)}
+    result = talk.ask(request(2, "tools/call", sent))["result"]
 
-    assert "size_exceeded" == found[2]["result"]["_meta"]["memfiles/code"]
+    assert (True, "size_exceeded") == (result["isError"], result["_meta"]["memfiles/code"])
