@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from memfiles.entry_tools import EntryAccess
     from memfiles.events import RecordChanged
     from memfiles.manager import MemoryManager
+    from memfiles.tool_definitions import ToolDefinition
 
 LABEL_MAX_BYTES = 255
 _log = logging.getLogger("memfiles")
@@ -114,6 +115,11 @@ class Session:
         blocks = [card_of_files(self.files()), *(self._entries.prompt(self) if self._entries else ())]
         return "\n\n".join(block for block in blocks if block)
 
+    def definitions(self) -> list[ToolDefinition]:
+        """The tools the model has now, in no vendor's shape."""
+        self.check_open()
+        return self._toolset.definitions()
+
     def tools(self, dialect: str, *, strict: bool | None = None, examples: bool = False) -> list[dict[str, Any]]:
         """The tools the model has now, in a vendor's shape.
 
@@ -121,8 +127,7 @@ class Session:
         ``openai-chat``.
         ``strict`` and ``examples`` are explained at ``dialects.Dialect``.
         """
-        self.check_open()
-        return render(self._toolset.definitions(), dialect, strict=strict, examples=examples)
+        return render(self.definitions(), dialect, strict=strict, examples=examples)
 
     def call(self, name: str, arguments: object = None, *, call_id: str | None = None) -> ToolResult:
         """Carry out a tool call of the model; never raises, every failure is a result with ``is_error``.

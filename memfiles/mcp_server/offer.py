@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from memfiles.app import Memory
-    from memfiles.entries.entries import Entries
     from memfiles.session import Session
 
 
@@ -18,8 +17,3 @@ class Offer:
     memory: Memory
     session: Session
     read_only: bool = False
-
-    @property
-    def entries(self) -> Entries | None:
-        """The entries, None where the workflow declares none."""
-        return self.memory.entries if self.memory.workflow.memory.entries is not None else None

@@ -33,9 +33,10 @@ _TEXT = "text/plain"
 def listed(offer: Offer, cursor: str | None) -> ListResourcesResult:
     """A page of what the session sees; ``cursor`` is where the last one ended."""
     files = [] if cursor else [_of_file(file) for file in offer.session.files()]
-    if offer.entries is None:
+    entries = offer.session.entries
+    if entries is None:
         return ListResourcesResult(resources=files)
-    page = offer.entries.list(offer.session, limit=PAGE, cursor=cursor)
+    page = entries.list(offer.session, limit=PAGE, cursor=cursor)
     return ListResourcesResult(resources=files + [_of_entry(found) for found in page.memories], next_cursor=page.next)
 
 
@@ -50,7 +51,7 @@ def templates(offer: Offer) -> ListResourceTemplatesResult:
         description="What was saved under a key; the key is percent-encoded, its slashes included.",
         mime_type=_TEXT,
     )
-    return ListResourceTemplatesResult(resource_templates=[file] if offer.entries is None else [file, entry])
+    return ListResourceTemplatesResult(resource_templates=[file] if offer.session.entries is None else [file, entry])
 
 
 def read(offer: Offer, uri: str) -> ReadResourceResult:
@@ -68,7 +69,8 @@ def _file(offer: Offer, name: str) -> str:
 
 
 def _entry(offer: Offer, key: str) -> str:
-    found = offer.entries.get(offer.session, key) if offer.entries is not None else None
+    entries = offer.session.entries
+    found = entries.get(offer.session, key) if entries is not None else None
     if found is None:
         raise EntryNotFound(f"there is no entry {shortened(key)}")
     return found.content

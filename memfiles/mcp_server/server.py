@@ -23,10 +23,11 @@ from mcp_types import (
 )
 
 import memfiles
-from memfiles.mcp_server import prompts, resources, tools
+from memfiles.mcp_server import prompts, resources
 from memfiles.mcp_server.changes import Changes
 from memfiles.mcp_server.crossing import Crossing
 from memfiles.mcp_server.offer import Offer
+from memfiles.mcp_server.tools import Tools
 
 NAME = "memfiles"
 Context = ServerRequestContext[Any]
@@ -62,15 +63,16 @@ class Answers:
 
     def __init__(self, offer: Offer, crossing: Crossing) -> None:
         self._offer = offer
+        self._tools = Tools(offer.session, read_only=offer.read_only)
         self._run = crossing.run
 
     async def list_tools(self, _: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
         """The tools; there are few, so they come on one page."""
-        return ListToolsResult(tools=await self._run(partial(tools.offered, self._offer)))
+        return ListToolsResult(tools=await self._run(self._tools.offered))
 
     async def call_tool(self, _: Context, params: CallToolRequestParams) -> CallToolResult:
         """The result of a tool call."""
-        return await self._run(partial(tools.called, self._offer, params.name, params.arguments))
+        return await self._run(partial(self._tools.called, params.name, params.arguments))
 
     async def list_resources(self, _: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
         """A page of the resources."""

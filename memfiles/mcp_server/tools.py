@@ -10,59 +10,53 @@ from typing import TYPE_CHECKING, Any
 
 from mcp_types import CallToolResult, TextContent, Tool
 
+from memfiles.dialects import render
+from memfiles.dialects.mcp import structured
 from memfiles.errors import ReadOnly
 from memfiles.tool_arguments import shortened
-from memfiles.tool_definitions import APPEND, EDIT, READ
 from memfiles.tool_result import ToolResult, failed
 
 if TYPE_CHECKING:
-    from memfiles.mcp_server.offer import Offer
+    from memfiles.session import Session
+    from memfiles.tool_definitions import ToolDefinition
 
 CODE = "memfiles/code"
-_SAYING_MORE = (READ, APPEND, EDIT)  # their text is not only their data
+"""Where in the ``_meta`` of a result that is an error its code stands."""
 
 
-def offered(offer: Offer) -> list[Tool]:
-    """The tools that the session has at this moment and that may be used here."""
-    tools = [Tool.model_validate(shape) for shape in offer.session.tools("mcp")]
-    return [tool for tool in tools if _changes_nothing(tool)] if offer.read_only else tools
+class Tools:
+    """The tools of one session. Threads may share it."""
+
+    def __init__(self, session: Session, *, read_only: bool) -> None:
+        self._session = session
+        self._read_only = read_only
+        self._known: dict[str, ToolDefinition] = {}  # making them takes twenty times as long as a call
+
+    def offered(self) -> list[Tool]:
+        """Those that can be used at this moment."""
+        return [Tool.model_validate(shape) for shape in render(self._definitions(), "mcp")]
+
+    def called(self, name: str, arguments: dict[str, Any] | None) -> CallToolResult:
+        """Carry out one call; what goes wrong in it is a result that says so."""
+        definition = self._known.get(name) or {tool.name: tool for tool in self._definitions()}.get(name)
+        if definition is None and self._read_only:
+            return _as_mcp(self._refusal(name), None)
+        return _as_mcp(self._session.call(name, arguments), definition)
+
+    def _definitions(self) -> list[ToolDefinition]:
+        found = [tool for tool in self._session.definitions() if tool.read_only or not self._read_only]
+        self._known = {tool.name: tool for tool in found}
+        return found
+
+    def _refusal(self, name: str) -> ToolResult:
+        use = f"use one of {', '.join(self._known)}" if self._known else "and there is nothing to be read here"
+        return failed(ReadOnly(f"{shortened(name)} cannot be called: memory can only be read here; {use}"))
 
 
-def called(offer: Offer, name: str, arguments: dict[str, Any] | None) -> CallToolResult:
-    """Carry out one call; like every tool call it never raises."""
-    if offer.read_only and (refusal := _refusal(offer, name)) is not None:
-        return as_mcp(name, refusal)
-    return as_mcp(name, offer.session.call(name, arguments))
-
-
-def as_mcp(tool: str, result: ToolResult) -> CallToolResult:
-    """A result of a tool call as MCP has it.
-
-    Clients show the model the structured content in place of the text where there is both, so it says all that the
-    text says. Of an error they show the text; its code stands in ``_meta``.
-    """
+def _as_mcp(result: ToolResult, definition: ToolDefinition | None) -> CallToolResult:
     return CallToolResult(
         content=[TextContent(text=result.text)],
-        structured_content=_structured(tool, result),
+        structured_content=structured(definition, result) if definition is not None else None,
         is_error=result.is_error,
         _meta={CODE: result.code} if result.code else None,
     )
-
-
-def _structured(tool: str, result: ToolResult) -> dict[str, Any] | None:
-    if result.is_error:  # it would have to fit the output schema
-        return None
-    said = {"text": result.text} if tool in _SAYING_MORE else {}
-    return said | (result.data or {})
-
-
-def _refusal(offer: Offer, name: str) -> ToolResult | None:
-    names = [tool.name for tool in offered(offer)]
-    if name in names:
-        return None
-    use = f"use one of {', '.join(names)}" if names else "and there is nothing to be read here"
-    return failed(ReadOnly(f"{shortened(name)} cannot be called: memory can only be read here; {use}"))
-
-
-def _changes_nothing(tool: Tool) -> bool:
-    return tool.annotations is not None and tool.annotations.read_only_hint is True
