@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from memfiles.entries.guidance import guidance
 from memfiles.entries.receipts import not_found
+from memfiles.entries.views import is_in_view, view_of
 from memfiles.entry_arguments import (
     DEFAULT_PAGE,
     DEFAULT_RESULTS,
@@ -35,6 +36,7 @@ from memfiles.tool_result import ToolResult
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
     from memfiles.entries.views import Caller
+    from memfiles.events import RecordChanged
 
 Call = Callable[[object, str | None], ToolResult]
 
@@ -53,6 +55,11 @@ class EntryAccess:
     def tools(self, caller: Caller) -> EntryTools:
         """The tools for one session."""
         return EntryTools(self, caller)
+
+    def sees(self, caller: Caller, change: RecordChanged) -> bool:
+        """Whether what changed is an entry that it sees, shadowed or not."""
+        view = view_of(caller, self.entries.rules.levels)
+        return is_in_view(view, change.path, key=change.name, level=change.level)
 
     def prompt(self, caller: Caller) -> tuple[str, str]:
         """What stands in its system prompt about entries: how to use the tools, and then the entries that fit."""

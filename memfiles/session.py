@@ -18,6 +18,7 @@ from memfiles.auditing import Refusals
 from memfiles.card import card_of_files
 from memfiles.dialects import render
 from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.keys import entry_place
 from memfiles.levels import Levels
 from memfiles.record import Actor
 from memfiles.tool_result import SESSION_CLOSED, ToolResult, refused
@@ -27,7 +28,9 @@ from memfiles.visibility import Clearance, RefLike, VisibleFile, as_refs, visibl
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
     from memfiles.entry_tools import EntryAccess
+    from memfiles.events import RecordChanged
     from memfiles.manager import MemoryManager
+    from memfiles.tool_definitions import ToolDefinition
 
 LABEL_MAX_BYTES = 255
 _log = logging.getLogger("memfiles")
@@ -112,6 +115,11 @@ class Session:
         blocks = [card_of_files(self.files()), *(self._entries.prompt(self) if self._entries else ())]
         return "\n\n".join(block for block in blocks if block)
 
+    def definitions(self) -> list[ToolDefinition]:
+        """The tools the model has now, in no vendor's shape."""
+        self.check_open()
+        return self._toolset.definitions()
+
     def tools(self, dialect: str, *, strict: bool | None = None, examples: bool = False) -> list[dict[str, Any]]:
         """The tools the model has now, in a vendor's shape.
 
@@ -119,8 +127,7 @@ class Session:
         ``openai-chat``.
         ``strict`` and ``examples`` are explained at ``dialects.Dialect``.
         """
-        self.check_open()
-        return render(self._toolset.definitions(), dialect, strict=strict, examples=examples)
+        return render(self.definitions(), dialect, strict=strict, examples=examples)
 
     def call(self, name: str, arguments: object = None, *, call_id: str | None = None) -> ToolResult:
         """Carry out a tool call of the model; never raises, every failure is a result with ``is_error``.
@@ -135,6 +142,15 @@ class Session:
     def files(self) -> list[VisibleFile]:
         """The memory files the session may read at this moment, by name, and whether it may change them."""
         return visible_files(self._refs, self.manager, clearance=Clearance(self._levels, self._level))
+
+    def may_know(self, change: RecordChanged) -> bool:
+        """Whether the session may hear of a change: of a record that it sees at this moment.
+
+        Of an entry that was forgotten no key is left to tell by: then of any in a place that it sees.
+        """
+        if entry_place(change.path) is None:
+            return any(file.card.uid == change.uid for file in self.files())
+        return self._entries is not None and self._entries.sees(self, change)
 
     def actor(self, call_id: str | None) -> Actor:
         """Who makes the call of that id; ``InvalidArgument`` if the id cannot be recorded."""

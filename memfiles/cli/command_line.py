@@ -55,6 +55,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "card": ("agents", "Print the index card an agent gets in its system prompt."),
         "tools": ("agents", "Print the tools an agent gets, as a vendor wants them."),
         "call": ("agents", "Call a tool as an agent would."),
+        "mcp": ("mcp", "Serve an agent's memory to MCP clients."),
         "schema": ("schema", "Print a JSON Schema: of the workflow, of a record, of the tools."),
     },
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
-from memfiles.keys import WORKSPACE, agent_folder, entry_path, entry_uid
+from memfiles.keys import WORKSPACE, agent_folder, entry_path, entry_place, entry_uid
 from memfiles.levels import Levels
 from memfiles.record import Actor
 
@@ -80,6 +80,14 @@ def view_of(caller: Caller, levels: Levels) -> View:
 def own_level(caller: Caller, level: str | None = None) -> View:
     """Where the caller may write: the partitions at exactly its level, or at another one, in the same order."""
     return _at(caller.provenance.agent, caller.level if level is None else level, caller.provenance.run or "")
+
+
+def is_in_view(view: View, path: str, *, key: str, level: str) -> bool:
+    """Whether the record at ``path`` is that of ``key`` in this view; without a key, whether it may be one of it."""
+    if key:
+        return any(partition.path(key) == path for partition in view)
+    place = entry_place(path)
+    return place is not None and any((partition.scope, partition.level) == (place[0], level) for partition in view)
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,94 @@
+"""``mcp``: the memory of one agent for MCP clients."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from memfiles.app import open as open_memory
+from memfiles.cli.entry_opening import agent_of
+from memfiles.cli.help_text import example
+from memfiles.cli.mirroring import mention_trouble
+from memfiles.cli.opening import load_workflow
+from memfiles.cli.settings import current, shared_options
+from memfiles.errors import ExtraMissing
+
+if TYPE_CHECKING:
+    from memfiles.mcp_server.offer import Offer
+
+PORT = 8848
+
+
+@click.command("mcp", epilog=example("memfiles mcp --agent support", "memfiles mcp --agent support --http --read-only"))
+@click.option("--agent", metavar="NAME", help="Whose memory.  [default: the agent, if only one is declared]")
+@click.option("--level", help="The session's level.  [default: the agent's]")
+@click.option("--run", metavar="ID", help="The run that changes belong to; it stands in the history.")
+@click.option("--read-only", is_flag=True, help="Offer no tool that changes anything.")
+@click.option("--http", is_flag=True, help="Serve on 127.0.0.1 instead of stdin and stdout.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="With --http; 0 is any free port."
+)
+@click.option(
+    "--token",
+    envvar="MEMFILES_MCP_TOKEN",
+    help="With --http: what clients must send as bearer token (also: MEMFILES_MCP_TOKEN).  [default: a new one]",
+)
+@shared_options
+def mcp_command(agent: str | None, level: str | None, run: str | None, read_only: bool, **over: object) -> None:
+    """Serve an agent's memory to MCP clients.
+
+    A client starts it and talks to it over stdin and stdout, or finds it at an address of this machine with --http.
+    """
+    _check_installed()
+    from memfiles.mcp_server.offer import Offer
+
+    workflow = load_workflow()
+    whose = agent_of(workflow, agent)
+    _log_to_stderr()
+    with open_memory(current().workflow) as memory:
+        mention_trouble(memory.report)
+        session = memory.session(whose, level=level, run=run, ends_run=False)
+        offer = Offer(memory, session, read_only=read_only)
+        if over["http"]:
+            _serve_http(offer, port=int(str(over["port"])), token=over["token"])
+        else:
+            _serve_stdio(offer)
+
+
+def _serve_stdio(offer: Offer) -> None:
+    from memfiles.mcp_server import stdio
+    from memfiles.mcp_server.server import build
+
+    stdio.serve(build(offer))
+
+
+def _serve_http(offer: Offer, *, port: int, token: object) -> None:
+    from memfiles.mcp_server import http
+    from memfiles.mcp_server.server import build
+
+    chosen = http.check_token(str(token)) if token is not None else None
+    listening = http.bound(port)
+    used = chosen or http.new_token()
+    http.end_like_ctrl_c()
+    try:
+        click.echo(f"MCP server at {http.url_of(listening)}", err=True)
+        if chosen is None:
+            click.echo(f"clients must send the header: Authorization: Bearer {used}", err=True)
+        http.serve(build(offer), listening=listening, token=used)
+    except KeyboardInterrupt:
+        click.echo("MCP server ended", err=True)
+
+
+def _check_installed() -> None:
+    try:
+        import mcp  # noqa: F401 - about a second; only to know that it is there
+    except ModuleNotFoundError as error:
+        raise ExtraMissing("The MCP server needs an extra: pip install 'memfiles[mcp]'") from error
+
+
+def _log_to_stderr() -> None:
+    level = logging.INFO if current().debug else logging.WARNING
+    logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s %(name)s: %(message)s")
