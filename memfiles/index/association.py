@@ -51,6 +51,8 @@ def prepare(connection: sqlite3.Connection) -> None:
 
 def lent(connection: sqlite3.Connection, parts: Sequence[int], scores: Mapping[int, float]) -> dict[int, float]:
     """What the hits, id to score and best first, lend to which entries of the partitions; hits may be among them."""
+    if not parts or not scores:
+        return {}
     sources = list(scores)[:SOURCES]
     shares: dict[int, list[float]] = defaultdict(list)
     for source, target, share in _ties(connection, parts, sources):
