@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from memfiles.keys import ENTRY_UID_PATTERN, WORKSPACE, agent_folder, check_key, entry_path, entry_uid
-from memfiles.record import FORMAT, MAX_ORIGINS, NOBODY, Actor, Count, Origins, Record, Revision, Timestamp, digest
+from memfiles.record import FORMAT, MAX_ORIGINS, NOBODY, Actor, Origins, Record, Revision, Timestamp, digest
 
 MAX_ENTRY_BYTES = 64 * 1024
 MAX_TAGS = 32
@@ -52,7 +52,7 @@ class Provenance:
     thread: str | None = None
     call: str | None = None
     source: str | None = None
-    ordinal: Count = 0
+    ordinal: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that are known."""

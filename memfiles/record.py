@@ -32,8 +32,9 @@ Operation = Literal[FileOperation, EntryOperation]
 Encoded = bytes  # inside Change, ``bytes`` is a field
 TIMESTAMP_PATTERN = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"
 Timestamp = Annotated[str, Field(pattern=TIMESTAMP_PATTERN)]
-Count = Annotated[int, Field(ge=0)]
-Revision = Annotated[int, Field(ge=1, le=2**53 - 1)]  # what every JSON reader can tell from its neighbours
+MAX_COUNT = 2**53 - 1  # what every JSON reader can tell from its neighbours, and every database can hold
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Revision = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Origins = dict[Annotated[str, Field(pattern=ORIGIN_PATTERN)], Revision]
 
 

@@ -54,13 +54,16 @@ without_surrogates = st.characters(exclude_categories=["Cs"])
 texts = st.text(without_surrogates, max_size=40)
 keys = st.text(without_surrogates, min_size=1, max_size=60).filter(lambda key: key_problem(key) is None)
 numbers = st.one_of(st.integers(-(10**12), 10**12), st.floats(allow_nan=False, allow_infinity=False))
+times = st.datetimes(min_value=datetime(1000, 1, 1)).map(  # noqa: DTZ001
+    lambda at: at.isoformat(timespec="milliseconds") + "Z"
+)
 extras = st.fixed_dictionaries(
     {},
     optional={
         "confidence": numbers,
         "importance": numbers,
         "pinned": st.booleans(),
-        "expires_at": texts,
+        "expires_at": times,
         "links": st.lists(texts, max_size=3).map(tuple),
         "successes": st.integers(0, 10**9),
         "failures": st.integers(0, 10**9),
@@ -75,8 +78,8 @@ documents = st.builds(
     kind=maybe,
     tags=st.lists(texts | st.sampled_from(FULL.tags), max_size=4).map(tuple),
     level=maybe,
-    created=maybe,
-    updated=maybe,
+    created=st.none() | times,
+    updated=st.none() | times,
     extra=extras,
 )
 
@@ -184,7 +187,7 @@ def test_a_file_name_stays() -> None:
         ("---\nkey: 5\n---\n", Skipped("a.md", "key must be text")),
         ("---\nkey: k\ntags: x\n---\n", Skipped("a.md", "tags must be a list of texts")),
         ("---\nkey: k\npinned: 1\n---\n", Skipped("a.md", "pinned must be true or false")),
-        ("---\nkey: k\nsuccesses: -1\n---\n", Skipped("a.md", "successes must be a whole number from 0")),
+        ("---\nkey: k\nsuccesses: -1\n---\n", Skipped("a.md", "successes must be a whole number from 0 to 9007199254740991")),
         ("---\nkey: k\nconfidence: high\n---\n", Skipped("a.md", "confidence must be a number")),
         ("---\nkey: ' '\n---\n", Skipped("a.md", BAD_KEY)),
         ('---\nkey: "a\\nb"\n---\n', Skipped("a.md", BAD_KEY)),

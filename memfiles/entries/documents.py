@@ -6,14 +6,17 @@ it stood and why, and repeats no value.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from math import isfinite
 from typing import Any
 
 from memfiles.errors import InvalidArgument
 from memfiles.keys import KEY_MAX_BYTES, check_key
 from memfiles.problems import printable, shown
+from memfiles.record import MAX_COUNT, TIMESTAMP_PATTERN
 
 FILE_MAX_BYTES = 8 * 1024 * 1024
 """Bytes of a file that holds one entry."""
@@ -153,7 +156,7 @@ def _is_texts(value: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
 
 
 def _is_number(value: Any) -> bool:
@@ -164,9 +167,21 @@ def _is_switch(value: Any) -> bool:
     return isinstance(value, bool)
 
 
+def is_time(value: object) -> bool:
+    """Whether it is a moment as records have it, on a day that there is."""
+    if not isinstance(value, str) or not re.fullmatch(TIMESTAMP_PATTERN, value, re.ASCII):
+        return False
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
+
+
 _TEXT, _TEXTS = _Kind("text", _is_text), _Kind("a list of texts", _is_texts)
-_NUMBER, _COUNT = _Kind("a number", _is_number), _Kind("a whole number from 0", _is_count)
+_NUMBER, _COUNT = _Kind("a number", _is_number), _Kind(f"a whole number from 0 to {MAX_COUNT}", _is_count)
 _SWITCH = _Kind("true or false", _is_switch)
+_TIME = _Kind("a time such as 2026-11-21T09:00:00.000Z", is_time)
 
 FIELDS = ("key", "category", "kind", "tags", "level", "created", "updated")
 """What is written first, in this order."""
@@ -180,7 +195,9 @@ _KINDS = {
     "confidence": _NUMBER,
     "importance": _NUMBER,
     "pinned": _SWITCH,
-    "expires_at": _TEXT,
+    "expires_at": _TIME,
+    "created": _TIME,
+    "updated": _TIME,
     "links": _TEXTS,
     "successes": _COUNT,
     "failures": _COUNT,

@@ -8,12 +8,11 @@ in is reported with its place and the reason; and a file that was exported and n
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from memfiles.entries.documents import Document, Skipped
+from memfiles.entries.documents import Document, Skipped, is_time
 from memfiles.entries.drafts import Draft, check_draft
 from memfiles.entries.exporting import document_of
 from memfiles.entries.importing import Format, read
@@ -25,7 +24,6 @@ from memfiles.entries.shelf import Shelf
 from memfiles.entries.views import Caller, Partition, own_level, view_of
 from memfiles.entry import GENERAL, Entry, Tombstone
 from memfiles.errors import MemfilesError
-from memfiles.record import TIMESTAMP_PATTERN
 
 _SOURCE = "import"
 
@@ -150,6 +148,6 @@ def _past(document: Document, *, latest: str) -> Past:
 
 def _time(said: str | None, latest: str | None) -> str | None:
     """A time as a record has it; None if it is none, and never later than ``latest``."""
-    if said is None or not re.fullmatch(TIMESTAMP_PATTERN, said):
+    if said is None or not is_time(said):
         return latest
     return said if latest is None else min(said, latest)
