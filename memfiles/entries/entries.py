@@ -6,6 +6,7 @@ parts is one idea, and this is where they are put together.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from memfiles.entries.clearing import Clearing
 from memfiles.entries.drafts import Draft
 from memfiles.entries.explanation import Explanation
 from memfiles.entries.exporting import ExportFormat, Exporting
-from memfiles.entries.finding import Finder
+from memfiles.entries.finding import Finder, checked_filters
 from memfiles.entries.folding import Summariser
 from memfiles.entries.forgetting import Forgetting, Selector
 from memfiles.entries.hydrating import Hydration
@@ -36,15 +37,16 @@ from memfiles.entries.showing import Showing
 from memfiles.entries.taking_in import Importing
 from memfiles.entries.views import Caller
 from memfiles.entry import EntryRecord, Tombstone
-from memfiles.errors import InvalidArgument
+from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.events import Subscribers
 from memfiles.index.counting import Counted, counted
 from memfiles.index.indexing import Index
-from memfiles.index.reading import Filters
 from memfiles.index.rows import row_of
 from memfiles.index.text_tables import TextTables
 from memfiles.keys import entry_place
 from memfiles.store import Store
+
+_log = logging.getLogger("memfiles")
 
 
 class Entries:
@@ -76,7 +78,9 @@ class Entries:
         room = Room(self._index, budget=rules.budget)
         self._keeper = Keeper(self.shelf, room, rules=rules, now=now)
         self._clearing = Clearing(store, self.shelf, self._index, room=room, levels=rules.levels, now=now)
-        self._finder = Finder(self.shelf, self._index, levels=rules.levels, now=now, embedder=embedder)
+        self._finder = Finder(
+            self.shelf, self._index, levels=rules.levels, now=now, embedder=embedder, begin=self._begin
+        )
         self._showing = Showing(
             self.shelf,
             self._index,
@@ -149,7 +153,7 @@ class Entries:
         ``associate``: what is tied to a match may be found by that. ``InvalidArgument`` if ``max_results`` is not 1 to
         50, or a filter cannot be one.
         """
-        filters = Filters(tuple(tags), category, kind)
+        filters = checked_filters(tags=tags, category=category, kind=kind)
         with self._account.of("search", session):
             return self._finder.search(session, query, max_results=max_results, filters=filters, associate=associate)
 
@@ -165,7 +169,7 @@ class Entries:
         cursor: str | None = None,
     ) -> Page:
         """What the session sees by key, ``limit`` (1 to 100) at a time; ``cursor`` is the ``next`` of the last page."""
-        filters = Filters(tuple(tags), category, kind, prefix or "")
+        filters = checked_filters(tags=tags, category=category, kind=kind, prefix=prefix)
         with self._account.of("list", session):
             return self._finder.page(session, filters=filters, limit=limit, cursor=cursor)
 
@@ -224,7 +228,7 @@ class Entries:
         names of its fields. Returns when no file holds it; the mirror's copy is replaced by the next push.
         ``InvalidArgument`` if nothing is said.
         """
-        selector = Selector(key, uid, tag, kind, category, dict(provenance or {}))
+        selector = Selector(key, uid, tag, kind, category, provenance or {})
         with self._account.of("forget", session):
             return self._forgetting.forget(session, selector, why=why, dry_run=dry_run)
 
@@ -302,6 +306,13 @@ class Entries:
         if seen.record is None or seen.problem is not None:
             return None
         return row_of(seen.record, None if seen.by_hand else seen.signature)
+
+    def _begin(self) -> None:
+        """Finish what an earlier process was killed in the middle of."""
+        try:
+            self._forgetting.finish()
+        except MemfilesError as error:
+            _log.warning("what was forgotten may still lie about, and is removed at the next start: %s", error)
 
     def let_go(self, paths: Sequence[str]) -> None:
         """Have nothing but the notes on a mirror hold what these records, tombstones by now, once held.

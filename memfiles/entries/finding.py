@@ -41,13 +41,19 @@ class Finder:
         levels: Levels,
         now: Callable[[], str],
         embedder: Embedder | None = None,
+        begin: Callable[[], None] = lambda: None,
     ) -> None:
-        """``now`` says which entries have expired; without ``embedder`` a search goes by words alone."""
+        """``now`` says which entries have expired; without ``embedder`` a search goes by words alone.
+
+        ``begin`` is called once, when the index is up to date for the first time.
+        """
         self._shelf = shelf
         self._index = index
         self._levels = levels
         self._now = now
         self._embedder = embedder
+        self._begin = begin
+        self._has_begun = False
 
     def get(self, caller: Caller, key: str) -> Found | None:
         """The entry that the caller sees under ``key``, None if there is none, hidden or not."""
@@ -74,7 +80,6 @@ class Finder:
         """
         query = checked_query(query)
         check_count(max_results, what="max_results", most=MAX_RESULTS)
-        check_filters(filters)
         view = view_of(caller, self._levels)
         for _ in range(_ROUNDS):
             self.refresh()
@@ -95,7 +100,6 @@ class Finder:
     def page(self, caller: Caller, *, filters: Filters, limit: int = 50, cursor: str | None = None) -> Page:
         """What the caller sees, by key, ``limit`` at a time; ``cursor`` is the ``next`` of the page before."""
         check_count(limit, what="limit", most=MAX_PAGE)
-        check_filters(filters)
         after = check_key(cursor) if cursor else ""
         view, now = view_of(caller, self._levels), self._now()
         found: list[Found] = []
@@ -117,6 +121,9 @@ class Finder:
         if self._index.verify_once():
             self._shelf.sweep()
         self._index.catch_up()
+        if not self._has_begun:
+            self._has_begun = True
+            self._begin()
 
     def _embed(self, view: View) -> None:
         """Have vectors of all that the view holds, if searches go by meaning."""
@@ -183,12 +190,17 @@ def check_count(count: object, *, what: str, most: int) -> None:
         raise InvalidArgument(f"{what} must be a whole number from 1 to {most}")
 
 
-def check_filters(filters: Filters) -> None:
-    """Refuse filters that no entry could ever fit because they are of the wrong kind."""
-    checked_tags(filters.tags)
-    if filters.kind is not None and filters.kind not in KINDS:
-        raise InvalidArgument(f"kind {str(filters.kind)[:40]!r} is not known: use one of {', '.join(KINDS)}")
-    if filters.category is not None and not isinstance(filters.category, str):
-        raise InvalidArgument("category must be text")
-    if not isinstance(filters.prefix, str):
-        raise InvalidArgument("prefix must be text")
+def checked_filters(*, tags: object, category: object, kind: object, prefix: object = None) -> Filters:
+    """What was asked for as filters; ``InvalidArgument`` for what no entry could ever have."""
+    if kind is not None and kind not in KINDS:
+        raise InvalidArgument(f"kind {str(kind)[:40]!r} is not known: use one of {', '.join(KINDS)}")
+    said = None if kind is None else str(kind)
+    return Filters(checked_tags(tags), _text(category, "category"), said, _text(prefix, "prefix") or "")
+
+
+def _text(said: object, what: str) -> str | None:
+    if said is None:
+        return None
+    if not isinstance(said, str):
+        raise InvalidArgument(f"{what} must be text")
+    return said.encode(errors="replace").decode()

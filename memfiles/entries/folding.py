@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain
 from typing import Protocol
 
 from memfiles.entries.plans import Note
 from memfiles.entry import MAX_LINKS, MAX_TAGS, Entry
+from memfiles.history import contents
 
 MOST_EPISODES = 64
 """How many episodes one note takes up."""
@@ -23,6 +24,8 @@ LEAST_SUMMARY_BYTES = 64
 _LEAST_LINE_BYTES = 24
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")
 _CUT = "…"
+_FOLDED = "folded "
+_SOURCES = "Sources: "
 
 
 class Summariser(Protocol):
@@ -73,12 +76,12 @@ def note_of(episodes: Sequence[Entry], summariser: Summariser) -> Note:
     first, last = episodes[0], episodes[-1]
     days = dict.fromkeys((first.created_at[:10], last.created_at[:10]))
     head = f"{len(episodes)} episodes, {' to '.join(days)}:"
-    sources = f"Sources: {', '.join(json.dumps(episode.key, ensure_ascii=False) for episode in episodes)}"
+    sources = f"{_SOURCES}{', '.join(map(_quoted, (episode.key for episode in episodes)))}"
     room = sum(episode.size_bytes for episode in episodes) - len(f"{head}\n\n{sources}".encode())
     most = max(LEAST_SUMMARY_BYTES, min(MOST_SUMMARY_BYTES, room // 2))
     summary = cut(summariser.summarise([episode.content for episode in episodes], most_bytes=most), most)
     return Note(
-        key=f"folded {first.created_at[:10]} {_mark(episodes)}",
+        key=f"{_FOLDED}{first.created_at[:10]} {_mark(episodes)}",
         content=f"{head}\n{summary}\n{sources}",
         run=first.run,
         tags=united([episode.tags for episode in episodes])[:MAX_TAGS],
@@ -90,9 +93,22 @@ def note_of(episodes: Sequence[Entry], summariser: Summariser) -> Note:
     )
 
 
+def is_made_of(note: Entry, keys: Collection[str]) -> bool:
+    """Whether the note stands, in any version that its history still holds, for an episode of one of the keys."""
+    if note.kind != "note" or not note.key.startswith(_FOLDED):
+        return False
+    quoted = [_quoted(key).encode() for key in keys]
+    lasts = (version.rpartition(b"\n" + _SOURCES.encode())[2] for _, version in contents(note.text))
+    return any(key in last for last in lasts for key in quoted)
+
+
 def united(lists: Sequence[Sequence[str]], *, without: Sequence[str] = ()) -> tuple[str, ...]:
     """All labels once, in the order in which they first come."""
     return tuple(label for label in dict.fromkeys(chain.from_iterable(lists)) if label not in without)
+
+
+def _quoted(key: str) -> str:
+    return json.dumps(key, ensure_ascii=False)
 
 
 def _age(episode: Entry) -> tuple[str, int, str, str]:
