@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from memfiles.changes import check_text
-from memfiles.entry import KINDS, MAX_ENTRY_BYTES, MAX_LINKS, MAX_TAGS, Kind
+from memfiles.entry import KINDS, MAX_ENTRY_BYTES, MAX_LABEL_BYTES, MAX_LINKS, MAX_TAGS, Kind
 from memfiles.errors import InvalidArgument, SizeExceeded
 from memfiles.keys import check_key, check_name
 from memfiles.secrets import Policy, Scanner, gate
@@ -59,8 +59,12 @@ def check_draft(draft: Draft, *, secrets: Policy, allow: Sequence[str] = (), sca
         raise InvalidArgument(f"kind {str(draft.kind)[:40]!r} is not known: use one of {', '.join(KINDS)}")
     for name in ("confidence", "importance"):
         _check_share(getattr(draft, name), what=name)
-    if draft.ttl is not None and not (isinstance(draft.ttl, int) and 1 <= draft.ttl <= MAX_TTL_SECONDS):
+    if draft.ttl is not None and not (_is_whole(draft.ttl) and 1 <= draft.ttl <= MAX_TTL_SECONDS):
         raise InvalidArgument(f"ttl must be 1 to {MAX_TTL_SECONDS} seconds")
+    if draft.pinned is not None and not isinstance(draft.pinned, bool):
+        raise InvalidArgument("pinned must be True or False")
+    if draft.source is not None:
+        _check_source(draft.source)
     if draft.outcome not in (None, "success", "failure"):
         raise InvalidArgument("outcome must be 'success' or 'failure'")
     tags = None if draft.tags is None else checked_tags(draft.tags)
@@ -112,6 +116,16 @@ def _check_category(category: object) -> None:
     if not isinstance(category, str):
         raise InvalidArgument("category must be text")
     check_name(category)
+
+
+def _check_source(source: object) -> None:
+    if not isinstance(source, str) or not 1 <= len(source.encode(errors="replace")) <= MAX_LABEL_BYTES:
+        raise InvalidArgument(f"source must be text of 1 to {MAX_LABEL_BYTES} bytes")
+    check_text(source)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _check_share(value: object, *, what: str) -> None:

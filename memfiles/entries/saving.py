@@ -219,7 +219,8 @@ def _changed(
 ) -> Decided:
     """The entry with what the draft says; ``renews``: it was not there for anyone, and lives from now on."""
     is_new_text = content != before.content
-    if is_new_text and before.kind == "episode" and not renews:
+    is_other_kind = draft.kind not in (None, before.kind)
+    if (is_new_text or is_other_kind) and before.kind == "episode" and not renews:
         raise ReadOnly(f"{ascii(before.key[:80])} is an episode, which never changes: save under another key")
     category = draft.category or before.category
     expires_at = before.expires_at
