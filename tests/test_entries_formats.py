@@ -188,7 +188,10 @@ def test_a_file_name_stays() -> None:
         ("---\nkey: 5\n---\n", Skipped("a.md", "key must be text")),
         ("---\nkey: k\ntags: x\n---\n", Skipped("a.md", "tags must be a list of texts")),
         ("---\nkey: k\npinned: 1\n---\n", Skipped("a.md", "pinned must be true or false")),
-        ("---\nkey: k\nsuccesses: -1\n---\n", Skipped("a.md", "successes must be a whole number from 0 to 9007199254740991")),
+        (
+            "---\nkey: k\nsuccesses: -1\n---\n",
+            Skipped("a.md", "successes must be a whole number from 0 to 9007199254740991"),
+        ),
         ("---\nkey: k\nconfidence: high\n---\n", Skipped("a.md", "confidence must be a number")),
         ("---\nkey: ' '\n---\n", Skipped("a.md", BAD_KEY)),
         ('---\nkey: "a\\nb"\n---\n', Skipped("a.md", BAD_KEY)),
