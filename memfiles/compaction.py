@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Protocol
 
 from memfiles.secrets import gate
@@ -29,6 +30,7 @@ SAVE_TOOLS = frozenset({"memory_save", "memory_store", "memory_create"})
 MAX_MESSAGES = 200
 MAX_TRANSCRIPT_BYTES = 128 * 1024
 MAX_SAVES = 16
+MOST_CALLS = 1000  # are looked at
 TIMEOUT_SECONDS = 30.0
 
 _INSTRUCTION = (
@@ -144,7 +146,7 @@ def _carry_out(
             break
         if time.monotonic() > deadline:
             return tuple(saved), tuple(skipped), f"the time was over after {index} of {len(calls)} calls"
-        if not isinstance(call, Mapping) or call.get("name") not in SAVE_TOOLS:
+        if not _is_save(call):
             skipped.append(f"call {index}: only the tool that saves can be used here")
             continue
         result = session.call(call["name"], call.get("arguments"), call_id=_call_id(digest, index, call))
@@ -155,13 +157,21 @@ def _carry_out(
     return tuple(saved), tuple(skipped), None
 
 
+def _is_save(call: object) -> bool:
+    name = call.get("name") if isinstance(call, Mapping) else None
+    return isinstance(name, str) and name in SAVE_TOOLS
+
+
 def _call_id(digest: str, index: int, call: Mapping[str, Any]) -> str:
     """The same for the same call out of the same messages, so that the history knows it for a replay."""
     arguments = call.get("arguments")
     if isinstance(arguments, str):
         with suppress(ValueError):
             arguments = json.loads(arguments)
-    written = json.dumps(arguments, sort_keys=True, default=str)
+    try:
+        written = json.dumps(arguments, sort_keys=True, default=str)
+    except (TypeError, ValueError, RecursionError):  # no JSON: the call will be refused, and says why
+        written = type(arguments).__name__
     return f"flush-{digest}-{index}-{hashlib.sha256(written.encode()).hexdigest()[:12]}"
 
 
@@ -175,8 +185,8 @@ def _within(
     def ask() -> None:
         try:
             calls = context.run(model, messages, tools)
-            answers.put(list(calls or ()))
-        except Exception as error:
+            answers.put(list(islice(calls or (), MOST_CALLS)))
+        except BaseException as error:  # the edge of the thread: whatever ends it, nobody waits for it any longer
             _log.warning("the model failed in the flush before compaction", exc_info=True)
             answers.put(f"the model failed with {type(error).__name__}")
 
