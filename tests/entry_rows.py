@@ -14,7 +14,7 @@ from memfiles.index.ranking import Hit, search
 ENTRY = """CREATE TABLE entry (id INTEGER PRIMARY KEY, path TEXT UNIQUE, part INTEGER, key TEXT, tags TEXT, links TEXT,
     category TEXT, kind TEXT, pinned INT, importance REAL, confidence REAL, size INT, successes INT, failures INT,
     created_at TEXT, updated_at TEXT, expires_at TEXT, source_run TEXT, thread TEXT, ordinal INT, state TEXT,
-    cause TEXT, revision INT, inode INT, file_size INT, mtime_ns INT)"""
+    cause TEXT, revision INT, digest TEXT NOT NULL DEFAULT 'd', inode INT, file_size INT, mtime_ns INT)"""
 COLUMNS = "id, path, part, key, tags, links, source_run, thread, ordinal, state"
 
 Keep = Callable[[Sequence[int]], Collection[int]]

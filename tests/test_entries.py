@@ -557,3 +557,32 @@ def test_another_start_finds_everything(tmp_path: Path) -> None:
             found.append(keys_of(entries, Visitor(), "heron"))
 
     assert [["k"], ["k"], ["k"]] == found
+
+
+def test_expired_entries_shift_nothing(tmp_path: Path, clock: Clock) -> None:
+    """Scores, order and neighbours are those of a store that never held them."""
+    visitor = Visitor(run="r", thread="t")
+    with entries_in(tmp_path / "with", now=clock) as held, entries_in(tmp_path / "without", now=clock) as bare:
+        for entries in (held, bare):
+            entries.save(visitor, "asked", "Who pays for the museum?")
+            if entries is held:
+                entries.save_many(visitor, [Draft(f"gone/{n}", "the museum " * 3, ttl=60) for n in range(40)])
+            entries.save(visitor, "told", "Robin does.")
+            entries.save(visitor, "sky", "The sky over the museum is blue.")
+        clock.go_on(61)
+        found = [
+            [(match.found.key, match.score, match.snippet) for match in entries.search(visitor, "museum sky").matches]
+            for entries in (held, bare)
+        ]
+
+    assert found[1] == found[0]
+
+
+def test_a_renewed_entry_is_found_again(entries: Entries, clock: Clock) -> None:
+    """Also with the very content it had, after a search has passed over it."""
+    entries.save(Visitor(), "plan", "a museum visit", ttl=60)
+    clock.go_on(61)
+    passed_over = keys_of(entries, Visitor(), "museum")
+    entries.save(Visitor(), "plan", "a museum visit", ttl=60)
+
+    assert ([], ["plan"]) == (passed_over, keys_of(entries, Visitor(), "museum"))

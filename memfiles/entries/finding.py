@@ -16,7 +16,7 @@ from memfiles.entries.shelf import Shelf
 from memfiles.entries.views import Caller, View, view_of
 from memfiles.entry import KINDS, Entry
 from memfiles.errors import InvalidArgument
-from memfiles.index import ranking, reading, vectors
+from memfiles.index import expiring, ranking, reading, vectors
 from memfiles.index.indexing import Index
 from memfiles.index.reading import Filters
 from memfiles.index.rows import Row
@@ -83,6 +83,7 @@ class Finder:
         view = view_of(caller, self._levels)
         for _ in range(_ROUNDS):
             self.refresh()
+            self._let_expire(view)
             self._embed(view)
             hits = self._index.ask(
                 lambda connection: self._hits(connection, view, query, max_results, filters, associate)
@@ -124,6 +125,14 @@ class Finder:
         if not self._has_begun:
             self._has_begun = True
             self._begin()
+
+    def _let_expire(self, view: View) -> None:
+        """Have what has expired in the view count in no search."""
+        now = self._now()
+        if self._index.ask(lambda connection: expiring.is_due(connection, reading.parts(connection, view), now=now)):
+            self._index.change(
+                lambda connection: expiring.take_out(connection, reading.parts(connection, view), now=now)
+            )
 
     def _embed(self, view: View) -> None:
         """Have vectors of all that the view holds, if searches go by meaning."""

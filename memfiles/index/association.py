@@ -34,11 +34,11 @@ _NEIGHBOURS = """
         CROSS JOIN json_each(:parts) AS p CROSS JOIN entry AS near
     WHERE source.source_run <> '' AND near.id IN (
         SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours WHERE part = p.value
-            AND source_run = source.source_run AND thread IS source.thread AND state = 'live'
+            AND source_run = source.source_run AND thread IS source.thread AND state = 'live' AND digest <> ''
             AND ordinal > source.ordinal ORDER BY ordinal LIMIT :reach)
         UNION ALL
         SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours WHERE part = p.value
-            AND source_run = source.source_run AND thread IS source.thread AND state = 'live'
+            AND source_run = source.source_run AND thread IS source.thread AND state = 'live' AND digest <> ''
             AND ordinal < source.ordinal ORDER BY ordinal DESC LIMIT :reach))
 """
 

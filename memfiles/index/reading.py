@@ -214,7 +214,7 @@ def duplicates(connection: sqlite3.Connection, part: int) -> list[list[Row]]:
     same = "digest, kind, category"
     statement = f"""
         {_FROM.format(hint="")}
-        WHERE e.part = :part AND e.state = 'live' AND (e.digest, e.kind, e.category) IN (
+        WHERE e.part = :part AND e.state = 'live' AND e.digest <> '' AND (e.digest, e.kind, e.category) IN (
             SELECT {same} FROM entry WHERE part = :part AND state = 'live' GROUP BY {same} HAVING count(*) > 1
         )
         ORDER BY e.digest, e.kind, e.category, e.ordinal, e.key
