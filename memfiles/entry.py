@@ -7,7 +7,7 @@ same way. Pure data; ``entry_format`` is its form on disk.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -214,8 +214,3 @@ def new_text(agent: str, key: str, *, level: str, run: str, content: str, at: st
 def passed(record: Tombstone) -> tuple[str, ...]:
     """The ids of the tombstones that an entry saved over this one has behind it, the newest last."""
     return (*record.forgotten, record.id)[-FORGOTTEN_KEPT:]
-
-
-def with_text(entry: Entry, text: Record) -> Entry:
-    """The entry with another text."""
-    return replace(entry, text=text)

@@ -22,7 +22,7 @@ from memfiles.entries.plans import Plan, Skipped, Step, check_plan
 from memfiles.entries.rules import Rules
 from memfiles.entries.saving import Place
 from memfiles.entries.shelf import Records, Shelf
-from memfiles.entries.stood import standing_in
+from memfiles.entries.standing import standing_of
 from memfiles.entries.views import Caller, Partition, own_level
 from memfiles.entry import Entry, EntryRecord, Provenance
 from memfiles.errors import InvalidArgument
@@ -83,7 +83,7 @@ class Reorganising:
         entries = [entry for entry in self._entries(place) if self._finder.is_there(entry)]
         heading = Heading(f"plan-{uuid.uuid4().hex[:12]}", self._now(), place.scope, place.level)
         return plan_consolidation(
-            [Member(standing_in(entry), entry) for entry in entries],
+            [Member(standing_of(entry), entry) for entry in entries],
             self._rules.budget.times(share),
             heading=heading,
             summariser=self._summariser,

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from memfiles.entries.retention import Budget, Scope, Tally, check_fits, victims
 from memfiles.entries.shelf import Records
-from memfiles.entries.standing import Standing
-from memfiles.entries.stood import standing_in, standing_of
+from memfiles.entries.standing import Standing, standing_of
+from memfiles.entries.stood import standing_in
 from memfiles.entries.views import Partition
 from memfiles.entry import Entry, EntryRecord
 from memfiles.index.indexing import Index
@@ -71,7 +71,7 @@ class Room:
 
             def order(scope: Scope) -> Iterator[Standing]:
                 for row in _least_worthy(connection, outgrown.partition, scope, now=now):
-                    standing = standing_of(row)
+                    standing = standing_in(row)
                     paths[standing.uid] = row.path
                     yield standing
 
@@ -88,7 +88,7 @@ class Room:
         return found - most if found > most + _SPARE_RETIRED else 0
 
     def _check_one(self, place: Partition, growth: Sequence[tuple[Entry, int]], *, saved: Collection[str]) -> None:
-        sizes = [(standing_in(entry), sign) for entry, sign in growth]
+        sizes = [(standing_of(entry), sign) for entry, sign in growth]
         for standing, sign in sizes:
             if sign > 0:
                 check_fits(self._budget, standing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memfiles.entries.categories import Categories, Category, later
-from memfiles.entries.retention import Budget, Limit
+from memfiles.entries.retention import Budget, budget_of
 from memfiles.levels import Levels
 from memfiles.secrets import Policy, Scanner
 from memfiles.workflow import EntriesSpec, Workflow
@@ -41,12 +41,7 @@ def rules_of(workflow: Workflow, declared: EntriesSpec, *, scan: Scanner | None 
         secrets=workflow.memory.secrets,
         allow=declared.secrets_allow,
         scan=scan,
-        budget=Budget(
-            declared.max_entries,
-            declared.max_bytes,
-            per_kind={name: Limit(said.max_entries, said.max_bytes) for name, said in declared.kinds.items()},
-            per_category={name: Limit(said.max_entries, said.max_bytes) for name, said in declared.categories.items()},
-        ),
+        budget=budget_of(declared),
         hydrate_bytes=declared.hydrate_bytes,
         categories=Categories(declared.categories),
     )

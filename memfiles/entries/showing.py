@@ -11,8 +11,8 @@ from memfiles.entries.explanation import Explanation
 from memfiles.entries.finding import Finder
 from memfiles.entries.hydrating import Hydration, Window
 from memfiles.entries.shelf import Shelf
-from memfiles.entries.standing import Standing
-from memfiles.entries.stood import standing_in, standing_of
+from memfiles.entries.standing import Standing, standing_of
+from memfiles.entries.stood import standing_in
 from memfiles.entries.views import Caller, View, view_of
 from memfiles.entry import Entry
 from memfiles.errors import InvalidArgument
@@ -63,7 +63,7 @@ class Showing:
         view = view_of(caller, self._levels)
         self._finder.refresh()
         records = [self._shelf.entry(partition.path(key)) for partition in view]
-        under_key = [standing_in(entry) for entry in records if entry is not None]
+        under_key = [standing_of(entry) for entry in records if entry is not None]
 
         def explained(connection: sqlite3.Connection) -> Explanation:
             offered = _Offered(connection, view, self._shelf, now=now)
@@ -97,7 +97,7 @@ class _Offered:
         held = reading.recent(self._connection, self._parts, now=self._now, pinned=True)
         rest = reading.recent(self._connection, self._parts, now=self._now, pinned=False)
         for row in chain(held, rest):
-            standing = standing_of(row)
+            standing = standing_in(row)
             self._paths[standing.uid] = row.path
             yield standing
 

@@ -47,16 +47,6 @@ class Database:
         self._is_marked = False  # that it is written in this boot, and may suffer in a power cut
 
     @property
-    def is_open(self) -> bool:
-        """Whether there is a connection."""
-        return self._connection is not None
-
-    @property
-    def is_marked(self) -> bool:
-        """Whether this connection has changed anything."""
-        return self._is_marked
-
-    @property
     def is_current(self) -> bool:
         """Whether the connection is to the file that lies at the path now."""
         return self._connection is not None and self._inode_at_path() == self._inode

@@ -46,9 +46,6 @@ class Filters:
     prefix: str = ""
 
 
-EVERYTHING = Filters()
-
-
 @dataclass(frozen=True, slots=True)
 class Selector:
     """Entries to act upon, whatever state they are in; every field that is given must fit.
