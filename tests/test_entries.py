@@ -586,3 +586,16 @@ def test_a_renewed_entry_is_found_again(entries: Entries, clock: Clock) -> None:
     entries.save(Visitor(), "plan", "a museum visit", ttl=60)
 
     assert ([], ["plan"]) == (passed_over, keys_of(entries, Visitor(), "museum"))
+
+
+def test_a_lifetime_of_its_own_outlives_a_change_of_content(entries: Entries, clock: Clock) -> None:
+    """It runs anew from the change, and an entry that was to be gone in a minute is not kept for ever."""
+    entries.save(Visitor(), "code", "the door is 12", ttl=60)
+    clock.go_on(30)
+    entries.save(Visitor(), "code", "the door is 13")
+    clock.go_on(59)
+    before = entries.get(Visitor(), "code")
+    clock.go_on(1)
+
+    assert before is not None
+    assert entries.get(Visitor(), "code") is None

@@ -69,6 +69,14 @@ class Categories:
         return None if ttl is None else later(updated_at, ttl)
 
 
+def seconds_between(earlier: str, later: str) -> int:
+    """How many whole seconds lie between two moments; 0 if one of them is none."""
+    try:
+        return int((datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds())
+    except ValueError:
+        return 0
+
+
 def later(moment: str, seconds: int) -> str:
     """The moment that many seconds after another; at most the last one that a timestamp can tell."""
     try:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from memfiles.changes import Stamp
+from memfiles.entries.categories import seconds_between
 from memfiles.entries.drafts import Draft
 from memfiles.entry import GENERAL, Entry, EntryRecord, Provenance, Retired, Tombstone, new_text, passed
 from memfiles.errors import EntryNotFound, ReadOnly, RevisionConflict
@@ -225,7 +226,9 @@ def _changed(
     category = draft.category or before.category
     expires_at = before.expires_at
     if is_new_text or renews:
-        expires_at = expiry(category, stamp.at, draft.ttl)
+        is_kept = not renews and category == before.category
+        ttl = _own_lifetime(before, expiry) if is_kept and draft.ttl is None else draft.ttl
+        expires_at = expiry(category, stamp.at, ttl)
     elif draft.ttl is not None or category != before.category:
         expires_at = expiry(category, before.updated_at, draft.ttl)
     after = replace(before, retired=None, expires_at=expires_at, **_facets(draft))
@@ -236,6 +239,13 @@ def _changed(
         return Decided(None, before)
     text = with_content(before.text, content) if is_new_text else before.text
     return _stored(after, stamp, op=op, text=text, renews=renews)
+
+
+def _own_lifetime(entry: Entry, expiry: Expiry) -> int | None:
+    """The seconds that an entry was given, in a category whose entries do not expire; None if it was given none."""
+    if entry.expires_at is None or expiry(entry.category, entry.updated_at, None) is not None:
+        return None
+    return max(1, seconds_between(entry.updated_at, entry.expires_at))
 
 
 def _retired(entry: Entry, stamp: Stamp, retired: Retired, *, op: EntryOperation) -> Decided:
