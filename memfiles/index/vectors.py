@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from memfiles.embedding import Embedder
 
 NEAREST = 50  # entries that a question is taken to mean
-SHARE = 0.2  # of the best score by words, for the nearest of all; words lead
+SHARE = 0.3  # of the best score by words, for the nearest of all; words lead
 BATCH = 64  # texts embedded at once
 
 
@@ -47,26 +47,28 @@ def drop_vectors(connection: sqlite3.Connection) -> int:
 
 
 def gains(view: View, embedder: Embedder, query: str, *, best: float) -> dict[int, float]:
-    """What the entries nearest in meaning gain: ``SHARE`` of ``best`` for the nearest, nothing at the average."""
+    """What the entries nearest in meaning gain: ``SHARE`` of ``best`` for the nearest, nothing at the edge."""
     ids, vectors = _all(view, embedder.model_id)
     if not ids:
         return {}
     import numpy
 
     near = vectors @ _unit(numpy.asarray(embedder.embed([query]), dtype=numpy.float32))[0]
-    low, high = float(numpy.median(near)), float(near.max())
-    chosen = _kept(view, [(float(near[place]), ids[place]) for place in numpy.argsort(-near, kind="stable")], low)
-    return {id: SHARE * best * (value - low) / (high - low) for value, id in chosen}
+    chosen = _kept(view, [(float(near[place]), ids[place]) for place in numpy.argsort(-near, kind="stable")])
+    middle = float(numpy.median(near))
+    low = max(middle, chosen[-1][0]) if len(chosen) == NEAREST else middle
+    high = max((value for value, _ in chosen), default=1.0)
+    return {id: SHARE * best * (value - low) / (high - low) for value, id in chosen if value > low}
 
 
-def _kept(view: View, ordered: Sequence[tuple[float, int]], low: float) -> list[tuple[float, int]]:
-    """The nearest that count, and that are nearer than the middle."""
+def _kept(view: View, ordered: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """The nearest that count."""
     found: list[tuple[float, int]] = []
     for begin in range(0, len(ordered), NEAREST):
-        page = [(value, id) for value, id in ordered[begin : begin + NEAREST] if value > low]
+        page = ordered[begin : begin + NEAREST]
         kept = set(view.kept([id for _, id in page]))
         found += [(value, id) for value, id in page if id in kept]
-        if len(found) >= NEAREST or not page:
+        if len(found) >= NEAREST:
             break
     return found[:NEAREST]
 
