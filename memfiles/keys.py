@@ -69,7 +69,7 @@ def check_key(key: str) -> str:
     size = len(key.encode(errors="replace"))
     if not key.strip() or size > KEY_MAX_BYTES:
         raise InvalidArgument(f"a key must have 1 to {KEY_MAX_BYTES} bytes and not be blank; this one has {size} bytes")
-    if any(unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} for character in key):
+    if not key.isprintable() and any(unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} for character in key):
         raise InvalidArgument(f"the key {ascii(key[:80])} holds a control character or half of a surrogate pair")
     return key
 
@@ -91,8 +91,14 @@ def entry_uid(folder: str, level: str, key: str, run: str = "") -> str:
 
     A hash (the first 160 bits of SHA-256), so that any key is safe and none is left when its entry was forgotten.
     """
-    parts = (part.encode() for part in (folder, level, run, key))
-    return hashlib.sha256(b"".join(b"%d:%b" % (len(part), part) for part in parts)).hexdigest()[:40]
+    name = key.encode()
+    return hashlib.sha256(b"%b%d:%b" % (_counted(folder, level, run), len(name), name)).hexdigest()[:40]
+
+
+@lru_cache(maxsize=4096)
+def _counted(*parts: str) -> bytes:
+    """The parts, each with its length before it, so that no two lists of parts are written alike."""
+    return b"".join(b"%d:%b" % (len(part), part) for part in (part.encode() for part in parts))
 
 
 def entry_path(folder: str, uid: str) -> str:

@@ -106,12 +106,23 @@ def gate(text: str, *, policy: Policy, allow: Collection[str] = (), scan: Scanne
     return Gated(redacted, (f"redacted what looked like a credential: {places}", *troubles))
 
 
+def may_hold_secrets(text: str) -> bool:
+    """Whether any rule has to look closer. If not, no piece of ``text`` has to be looked at either."""
+    return bool(_ranks(text, _folded(text)))
+
+
 def _spans(text: str) -> list[_Span]:
     folded = _folded(text)
+    ranks = _ranks(text, folded)
+    return _merged(span for rank in sorted(ranks) for span in _matches(text, folded, rank=rank))
+
+
+def _ranks(text: str, folded: str) -> set[int]:
+    """The rules of which an anchor is there."""
     ranks = {rank for anchor, rank in _FOLDED_ANCHORS if anchor in folded}
     if _UNBROKEN.search(text):
         ranks.update(rank for anchor, rank in _EXACT_ANCHORS if anchor in text)
-    return _merged(span for rank in sorted(ranks) for span in _matches(text, folded, rank=rank))
+    return ranks
 
 
 def _folded(text: str) -> str:

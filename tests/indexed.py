@@ -16,6 +16,7 @@ from memfiles.entry_format import decode_entry, encode_entry
 from memfiles.errors import RecordCorrupt
 from memfiles.index.indexing import Index
 from memfiles.index.rows import Row, row_of
+from memfiles.index.text_index import NewText
 
 LIMIT = 1 << 20
 SUPPORT = ("support", "INTERNAL", "")
@@ -32,6 +33,10 @@ class PlainTexts:
     ) -> None:
         words = "\n".join((key, content, *tags))
         connection.execute("INSERT OR REPLACE INTO plain VALUES (?, ?, ?)", (part, id, words))
+
+    def put_new(self, connection: sqlite3.Connection, part: int, texts: Sequence[NewText]) -> None:
+        for id, key, content, tags in texts:
+            self.put(connection, part, id, key=key, content=content, tags=tags)
 
     def remove(self, connection: sqlite3.Connection, part: int, id: int) -> None:
         connection.execute("DELETE FROM plain WHERE part = ? AND id = ?", (part, id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import pytest
 from entry_rows import Row, Rows
 
 from memfiles.index import texts
@@ -108,3 +109,15 @@ def test_a_text_may_hold_what_no_encoding_has() -> None:
     rows.save(Row("a", "tea\udfff time \0 end"))
 
     assert ["tea? time \0 end"] == [hit.snippet for hit in rows.search("time")]
+
+
+@pytest.mark.parametrize("reading", [None, "no lines"])
+def test_a_text_that_is_not_as_it_was_written_is_damage(reading: str | None) -> None:
+    """It is told as SQLite tells of a damaged file, so that the index is started over."""
+    rows = Rows()
+    rows.save(Row("a", "tea"))
+    rows.connection.execute("UPDATE text_1 SET reading = ?", (reading,))
+    with pytest.raises(sqlite3.DatabaseError) as raised:
+        texts.readings(rows.connection, 1, [rows.id("a")])
+
+    assert sqlite3.SQLITE_CORRUPT == raised.value.sqlite_errorcode

@@ -117,11 +117,11 @@ def test_an_entry_larger_than_a_budget_is_refused() -> None:
     """By its name and with the numbers, before anything goes; at the size of the budget it may stay alone."""
     budget = Budget(10, 1000, {"note": Limit(max_bytes=50)}, {"daily": Limit(5)})
     with pytest.raises(BudgetExceeded, match=r"'k' is 51 bytes and the whole budget of entries of kind note is 50 b"):
-        check_fits(budget, standing("k", size_bytes=51))
+        check_fits(budget.limits, standing("k", size_bytes=51))
     with pytest.raises(BudgetExceeded, match=r"1001 bytes and the whole budget of all entries is 1000 bytes"):
-        check_fits(budget, standing("k", size_bytes=1001, kind="fact"))
-    check_fits(budget, standing("k", size_bytes=50))
-    check_fits(budget, standing("k", size_bytes=1000, kind="fact", category="daily"))
+        check_fits(budget.limits, standing("k", size_bytes=1001, kind="fact"))
+    check_fits(budget.limits, standing("k", size_bytes=50))
+    check_fits(budget.limits, standing("k", size_bytes=1000, kind="fact", category="daily"))
 
 
 def test_a_batch_larger_than_a_budget_is_refused() -> None:
@@ -155,7 +155,7 @@ def test_afterwards_the_budget_is_met(standings: list[Standing], budget: Budget)
     saved, totals = standings[-1], Totals.of(standings)
     assume(not any(limit.excess(Totals.of([saved]).within(scope)).size_bytes
                    for scope, limit in budget.limits.items() if scope.holds(saved)))  # fmt: skip
-    check_fits(budget, saved)
+    check_fits(budget.limits, saved)
     gone = victims(lowest_first(standings), excess(budget, totals), saved={saved.uid})
     rest = [each for each in standings if each not in gone]
 

@@ -248,8 +248,9 @@ class Keeper:
         at = self._scope(own, draft.category) if draft.category is not None else self._where_seen(own, draft.key, now)
         partition = own[at]
         agent = WORKSPACE if partition.scope == WORKSPACE else caller.provenance.agent
-        shadows = [other.path(draft.key) for other in own[:at]]
-        there = tuple(path for path in shadows if (entry := self._shelf.entry(path)) and self._is_there(entry, now))
+        before = own[:at] if draft.category is not None else ()  # nothing shadows a key where it is seen
+        paths = [other.path(draft.key) for other in before]
+        there = tuple(path for path in paths if (entry := self._shelf.entry(path)) and self._is_there(entry, now))
         return _Target(partition.path(draft.key), Place(agent, partition.level, partition.run), there)
 
     def _scope(self, own: View, category: str) -> int:

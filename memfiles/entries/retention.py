@@ -50,6 +50,26 @@ class EntriesLike(Protocol):
         """The budgets of single kinds."""
 
 
+class Weighty(Protocol):
+    """What a limit asks of an entry; ``Entry`` and ``Standing`` are both."""
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+
+    @property
+    def kind(self) -> Kind:
+        """Its kind."""
+
+    @property
+    def category(self) -> str:
+        """Its category."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its content in UTF-8."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tally:
     """A number of entries and the size of their contents in UTF-8 bytes; as an excess, what is not above 0 is met."""
@@ -78,9 +98,9 @@ class Scope:
     kind: str | None = None
     category: str | None = None
 
-    def holds(self, standing: Standing) -> bool:
+    def holds(self, entry: Weighty) -> bool:
         """Whether the entry counts."""
-        return self.kind in (None, standing.kind) and self.category in (None, standing.category)
+        return self.kind in (None, entry.kind) and self.category in (None, entry.category)
 
     def __str__(self) -> str:
         if self.kind is not None:
@@ -199,13 +219,13 @@ def value(standing: Standing) -> Value:
     return standing.is_held, standing.importance, works, standing.confidence, *access, *recency
 
 
-def check_fits(budget: Budget, standing: Standing) -> None:
+def check_fits(limits: Mapping[Scope, Limit], entry: Weighty) -> None:
     """Return if the entry could be kept were it the only one, else raise ``BudgetExceeded``."""
-    for scope, limit in budget.limits.items():
-        if scope.holds(standing) and limit.max_bytes is not None and standing.size_bytes > limit.max_bytes:
+    for scope, limit in limits.items():
+        if limit.max_bytes is not None and entry.size_bytes > limit.max_bytes and scope.holds(entry):
             raise BudgetExceeded(
-                f"{standing.key[:80]!r} is {standing.size_bytes} bytes and the whole budget of {scope} is "
-                f"{limit.max_bytes} bytes: shorten it by {standing.size_bytes - limit.max_bytes} bytes, save it in "
+                f"{entry.key[:80]!r} is {entry.size_bytes} bytes and the whole budget of {scope} is "
+                f"{limit.max_bytes} bytes: shorten it by {entry.size_bytes - limit.max_bytes} bytes, save it in "
                 f"parts, or raise max_bytes in the workflow"
             )
 

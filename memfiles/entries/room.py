@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from memfiles.entries.retention import Budget, Scope, Tally, check_fits, victims
 from memfiles.entries.shelf import Records
-from memfiles.entries.standing import Standing, standing_of
+from memfiles.entries.standing import Standing
 from memfiles.entries.stood import standing_in
 from memfiles.entries.views import Partition
 from memfiles.entry import Entry, EntryRecord
@@ -21,7 +21,7 @@ from memfiles.index.rows import Row
 from memfiles.index.totals import Totals
 
 _SPARE_RETIRED = 64
-_SOME = 64
+_SOME = 8  # a save is over by one entry as a rule
 _MANY = 1000
 
 
@@ -88,14 +88,13 @@ class Room:
         return found - most if found > most + _SPARE_RETIRED else 0
 
     def _check_one(self, place: Partition, growth: Sequence[tuple[Entry, int]], *, saved: Collection[str]) -> None:
-        sizes = [(standing_of(entry), sign) for entry, sign in growth]
-        for standing, sign in sizes:
+        for entry, sign in growth:
             if sign > 0:
-                check_fits(self._budget, standing)
+                check_fits(self._limits, entry)
         totals = self._index.totals(place)
         over = {}
         for scope, limit in self._limits.items():
-            added = _grown(scope, sizes)
+            added = _grown(scope, growth)
             excess = limit.excess(_within(totals, scope).plus(added))
             if not excess.is_met and (added.entries > 0 or added.size_bytes > 0):
                 over[scope] = excess
@@ -112,9 +111,9 @@ def _within(totals: Totals, scope: Scope) -> Tally:
     return Tally(totals.count, totals.size)
 
 
-def _grown(scope: Scope, changes: Sequence[tuple[Standing, int]]) -> Tally:
+def _grown(scope: Scope, changes: Sequence[tuple[Entry, int]]) -> Tally:
     """What of the changes a limit is about."""
-    counted = [(standing.size_bytes, sign) for standing, sign in changes if scope.holds(standing)]
+    counted = [(entry.size_bytes, sign) for entry, sign in changes if scope.holds(entry)]
     return Tally(sum(sign for _, sign in counted), sum(sign * size for size, sign in counted))
 
 

@@ -69,9 +69,13 @@ def _ties(
     rows = connection.execute(
         f"SELECT id, tags, links FROM entry WHERE id IN ({_list(leading)}) AND (tags <> '[]' OR links <> '[]')"
     )
+    tagged: dict[str, list[int]] = {}  # hits often share their tags
     for source, tags, links in rows.fetchall():
         yield from ((source, target, LINK) for target in _linked(connection, parts, _strings(links)))
-        yield from ((source, target, TAG) for target in _tagged(connection, parts, _strings(tags)))
+        for tag in _strings(tags)[:MOST_TAGS]:
+            if tag not in tagged:
+                tagged[tag] = _tagged(connection, parts, tag)
+            yield from ((source, target, TAG) for target in tagged[tag])
 
 
 def _neighbours(
@@ -95,12 +99,10 @@ def _linked(connection: sqlite3.Connection, parts: Sequence[int], keys: Sequence
     return [row for (row,) in connection.execute(statement, keys)] if keys else []
 
 
-def _tagged(connection: sqlite3.Connection, parts: Sequence[int], tags: Sequence[str]) -> Iterator[int]:
-    """The entries of every tag that few share; an entry that shares two is found twice."""
-    for tag in tags[:MOST_TAGS]:
-        found = [row for part in parts for row in texts.tagged(connection, part, tag, limit=MOST_TAGGED + 1)]
-        if len(found) <= MOST_TAGGED:
-            yield from found
+def _tagged(connection: sqlite3.Connection, parts: Sequence[int], tag: str) -> list[int]:
+    """The entries with the tag, if only few share it."""
+    found = [row for part in parts for row in texts.tagged(connection, part, tag, limit=MOST_TAGGED + 1)]
+    return found if len(found) <= MOST_TAGGED else []
 
 
 def _strings(text: str | None) -> list[str]:

@@ -6,6 +6,9 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Protocol
 
+NewText = tuple[int, str, str, Sequence[str]]
+"""The id of an entry, its key, its content and its tags."""
+
 
 class TextIndex(Protocol):
     """The texts of live entries, kept apart by partition. Only ``scrub`` is called outside a transaction."""
@@ -17,6 +20,9 @@ class TextIndex(Protocol):
         self, connection: sqlite3.Connection, part: int, id: int, *, key: str, content: str, tags: Sequence[str]
     ) -> None:
         """Have this text for an entry, in place of an earlier one."""
+
+    def put_new(self, connection: sqlite3.Connection, part: int, texts: Sequence[NewText]) -> None:
+        """Have these texts, for entries that had none."""
 
     def remove(self, connection: sqlite3.Connection, part: int, id: int) -> None:
         """Have no text for an entry; nothing to do if there is none."""

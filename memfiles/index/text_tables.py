@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from memfiles.index import association, texts
+from memfiles.index import association
+from memfiles.index import texts as tables
+from memfiles.index.text_index import NewText
 
 
 class TextTables:
@@ -13,23 +15,27 @@ class TextTables:
 
     def prepare(self, connection: sqlite3.Connection) -> None:
         """Make what tables and indexes are needed, unless they are there."""
-        texts.prepare(connection)
+        tables.prepare(connection)
         association.prepare(connection)
 
     def put(
         self, connection: sqlite3.Connection, part: int, id: int, *, key: str, content: str, tags: Sequence[str]
     ) -> None:
         """Have this text for an entry, in place of an earlier one."""
-        texts.put(connection, part, id, key=key, content=content, tags=tags)
+        tables.put(connection, part, id, key=key, content=content, tags=tags)
+
+    def put_new(self, connection: sqlite3.Connection, part: int, texts: Sequence[NewText]) -> None:
+        """Have these texts, for entries that had none."""
+        tables.put_many(connection, part, texts)
 
     def remove(self, connection: sqlite3.Connection, part: int, id: int) -> None:
         """Have no text for an entry."""
-        texts.remove(connection, part, id)
+        tables.remove(connection, part, id)
 
     def drop(self, connection: sqlite3.Connection, part: int) -> None:
         """Have nothing for a partition."""
-        texts.drop(connection, part)
+        tables.drop(connection, part)
 
     def scrub(self, connection: sqlite3.Connection) -> None:
         """Keep no word of what was removed."""
-        texts.scrub(connection)
+        tables.scrub(connection)

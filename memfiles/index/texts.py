@@ -131,7 +131,10 @@ def texts(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list
 def readings(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[Reading]:
     """The texts of those of the entries that are indexed in the partition, taken apart, in any order."""
     wanted = f"SELECT id, reading FROM text_{part} WHERE id IN (SELECT value FROM json_each(?))"
-    return [unpacked(*row) for row in _rows_if_made(connection, wanted, _json(ids))]
+    try:
+        return [unpacked(*row) for row in _rows_if_made(connection, wanted, _json(ids))]
+    except (ValueError, AttributeError) as error:
+        raise _damage() from error
 
 
 def size(connection: sqlite3.Connection, part: int) -> int:
@@ -230,6 +233,13 @@ def _schema(part: int) -> Iterator[str]:
 
 def _text(id: int, key: str, content: str, tags: Sequence[str]) -> Text:
     return Text(id, _storable(key), _storable(content), _storable(_TAG_SEPARATOR.join(tags)))
+
+
+def _damage() -> sqlite3.DatabaseError:
+    """What SQLite says of a damaged file where it notices by itself; whoever asked then starts the index over."""
+    error = sqlite3.DatabaseError("a text is not as it was written")
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
 
 
 def _reading(text: Text) -> str:

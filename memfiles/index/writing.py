@@ -7,7 +7,7 @@ from typing import Any
 
 from memfiles.atomic import Signature
 from memfiles.index.rows import COLUMNS, Row, stored, values_of
-from memfiles.index.text_index import TextIndex
+from memfiles.index.text_index import NewText, TextIndex
 from memfiles.index.totals import NOTHING, Heap, Place, Sum, Sums
 
 _FIND = """
@@ -31,6 +31,7 @@ class RowWriter:
         self._parts: dict[tuple[str, str, str], int] = {}
         self._sums: dict[tuple[int, str, str, str], Sum] = {}
         self._left: set[int] = set()  # partitions that lost an entry
+        self._new_texts: dict[int, list[NewText]] = {}  # by partition: written together, they cost less
 
     def signature(self, path: str) -> Signature | None:
         """That of the record as the row knows it, None if there is no row."""
@@ -48,7 +49,8 @@ class RowWriter:
         part = self._part(row.scope, row.level, row.run)
         if found is None:
             cursor = self._connection.execute(_ADD, (part, *values))
-            self._put_text(row, part=part, id=cursor.lastrowid or 0)
+            if row.state == "live":
+                self._new_texts.setdefault(part, []).append((cursor.lastrowid or 0, row.key, row.content, row.tags))
         else:
             self._connection.execute(_CHANGE, (part, *values, found[0]))
             self._count(found, times=-1)
@@ -67,7 +69,9 @@ class RowWriter:
                 self._texts.remove(self._connection, found[1], found[0])
 
     def finish(self) -> None:
-        """Write the totals, and drop what no entry needs any more."""
+        """Write what was put off and the totals, and drop what no entry needs any more."""
+        for part, texts in self._new_texts.items():
+            self._texts.put_new(self._connection, part, texts)
         for (part, state, category, kind), change in self._sums.items():
             if change != NOTHING:
                 self._connection.execute(_COUNT, (part, state, category, kind, *change))
