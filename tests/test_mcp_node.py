@@ -41,7 +41,7 @@ console.log(JSON.stringify("listening"));
 def node_modules(request: pytest.FixtureRequest, require_tool: Callable[[str], str]) -> Path:
     """The folder with the clients, installed by npm."""
     require_tool("node")
-    npm, folder = require_tool("npm"), Path(request.config.cache.mkdir("node"))  # type: ignore[union-attr]
+    npm, folder = require_tool("npm"), Path(request.config.cache.mkdir("node"))
     if not (folder / "installed").exists():
         wanted = [npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder), *PACKAGES]
         ran = subprocess.run(wanted, capture_output=True, text=True, timeout=300)
@@ -70,16 +70,21 @@ def inspect(node_modules: Path, tmp_path: Path) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_the_inspector_lists_calls_and_reads(inspect: Callable[..., Any], era: str) -> None:
-    """Its requests are answered as the session answers them, and what it wrote is what it reads."""
-    tools = [tool["name"] for tool in inspect(era, "tools/list", "--strict")["tools"]]
-    line = json.dumps({"file": "notes", "content": "- by the Inspector\n"})
-    called = inspect(era, "tools/call", "--tool-name", "append_memory", "--tool-args-json", line)
-    uris = [resource["uri"] for resource in inspect(era, "resources/list")["resources"]]
-    (read,) = inspect(era, "resources/read", "--uri", NOTES)["contents"]
-    (prompt,) = inspect(era, "prompts/get", "--prompt-name", "memory")["messages"]
+def test_the_inspector_lists_the_tools(inspect: Callable[..., Any], era: str) -> None:
+    """It finds no fault with their schemas, which it looks for with --strict."""
+    names = [tool["name"] for tool in inspect(era, "tools/list", "--strict")["tools"]]
 
-    assert ["read_memory", "append_memory", "edit_memory"] == tools[:3]
+    assert ["read_memory", "append_memory", "edit_memory"] == names[:3]
+
+
+def test_the_inspector_calls_and_reads(inspect: Callable[..., Any]) -> None:
+    """Its requests are answered as the session answers them, and what it wrote is what it reads."""
+    line = json.dumps({"file": "notes", "content": "- by the Inspector\n"})
+    called = inspect("modern", "tools/call", "--tool-name", "append_memory", "--tool-args-json", line)
+    uris = [resource["uri"] for resource in inspect("legacy", "resources/list")["resources"]]
+    (read,) = inspect("modern", "resources/read", "--uri", NOTES)["contents"]
+    (prompt,) = inspect("legacy", "prompts/get", "--prompt-name", "memory")["messages"]
+
     assert called["content"][0]["text"].startswith("Added to the end of notes.")
     assert ([NOTES, "memory://files/rules"], "# Notes\n- by the Inspector\n") == (uris, read["text"])
     assert "- notes (RW, 27B of 16384B): What is known." in prompt["content"]["text"]

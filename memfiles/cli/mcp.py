@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
@@ -83,10 +84,8 @@ def _serve_http(offer: Offer, *, port: int, token: object) -> None:
 
 
 def _check_installed() -> None:
-    try:
-        import mcp  # noqa: F401 - about a second; only to know that it is there
-    except ModuleNotFoundError as error:
-        raise ExtraMissing("The MCP server needs an extra: pip install 'memfiles[mcp]'") from error
+    if find_spec("mcp") is None:
+        raise ExtraMissing("The MCP server needs an extra: pip install 'memfiles[mcp]'")
 
 
 def _log_to_stderr() -> None:

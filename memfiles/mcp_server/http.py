@@ -77,6 +77,7 @@ def serve(server: Server[Any], *, listening: socket.socket, token: str) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        ws="none",
         timeout_graceful_shutdown=_FAREWELL_SECONDS,
     )
     uvicorn.Server(config).run(sockets=[listening])

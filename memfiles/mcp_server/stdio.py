@@ -6,6 +6,7 @@ error and ends nothing.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -22,7 +23,11 @@ Incoming = SessionMessage | Exception
 
 
 def serve(server: Server[Any]) -> None:
-    """Serve one client until it closes stdin. What anything else prints goes to stderr meanwhile."""
+    """Serve one client until it closes stdin. What anything else prints goes to stderr meanwhile.
+
+    Ctrl-C ends the process at once, as nothing can wake a thread that waits for stdin; what was answered is kept.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     anyio.run(_serve, server)
 
 
