@@ -98,3 +98,12 @@ def test_keep_entries(examples: Path) -> None:
     assert "CONFIDENTIAL ['bob:debt', 'bob:plan']" in shown
     assert "| Bob moved to the Pro plan in May." in shown
     assert "| Bob owes us" not in shown
+
+
+def test_anthropic_memory(examples: Path) -> None:
+    """The vendor's tool runner lists the files, adds a line to one, and is told that the other is read-only."""
+    shown = output_of(examples / "anthropic_memory_offline.py")
+
+    assert "12B\t/memories/customer-notes\n" in shown
+    assert "playbook is read-only here" in shown
+    assert shown.endswith("# Customers\n- Ada is on Pro.\n")
