@@ -95,6 +95,9 @@ class Visitor:
         self.level = level
         self.provenance = Sender(agent, run=run, thread=thread)
 
+    def check_open(self) -> None:
+        """A visitor is never sent away."""
+
     def actor(self, call_id: str | None) -> Actor:
         """Who makes the call."""
         return Actor(agent=self.provenance.agent, session=self.provenance.run, call=call_id)

@@ -336,6 +336,15 @@ def test_a_closed_session_saves_nothing(session: Session) -> None:
     assert "session_closed" == session.call("memory_save", {"key": "k", "content": "x"}).code
 
 
+def test_a_closed_session_has_no_entries_in_python_either(memory: memfiles.Memory, session: Session) -> None:
+    """Its run is over: what it saved for that would be removed by nobody."""
+    session.close()
+
+    for use in (memory.entries.get, memory.entries.explain, memory.entries.delete):
+        with pytest.raises(InvalidArgument, match="is closed"):
+            use(session, "k")
+
+
 def test_what_belongs_to_a_run_goes_when_its_session_closes(memory: memfiles.Memory, session: Session) -> None:
     """Unless the session only joined the run of another."""
     save(session, category="conversation")

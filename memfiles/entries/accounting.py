@@ -35,7 +35,8 @@ class Account:
         self._store = store
 
     def of(self, op: str, session: Caller) -> Told:
-        """Around one operation of a session."""
+        """Around one operation of a session; ``InvalidArgument`` if that is closed."""
+        session.check_open()
         return Told(self._refusals, op, session, store=self._store)
 
 

@@ -239,10 +239,12 @@ class Entries:
 
     def explain(self, session: Caller, key: str, *, budget_bytes: int | None = None) -> Explanation:
         """Why ``hydrate`` shows the entry of ``key`` or does not, in numbers."""
+        session.check_open()
         return self._showing.explain(session, key, budget_bytes=budget_bytes)
 
     def plan(self, session: Caller, *, share: float = DEFAULT_SHARE) -> Plan:
         """What would bring the agent's entries at the session's level down to this share of their budget."""
+        session.check_open()
         return self._reorganising.plan(session, share=share)
 
     def apply(self, session: Caller, plan: Plan) -> Applied:
@@ -257,6 +259,7 @@ class Entries:
 
     def export(self, session: Caller, target: str | os.PathLike[str], *, format: ExportFormat = "markdown") -> Exported:
         """Write what the session may see to ``target``: a folder for ``markdown``, a file for ``jsonl``."""
+        session.check_open()
         return self._exporting.export(session, target, format=format)
 
     def import_(

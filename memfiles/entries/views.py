@@ -56,6 +56,10 @@ class Caller(Protocol):
         """Who makes the call of that id; ``InvalidArgument`` if the id cannot be recorded."""
         ...
 
+    def check_open(self) -> None:
+        """``InvalidArgument`` once the session is closed: its run may be over, and what it saved would be nobody's."""
+        ...
+
 
 class Partition(NamedTuple):
     """Entries that are seen by the same sessions: in one folder, at one level, of one run ("": of no run alone)."""
