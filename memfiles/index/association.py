@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from memfiles.index import texts
 
-SOURCES = 30  # hits that lend, best first
+SOURCES = 20  # hits that lend, best first
 TAGGED_SOURCES = 5  # of them, those whose tags and links are followed
 REACH = 2  # neighbours on either side
 BEFORE = (0.3, 0.3)  # shares lent to the neighbours saved before, the nearest first
@@ -45,7 +45,9 @@ _NEIGHBOURS = """
 
 def prepare(connection: sqlite3.Connection) -> None:
     """Make the ways from an entry to those tied to it, on the table ``entry``; may be called again."""
-    connection.execute("CREATE INDEX IF NOT EXISTS entry_neighbours ON entry (part, source_run, thread, ordinal)")
+    connection.execute(
+        "CREATE INDEX IF NOT EXISTS entry_neighbours ON entry (part, source_run, thread, ordinal) WHERE state = 'live'"
+    )
     connection.execute("CREATE INDEX IF NOT EXISTS entry_key ON entry (part, key)")
 
 
