@@ -6,9 +6,9 @@ refusal says what is wrong and what is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from memfiles.changes import check_text
 from memfiles.entry import KINDS, MAX_ENTRY_BYTES, MAX_LABEL_BYTES, MAX_LINKS, MAX_TAGS, Kind
@@ -84,6 +84,18 @@ def check_draft(draft: Draft, *, secrets: Policy, allow: Sequence[str] = (), sca
             f"entries under keys of their own"
         )
     return Checked(replace(draft, content=gated.text, tags=tags, links=links), gated.warnings)
+
+
+def draft_of(said: Draft | Mapping[str, Any]) -> Draft:
+    """A draft out of one or of an object with its fields."""
+    if isinstance(said, Draft):
+        return said
+    try:
+        return Draft(**said)
+    except TypeError as error:
+        raise InvalidArgument(
+            f"an entry to save is an object with key, content and what else a save takes: {error}"
+        ) from None
 
 
 def checked_tags(tags: object) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from memfiles.clock import utc_now
 from memfiles.embedding import Embedder
 from memfiles.entries.accounting import Account
 from memfiles.entries.clearing import Clearing
-from memfiles.entries.drafts import Draft
+from memfiles.entries.drafts import Draft, draft_of
 from memfiles.entries.explanation import Explanation
 from memfiles.entries.exporting import ExportFormat, Exporting
 from memfiles.entries.finding import Finder, checked_filters
@@ -37,7 +37,7 @@ from memfiles.entries.showing import Showing
 from memfiles.entries.taking_in import Importing
 from memfiles.entries.views import Caller
 from memfiles.entry import EntryRecord, Tombstone
-from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.errors import MemfilesError
 from memfiles.events import Subscribers
 from memfiles.index.counting import Counted, counted
 from memfiles.index.indexing import Index
@@ -130,7 +130,7 @@ class Entries:
     def save_many(self, session: Caller, drafts: Iterable[Draft | Mapping[str, Any]]) -> Sequence[Saved]:
         """Save several entries together, all or nothing, with one flush; errors as of ``save``."""
         with self._account.of("save", session):
-            return self._saved(session, [_draft(each) for each in drafts])
+            return self._saved(session, [draft_of(each) for each in drafts])
 
     def get(self, session: Caller, key: str) -> Found | None:
         """What the session sees under ``key``, as it is on disk now; None if that is nothing, hidden or not."""
@@ -338,15 +338,3 @@ class Entries:
         """
         self.let_go([record.path for record in records])
         bookkeeping.scrub_all(self._store.directory, {record.path: record.revision for record in records})
-
-
-def _draft(said: Draft | Mapping[str, Any]) -> Draft:
-    """A draft out of one or of an object with its fields."""
-    if isinstance(said, Draft):
-        return said
-    try:
-        return Draft(**said)
-    except TypeError as error:
-        raise InvalidArgument(
-            f"an entry to save is an object with key, content and what else a save takes: {error}"
-        ) from None
