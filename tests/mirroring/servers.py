@@ -86,7 +86,11 @@ def weed(folder: Path) -> Iterator[str]:
     ports = dict(zip(names, _free_ports(len(names)), strict=True))
     options = [f"-{name}.port={port}" for name, port in ports.items()]
     command = [tool("weed"), "mini", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", *options]
-    with _running([*command, "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0"], url=f"http://127.0.0.1:{ports['s3']}", folder=folder) as url:
+    with _running(
+        [*command, "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0"],
+        url=f"http://127.0.0.1:{ports['s3']}",
+        folder=folder,
+    ) as url:
         yield url
 
 
