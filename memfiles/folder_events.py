@@ -81,7 +81,7 @@ class FolderEvents(FileSystemEventHandler):
         self._flooded = flooded
         self._observer: BaseObserver | None = None
         self._watch: ObservedWatch | None = None
-        self._inode = 0
+        self._inode, self._descriptor = 0, -1
         self._has_failed = False
         self._since = time.monotonic()
         self._count = 0
@@ -90,6 +90,14 @@ class FolderEvents(FileSystemEventHandler):
     def are_on(self) -> bool:
         """Whether events are coming in."""
         return self._watch is not None
+
+    @property
+    def are_lost(self) -> bool:
+        """Whether the folder that the events come from is not the one at its path any more."""
+        try:
+            return self.are_on and os.stat(self._folder).st_ino != self._inode
+        except OSError:
+            return True
 
     @property
     def are_flooding(self) -> bool:
@@ -101,12 +109,10 @@ class FolderEvents(FileSystemEventHandler):
         if self._has_failed:
             return
         try:
-            inode = os.stat(self._folder).st_ino
-            if self.are_on and inode != self._inode:
+            if self.are_lost:
                 self.pause()  # another folder lies there now
             if not self.are_on:
                 self._schedule()
-                self._inode = inode
         except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started
             self._has_failed = True
             _log.warning("no events for %s (%s): its records are looked at every second", self._folder, error)
@@ -117,6 +123,7 @@ class FolderEvents(FileSystemEventHandler):
         if self._observer is not None and self._watch is not None:
             self._observer.unschedule(self._watch)
         self._watch = None
+        self._let_go()
 
     def close(self) -> None:
         """No more events; no thread is left behind. May be called again."""
@@ -124,6 +131,7 @@ class FolderEvents(FileSystemEventHandler):
         if observer is not None:
             observer.stop()
             observer.join()
+        self._let_go()
 
     def dispatch(self, event: FileSystemEvent) -> None:
         """Called by the observer's thread for every event: as little as can be."""
@@ -140,7 +148,15 @@ class FolderEvents(FileSystemEventHandler):
             self._observer = Observer()
             self._observer.start()
         self._count = 0
+        self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._inode = os.fstat(self._descriptor).st_ino
         self._watch = self._observer.schedule(self, self._folder, recursive=self._is_deep, event_filter=_EVENTS)
+
+    def _let_go(self) -> None:
+        """Close the folder, which was kept open so that no other one gets its number."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def _count_one(self) -> None:
         now = time.monotonic()

@@ -201,6 +201,8 @@ class Watcher:
                 until = min(until, begun + pause)
             for record in self._wait(until=until):
                 self._look(record)
+                if self._events.are_lost:
+                    self._must_sweep = True
 
     def _pause_without_events(self) -> float:
         pause = max(_SWEEP_WITHOUT_EVENTS_SECONDS, _SWEEP_SHARE * self._sweep_took)

@@ -88,9 +88,9 @@ def rewrite(path: Path, **fields: Any) -> None:
     path.write_text(json.dumps(fields, indent=2, ensure_ascii=False), "utf-8")
 
 
-def wait_until(holds: Callable[[], object], *, what: str = "the awaited") -> None:
+def wait_until(holds: Callable[[], object], *, what: str = "the awaited", seconds: float = PATIENCE_SECONDS) -> None:
     """Return as soon as something holds; fail when it does not within a generous time."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < deadline, f"{what} did not happen within {PATIENCE_SECONDS:g} seconds"
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} seconds"
         time.sleep(0.01)

@@ -262,6 +262,7 @@ def test_the_watching_survives_that_all_entries_are_removed(desk: Desk) -> None:
     found = desk.found("azure")
     desk.entries.save(SOMEBODY, "color", "azure again")
     rewrite(desk.path(), content="crimson dusk")
-    wait_until(lambda: desk.summary()[-1] == ("color", 2, "external", "external"))
+    # at the latest the next look at everything finds it, also where no event tells of it
+    wait_until(lambda: desk.summary()[-1] == ("color", 2, "external", "external"), seconds=45)
 
     assert [] == found
