@@ -50,8 +50,8 @@ class Bucket:
                 if "IsTruncated" not in page:
                     raise MirrorUnavailable(f"the list of {self.name}: the answer is not a list of objects")
                 for item in page.get("Contents", ()):
-                    if is_key(key := item.get("Key", "")):
-                        yield key, _version(item, key)
+                    if is_key(key := item.get("Key", "")) and (version := _etag(item) or self._version_now(key)):
+                        yield key, version
 
     def read(self, key: str) -> Stored | None:
         """The object at ``key``, None if there is none."""
@@ -66,8 +66,7 @@ class Bucket:
             answer = self._client.put_object(
                 Bucket=self.name, Key=key, Body=body, **self._sse, **_headers(when, absent="IfNoneMatch")
             )
-        etag = answer.get("ETag")
-        return etag.strip('"') if etag else None
+        return _etag(answer) or None
 
     def remove(self, key: str, *, when: Condition) -> None:
         """Delete the object under a condition that the store is to check; ``NotMet`` or ``NoSuchObject`` if not."""
@@ -82,8 +81,17 @@ class Bucket:
                 body = self._receive(answer, key)
         except NoSuchObject:
             return None, True
-        stored = Stored(body, _version(answer, key))
-        return stored, "kms" in answer.get("ServerSideEncryption", "") or is_proven(stored)
+        stored = Stored(body, _etag(answer))
+        by_kms = "kms" in answer.get("ServerSideEncryption", "")
+        return stored, bool(stored.version) and (by_kms or is_proven(stored))
+
+    def _version_now(self, key: str) -> str | None:
+        """The version of an object that was listed without one, None if it is gone by now.
+
+        ``rclone serve s3`` lists an object so at the moment at which another request writes it.
+        """
+        stored = self.read(key)
+        return stored.version if stored else None
 
     def _receive(self, answer: Any, key: str) -> bytes:
         stream = answer["Body"]
@@ -123,19 +131,26 @@ def believed(read: Callable[[], tuple[Stored | None, bool]], key: str) -> Stored
     """What ``read`` gives when it is proven, or the same twice.
 
     An ETag is mostly the MD5 of the body, and where it could be and is not, the answer is damaged or the store
-    makes its ETags otherwise: the same answer twice is taken for the latter.
+    makes its ETags otherwise: the same answer twice is taken for the latter. An answer without an ETag may be that
+    of a moment; two of them are those of a store that gives none.
     """
     first, proven = read()
     if first is None or proven:
         return first
     second, proven = read()
-    if second is None or proven or second == first:
+    if second is None or proven:
+        return second
+    if not second.version:
+        raise MirrorUnavailable(f"{key}: the store gives it no ETag, so nothing can be told about its version")
+    if second == first:
         return second
     raise MirrorUnavailable(f"{key}: the store gives a body that does not fit its ETag, and another one each time")
 
 
 def is_proven(stored: Stored) -> bool:
-    """Whether the version is the MD5 of the body, or cannot be one."""
+    """Whether there is a version and it is the MD5 of the body, or cannot be one."""
+    if not stored.version:
+        return False
     return not _MD5.fullmatch(stored.version) or stored.version == md5_of(stored.body)
 
 
@@ -144,12 +159,9 @@ def md5_of(body: bytes) -> str:
     return hashlib.md5(body, usedforsecurity=False).hexdigest()
 
 
-def _version(answer: Any, key: str) -> str:
-    """The ETag of a listed or received object, which must have one."""
-    etag = str(answer.get("ETag", "")).strip('"')
-    if not etag:
-        raise MirrorUnavailable(f"{key}: the store gives it no ETag, so nothing can be told about its version")
-    return etag
+def _etag(answer: Any) -> str:
+    """The ETag of a listed, received or written object; empty if the store gave none."""
+    return str(answer.get("ETag") or "").strip('"')
 
 
 def _headers(when: Condition, *, absent: str | None = None) -> dict[str, str]:

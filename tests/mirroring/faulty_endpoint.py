@@ -3,13 +3,13 @@
 | fault | is the request passed on? | what the client gets |
 |---|---|---|
 | hang | no | nothing, until it gives up |
-| slow_down, denied, conflict, refused, unknown | no | 503, 403, 409, 412, 501 |
+| slow_down, denied, gone, conflict, refused, unknown | no | 503, 403, 404, 409, 412, 501 |
 | reset | no | a closed connection |
 | lost | yes | a closed connection |
 | precondition | yes | 412 |
 | truncated | yes | half of the body, then a closed connection (a lost answer if there is no body) |
 | trickle | yes | the body a byte at a time, for seconds |
-| damaged, no_etag, other_etag | yes | one bit of the body changed, no ETag, an ETag of another kind |
+| damaged, no_etag, other_etag | yes | one bit of the body changed, no ETag (also in a list), an ETag of another kind |
 | swallowed | no | 200, as if it had been done |
 | page | no | 200 and a page of a proxy |
 | huge, endless | no | 200 and the beginning of a body of 70 GB; endless: a byte at a time, for 10 s |
@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
 from collections import deque
@@ -33,6 +34,7 @@ Fault = Literal[
     "hang",
     "slow_down",
     "denied",
+    "gone",
     "conflict",
     "refused",
     "unknown",
@@ -53,10 +55,12 @@ PASSING: tuple[Fault, ...] = ("hang", "slow_down", "conflict", "refused", "reset
 _STATUS = {
     **{"slow_down": (503, "SlowDown"), "denied": (403, "AccessDenied"), "unknown": (501, "NotImplemented")},
     **{"conflict": (409, "ConditionalRequestConflict"), "refused": (412, "PreconditionFailed")},
-    **{"precondition": (412, "PreconditionFailed")},
+    **{"precondition": (412, "PreconditionFailed"), "gone": (404, "NoSuchKey")},
 }
 _PAGE = b"<html><head><title>Sign in</title></head><body><p>Welcome to this network</p></body></html>"
 _HUGE = {"ETag": '"1-1"', "Content-Length": "70000000000", "Last-Modified": "Sun, 22 Nov 2026 09:00:00 GMT"}
+_ETAGS = re.compile(rb"<ETag>[^<]*</ETag>")
+_OF_ETAGS = {"etag", "content-length"}  # the length is counted anew
 _CONDITIONS = {"if-match", "if-none-match"}
 
 
@@ -139,7 +143,7 @@ class FaultyEndpoint:
             self._closing.wait(self.hang_seconds)
         if fault in {"hang", "reset"}:
             return None
-        if fault in {"slow_down", "denied", "conflict", "refused", "unknown"}:
+        if fault in {"slow_down", "denied", "gone", "conflict", "refused", "unknown"}:
             return _error(fault)
         if fault == "swallowed":
             return Answer(200, {"ETag": '"0123456789abcdef0123456789abcdef"'})
@@ -192,7 +196,8 @@ def _spoilt(answer: Answer, fault: Fault | None) -> Answer | None:
     if fault == "damaged" and answer.body:
         answer.body = bytes([answer.body[0] ^ 1]) + answer.body[1:]
     if fault in {"no_etag", "other_etag"}:
-        answer.headers = {name: value for name, value in answer.headers.items() if name.lower() != "etag"}
+        answer.headers = {name: value for name, value in answer.headers.items() if name.lower() not in _OF_ETAGS}
+        answer.body = _ETAGS.sub(b"", answer.body)  # those of a list
     if fault == "other_etag":
         answer.headers["ETag"] = '"00000000000000000000000000000001"'
     return answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from functools import cache
 
 import pytest
@@ -124,6 +125,33 @@ def test_a_success_that_was_none(endpoint: FaultyEndpoint, mirror: Mirror) -> No
         mirror.put("a.json", b"1", when=ABSENT)
 
 
+def test_an_object_without_a_version_is_asked_for_again(endpoint: FaultyEndpoint, mirror: Mirror) -> None:
+    """A store that leaves the ETag out while another request writes the object gives it the next time."""
+    version = mirror.put("a.json", b"1")
+    endpoint.requests.clear()
+    endpoint.script.extend(["no_etag"])
+
+    assert (b"1", version) == astuple(mirror.get("a.json") or pytest.fail())
+    assert ["GET", "GET"] == endpoint.methods
+
+
+def test_an_object_listed_without_a_version_is_looked_at(endpoint: FaultyEndpoint, mirror: Mirror) -> None:
+    """One that is being written is in the list, with the version that a get gives it."""
+    version = mirror.put("a.json", b"1")
+    endpoint.requests.clear()
+    endpoint.script.extend(["no_etag"])
+
+    assert [("a.json", version), ("known.json", md5_of(b"1"))] == list(mirror.list())
+    assert ["GET", "GET", "GET"] == endpoint.methods
+
+
+def test_an_object_that_went_while_it_was_listed(endpoint: FaultyEndpoint, mirror: Mirror) -> None:
+    """It had no version in the list, and is not there when it is looked at."""
+    endpoint.script.extend(["no_etag", "gone"])
+
+    assert [] == list(mirror.list())
+
+
 def test_a_damaged_body_is_read_again(endpoint: FaultyEndpoint, mirror: Mirror) -> None:
     """An ETag that could be the body's MD5 and is not raises a doubt, which a second look settles."""
     mirror.put("a.json", b"12345")
@@ -140,7 +168,7 @@ def test_another_way_to_make_etags_is_accepted(endpoint: FaultyEndpoint, mirror:
     assert "00000000000000000000000000000001" == (mirror.get("a.json") or pytest.fail()).version
 
 
-@pytest.mark.parametrize("faults", [["truncated"], ["no_etag"], ["page"], ["reset"], ["damaged", "other_etag"]])
+@pytest.mark.parametrize("faults", [["truncated"], ["no_etag"] * 2, ["page"] * 2, ["reset"], ["damaged", "other_etag"]])
 def test_an_answer_that_cannot_be_right(endpoint: FaultyEndpoint, mirror: Mirror, faults: Sequence[Fault]) -> None:
     """Half a body, a body without a version, a page of a proxy, silence: an unavailable mirror."""
     mirror.put("a.json", b"1" * 1000)
