@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-_PATIENCE_SECONDS = 60
+_PATIENCE_SECONDS = 120
 
 
 @dataclass(frozen=True)

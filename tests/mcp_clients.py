@@ -25,7 +25,7 @@ from memfiles.mcp_server.server import build
 ROOT = Path(__file__).parent.parent
 ERAS = ["2026-07-28", "legacy"]
 NOTES = "memory://files/notes"
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 WORKFLOW = """\
 name: desk
 memory:

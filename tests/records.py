@@ -19,7 +19,7 @@ from memfiles.workflow import MemoryFile
 
 SEEDED_AT = "2026-11-21T09:00:00.000Z"
 LATER = "2026-11-21T10:00:00.000Z"
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 _MUCH_BYTES = 16 << 20
 
 many_times = settings(max_examples=50, deadline=None)

@@ -441,6 +441,6 @@ def test_without_the_extra_the_error_says_which() -> None:
         "import sys; sys.modules['anthropic'] = None\nimport memfiles\n"
         "try:\n    import memfiles.adapters.anthropic_memory\nexcept memfiles.ExtraMissing as error:\n    print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=180)
 
     assert "Anthropic's memory tool needs an extra: pip install 'memfiles[anthropic]'\n" == done.stdout

@@ -203,6 +203,6 @@ def test_what_a_person_changes_is_noticed_while_it_is_open(workflow: Path) -> No
         edited.write_bytes(record.read_bytes().replace(b"# Customers", b"# By hand"))
         edited.replace(record)
 
-        assert noticed.wait(timeout=20)
+        assert noticed.wait(timeout=60)
         assert memory.session("support").call("read_memory", {"file": "notes"}).text == "# By hand\n"
         assert memory.manager.log("notes-1")[-1].op == "external"

@@ -110,7 +110,7 @@ def test_asking(answer: str, left: int) -> None:
     person, terminal = pty.openpty()
     os.write(person, answer.encode())
     command = [sys.executable, "-m", "memfiles.cli", "entries", "forget", "--tag", "ada"]
-    ran = subprocess.run(command, stdin=terminal, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(command, stdin=terminal, capture_output=True, text=True, timeout=180, check=False)
     os.close(person)
     os.close(terminal)
 

@@ -359,7 +359,7 @@ def test_a_bar_on_a_terminal(there: Path, options: list[str], is_shown: bool) ->
     control, terminal = pty.openpty()
 
     command = [sys.executable, "-m", "memfiles.cli", "sync", "push", "--timeout", "2", *options]
-    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, env=on_terminal(), timeout=60)
+    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, env=on_terminal(), timeout=180)
     os.close(terminal)
     shown = everything_on(control)
 
@@ -375,7 +375,7 @@ def test_what_is_waited_for(there: Path, tmp_path: Path) -> None:
         options = ["-w", str(machine(tmp_path / "slow", f"http://127.0.0.1:{deaf.getsockname()[1]}") / "workflow.yaml")]
         control, terminal = pty.openpty()
         command = [sys.executable, "-m", "memfiles.cli", "plan", *options]
-        ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, env=on_terminal(), timeout=60)
+        ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, env=on_terminal(), timeout=180)
         os.close(terminal)
 
     assert (0, True) == (ran.returncode, "asking the mirror ..." in everything_on(control))

@@ -76,7 +76,7 @@ class HangingModel:
 
     def __call__(self, messages: list[dict[str, str]], tools: list[dict[str, Any]]) -> None:
         """Waits."""
-        self.end.wait(30)
+        self.end.wait(60)
 
 
 def test_what_the_model_saves_is_saved() -> None:

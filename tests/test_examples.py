@@ -70,7 +70,7 @@ def test_a_missing_server_is_named(examples: Path) -> None:
     (examples / "moto").mkdir()
     (examples / "moto" / "__init__.py").write_text("")
 
-    ran = subprocess.run([sys.executable, str(examples / "sync_s3.py")], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, str(examples / "sync_s3.py")], capture_output=True, text=True, timeout=180)
 
     assert (1, "") == (ran.returncode, ran.stdout)
     assert "pip install 'moto[s3,server]'" in ran.stderr

@@ -46,21 +46,16 @@ class Hanging(Counting):
         self.over = threading.Event()
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
-        self.over.wait(20)
+        self.over.wait(60)
         return super().list(prefix)
 
     def get(self, key: str) -> Stored | None:
-        self.over.wait(20)
+        self.over.wait(60)
         return super().get(key)
 
 
 def filled(mirror: MemoryMirror, keys: list[str]) -> dict[str, Answer]:
     return {key: Stored(key.encode(), mirror.put(key, key.encode())) for key in keys}
-
-
-def timed(mirror: MemoryMirror, keys: list[str], **limits: float) -> tuple[dict[str, Answer], float]:
-    began = time.monotonic()
-    return fetch(mirror, keys, **limits), time.monotonic() - began
 
 
 def reasons(answers: dict[str, Answer]) -> set[str]:
@@ -123,21 +118,19 @@ def test_deleting_the_pack_loses_nothing() -> None:
 def test_a_mirror_that_hangs_is_not_waited_for(count: int) -> None:
     """Beyond the time for all of it."""
     mirror = Hanging()
-    answers, seconds = timed(mirror, MANY[:count], deadline_seconds=0.1)
+    answers = fetch(mirror, MANY[:count], deadline_seconds=0.1)
     mirror.over.set()
 
     assert (set(MANY[:count]), {f"0 of {count} answers came in time"}) == (set(answers), reasons(answers))
-    assert seconds < 5
 
 
 def test_a_mirror_that_says_nothing_is_not_waited_for() -> None:
     """Long before the time for all of it is up."""
     mirror = Hanging()
-    answers, seconds = timed(mirror, MANY, silence_seconds=0.1)
+    answers = fetch(mirror, MANY, silence_seconds=0.1)
     mirror.over.set()
 
     assert {f"0 of {len(MANY)} answers came in time"} == reasons(answers)
-    assert seconds < 5
 
 
 def test_what_came_in_time_counts() -> None:
@@ -146,16 +139,16 @@ def test_what_came_in_time_counts() -> None:
     class Slow(Counting):
         def get(self, key: str) -> Stored | None:
             if key != "0.json":
-                time.sleep(1)
+                over.wait(60)
             return super().get(key)
 
-    mirror = Slow()
+    mirror, over = Slow(), threading.Event()
     expected = filled(mirror, MANY)
-    answers, seconds = timed(mirror, MANY, deadline_seconds=0.0, silence_seconds=0.3)
+    answers = fetch(mirror, MANY, deadline_seconds=30.0, silence_seconds=1.5)
+    over.set()
 
     assert expected["0.json"] == answers["0.json"]
-    assert 1 == len(reasons(answers))
-    assert seconds < 2
+    assert {f"1 of {len(MANY)} answers came in time"} == reasons(answers)
 
 
 def test_a_mirror_that_is_down_is_asked_a_few_times() -> None:
@@ -172,7 +165,7 @@ def test_a_mirror_that_is_down_is_asked_a_few_times() -> None:
 
     mirror = Down()
     keys = [f"{number}.json" for number in range(10_000)]
-    answers, _ = timed(mirror, keys)
+    answers = fetch(mirror, keys)
 
     assert (set(keys), {"403 AccessDenied"}) == (set(answers), reasons(answers))
     assert FAILURES_IN_A_ROW <= len(mirror.gets) < 1000
@@ -253,8 +246,7 @@ def test_an_endless_list_is_not_waited_for() -> None:
                 yield f"{number}.json", "1"
 
     mirror = Endless()
-    answers, seconds = timed(mirror, MANY, deadline_seconds=0.1, silence_seconds=0.1)
+    answers = fetch(mirror, MANY, deadline_seconds=0.1, silence_seconds=0.1)
     mirror.lists = 1
 
     assert 1 == len(reasons(answers))
-    assert seconds < 5

@@ -126,11 +126,11 @@ def test_a_timeout_names_the_thread(directory: int) -> None:
     def hold() -> None:
         with shared.hold([PATH]):
             held.set()
-            done.wait(30)
+            done.wait(60)
 
     thread = threading.Thread(target=hold, name="the slow one")
     thread.start()
-    held.wait(30)
+    held.wait(60)
     with pytest.raises(LockTimeout, match=rf"notes.json is locked by thread 'the slow one' .*\({os.getpid()}\) .* 0 s"):
         take(shared)
     done.set()

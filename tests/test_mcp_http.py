@@ -53,13 +53,13 @@ class Serving:
     def end(self) -> tuple[int, str]:
         """Ask it to end; its exit code and all that it wrote to stdout."""
         self.process.send_signal(signal.SIGTERM)
-        out, _ = self.process.communicate(timeout=30)
+        out, _ = self.process.communicate(timeout=180)
         return self.process.returncode, out
 
     def ask(self, headers: dict[str, str], *, method: str = "POST", body: Any = PING) -> int:
         """The status of the answer to one request."""
         place = urlsplit(self.url)
-        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=20)
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=180)
         try:
             sent = body if isinstance(body, str) else json.dumps(body)
             connection.request(method, place.path, body=sent, headers=headers)
@@ -79,7 +79,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 @asynccontextmanager
 async def over_http(serving: Serving) -> AsyncIterator[Any]:
     async with (
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30) as browser,
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=180) as browser,
         streamable_http_client(serving.url, http_client=browser) as streams,
     ):
         yield streams

@@ -52,7 +52,7 @@ class Talk:
 
     def end(self) -> tuple[int, str]:
         """Go away; the server's exit code, and what else was on its stdout."""
-        out, _ = self.process.communicate(timeout=30)
+        out, _ = self.process.communicate(timeout=180)
         return self.process.returncode, out
 
 

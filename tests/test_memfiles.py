@@ -16,7 +16,7 @@ HEAVY = ("boto3", "botocore", "click", "filelock", "mcp", "pydantic", "starlette
 def loaded_by(statement: str) -> list[str]:
     """The heavy libraries that a fresh interpreter has loaded after ``statement``."""
     code = f"{statement}\nimport sys\nprint(*sorted(set(sys.modules) & {set(HEAVY)!r}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=180)
     return done.stdout.split()
 
 

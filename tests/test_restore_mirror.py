@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import time
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -275,15 +275,15 @@ def test_a_mirror_that_hangs_does_not_hold_up_the_start(tmp_path: Path) -> None:
 
     class Hanging(AskedMirror):
         def get(self, key: str) -> Stored | None:
-            time.sleep(3 if key != "quick.json" else 0)
+            if key != "quick.json":
+                over.wait(60)
             return super().get(key)
 
-    mirror = Hanging()
+    mirror, over = Hanging(), threading.Event()
     mirror.inner = mirrored(quick="remote").inner
-    restorer = Restorer(mirror, now=TickingClock(), lowest_level="PUBLIC", deadline_seconds=0.2)
-    began = time.monotonic()
+    restorer = Restorer(mirror, now=TickingClock(), lowest_level="PUBLIC", deadline_seconds=1.5)
     report = restorer.plan(tmp_path, [declared("quick"), declared("slow"), declared("other")])
+    over.set()
 
     assert ["hydrated", "provisional", "provisional"] == [row.status for row in report.files]
     assert "1 of 3 answers came in time" in (report["slow"].detail or "")
-    assert time.monotonic() - began < 2

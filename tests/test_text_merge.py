@@ -153,8 +153,8 @@ def test_a_large_text_is_merged_in_seconds(line: str) -> None:
     first, second = [*base], [*base]
     first[10], second[-10] = "first\n", "second\n"
     both = [*first[:-10], "second\n", *first[-9:]]
-    begun = time.monotonic()
+    begun = time.process_time()
     merged = merge_text("".join(base), "".join(first), "".join(second), winner="first")
 
     assert "".join(both) == merged.text
-    assert time.monotonic() - begun < 20
+    assert time.process_time() - begun < 20

@@ -134,7 +134,7 @@ def test_a_callback_may_close_the_watcher(manager: MemoryManager, path: Path) ->
     manager.subscribe(close)
     rewrite(path, content="changed")
 
-    assert closed.wait(20)
+    assert closed.wait(60)
 
 
 def test_only_a_restored_manager_can_be_watched(tmp_path: Path) -> None:

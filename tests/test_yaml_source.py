@@ -257,10 +257,10 @@ def test_hostile_text_ends_soon(unit: str) -> None:
     """No text of the largest size takes longer than seconds (libyaml compares every %TAG with all before it)."""
 
     count = 3_000_000 // len(unit.format(0).encode())
-    start = time.monotonic()
+    start = time.process_time()
     with suppress(WorkflowError):
         parse("".join(map(unit.format, range(count))), name="w.yaml")
-    assert time.monotonic() - start < 20
+    assert time.process_time() - start < 20
 
 
 def test_too_large() -> None:

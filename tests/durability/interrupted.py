@@ -28,7 +28,7 @@ from memfiles.manager import MemoryManager
 _SHORTEST, _LONGEST = 0.0005, 0.003  # seconds until an interrupt comes
 _SHORTEST_BARE, _LONGEST_BARE = 0.00001, 0.0003
 _SWITCH_SECONDS = 0.0001
-_STUCK_SECONDS = 30
+_STUCK_SECONDS = 120
 
 
 class Interrupted(BaseException):
@@ -62,7 +62,7 @@ def interrupt_often(manager: MemoryManager, turns: int) -> list[str]:
         _interrupted(lambda turn=turn: _append(manager, f"main.{turn}", done))  # type: ignore[misc]
     stop.set()
     for thread in threads:
-        thread.join(timeout=20)
+        thread.join(timeout=60)
     if any(thread.is_alive() for thread in threads):
         print("a thread waits for ever", file=sys.stderr)
     return done
@@ -125,7 +125,7 @@ def interrupt_bare(turns: int) -> dict[str, list[str]]:
             pass
     stop.set()
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=60)
     waiting = [thread.name for thread in threads if thread.is_alive()]
     return {"acknowledged": bare.acknowledged, "served": bare.served, "waiting": waiting}
 

@@ -23,8 +23,8 @@ from memfiles.workflow import MemoryFile
 INTERRUPTS = 300
 BARE_INTERRUPTS = 2000
 CLOSES = 10
-MOMENT = 0.1  # seconds
-LONG = 10
+MOMENT = 0.5  # seconds
+LONG = 60
 
 
 @pytest.fixture

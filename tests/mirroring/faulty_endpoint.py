@@ -12,7 +12,7 @@
 | damaged, no_etag, other_etag | yes | one bit of the body changed, no ETag (also in a list), an ETag of another kind |
 | swallowed | no | 200, as if it had been done |
 | page | no | 200 and a page of a proxy |
-| huge, endless | no | 200 and the beginning of a body of 70 GB; endless: a byte at a time, for 10 s |
+| huge, endless | no | 200 and the beginning of a body of 70 GB; endless: a byte at a time, for 100 s |
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class FaultyEndpoint:
         if fault == "huge":
             return Answer(200, _HUGE, b"begin", sent=5)
         if fault == "endless":
-            return Answer(200, _HUGE, b"1" * 500, sent=500, pause=0.02)
+            return Answer(200, _HUGE, b"1" * 500, sent=500, pause=0.2)
         return _spoilt(self._forward(request, body), fault)
 
     def _draw(self, request: Request) -> Fault | None:
@@ -192,7 +192,7 @@ def _spoilt(answer: Answer, fault: Fault | None) -> Answer | None:
     if fault == "truncated":
         answer.sent = len(answer.body) // 2
     if fault == "trickle":
-        answer.pause = 0.02
+        answer.pause = 0.1
     if fault == "damaged" and answer.body:
         answer.body = bytes([answer.body[0] ^ 1]) + answer.body[1:]
     if fault in {"no_etag", "other_etag"}:

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -35,8 +35,9 @@ from mirrors.s3.location import S3Location
 ACCESS_KEY, SECRET_KEY = "tester12345", "tester-secret-12345"
 BUCKET = "memory"
 _MOTO_ACCOUNT = "123456789012"
-_UP_WITHIN = 30.0
-_DOWN_WITHIN = 5.0
+_UP_WITHIN = 90.0
+_DOWN_WITHIN = 15.0
+_STARTS = 3
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -83,14 +84,13 @@ def put_into_moto(key: str, body: bytes) -> None:
 def weed(folder: Path) -> Iterator[str]:
     """The URL of a seaweedfs server that keeps its objects in ``folder``, with the bucket made."""
     names = ("s3", "master", "volume", "filer", "webdav", "admin")
-    ports = dict(zip(names, _free_ports(len(names)), strict=True))
-    options = [f"-{name}.port={port}" for name, port in ports.items()]
-    command = [tool("weed"), "mini", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", *options]
-    with _running(
-        [*command, "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0"],
-        url=f"http://127.0.0.1:{ports['s3']}",
-        folder=folder,
-    ) as url:
+
+    def command(*ports: int) -> list[str]:
+        options = [f"-{name}.port={port}" for name, port in zip(names, ports, strict=True)]
+        options += ["-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
+        return [tool("weed"), "mini", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", *options]
+
+    with _running(command, ports=len(names), folder=folder) as url:
         yield url
 
 
@@ -100,10 +100,12 @@ def rclone(folder: Path) -> Iterator[str]:
 
     Its directory cache stays on: with ``--dir-cache-time 0s`` 1.75 drowns in timers as soon as there are folders.
     """
-    (port,) = _free_ports(1)
-    command = [tool("rclone"), "serve", "s3", str(folder), "--addr", f"127.0.0.1:{port}", "--config", os.devnull]
-    command += ["--auth-key", f"{ACCESS_KEY},{SECRET_KEY}"]
-    with _running(command, url=f"http://127.0.0.1:{port}", folder=folder) as url:
+
+    def command(port: int) -> list[str]:
+        where = ["--addr", f"127.0.0.1:{port}", "--config", os.devnull, "--auth-key", f"{ACCESS_KEY},{SECRET_KEY}"]
+        return [tool("rclone"), "serve", "s3", str(folder), *where]
+
+    with _running(command, ports=1, folder=folder) as url:
         yield url
 
 
@@ -114,38 +116,53 @@ def client_of(url: str) -> Any:
 
 
 @contextmanager
-def _running(command: Sequence[str], *, url: str, folder: Path) -> Iterator[str]:
+def _running(command: Callable[..., list[str]], *, ports: int, folder: Path) -> Iterator[str]:
+    """A program on ``ports`` free ports, the first of which speaks S3; started again if someone was faster there."""
     log = folder.with_suffix(".log")
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=folder)
-        try:
-            _wait_until_up(process, url=url, log=log)
-            yield url
-        finally:
-            process.terminate()
+        for _ in range(_STARTS):
+            chosen = _free_ports(ports)
+            process = subprocess.Popen(command(*chosen), stdout=output, stderr=subprocess.STDOUT, cwd=folder)
             try:
-                process.wait(_DOWN_WITHIN)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+                if not _comes_up(process, url=f"http://127.0.0.1:{chosen[0]}"):
+                    continue
+                yield f"http://127.0.0.1:{chosen[0]}"
+                return
+            finally:
+                _stop(process)
+    raise AssertionError(f"{process.args!r} is not up: {log.read_text()[-2000:]}")
 
 
-def _wait_until_up(process: subprocess.Popen[bytes], *, url: str, log: Path) -> None:
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_DOWN_WITHIN)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _comes_up(process: subprocess.Popen[bytes], *, url: str) -> bool:
+    """Wait until the program takes requests; False if it ended or takes too long."""
     deadline = time.monotonic() + _UP_WITHIN
-    while True:
+    while process.poll() is None and time.monotonic() < deadline:
         try:
-            return _make_bucket(url)
-        except (BotoCoreError, ClientError) as error:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"{process.args!r} is not up: {error}\n{log.read_text()[-2000:]}") from error
-        time.sleep(0.05)
+            _make_bucket(url)
+        except (BotoCoreError, ClientError):
+            time.sleep(0.05)
+        else:
+            return process.poll() is None
+    return False
 
 
 def _make_bucket(url: str) -> None:
-    quick = Config(connect_timeout=1, read_timeout=5, retries={"total_max_attempts": 1})
-    client = boto3.session.Session().client("s3", endpoint_url=url, config=quick)
+    """Make the bucket; one that is there was made by an attempt whose answer came too late."""
+    patient = Config(connect_timeout=5, read_timeout=30, retries={"total_max_attempts": 1})
+    client = boto3.session.Session().client("s3", endpoint_url=url, config=patient)
     try:
         client.create_bucket(Bucket=BUCKET)
+    except (client.exceptions.BucketAlreadyOwnedByYou, client.exceptions.BucketAlreadyExists):
+        pass
     finally:
         client.close()
 

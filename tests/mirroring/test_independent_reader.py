@@ -63,4 +63,4 @@ def copy_with_rclone(source: str, target: Path, *, url: str) -> None:
     """Fetch a part of the bucket with a program that knows nothing of memfiles."""
     remote = f":s3,provider=Other,endpoint='{url}',access_key_id={ACCESS_KEY},secret_access_key={SECRET_KEY}:"
     command = [servers.tool("rclone"), "--config", "/dev/null", "copy", f"{remote}{source}", str(target)]
-    subprocess.run(command, check=True, timeout=60, capture_output=True)
+    subprocess.run(command, check=True, timeout=180, capture_output=True)

@@ -15,7 +15,7 @@ HEAVY = {"boto3", "botocore", "filelock", "pytest", "urllib3"}
 def loaded_by(statement: str) -> set[str]:
     """The heavy libraries that a fresh interpreter has loaded after ``statement``."""
     program = f"{statement}\nimport sys\nprint(*set(sys.modules) & {HEAVY!r})"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=180)
     return set(done.stdout.split())
 
 

@@ -20,7 +20,7 @@ from mirroring.faulty_endpoint import Fault, FaultyEndpoint, Request
 from mirroring.servers import BUCKET, client_of
 from mirrors import S3Mirror
 from mirrors.s3.bucket import Bucket, md5_of
-from mirrors.s3.client import make_client, make_session
+from mirrors.s3.client import READ_SECONDS, make_client, make_session
 from mirrors.s3.fast import FastReads, address_of, make_store
 from mirrors.s3.location import S3Location
 
@@ -138,7 +138,7 @@ def test_a_body_beyond_the_limit_is_not_begun(endpoint: FaultyEndpoint, key: str
     began = time.monotonic()
 
     assert b"1" * 1000 == (fast_at(endpoint.url).read(key) or pytest.fail()).body
-    assert time.monotonic() - began < 4  # what comes of it takes 10 s
+    assert time.monotonic() - began < 50  # what comes of it takes 100 s
 
 
 def test_a_damaged_body_is_read_again(endpoint: FaultyEndpoint, key: str) -> None:
@@ -239,21 +239,16 @@ print(next(answers)[0], flush=True)
 
 def test_a_store_that_hangs_does_not_keep_the_process(endpoint: FaultyEndpoint, key: str) -> None:
     """Whoever is still waiting in obstore or boto3 when the program ends."""
-    endpoint.hang_seconds = 20.0
+    endpoint.hang_seconds = 60.0
     endpoint.hanging = "hang.json"
-    began = time.monotonic()
     url = f"s3://{BUCKET}?endpoint={endpoint.url}&region=us-east-1"
-    ended = subprocess.run(
-        [sys.executable, "-c", HANGING, url, key],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=True,
-        env=os.environ,
-    )
+    command = [sys.executable, "-c", HANGING, url, key]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
+        assert process.stdout is not None
+        answered = process.stdout.readline()
+        process.wait(READ_SECONDS * 0.8)  # from now on, not from its start
 
-    assert key + "\n" == ended.stdout
-    assert time.monotonic() - began < 10
+    assert (f"{key}\n", 0) == (answered, process.returncode)
 
 
 def _session() -> Any:

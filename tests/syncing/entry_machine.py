@@ -102,11 +102,11 @@ class EntryMachine:
         """The bytes of all entries on the disk, by path."""
         return bodies_in(self.directory)
 
-    def flush(self, timeout: float = 20.0) -> bool:
+    def flush(self, timeout: float = 120.0) -> bool:
         return self.sync.flush(timeout)
 
     def pull(self) -> None:
-        self.sync.pull(20)
+        self.sync.pull(60)
 
     def holding(self, text: str) -> list[str]:
         """The files under the directory that hold a text."""

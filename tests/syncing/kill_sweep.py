@@ -143,11 +143,11 @@ def _examine(story: Story, here: Path, there: Path, *, mirror: Path) -> list[str
     """What is wrong after the next start, with no further write, and after the other machine has pulled."""
     problems = []
     with memfiles.open(here, watch=False) as memory:
-        if not memory.sync.flush(20):
+        if not memory.sync.flush(60):
             problems.append("not everything could be pushed")
-        memory.sync.pull(20)
+        memory.sync.pull(60)
     with memfiles.open(there, watch=False) as memory:
-        memory.sync.pull(20)
+        memory.sync.pull(60)
     bodies = {record_bytes(here), record_bytes(there), (mirror / PATH).read_bytes()}
     if len(bodies) != 1:
         problems.append(f"there are {len(bodies)} different copies")

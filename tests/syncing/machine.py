@@ -35,7 +35,7 @@ def edit(memory: Memory, name: str, *, uid: str, old: str, new: str) -> int:
     return memory.manager.edit(uid, old, new, by=Actor(session=name)).revision
 
 
-def pull(memory: Memory, name: str, *, timeout: float = 20.0) -> dict[str, Any]:
+def pull(memory: Memory, name: str, *, timeout: float = 120.0) -> dict[str, Any]:
     """Pull once; the report, or what went wrong."""
     try:
         return memory.sync.pull(timeout).to_dict()
@@ -43,7 +43,7 @@ def pull(memory: Memory, name: str, *, timeout: float = 20.0) -> dict[str, Any]:
         return {"error": str(error)}
 
 
-def flush(memory: Memory, name: str, *, timeout: float = 20.0) -> bool:
+def flush(memory: Memory, name: str, *, timeout: float = 120.0) -> bool:
     """Push everything."""
     return memory.sync.flush(timeout)
 

@@ -90,6 +90,7 @@ class HangingMirror:
         self._seconds = seconds
         self._let_go = threading.Event()
         self.asked = threading.Event()
+        self.has_answered = False
 
     def let_go(self) -> None:
         """End the calls that hang."""
@@ -114,4 +115,5 @@ class HangingMirror:
     def _hang(self) -> MirrorUnavailable:
         self.asked.set()
         self._let_go.wait(self._seconds)
+        self.has_answered = True
         return MirrorUnavailable("timed out")

@@ -246,7 +246,7 @@ def test_a_machine_that_was_offline_brings_nothing_back(machine: Machines, share
     one.forget("color")
     one.flush()
     absent.is_away = False
-    two.flush(40)
+    two.flush(60)
     two.pull()
     one.pull()
 
@@ -310,7 +310,7 @@ def test_a_save_after_a_forget_stands(machine: Machines, shared: Mirror) -> None
     one.save("color", "green")
     one.flush()
     absent.is_away = False
-    two.flush(40)
+    two.flush(60)
     two.pull()
     one.pull()
 
@@ -381,7 +381,7 @@ def test_a_restart_asks_for_nothing_that_is_here(machine: Machines, shared: Mirr
         each.close()
         counting = CountingMirror(shared)
         again = machine(each.directory.name, through=counting)
-        again.sync.push(10)
+        again.sync.push(60)
 
         assert {"list"} == set(counting.calls)
 
@@ -397,12 +397,12 @@ def test_two_open_memories_share_their_entries(tmp_path: Path) -> None:
     with memfiles.open(paths[0], mirror=mirror, watch=False) as one:
         session = one.session("writer")
         one.entries.save(session, "color", SECRET)
-        one.sync.flush(10)
+        one.sync.flush(60)
         with memfiles.open(paths[1], mirror=mirror, watch=False) as two:
             found = two.entries.get(two.session("writer"), "color")
             one.entries.forget(session, key="color")
-            one.sync.flush(10)
-            two.sync.pull(10)
+            one.sync.flush(60)
+            two.sync.pull(60)
             gone = two.entries.get(two.session("writer"), "color")
             pending = two.sync.status().pending
 

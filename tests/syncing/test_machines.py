@@ -17,7 +17,7 @@ from syncing.machines import Machine, content, record_bytes, workflow
 
 LINES = 500
 THIRD = 1 / 3
-CONVERGED_WITHIN_SECONDS = 60.0
+CONVERGED_WITHIN_SECONDS = 240.0
 NAMES = ("alpha", "beta", "gamma")
 
 

@@ -54,16 +54,16 @@ class PickyMirror(MemoryMirror):
 def test_what_was_changed_while_no_mirror_was_declared_is_kept(opened: Opener, mirror: MemoryMirror) -> None:
     """Changes that no directory's id speaks of are merged with what the mirror got meanwhile."""
     one, two = opened("one"), opened("two")
-    one.sync.flush(10)
-    two.sync.pull(10)
+    one.sync.flush(60)
+    two.sync.pull(60)
     one.close()
     with MemoryManager(one.manager.directory) as manager:
         manager.restore(one.workflow)
         manager.append("notes", "- offline\n")
     two.manager.append("notes", "- by two\n")
-    two.sync.flush(10)
+    two.sync.flush(60)
     one = opened("one")
-    one.sync.pull(10)
+    one.sync.pull(60)
 
     assert "# notes\n- by two\n- offline\n" == one.manager.read("notes") == content_in(mirror)
 
@@ -72,10 +72,10 @@ def test_a_hand_edit_in_the_middle_of_a_pull_is_kept(opened: Opener) -> None:
     """What a person saves while the mirror's copy is on its way is merged with it."""
     mirror = MeddlingMirror()
     one, two = opened("one", through=mirror), opened("two", through=mirror)
-    one.sync.flush(10)
-    two.sync.pull(10)
+    one.sync.flush(60)
+    two.sync.pull(60)
     two.manager.append("notes", "- by two\n")
-    two.sync.flush(10)
+    two.sync.flush(60)
     path = one.manager.directory / "notes.json"
 
     def save() -> None:
@@ -84,7 +84,7 @@ def test_a_hand_edit_in_the_middle_of_a_pull_is_kept(opened: Opener) -> None:
         new.replace(path)
 
     mirror.meddle = save
-    one.sync.pull(10)
+    one.sync.pull(60)
 
     assert {"# notes", "- by hand", "- by two"} == set(one.manager.read("notes").splitlines())
 
@@ -104,7 +104,7 @@ def test_a_directory_that_was_put_back_loses_nothing(opened: Opener, mirror: Mem
     shutil.copytree(backup, one.manager.directory)
     one = opened("one")
     one.manager.append("notes", "- after\n")
-    one.sync.flush(10)
+    one.sync.flush(60)
     lines = one.manager.read("notes").splitlines()
 
     assert 1 == lines.count("- after")
@@ -118,7 +118,7 @@ def test_a_record_that_is_being_saved_is_not_taken_for_done(opened: Opener, mirr
     memory.manager.append("notes", "- acknowledged\n")
     (memory.manager.directory / "notes.json").write_text("{ half")
 
-    assert memory.sync.flush(10)
+    assert memory.sync.flush(60)
     assert "# notes\n- acknowledged\n" == content_in(mirror)
 
 
@@ -150,10 +150,10 @@ def test_a_redaction_needs_no_leave_to_delete(opened: Opener) -> None:
     mirror = PickyMirror()
     memory = opened(through=mirror)
     memory.manager.append("notes", "- a needle\n")
-    memory.sync.flush(10)
+    memory.sync.flush(60)
     memory.manager.redact("notes", "needle")
 
-    assert memory.sync.flush(10)
+    assert memory.sync.flush(60)
     assert b"needle" not in (in_mirror(mirror) or b"needle")
 
 
@@ -163,11 +163,11 @@ def test_a_pack_that_cannot_be_removed_is_told_once(opened: Opener, caplog: pyte
     mirror.put(INDEX, b"an earlier pack")
     memory = opened(through=mirror)
     memory.manager.append("notes", "- a needle\n")
-    memory.sync.flush(10)
+    memory.sync.flush(60)
     memory.manager.redact("notes", "needle")
     for number in range(3):
         memory.manager.append("notes", f"- {number}\n")
-        assert memory.sync.flush(10)
+        assert memory.sync.flush(60)
 
     assert 1 == caplog.text.count("cannot be removed")
 
@@ -178,7 +178,7 @@ def test_a_record_from_before_its_redaction_can_be_put_back(opened: Opener, mirr
     memory.manager.append("notes", "- x\n")
     earlier = on_disk(memory)
     memory.manager.redact("notes", "x")
-    memory.sync.flush(10)
+    memory.sync.flush(60)
     memory.close()
     (memory.manager.directory / "notes.json").write_bytes(earlier)
     for key, _ in list(mirror.list()):
@@ -186,7 +186,7 @@ def test_a_record_from_before_its_redaction_can_be_put_back(opened: Opener, mirr
     memory = opened()
     memory.manager.append("notes", "- again\n")
 
-    assert memory.sync.flush(10)
+    assert memory.sync.flush(60)
     assert on_disk(memory) == in_mirror(mirror)
 
 
@@ -211,7 +211,7 @@ def test_a_closed_memory_does_not_wait(opened: Opener) -> None:
     memory.close()
 
     with pytest.raises(InvalidArgument, match="closed"):
-        memory.sync.pull(10)
+        memory.sync.pull(60)
 
 
 def test_a_listing_that_fails_is_an_error_of_the_pull(opened: Opener) -> None:
@@ -224,7 +224,7 @@ def test_a_listing_that_fails_is_an_error_of_the_pull(opened: Opener) -> None:
     memory = opened(through=Blind())
 
     with pytest.raises(MirrorUnavailable, match="cannot be listed"):
-        memory.sync.pull(10)
+        memory.sync.pull(60)
 
 
 def test_a_redaction_that_meets_another_change_keeps_no_text(opened: Opener, mirror: MemoryMirror) -> None:
@@ -232,11 +232,11 @@ def test_a_redaction_that_meets_another_change_keeps_no_text(opened: Opener, mir
     absent = AbsentMirror(mirror, is_away=False)
     one, two = opened("one", through=absent), opened("two")
     one.manager.append("notes", "- a needle\n")
-    one.sync.flush(10)
-    two.sync.pull(10)
+    one.sync.flush(60)
+    two.sync.pull(60)
     for number in range(5):
         two.manager.append("notes", f"- {number}\n")
-    two.sync.flush(10)
+    two.sync.flush(60)
     one.manager.redact("notes", "needle")
     absent.takes_nothing = True
     for _ in range(2):

@@ -17,13 +17,13 @@ from syncing.mirrors_for_tests import AbsentMirror, CountingMirror
 def test_a_pull_takes_what_changed_elsewhere(opened: Opener, mirror: MemoryMirror) -> None:
     """A record that was not changed here becomes the mirror's, byte for byte, and whoever subscribed is told."""
     one = opened("one")
-    one.sync.flush(10)
+    one.sync.flush(60)
     two = opened("two")
     told: list[RecordChanged] = []
     two.manager.subscribe(told.append)
     one.manager.append("notes", "- by one\n")
-    one.sync.flush(10)
-    report = two.sync.pull(10)
+    one.sync.flush(60)
+    report = two.sync.pull(60)
 
     assert {"notes.json": "pulled"} == dict(report.outcomes)
     assert on_disk(one) == on_disk(two) == in_mirror(mirror)
@@ -35,13 +35,13 @@ def test_a_pull_asks_only_for_what_changed(opened: Opener, mirror: MemoryMirror)
     """What is at the version last known is not fetched."""
     uids = ("a", "b", "c")
     one, counting = opened("one", uids=uids), CountingMirror(mirror)
-    one.sync.flush(10)
+    one.sync.flush(60)
     two = opened("two", uids=uids, through=counting)
-    two.sync.flush(10)
+    two.sync.flush(60)
     one.manager.append("b", "- x\n")
-    one.sync.flush(10)
+    one.sync.flush(60)
     counting.calls.clear()
-    two.sync.pull(10)
+    two.sync.pull(60)
 
     assert {"list": 1, "get": 1} == dict(counting.calls)
 
@@ -50,17 +50,17 @@ def test_the_start_pulls_if_that_is_declared(opened: Opener) -> None:
     """With ``pull: restore`` a start fetches what changed while nothing ran here; with ``cold-start`` it does not."""
     one, two, three = opened("one"), opened("two"), opened("three")
     for memory in (one, two, three):
-        memory.sync.flush(10)
-        memory.sync.pull(10)
+        memory.sync.flush(60)
+        memory.sync.pull(60)
     two.close()
     three.close()
     one.manager.append("notes", "- by one\n")
-    one.sync.flush(10)
+    one.sync.flush(60)
     two = opened("two", pull="restore")
     three = opened("three", pull="cold-start")
 
     assert wait_for(lambda: two.manager.read("notes") == "# notes\n- by one\n")
-    three.sync.flush(10)
+    three.sync.flush(60)
     assert "# notes\n" == three.manager.read("notes")
 
 
@@ -69,7 +69,7 @@ def test_an_interval_pulls_again_and_again(opened: Opener) -> None:
     one, two = opened("one"), opened("two", pull="1s")
     for line in ("- first\n", "- second\n"):
         one.manager.append("notes", line)
-        one.sync.flush(10)
+        one.sync.flush(60)
         assert wait_for(lambda: two.manager.read("notes") == one.manager.read("notes"))
 
 
@@ -77,14 +77,14 @@ def test_a_provisional_seed_gives_way_to_the_mirror_s_copy(opened: Opener, mirro
     """A file that was seeded while the mirror was away becomes the mirror's, once that answers."""
     one = opened("one")
     one.manager.append("notes", "- real\n")
-    one.sync.flush(10)
+    one.sync.flush(60)
     absent = AbsentMirror(mirror)
     two = opened("two", through=absent)
     report, provisional = two.report["notes"].status, two.manager.card("notes").provisional
     absent.is_away = False
 
     assert ("provisional", True) == (report, provisional)
-    assert two.sync.flush(40)
+    assert two.sync.flush(60)
     assert "# notes\n- real\n" == two.manager.read("notes")
     assert on_disk(one) == on_disk(two) == in_mirror(mirror)
 
@@ -93,13 +93,13 @@ def test_a_provisional_seed_that_was_written_to_is_merged(opened: Opener, mirror
     """What was appended to such a seed meanwhile is put after the mirror's text."""
     one = opened("one")
     one.manager.append("notes", "- real\n")
-    one.sync.flush(10)
+    one.sync.flush(60)
     absent = AbsentMirror(mirror)
     two = opened("two", through=absent)
     two.manager.append("notes", "- meanwhile\n")
     absent.is_away = False
 
-    assert two.sync.flush(40)
+    assert two.sync.flush(60)
     assert "# notes\n- real\n- meanwhile\n" == two.manager.read("notes") == content_in(mirror)
     assert not two.manager.card("notes").provisional
     assert on_disk(two) == in_mirror(mirror)
@@ -112,7 +112,7 @@ def test_a_provisional_seed_is_a_seed_where_there_is_no_copy(opened: Opener, mir
     memory.manager.append("notes", "- first\n")
     absent.is_away = False
 
-    assert memory.sync.flush(40)
+    assert memory.sync.flush(60)
     assert not memory.manager.card("notes").provisional
     assert b"provisional" not in on_disk(memory)
     assert on_disk(memory) == in_mirror(mirror)
@@ -125,14 +125,14 @@ def test_two_deploys_that_declare_a_file_differently_come_to_rest(opened: Opener
     two = opened("two", through=counting, description="as two sees it")
     for memory, line in ((one, "- by one\n"), (two, "- by two\n")):
         memory.manager.append("notes", line)
-        memory.sync.flush(10)
+        memory.sync.flush(60)
     for _ in range(3):
         for memory in (one, two):
-            memory.sync.pull(10)
+            memory.sync.pull(60)
     counting.calls.clear()
     for _ in range(3):
         for memory in (one, two):
-            memory.sync.pull(10)
+            memory.sync.pull(60)
 
     assert 0 == counting.calls["put"]
     assert one.manager.read("notes") == two.manager.read("notes") == "# notes\n- by one\n- by two\n"
@@ -149,9 +149,9 @@ def test_a_copied_directory_loses_and_doubles_nothing(opened: Opener, mirror: Me
     for number in range(3):
         one.manager.append("notes", f"- one {number}\n")
         two.manager.append("notes", f"- two {number}\n")
-    one.sync.flush(10)
-    two.sync.flush(10)
-    one.sync.pull(10)
+    one.sync.flush(60)
+    two.sync.flush(60)
+    one.sync.pull(60)
     expected = ["# notes", "- before", *(f"- {who} {number}" for who in ("one", "two") for number in range(3))]
 
     assert sorted(expected) == sorted(one.manager.read("notes").splitlines())
@@ -167,16 +167,16 @@ def test_the_older_service_keeps_the_content(opened: Opener, monkeypatch: pytest
         counting = CountingMirror(open_mirror(service.url))
         one = opened("one", through=counting)
         one.manager.append("notes", "- kept\n")
-        assert one.sync.flush(10)
+        assert one.sync.flush(60)
         two = opened("two", through=counting)
-        two.sync.flush(10)
+        two.sync.flush(60)
         assert "# notes\n- kept\n" == two.manager.read("notes")
         two.manager.append("notes", "- by two\n")
-        two.sync.flush(10)
-        one.sync.pull(10)
+        two.sync.flush(60)
+        one.sync.pull(60)
         counting.calls.clear()
         for memory in (two, one):
-            memory.sync.pull(10)
+            memory.sync.pull(60)
 
         assert 0 == counting.calls["put"]
         assert "# notes\n- kept\n- by two\n" == one.manager.read("notes")

@@ -30,7 +30,7 @@ def test_quick_changes_go_as_few(opened: Opener, mirror: MemoryMirror) -> None:
     for number in range(1000):
         memory.manager.append("notes", f"- {number}\n")
 
-    assert memory.sync.flush(20)
+    assert memory.sync.flush(60)
     assert counting.calls["put"] <= MOST_PUTS
     assert on_disk(memory) == in_mirror(mirror)
 
@@ -43,7 +43,7 @@ def test_what_was_not_pushed_is_pushed_after_the_next_start(opened: Opener, mirr
     assert None is in_mirror(mirror)
 
     memory = opened()
-    assert memory.sync.flush(10)
+    assert memory.sync.flush(60)
     assert on_disk(memory) == in_mirror(mirror)
 
 
@@ -61,7 +61,7 @@ def test_an_outage_ends_by_itself(opened: Opener, mirror: MemoryMirror) -> None:
     assert 3 == away.pending
     assert away.last_error is not None
     assert "nobody answers" in away.last_error
-    assert memory.sync.flush(40)
+    assert memory.sync.flush(60)
     assert [on_disk(memory, uid) for uid in "abc"] == [in_mirror(mirror, uid) for uid in "abc"]
     assert (0, None) == (memory.sync.status().pending, memory.sync.status().last_error)
 
@@ -81,13 +81,13 @@ def test_a_restart_pushes_nothing_that_is_there(opened: Opener, mirror: MemoryMi
     """What the mirror acknowledged is known after a restart: it is listed once, and nothing is got or put."""
     memory = opened(uids=("a", "b"))
     memory.manager.append("a", "- x\n")
-    memory.sync.flush(10)
+    memory.sync.flush(60)
     memory.close()
     counting = CountingMirror(mirror)
     memory = opened(through=counting, uids=("a", "b"))
 
-    assert memory.sync.flush(10)
-    memory.sync.push(10)
+    assert memory.sync.flush(60)
+    memory.sync.push(60)
     assert {"list"} == set(counting.calls)
 
 
@@ -95,19 +95,19 @@ def test_without_its_notes_nothing_is_lost(opened: Opener, mirror: MemoryMirror)
     """With ``.state`` deleted while nothing runs, changes on both sides are still merged, each once."""
     one, two = opened("one"), opened("two")
     one.manager.append("notes", "- before\n")
-    one.sync.flush(10)
-    two.sync.pull(10)
+    one.sync.flush(60)
+    two.sync.pull(60)
     two.manager.append("notes", "- by two\n")
-    two.sync.flush(10)
+    two.sync.flush(60)
     one.manager.append("notes", "- by one\n")
     directory = one.manager.directory
     one.close()
     shutil.rmtree(directory / ".state")
     two.manager.append("notes", "- by two again\n")
-    two.sync.flush(10)
+    two.sync.flush(60)
     one = opened("one")
-    one.sync.pull(10)
-    two.sync.pull(10)
+    one.sync.pull(60)
+    two.sync.pull(60)
 
     lines = one.manager.read("notes").splitlines()
     assert sorted(["# notes", "- before", "- by one", "- by two", "- by two again"]) == sorted(lines)
@@ -118,10 +118,10 @@ def test_a_wiped_mirror_is_filled_again(opened: Opener, mirror: MemoryMirror) ->
     """When the mirror lost everything, a pull puts it back there, and nothing is lost here."""
     memory = opened(uids=("a", "b"))
     memory.manager.append("a", "- kept\n")
-    memory.sync.flush(10)
+    memory.sync.flush(60)
     for key, _ in list(mirror.list()):
         mirror.delete(key)
-    memory.sync.pull(10)
+    memory.sync.pull(60)
 
     assert [on_disk(memory, uid) for uid in "ab"] == [in_mirror(mirror, uid) for uid in "ab"]
     assert "- kept\n" in content_in(mirror, "a")
@@ -130,7 +130,7 @@ def test_a_wiped_mirror_is_filled_again(opened: Opener, mirror: MemoryMirror) ->
 def test_a_mirror_that_was_wiped_is_filled_by_the_next_start(opened: Opener, mirror: MemoryMirror) -> None:
     """A start finds that copies are gone, and puts them there again, with no further write."""
     memory = opened(uids=("a", "b"))
-    memory.sync.flush(10)
+    memory.sync.flush(60)
     memory.close()
     for key, _ in list(mirror.list()):
         mirror.delete(key)
@@ -142,10 +142,10 @@ def test_a_mirror_that_was_wiped_is_filled_by_the_next_start(opened: Opener, mir
 def test_a_mirror_that_was_wiped_is_filled_by_a_push(opened: Opener, mirror: MemoryMirror) -> None:
     """A push looks for what the mirror has lost."""
     memory = opened(uids=("a", "b"))
-    memory.sync.flush(10)
+    memory.sync.flush(60)
     for key, _ in list(mirror.list()):
         mirror.delete(key)
-    report = memory.sync.push(10)
+    report = memory.sync.push(60)
 
     assert {"pushed"} == set(report.outcomes.values())
     assert [on_disk(memory, uid) for uid in "ab"] == [in_mirror(mirror, uid) for uid in "ab"]
@@ -154,11 +154,11 @@ def test_a_mirror_that_was_wiped_is_filled_by_a_push(opened: Opener, mirror: Mem
 def test_a_mirror_that_was_wiped_is_filled_by_the_next_change(opened: Opener, mirror: MemoryMirror) -> None:
     """A push that finds its copy gone puts the record there anew."""
     memory = opened()
-    memory.sync.flush(10)
+    memory.sync.flush(60)
     mirror.delete("notes.json")
     memory.manager.append("notes", "- after\n")
 
-    assert memory.sync.flush(10)
+    assert memory.sync.flush(60)
     assert on_disk(memory) == in_mirror(mirror)
 
 
@@ -166,12 +166,12 @@ def test_a_wiped_directory_leaves_the_mirror_alone(opened: Opener, mirror: Memor
     """A start in an emptied directory takes everything from the mirror and deletes nothing there."""
     memory = opened(uids=("a", "b"))
     memory.manager.append("a", "- kept\n")
-    memory.sync.flush(10)
+    memory.sync.flush(60)
     before = {uid: in_mirror(mirror, uid) for uid in "ab"}
     memory.close()
     shutil.rmtree(memory.manager.directory)
     memory = opened(uids=("a", "b"))
-    memory.sync.flush(10)
+    memory.sync.flush(60)
 
     assert {"hydrated"} == {row.status for row in memory.report.files}
     assert before == {uid: in_mirror(mirror, uid) for uid in "ab"} == {uid: on_disk(memory, uid) for uid in "ab"}
@@ -180,10 +180,10 @@ def test_a_wiped_directory_leaves_the_mirror_alone(opened: Opener, mirror: Memor
 def test_a_copy_that_is_no_record_is_kept_here_and_replaced_there(opened: Opener, mirror: MemoryMirror) -> None:
     """What someone put in the place of a copy ends up in quarantine, and the mirror holds the record again."""
     memory = opened()
-    memory.sync.flush(10)
+    memory.sync.flush(60)
     mirror.put("notes.json", b"{ not a record")
     memory.manager.append("notes", "- after\n")
-    memory.sync.flush(10)
+    memory.sync.flush(60)
     kept = [path.read_bytes() for path in (memory.manager.directory / "quarantine").iterdir()]
 
     assert on_disk(memory) == in_mirror(mirror)
@@ -193,7 +193,7 @@ def test_a_copy_that_is_no_record_is_kept_here_and_replaced_there(opened: Opener
 def test_a_copy_of_a_later_format_is_left_alone(opened: Opener, mirror: MemoryMirror) -> None:
     """A copy that a later version of memfiles wrote is not replaced; the status says so."""
     memory = opened()
-    memory.sync.flush(10)
+    memory.sync.flush(60)
     later = b'{"format": "memfiles/9", "type": "file"}\n'
     mirror.put("notes.json", later)
     memory.manager.append("notes", "- after\n")
@@ -209,32 +209,27 @@ def test_a_hand_edit_reaches_the_mirror(opened: Opener, mirror: MemoryMirror) ->
     path = memory.manager.directory / "notes.json"
     path.write_text(path.read_text("utf-8").replace("# notes", "# by hand"), "utf-8")
 
-    assert memory.sync.flush(10)
+    assert memory.sync.flush(60)
     assert "# by hand\n" == content_in(mirror)
     assert on_disk(memory) == in_mirror(mirror)
 
 
 def test_a_hanging_mirror_keeps_nobody_waiting(opened: Opener) -> None:
     """While every call hangs, writes and reads go on, a flush ends in time, and so does closing."""
-    hanging = HangingMirror()
+    hanging = HangingMirror(seconds=120)
     memory = opened(through=AbsentMirror(MemoryMirror()), uids=("a", "b"))
     memory.close()
     memory = opened(through=hanging, uids=("a", "b"))
-    begun = time.monotonic()
     for number in range(50):
         memory.manager.append("a", f"- {number}\n")
-    worked = time.monotonic() - begun
-    assert hanging.asked.wait(5)
-    begun = time.monotonic()
+    assert hanging.asked.wait(60)
     flushed = memory.sync.flush(0.3)
-    waited = time.monotonic() - begun
     memory.sync.close(0.3)
     memory.close()
-    closed = time.monotonic() - begun - waited
+    was_waited_for = hanging.has_answered
     hanging.let_go()
 
-    assert not flushed
-    assert max(worked, waited, closed) < 3
+    assert (False, False) == (flushed, was_waited_for)
 
 
 def test_two_processes_do_not_push_twice(opened: Opener, mirror: MemoryMirror) -> None:
@@ -243,8 +238,8 @@ def test_two_processes_do_not_push_twice(opened: Opener, mirror: MemoryMirror) -
     one, two = opened(through=counting, watch=True), opened(through=counting, watch=True)
     for number in range(100):
         (one if number % 2 else two).manager.append("notes", f"- {number}\n")
-    one.sync.flush(10)
-    two.sync.flush(10)
+    one.sync.flush(60)
+    two.sync.flush(60)
     settled = counting.calls["put"]
     time.sleep(1.5)  # their watchers tell each of what the other did
 
@@ -257,10 +252,10 @@ def test_a_redaction_reaches_the_mirror(opened: Opener, mirror: MemoryMirror) ->
     """After a redaction neither the mirror nor any file of the directory holds the text."""
     memory = opened()
     memory.manager.append("notes", "- a needle in it\n")
-    memory.sync.flush(10)
+    memory.sync.flush(60)
     memory.manager.append("notes", "- and another needle\n")
     memory.manager.redact("notes", "needle")
-    memory.sync.flush(10)
+    memory.sync.flush(60)
     files = [path for path in memory.manager.directory.rglob("*") if path.is_file()]
 
     assert [] == [path.name for path in files if b"needle" in path.read_bytes()]
@@ -271,12 +266,12 @@ def test_a_redaction_reaches_the_mirror(opened: Opener, mirror: MemoryMirror) ->
 def test_a_child_of_a_fork_pushes_what_it_writes(opened: Opener, mirror: MemoryMirror) -> None:
     """A forked child, in which no thread of its parent runs, synchronises for itself."""
     memory = opened()
-    memory.sync.flush(10)
+    memory.sync.flush(60)
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         memory.manager.append("notes", "- by the child\n")
-        done = memory.sync.flush(10)
+        done = memory.sync.flush(60)
         body = in_mirror(mirror) or b""
         os.write(writing, b"pushed" if done and body == on_disk(memory) else b"not pushed")
         os._exit(0)
@@ -313,20 +308,20 @@ def test_a_lost_answer_neither_loses_nor_doubles(opened: Opener, mirror: MemoryM
     """Whether a put without an answer happened or not, and whoever came in between, each line is there once."""
     absent = AbsentMirror(mirror, is_away=False, happens=happens)
     one, two = opened("one", through=absent), opened("two")
-    one.sync.flush(10)
-    two.sync.pull(10)
+    one.sync.flush(60)
+    two.sync.pull(60)
     absent.is_away = True
     one.manager.append("notes", "- by one\n")
     one.sync.flush(0.5)
-    two.sync.pull(10)
+    two.sync.pull(60)
     for number in range(150):  # more than a history keeps
         two.manager.append("notes", f"- by two {number}\n")
         one.manager.append("notes", f"- by one {number}\n")
-    two.sync.flush(10)
+    two.sync.flush(60)
     absent.is_away = False
-    one.sync.flush(20)
-    one.sync.pull(10)
-    two.sync.pull(10)
+    one.sync.flush(60)
+    one.sync.pull(60)
+    two.sync.pull(60)
     expected = ["# notes", "- by one", *(f"- by {who} {number}" for who in ("one", "two") for number in range(150))]
 
     assert sorted(expected) == sorted(one.manager.read("notes").splitlines())

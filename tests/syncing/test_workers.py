@@ -14,11 +14,11 @@ def test_jobs_are_carried_out_side_by_side() -> None:
     workers, meeting = Workers(3, name="test"), threading.Barrier(4)
 
     def meet() -> None:
-        meeting.wait(5)
+        meeting.wait(60)
 
     for _ in range(3):
         workers.submit(meet)
-    meeting.wait(5)
+    meeting.wait(60)
     workers.close()
 
 
@@ -33,7 +33,7 @@ def test_a_thread_that_is_free_is_used_again() -> None:
             done.set()
 
         workers.submit(job)
-        assert done.wait(5)
+        assert done.wait(60)
         while workers.unfinished:
             pass
     workers.close()
@@ -51,7 +51,7 @@ def test_a_job_that_fails_is_logged_and_the_next_is_done(caplog: pytest.LogCaptu
     workers.submit(fails)
     workers.submit(done.set)
 
-    assert done.wait(5)
+    assert done.wait(60)
     assert "a defect" in caplog.text
     workers.close()
 
@@ -65,7 +65,7 @@ def test_every_thread_is_a_daemon() -> None:
         hanging.set()
 
     workers.submit(job)
-    hanging.wait(5)
+    hanging.wait(60)
     workers.close()
 
     assert [True] == is_daemon
