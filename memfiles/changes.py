@@ -7,7 +7,7 @@ disk already says so) and the receipt to return; what is refused is raised, and 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -25,6 +25,7 @@ from memfiles.history import (
 )
 from memfiles.receipt import Receipt, receipt_of, receipt_of_change
 from memfiles.record import NOBODY, Actor, Change, Operation, Record, grown, with_content
+from memfiles.whole_numbers import check_whole
 
 MARKER = "[redacted]"
 LABEL_MAX_BYTES = 1024
@@ -39,6 +40,10 @@ class Stamp:
     at: str
     by: Actor = NOBODY
     expected_revision: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.expected_revision is not None:
+            check_whole(self.expected_revision, what="expected_revision")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,8 @@ def replace_content(record: Record, stamp: Stamp, *, content: str) -> Decision:
 
 def undo(record: Record, stamp: Stamp, *, to_revision: int | None = None) -> Decision:
     """Take back the last change of the content, or go back to the content at ``to_revision``."""
+    if to_revision is not None:
+        check_whole(to_revision, what="to_revision")
     if replay := _replay_of(record, stamp, op="undo", repeats=partial(_repeats_undo, to_revision=to_revision)):
         return Decision(None, replay)
     _check_revision(record, stamp)
@@ -183,22 +190,42 @@ def absorb(found: Record, *, known: Record | None, at: str) -> Record:
     return extend(with_content(base, found.content), change)
 
 
-def check_text(text: str) -> None:
+def check_text(text: str, *, what: str = "the text") -> None:
     """Refuse what is no text, or none that UTF-8 can hold."""
     if not isinstance(text, str):
-        raise InvalidArgument(f"the text must be a string, not {type(text).__name__}")
+        raise InvalidArgument(f"{what} must be a string, not {type(text).__name__}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
         where = f"at character {error.start}"
-        raise InvalidArgument(f"the text holds a lone surrogate {where}: send valid Unicode") from None
+        raise InvalidArgument(f"{what} holds a lone surrogate {where}: send valid Unicode") from None
+
+
+def check_pairs(appends: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What is to be appended to which files; ``InvalidArgument`` for what is no list of pairs."""
+    try:
+        return [(uid, content) for uid, content in appends]
+    except (TypeError, ValueError):
+        raise InvalidArgument("append_many takes pairs of a uid and a text") from None
+
+
+def stamp_of(by: Actor | None, *, at: str, call_id: str | None, expected_revision: int | None) -> Stamp:
+    """The stamp of a change that a caller asks for, checked."""
+    actor = by or NOBODY
+    check_actor(actor)
+    if call_id is not None:
+        actor = replace(actor, call=call_id)
+        check_actor(actor)
+    return Stamp(at, actor, expected_revision)
 
 
 def check_actor(actor: Actor) -> None:
     """Refuse what could not be read back from a history, which would spoil the record, or what would fill it."""
+    if not isinstance(actor, Actor):
+        raise InvalidArgument(f"who makes a change is an Actor, not {type(actor).__name__}")
     for label in (actor.agent, actor.session, actor.call):
         if label is not None:
-            check_text(label)
+            check_text(label, what="an agent, session or call id")
             if (size := len(label.encode())) > LABEL_MAX_BYTES:
                 raise InvalidArgument(
                     f"agent, session or call id {label[:40]!r}... has {size} bytes, more than {LABEL_MAX_BYTES}"

@@ -43,6 +43,7 @@ from memfiles.record import (
     Record,
     Revision,
     Timestamp,
+    check_order,
     first_problem,
     keep_lines,
     refuse_foreign,
@@ -179,16 +180,14 @@ def decode_entry(data: bytes, *, path: str) -> EntryRecord:
     found = read_entry(data, of=path)
     if found.path != path:
         raise RecordCorrupt(f"record {path}: it holds the record that belongs at {found.path} instead")
-    if any(known > found.revision for known in found.origins.values()):
+    if isinstance(found, Entry):
+        check_order(found.text, of=path)
+    elif any(known > found.revision for known in found.origins.values()):
         raise RecordCorrupt(f"record {path}: its origins are ahead of revision {found.revision}")
-    text = found.text if isinstance(found, Entry) else None
     if not _is_canonical(data):
         refuse_foreign(data, uid=path)
-    elif text is not None:
-        keep_lines(text, data)
-    revisions = [change.revision for change in text.history] if text is not None else []
-    if revisions != sorted(set(revisions)) or (revisions and revisions[-1] != found.revision):
-        raise RecordCorrupt(f"record {path}: its history does not lead up to revision {found.revision}")
+    elif isinstance(found, Entry):
+        keep_lines(found.text, data)
     return found
 
 

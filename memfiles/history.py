@@ -13,6 +13,7 @@ from io import StringIO
 
 from memfiles.errors import RevisionUnknown
 from memfiles.record import Change, Record, extended, with_content
+from memfiles.whole_numbers import check_whole
 
 MAX_CHANGES = 100
 MAX_BYTES = 64 * 1024
@@ -77,6 +78,7 @@ def reverse(content: bytes, change: Change) -> bytes:
 
 def content_at(record: Record, revision: int) -> str:
     """The content as it was at ``revision``, or ``RevisionUnknown`` with the revisions that are known."""
+    check_whole(revision, what="a revision")
     content = record.content_bytes
     if revision == record.revision:
         return record.content

@@ -21,9 +21,10 @@ from memfiles.errors import FileNotDeclared, LockTimeout, RecordCorrupt
 from memfiles.events import Origin, RecordChanged, Subscribers
 from memfiles.forking import renew_in_child
 from memfiles.keys import record_path
-from memfiles.record import NOBODY, Record, decode, encode
+from memfiles.record import NOBODY, Record, decode
 from memfiles.store import Store
-from memfiles.transaction import LeftBehind, NewVersion
+from memfiles.transaction import LeftBehind
+from memfiles.versions import version_of
 
 _ATTEMPTS = 50
 _SAVED_NS = 500_000_000  # a file this long untouched is not in the middle of being saved
@@ -87,7 +88,7 @@ class LiveFiles:
 
     def is_live(self, uid: str) -> bool:
         """Whether the file is declared."""
-        return uid in self._seen
+        return isinstance(uid, str) and uid in self._seen
 
     def seen(self) -> dict[str, Seen]:
         """What is known, without looking again, of the files that were read or written so far."""
@@ -142,7 +143,7 @@ class LiveFiles:
         False: it is broken, but so fresh that someone may still be saving it; look again in a moment. ``at_once``
         mends it nevertheless. A file that is not live is left alone. ``RecordCorrupt`` if no good version is known.
         """
-        if uid not in self._seen or self._is_as_told(uid, self._seen.get(uid) or self._fresh(uid)):
+        if not self.is_live(uid) or self._is_as_told(uid, self._seen.get(uid) or self._fresh(uid)):
             return True
 
         def run() -> tuple[bool, list[RecordChanged]]:
@@ -169,7 +170,7 @@ class LiveFiles:
         return found
 
     def _known(self, uid: str) -> str:
-        if uid not in self._seen:
+        if not self.is_live(uid):
             raise FileNotDeclared(f"no memory file {str(uid)[:80]!r} is declared")
         return uid
 
@@ -206,8 +207,7 @@ class LiveFiles:
                 self._store.keep_aside(record_path(record.uid), why=before.problem or "unreadable")
         records = [self._stamped(before, record) if is_own else record for before, record in steps]
         versions = [
-            NewVersion(record_path(record.uid), record.revision, encode(record), replaces=before.signature)
-            for (before, _), record in zip(steps, records, strict=True)
+            version_of(record, replaces=before.signature) for (before, _), record in zip(steps, records, strict=True)
         ]
         signatures = self._store.commit(versions)
         with self._remembering:

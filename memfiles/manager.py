@@ -29,10 +29,10 @@ from memfiles.live_files import LiveFiles
 from memfiles.mirror import Mirror, Stored
 from memfiles.noting import Noting
 from memfiles.receipt import FileCard, Receipt, card_of, with_warnings
-from memfiles.record import NOBODY, Actor, Change, Record
+from memfiles.record import Actor, Change, Record
 from memfiles.replica import Replica
 from memfiles.restorer import Restorer
-from memfiles.restoring import DeclaredFile, RestoreReport, check_declarations
+from memfiles.restoring import DeclaredFile, RestoreReport, check_declarations, declared_files
 from memfiles.secrets import Gated, Policy, Scanner, gate
 from memfiles.store import Store, needs_mending
 from memfiles.workflow import Workflow
@@ -154,7 +154,7 @@ class MemoryManager:
 
     def append_many(self, appends: Iterable[tuple[str, str]], *, by: Actor | None = None) -> list[Receipt]:
         """Append to several files, or several times to one, all or nothing, with one flush; receipts in order."""
-        wanted = [(uid, self._gated(uid, content)) for uid, content in appends]
+        wanted = [(uid, self._gated(uid, content)) for uid, content in changes.check_pairs(appends)]
         stamp = self._stamp(by, None, None)
 
         def decide(records: dict[str, Record]) -> list[Decision]:
@@ -328,20 +328,16 @@ class MemoryManager:
         return self._live.change(uid, decide).receipt
 
     def _stamp(self, by: Actor | None, call_id: str | None, expected_revision: int | None) -> Stamp:
-        actor = by or NOBODY
-        if call_id is not None:
-            actor = replace(actor, call=call_id)
-        changes.check_actor(actor)
-        return Stamp(self._now(), actor, expected_revision)
+        return changes.stamp_of(by, at=self._now(), call_id=call_id, expected_revision=expected_revision)
 
     def _gated(self, uid: str, text: str) -> Gated:
         """The text as it may be stored: Unicode that UTF-8 can hold, through the secrets gate."""
         changes.check_text(text)
-        return self._gate(text, allow=self._allowed.get(uid, ()))
+        return self._gate(text, allow=self._allowed.get(str(uid), ()))
 
 
 def _declared(files: Workflow | Iterable[DeclaredFile]) -> list[DeclaredFile]:
-    return list(files.memory.files) if isinstance(files, Workflow) else list(files)
+    return declared_files(files.memory.files if isinstance(files, Workflow) else files)
 
 
 def _last_of_each(decisions: Sequence[Decision]) -> list[Record]:

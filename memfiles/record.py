@@ -21,8 +21,8 @@ from memfiles.keys import NAME_PATTERN, UID_PATTERN
 
 FORMAT: Literal["memfiles/1"] = "memfiles/1"
 MAX_RECORD_BYTES = 64 * 1024 * 1024
-MAX_CONTENT_BYTES = 8 * 1024 * 1024
 MAX_ORIGINS = 32
+READ_BACK = "is_read_back"  # what is noted of a change that was read from a record and so can be read again
 ORIGIN_PATTERN = r"^[0-9a-f]{12}$"
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 
@@ -279,12 +279,17 @@ def decode(data: bytes, *, uid: str) -> Record:
         keep_lines(record, data)
     else:
         refuse_foreign(data, uid=uid)
+    check_order(record, of=uid)
+    return record
+
+
+def check_order(record: Record, *, of: str) -> None:
+    """Refuse a record whose history or origins do not lead up to its revision; ``RecordCorrupt`` names it ``of``."""
     revisions = [change.revision for change in record.history]
     if revisions != sorted(set(revisions)) or (revisions and revisions[-1] != record.revision):
-        raise RecordCorrupt(f"record {uid}: its history does not lead up to revision {record.revision}")
+        raise RecordCorrupt(f"record {of}: its history does not lead up to revision {record.revision}")
     if any(revision > record.revision for revision in record.origins.values()):
-        raise RecordCorrupt(f"record {uid}: its origins are ahead of revision {record.revision}")
-    return record
+        raise RecordCorrupt(f"record {of}: its origins are ahead of revision {record.revision}")
 
 
 def read_record(data: bytes, *, of: str = "") -> Record:
@@ -309,7 +314,7 @@ def keep_lines(record: Record, data: bytes) -> None:
     lines = data.split(b"\n")[-1 - len(record.history) : -1]
     if len(lines) == len(record.history) and all(line.startswith(b'{"revision":') for line in lines):
         for change, line in zip(record.history, lines, strict=True):
-            vars(change)["encoded"] = line.removesuffix(b"]}").removesuffix(b",")
+            vars(change).update({"encoded": line.removesuffix(b"]}").removesuffix(b","), READ_BACK: True})
 
 
 def refuse_foreign(data: bytes, *, uid: str) -> None:

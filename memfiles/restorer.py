@@ -24,7 +24,7 @@ from memfiles.hydration import DEADLINE_SECONDS
 from memfiles.keys import record_path, uid_of
 from memfiles.live_files import Seen
 from memfiles.mirror import Mirror, Stored
-from memfiles.record import MAX_RECORD_BYTES, Record, decode, encode
+from memfiles.record import MAX_RECORD_BYTES, Record, decode
 from memfiles.restoring import (
     DeclaredFile,
     FileReport,
@@ -37,8 +37,9 @@ from memfiles.restoring import (
 )
 from memfiles.sources import Remote, source_of
 from memfiles.store import Store, storage_failure
-from memfiles.transaction import LeftBehind, NewVersion
+from memfiles.transaction import LeftBehind, NewVersion, groups_of
 from memfiles.unchanged import Note
+from memfiles.versions import version_of
 
 _ATTEMPTS = 20
 
@@ -216,16 +217,21 @@ class Restorer:
 
 
 def _write(store: Store, items: Iterable[Examined]) -> dict[str, Signature]:
-    """Keep what is bad, then commit every new record at once."""
+    """Keep what is bad, then commit every new record, all at once unless they are too large for one commit."""
     changes = []
     for item in items:
         assert item.record is not None
         path = record_path(item.row.uid)
         if item.is_bad:
             store.keep_aside(path, why=item.row.detail or "unreadable")
-        data = item.data or encode(item.record)
-        changes.append(NewVersion(path, item.record.revision, data, replaces=item.signature))
-    return store.commit(changes) if changes else {}
+        if item.data is None:
+            changes.append(version_of(item.record, replaces=item.signature))
+        else:
+            changes.append(NewVersion(path, item.record.revision, item.data, replaces=item.signature))
+    signatures: dict[str, Signature] = {}
+    for group in groups_of(changes):
+        signatures |= store.commit(group)
+    return signatures
 
 
 def _seen_after(item: Examined, signatures: dict[str, Signature]) -> Seen | None:

@@ -7,20 +7,22 @@ metadata is authoritative and content survives.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from memfiles.errors import WorkflowError
+from memfiles.errors import InvalidArgument, WorkflowError
 from memfiles.history import extend
 from memfiles.keys import case_clashes, check_name, check_uid
 from memfiles.record import Change, Operation, Record, digest
+from memfiles.whole_numbers import check_whole
 
 _UTF8_MAX = 4  # bytes a character takes at most
 
 Status = Literal["kept", "updated", "hydrated", "seeded", "provisional", "quarantined"]
 
 
+@runtime_checkable
 class DeclaredFile(Protocol):
     """What a restore needs of a declaration; ``workflow.MemoryFile`` is one."""
 
@@ -141,6 +143,16 @@ def confirmed(record: Record, *, at: str) -> Record | None:
 def metadata_in(record: Record) -> Metadata:
     """The metadata a record has now."""
     return Metadata(record.name, record.description, record.max_size_bytes, record.level)
+
+
+def declared_files(files: Iterable[DeclaredFile]) -> list[DeclaredFile]:
+    """A list of declarations; ``InvalidArgument`` for anything else."""
+    found = list(files) if isinstance(files, Iterable) else None
+    if found is None or not all(isinstance(file, DeclaredFile) for file in found):
+        raise InvalidArgument("pass a workflow or the memory files to restore, each with what a MemoryFile has")
+    for file in found:
+        check_whole(file.max_size_bytes, what=f"max_size_bytes of {file.name}", least=1)
+    return found
 
 
 def check_declarations(files: Sequence[DeclaredFile]) -> None:

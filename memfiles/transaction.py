@@ -9,20 +9,22 @@ Transactions of several threads go through these steps together, each as its own
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from memfiles import atomic, quarantine
 from memfiles.atomic import Signature
-from memfiles.errors import OutcomeUnknown, StorageFailed
+from memfiles.errors import OutcomeUnknown, SizeExceeded, StorageFailed
 from memfiles.frames import Version
 from memfiles.grouping import Group, Request
 from memfiles.journal import CAPACITY, Journal, Place
 from memfiles.keys import temp_path
+from memfiles.record import MAX_RECORD_BYTES
 
 PLAIN_COMMITS = 1
 LARGEST_JOURNALED = CAPACITY // 4
+LARGEST_COMMIT = MAX_RECORD_BYTES  # also of several records together: all of it is in memory, and in the journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,11 @@ class Transactions:
 
     def commit(self, changes: Sequence[NewVersion]) -> dict[str, Signature]:
         """Change these records; the caller holds their locks. See ``Store.commit`` for the errors."""
+        if (size := sum(len(change.data) for change in changes)) > LARGEST_COMMIT:
+            raise SizeExceeded(
+                f"the {len(changes)} records of this change have {size} bytes, over the {LARGEST_COMMIT} that can be "
+                f"changed together: make it in several parts; nothing was changed"
+            )
         transaction = Transaction(changes)
         try:
             if self._is_plain(changes):
@@ -200,6 +207,20 @@ class Transactions:
         """Someone saved the file by hand after the last look at it and before it was replaced: keep what they saved."""
         why = "changed by hand in the moment in which a new version took its place"
         quarantine.set_aside(self._directory, temp, reason=why, at=self._now(), of=of)
+
+
+def groups_of(changes: Iterable[NewVersion]) -> Iterator[list[NewVersion]]:
+    """The changes in their order, as many together as one commit can hold."""
+    group: list[NewVersion] = []
+    size = 0
+    for change in changes:
+        if group and size + len(change.data) > LARGEST_COMMIT:
+            yield group
+            group, size = [], 0
+        group.append(change)
+        size += len(change.data)
+    if group:
+        yield group
 
 
 def reason(error: OSError) -> str:

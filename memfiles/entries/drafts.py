@@ -15,6 +15,7 @@ from memfiles.entry import KINDS, MAX_ENTRY_BYTES, MAX_LABEL_BYTES, MAX_LINKS, M
 from memfiles.errors import InvalidArgument, SizeExceeded
 from memfiles.keys import check_key, check_name
 from memfiles.secrets import Policy, Scanner, gate, may_hold_secrets
+from memfiles.whole_numbers import check_whole
 
 MAX_TAG_BYTES = 64
 MAX_TTL_SECONDS = 10 * 365 * 86400
@@ -59,8 +60,8 @@ def check_draft(draft: Draft, *, secrets: Policy, allow: Sequence[str] = (), sca
         raise InvalidArgument(f"kind {str(draft.kind)[:40]!r} is not known: use one of {', '.join(KINDS)}")
     for name in ("confidence", "importance"):
         _check_share(getattr(draft, name), what=name)
-    if draft.ttl is not None and not (_is_whole(draft.ttl) and 1 <= draft.ttl <= MAX_TTL_SECONDS):
-        raise InvalidArgument(f"ttl must be 1 to {MAX_TTL_SECONDS} seconds")
+    if draft.ttl is not None:
+        check_whole(draft.ttl, what="ttl (in seconds)", least=1, most=MAX_TTL_SECONDS)
     if draft.pinned is not None and not isinstance(draft.pinned, bool):
         raise InvalidArgument("pinned must be True or False")
     if draft.source is not None:
@@ -84,6 +85,13 @@ def check_draft(draft: Draft, *, secrets: Policy, allow: Sequence[str] = (), sca
             f"entries under keys of their own"
         )
     return Checked(replace(draft, content=gated.text, tags=tags, links=links), gated.warnings)
+
+
+def drafts_of(said: Iterable[Draft | Mapping[str, Any]]) -> list[Draft]:
+    """The drafts out of a list of them, or of objects with their fields."""
+    if isinstance(said, (str, bytes, Mapping)) or not isinstance(said, Iterable):
+        raise InvalidArgument("pass a list of entries to save")
+    return [draft_of(each) for each in said]
 
 
 def draft_of(said: Draft | Mapping[str, Any]) -> Draft:
@@ -135,10 +143,6 @@ def _check_source(source: object) -> None:
     if not isinstance(source, str) or not 1 <= len(source.encode(errors="replace")) <= MAX_LABEL_BYTES:
         raise InvalidArgument(f"source must be text of 1 to {MAX_LABEL_BYTES} bytes")
     check_text(source)
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _check_share(value: object, *, what: str) -> None:

@@ -17,7 +17,7 @@ from memfiles.clock import utc_now
 from memfiles.embedding import Embedder
 from memfiles.entries.accounting import Account
 from memfiles.entries.clearing import Clearing
-from memfiles.entries.drafts import Draft, draft_of
+from memfiles.entries.drafts import Draft, drafts_of
 from memfiles.entries.explanation import Explanation
 from memfiles.entries.exporting import ExportFormat, Exporting
 from memfiles.entries.finding import Finder, checked_filters
@@ -130,7 +130,7 @@ class Entries:
     def save_many(self, session: Caller, drafts: Iterable[Draft | Mapping[str, Any]]) -> Sequence[Saved]:
         """Save several entries together, all or nothing, with one flush; errors as of ``save``."""
         with self._account.of("save", session):
-            return self._saved(session, [draft_of(each) for each in drafts])
+            return self._saved(session, drafts_of(drafts))
 
     def get(self, session: Caller, key: str) -> Found | None:
         """What the session sees under ``key``, as it is on disk now; None if that is nothing, hidden or not."""

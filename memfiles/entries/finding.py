@@ -22,6 +22,7 @@ from memfiles.index.reading import Filters
 from memfiles.index.rows import Row
 from memfiles.keys import check_key
 from memfiles.levels import Levels
+from memfiles.whole_numbers import check_whole
 
 MAX_RESULTS = 50
 MAX_PAGE = 100
@@ -79,7 +80,7 @@ class Finder:
         ``InvalidArgument`` if ``max_results`` is not 1 to 50, or a filter cannot be one.
         """
         query = checked_query(query)
-        check_count(max_results, what="max_results", most=MAX_RESULTS)
+        check_whole(max_results, what="max_results", least=1, most=MAX_RESULTS)
         view = view_of(caller, self._levels)
         for _ in range(_ROUNDS):
             self.refresh()
@@ -100,7 +101,7 @@ class Finder:
 
     def page(self, caller: Caller, *, filters: Filters, limit: int = 50, cursor: str | None = None) -> Page:
         """What the caller sees, by key, ``limit`` at a time; ``cursor`` is the ``next`` of the page before."""
-        check_count(limit, what="limit", most=MAX_PAGE)
+        check_whole(limit, what="limit", least=1, most=MAX_PAGE)
         after = check_key(cursor) if cursor else ""
         view, now = view_of(caller, self._levels), self._now()
         found: list[Found] = []
@@ -191,12 +192,6 @@ def checked_query(query: object) -> str:
     if not isinstance(query, str):
         raise InvalidArgument(f"the query must be text, not {type(query).__name__}")
     return query.encode(errors="replace").decode()
-
-
-def check_count(count: object, *, what: str, most: int) -> None:
-    """Refuse a number of results that is none, or that would flood a prompt."""
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
-        raise InvalidArgument(f"{what} must be a whole number from 1 to {most}")
 
 
 def checked_filters(*, tags: object, category: object, kind: object, prefix: object = None) -> Filters:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memfiles.changes import Stamp
+from memfiles.changes import Stamp, check_text
 from memfiles.entries import saving
 from memfiles.entries.consolidating import Heading, Member, plan_consolidation
 from memfiles.entries.drafts import Draft
@@ -91,6 +91,8 @@ class Reorganising:
 
     def apply(self, caller: Caller, plan: Plan) -> Applied:
         """Do what the plan says, as one change; steps about entries that changed since are skipped and reported."""
+        if not isinstance(plan, Plan):
+            raise InvalidArgument(f"what is applied is a plan, as plan makes it, not {type(plan).__name__}")
         place = _home(caller)
         if (plan.folder, plan.level) != (place.scope, place.level):
             raise InvalidArgument("this plan was made for another agent or level: make one in this session")
@@ -120,6 +122,7 @@ class Reorganising:
 
         ``InvalidArgument`` if nothing of it is left.
         """
+        check_text(plan_id, what="the id of a plan")
         place = _home(caller)
         stamp = Stamp(self._now(), caller.actor(None))
         entries = self._entries(place, reading.Selector(cause=plan_id))

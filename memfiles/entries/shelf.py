@@ -18,14 +18,15 @@ from memfiles.ancestry import with_origins
 from memfiles.atomic import Signature
 from memfiles.entries.seen import Seen, broken, events_of, gone, judged, told_of
 from memfiles.entry import Entry, EntryRecord, Tombstone
-from memfiles.entry_format import decode_entry, encode_entry
+from memfiles.entry_format import decode_entry
 from memfiles.errors import LockTimeout, MemfilesError, RecordCorrupt
 from memfiles.events import Origin, RecordChanged, Subscribers
 from memfiles.forking import renew_in_child
 from memfiles.index.indexing import Index
 from memfiles.index.rows import row_of
 from memfiles.store import Store
-from memfiles.transaction import LeftBehind, NewVersion
+from memfiles.transaction import LeftBehind
+from memfiles.versions import version_of_entry
 
 KNOWN_MAX = 65536
 """How many entries are remembered as they were last seen, so that a repeated read costs one look at the file."""
@@ -183,10 +184,7 @@ class Shelf:
             if seen.problem is not None and seen.signature is not None:
                 self._store.keep_aside(record.path, why=seen.problem)
         final = [self._stamped(record) if is_own else record for record in records]
-        versions = [
-            NewVersion(record.path, record.revision, encode_entry(record), replaces=before[record.path].signature)
-            for record in final
-        ]
+        versions = [version_of_entry(record, replaces=before[record.path].signature) for record in final]
         self._store.make_folders(record.path for record in final)
         intent = self._index.intend([record.path for record in final])
         try:

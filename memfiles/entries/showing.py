@@ -15,11 +15,11 @@ from memfiles.entries.standing import Standing, standing_of
 from memfiles.entries.stood import standing_in
 from memfiles.entries.views import Caller, View, view_of
 from memfiles.entry import Entry
-from memfiles.errors import InvalidArgument
 from memfiles.index import reading
 from memfiles.index.indexing import Index
 from memfiles.keys import check_key
 from memfiles.levels import Levels
+from memfiles.whole_numbers import check_whole
 
 
 class Showing:
@@ -77,9 +77,7 @@ class Showing:
     def _checked_budget(self, budget_bytes: int | None) -> int:
         if budget_bytes is None:
             return self._budget_bytes
-        if isinstance(budget_bytes, bool) or not isinstance(budget_bytes, int) or budget_bytes < 0:
-            raise InvalidArgument("budget_bytes must be a whole number of bytes, 0 or more")
-        return budget_bytes
+        return check_whole(budget_bytes, what="budget_bytes", least=0)
 
 
 class _Offered:

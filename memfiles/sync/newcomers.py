@@ -26,6 +26,7 @@ from memfiles.replica import Replica
 from memfiles.sync.reports import Outcome
 
 _AT_ONCE = 500
+_BYTES_AT_ONCE = 16 * 1024 * 1024  # far below what a commit may have
 _log = logging.getLogger("memfiles.sync")
 
 
@@ -56,11 +57,13 @@ class Newcomers:
         ``MirrorUnavailable`` if some were not given; the others are here then.
         """
         batch: dict[str, Stored] = {}
+        size = 0
         for path, stored in self._fetched(set(paths), listed):
             batch[path] = stored
-            if len(batch) >= _AT_ONCE:
+            size += len(stored.body)
+            if len(batch) >= _AT_ONCE or size >= _BYTES_AT_ONCE:
                 yield from self._take(batch)
-                batch = {}
+                batch, size = {}, 0
         yield from self._take(batch)
 
     def bring_one(self, path: str) -> Outcome:

@@ -1,0 +1,138 @@
+"""Nothing is committed that the next start could not read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from records import declared
+
+from memfiles.entry import Entry, Tombstone, new_text
+from memfiles.entry_format import encode_entry
+from memfiles.errors import InvalidArgument, SizeExceeded
+from memfiles.manager import MemoryManager
+from memfiles.record import Actor, Change, Record, digest, encode
+from memfiles.transaction import NewVersion, groups_of
+from memfiles.versions import version_of, version_of_entry
+
+AT = "2026-11-21T09:00:00.000Z"
+FIRST = Change(1, AT, "seed", bytes=4, offset=0)
+RECORD = Record("notes", "notes", "", 1000, "PUBLIC", "one\n", digest(b"one\n"), 1, AT, AT, (FIRST,))
+SPOILT_CHANGES: list[dict[str, Any]] = [
+    {"target": 1.0},
+    {"line": True},
+    {"bytes": -1},
+    {"at": "yesterday"},
+    {"op": "guess"},
+    {"by": Actor(agent=5)},  # type: ignore[arg-type]
+    {"revision": 1.0},
+    {"old": 7},
+]
+SPOILT: list[dict[str, Any]] = [{"level": 5}, {"updated_at": AT[:10]}, {"sha256": "0"}, {"history": (FIRST, FIRST)}]
+
+
+def entry(**said: Any) -> Entry:
+    text = replace(new_text("support", "plan", level="PUBLIC", run="", content="a\n", at=AT), revision=1)
+    text = replace(text, history=(Change(1, AT, "save", bytes=2, offset=0),))
+    return Entry(**{"text": text, "agent": "support", "key": "plan", **said})
+
+
+@pytest.mark.parametrize("spoilt", SPOILT_CHANGES, ids=str)
+def test_a_change_that_could_not_be_read_back_is_refused(spoilt: dict[str, Any]) -> None:
+    """Whatever its caller let pass."""
+    record = replace(RECORD, history=(replace(FIRST, **spoilt),))
+    with pytest.raises(InvalidArgument, match="nothing was changed, because what it would make could not be read back"):
+        version_of(record, replaces=None)
+
+
+@pytest.mark.parametrize("spoilt", SPOILT, ids=str)
+def test_a_record_that_could_not_be_read_back_is_refused(spoilt: dict[str, Any]) -> None:
+    """Its head as well as its history."""
+    with pytest.raises(InvalidArgument, match="could not be read back"):
+        version_of(replace(RECORD, **spoilt), replaces=None)
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [{"tags": (5,)}, {"importance": 2.0}, {"pinned": "yes"}, {"expires_at": "soon"}, {"key": "other"}, {"kind": "x"}],
+    ids=str,
+)
+def test_an_entry_that_could_not_be_read_back_is_refused(spoilt: dict[str, Any]) -> None:
+    """So is one that would not belong where it lies."""
+    with pytest.raises(InvalidArgument, match="could not be read back"):
+        version_of_entry(entry(**spoilt), replaces=None)
+
+
+def test_a_tombstone_that_could_not_be_read_back_is_refused() -> None:
+    """A forget that cannot be read would bring nothing to rest."""
+    tombstone = Tombstone(entry().uid, "support", "PUBLIC", "0" * 12, 2, AT, why="asked")
+
+    assert encode_entry(tombstone) == version_of_entry(tombstone, replaces=None).data
+    with pytest.raises(InvalidArgument, match="could not be read back"):
+        version_of_entry(replace(tombstone, id="x"), replaces=None)
+
+
+def test_what_can_be_read_back_is_the_whole_record() -> None:
+    """The bytes are those of the record with all of its history, whatever of it was new."""
+    first = version_of(RECORD, replaces=None)
+    again = version_of(replace(RECORD, content="two\n", sha256=digest(b"two\n")), replaces=None)
+
+    assert ("notes.json", 1, encode(RECORD)) == (first.path, first.revision, first.data)
+    assert encode(replace(RECORD, content="two\n", sha256=digest(b"two\n"))) == again.data
+    assert encode_entry(entry()) == version_of_entry(entry(), replaces=None).data
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[MemoryManager]:
+    with MemoryManager(tmp_path / "memory", durability="os") as manager:
+        manager.restore([declared("notes", content="one\n", cap=1000)])
+        yield manager
+
+
+@pytest.mark.parametrize("call_id", [5, 5.0, True, b"toolu", ["x"], "half \ud800"])
+def test_a_call_id_is_text(manager: MemoryManager, call_id: Any) -> None:
+    """Or it is refused, and named."""
+    before = (manager.directory / "notes.json").read_bytes()
+    with pytest.raises(InvalidArgument, match="an agent, session or call id"):
+        manager.append("notes", "x\n", call_id=call_id)
+
+    assert before == (manager.directory / "notes.json").read_bytes()
+
+
+def test_texts_of_every_kind_can_be_read_back(manager: MemoryManager) -> None:
+    """Control characters, NUL, every plane of Unicode, and a text of a class of its own."""
+
+    class Text(str):
+        pass
+
+    for number, text in enumerate(["\0\x01\x1b\x7f\u2028", "\U0001f642\ufeff\uffff", Text("own\n")]):
+        manager.append("notes", text, call_id=f"nul \0 {number}")
+    content = manager.read("notes")
+    manager.restore([declared("notes", cap=1000)])
+
+    assert "one\n\0\x01\x1b\x7f\u2028\U0001f642\ufeff\uffffown\n" == content == manager.read("notes")
+
+
+def test_a_commit_has_a_largest_size(manager: MemoryManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is over it is refused with the numbers before anything is staged, however many records it is made of."""
+    monkeypatch.setattr("memfiles.transaction.LARGEST_COMMIT", 900)
+    before = sorted(manager.directory.rglob("*"))
+    with pytest.raises(SizeExceeded, match="the 1 records of this change have 1[0-9]{3} bytes, over the 900"):
+        manager.append("notes", "x" * 900)
+
+    assert before == sorted(manager.directory.rglob("*"))
+    assert "one\n" == manager.read("notes")
+
+
+def test_many_changes_are_grouped_by_what_a_commit_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In their order; a start may bring more than one commit can."""
+    monkeypatch.setattr("memfiles.transaction.LARGEST_COMMIT", 10)
+    changes = [NewVersion(f"{size}.json", 1, b"x" * size, None) for size in (4, 6, 1, 10, 3)]
+
+    assert [["4.json", "6.json"], ["1.json"], ["10.json"], ["3.json"]] == [
+        [change.path for change in group] for group in groups_of(changes)
+    ]
+    assert [] == list(groups_of([]))
