@@ -94,12 +94,13 @@ def test_a_call_that_is_made_again_changes_nothing(session: Session) -> None:
     assert "- a\n" == session.manager.read("u-notes")
 
 
-def test_parallel_calls_lose_nothing(session: Session) -> None:
-    """Forty appends in one turn are forty lines."""
-    said = results_of(agent_of(session, [append(f"- {number}\n", id=f"call_{number}") for number in range(40)]))
+def test_parallel_calls_are_made_in_the_order_of_the_model(session: Session) -> None:
+    """Forty appends in one turn are forty lines, the first one first; also in another event loop."""
+    for first in (0, 40):
+        calls = [append(f"- {number}\n", id=f"call_{number}") for number in range(first, first + 40)]
+        assert 40 == len(results_of(agent_of(session, calls)))
 
-    assert 40 == len(said)
-    assert {f"- {number}" for number in range(40)} == set(session.manager.read("u-notes").splitlines())
+    assert [f"- {number}" for number in range(80)] == session.manager.read("u-notes").splitlines()
 
 
 def test_tools_and_prompt_follow_the_level(session: Session) -> None:
@@ -178,15 +179,27 @@ def test_a_cancelled_run_leaves_the_record_whole(memory: memfiles.Memory, sessio
     assert "- Ada is on Pro.\n" == session.manager.read("u-notes")
 
 
-def test_a_closed_session_is_told_before_the_run(session: Session) -> None:
-    """Its tools cannot be had, and calls of those that were are refused in words."""
-    agent = agent_of(session, [append("- a\n")])
-    agent.instructions = "Help."
-    session.close()
+@pytest.mark.parametrize("closing", ["session", "memory"])
+def test_a_run_goes_on_without_a_memory_that_was_closed(
+    memory: memfiles.Memory, session: Session, closing: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The model is told that there is none, and a call is refused in words; who looks for the reason finds it."""
+    told: list[str] = []
 
-    assert ["this session is closed: no memory can be used any more"] == results_of(agent)
-    with pytest.raises(InvalidArgument, match="this session of agent support is closed"):
-        tools(session)
+    def asked(call: ModelCall) -> Any:
+        told.append(call.system_instructions or "")
+        return [function_call("memory_list", {}, call_id="call_1")]
+
+    agent = agent_of(session, ModelStep.respond(asked))
+    (session if closing == "session" else memory).close()
+    said = results_of(agent)
+
+    assert ["Help.\n\nNo memory can be used at the moment."] == told
+    assert [True] == ["closed" in text for text in said]
+    assert "a turn of an agent goes without its memory" in caplog.text
+    if closing == "session":
+        with pytest.raises(InvalidArgument, match="this session of agent support is closed"):
+            tools(session)
 
 
 def test_without_the_extra_the_error_says_which() -> None:
