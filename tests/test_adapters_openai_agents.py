@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Agent, RunConfig, Runner
+from agents import Agent, RunConfig, RunContextWrapper, Runner
+from agents.result import RunResultBase
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
 from agents_at_work import Held, opened, said_without
 
@@ -39,9 +40,18 @@ def agent_of(session: Session, *steps: Any) -> Agent[None]:
     return Agent(name="support", instructions=instructions(session, "Help."), tools=[*tools(session)], model=model)
 
 
-def results_of(agent: Agent[None]) -> list[str]:
+async def run(agent: Agent[None], *, streamed: bool = False) -> RunResultBase:
+    if not streamed:
+        return await Runner.run(agent, "Hello.", run_config=QUIET)
+    running = Runner.run_streamed(agent, "Hello.", run_config=QUIET)
+    async for _ in running.stream_events():
+        pass
+    return running
+
+
+def results_of(agent: Agent[None], *, streamed: bool = False) -> list[str]:
     """What the model was told of its calls in one run."""
-    items: list[Any] = asyncio.run(Runner.run(agent, "Hello.", run_config=QUIET)).to_input_list()
+    items: list[Any] = asyncio.run(run(agent, streamed=streamed)).to_input_list()
     return [str(item["output"]) for item in items if item.get("type") == "function_call_output"]
 
 
@@ -103,7 +113,8 @@ def test_parallel_calls_are_made_in_the_order_of_the_model(session: Session) -> 
     assert [f"- {number}" for number in range(80)] == session.manager.read("u-notes").splitlines()
 
 
-def test_tools_and_prompt_follow_the_level(session: Session) -> None:
+@pytest.mark.parametrize("streamed", [False, True])
+def test_tools_and_prompt_follow_the_level(session: Session, streamed: bool) -> None:
     """At the turn after it was raised: what can be read is named, and what cannot be used is not offered."""
     prompts: list[str] = []
     seen: list[dict[str, Any]] = []
@@ -114,7 +125,7 @@ def test_tools_and_prompt_follow_the_level(session: Session) -> None:
         session.raise_level(["CONFIDENTIAL", "RESTRICTED", "RESTRICTED"][len(seen) - 1])
         return [function_call("memory_list", {}, call_id=f"call_{len(seen)}")]
 
-    results_of(agent_of(session, *[ModelStep.respond(asked)] * 3))
+    results_of(agent_of(session, *[ModelStep.respond(asked)] * 3), streamed=streamed)
     readable, entries = ["deals", "notes", "playbook"], dict.fromkeys(ENTRY_TOOLS)
 
     assert [
@@ -133,17 +144,30 @@ def test_tools_and_prompt_follow_the_level(session: Session) -> None:
     assert all(prompt.startswith("Help.\n\n## Memory files available\n") for prompt in prompts)
 
 
-def test_a_level_that_rises_before_the_call_is_made_ends_no_run(session: Session) -> None:
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_level_that_rises_before_the_call_is_made_ends_no_run(session: Session, streamed: bool) -> None:
     """The tool was offered, so it is called; the session judges the call."""
 
     def asked(_: ModelCall) -> Any:
         session.raise_level("RESTRICTED")
         return [append("- late\n")]
 
-    said = results_of(agent_of(session, ModelStep.respond(asked)))
+    said = results_of(agent_of(session, ModelStep.respond(asked)), streamed=streamed)
 
     assert ["notes is at level INTERNAL and this session is at RESTRICTED"] == [text.partition(":")[0] for text in said]
     assert "" == session.manager.read("u-notes")
+
+
+def test_without_turns_tools_follow_the_level_at_once(session: Session) -> None:
+    """As in a realtime session, whose one context lasts."""
+    context, agent = RunContextWrapper(None), agent_of(session)
+
+    async def names() -> list[str]:
+        return [tool.name for tool in await agent.get_all_tools(context)]
+
+    assert FILE_TOOLS + ENTRY_TOOLS == asyncio.run(names())
+    session.raise_level("RESTRICTED")
+    assert FILE_TOOLS[:1] + ENTRY_TOOLS == asyncio.run(names())
 
 
 def test_runs_that_share_an_agent_do_not_disturb_each_other(session: Session) -> None:

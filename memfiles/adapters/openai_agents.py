@@ -91,7 +91,7 @@ class _FileTool:
 
     async def _is_offered(self, context: RunContextWrapper[Any], _: object) -> bool:
         turn, is_offered = self._decided.get(context, (None, False))
-        if turn is not context.turn_input:  # a new list for every turn of a run
+        if turn is not context.turn_input or not turn:  # a new list for every turn of a run; none in a realtime session
             turn, is_offered = context.turn_input, await in_worker(lambda: _made(self._renew, instead=False))
             self._decided[context] = (turn, is_offered)
         return is_offered
