@@ -21,15 +21,15 @@ MAX_PAGE = 100
 DEFAULT_PAGE = 50
 
 ENTRY_ALIASES: dict[str, tuple[str, ...]] = {
-    "key": ("name", "id", "title", "memory_key", "memory_id"),
-    "content": ("value", "text", "memory"),
-    "query": ("q", "text", "question"),
-    "max_results": ("k", "top_k", "n", "limit"),
-    "limit": ("max_results", "page_size", "n"),
-    "prefix": ("key_prefix",),
-    "cursor": ("next", "page_token"),
+    "key": ("name", "id", "title", "path", "memory_key", "memory_id", "memory_name", "entry_key", "entry_id"),
+    "content": ("value", "text", "memory", "data", "body"),
+    "query": ("q", "text", "question", "search", "search_query", "search_text", "keywords"),
+    "max_results": ("k", "top_k", "n", "limit", "count", "num_results", "maximum_results"),
+    "limit": ("max_results", "page_size", "n", "count"),
+    "prefix": ("key_prefix", "starts_with"),
+    "cursor": ("next", "next_cursor", "page_token"),
     "tags": ("tag", "labels"),
-    "links": ("link",),
+    "links": ("link", "related"),
     "outcome": ("result",),
 }
 REFUSALS = {

@@ -7,7 +7,8 @@ promised. Names that are obviously meant are understood; a null means "not given
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -15,14 +16,15 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from memfiles.errors import InvalidArgument
 
 FILE_ALIASES: dict[str, tuple[str, ...]] = {
-    "file": ("path", "name", "filename", "file_name", "file_path", "uid", "id"),
-    "content": ("text",),
-    "old_string": ("old_str", "old_text", "old"),
-    "new_string": ("new_str", "new_text", "new"),
-    "offset": ("start_line",),
-    "limit": ("max_lines",),
+    "file": ("path", "name", "filename", "file_name", "filepath", "file_path", "memory_file", "uid", "id"),
+    "content": ("text", "value", "data", "body"),
+    "old_string": ("old_str", "old_text", "old_content", "old_value", "old", "find", "search"),
+    "new_string": ("new_str", "new_text", "new_content", "new_value", "new", "replace", "replacement", "replace_with"),
+    "offset": ("start_line", "start", "first_line"),
+    "limit": ("max_lines", "num_lines", "lines"),
 }
 _SHOWN = 80
+_WORD_END = re.compile(r"[ -]|(?<=[a-z])(?=[A-Z])")
 _EXPECTED = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -53,8 +55,8 @@ LineCount = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 class Arguments(BaseModel):
     """The arguments of one tool.
 
-    ``aliases`` are the other names under which each is understood; ``refusals`` are names that are no arguments, with
-    the reason why.
+    ``aliases`` are the other names under which each is understood, in any spelling (``oldText``, ``old-text``);
+    ``refusals`` are names that are no arguments, with the reason why.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -143,17 +145,26 @@ def _named(sent: Mapping[object, object], *, model: type[Arguments], tool: str) 
     """The arguments under their own names, without the nulls that strict modes send for "not given"."""
     fields = model.model_fields
     meant = {alias: field for field in fields for alias in model.aliases.get(field, ()) if alias not in fields}
+    meant |= {name: name for name in model.refusals}
     given: dict[str, object] = {}
     for key, value in sent.items():
         if not isinstance(key, str):
             raise InvalidArgument(f"{tool}: the names of arguments must be text, not {type(key).__name__}")
-        name = meant.get(key, key)
+        name = _meant(key, fields=fields, aliases=meant)
         if value is None:
             continue
         if name in given and given[name] != value:
             raise InvalidArgument(f"{tool}: {name!r} was given twice, with different values: pass it once")
         given[_encodable_name(name, tool=tool)] = value
     return given
+
+
+def _meant(key: str, *, fields: Collection[str], aliases: Mapping[str, str]) -> str:
+    """The argument that a name means; the name itself where it means none."""
+    for name in (key, _WORD_END.sub("_", key).lower()):
+        if name in fields or name in aliases:
+            return aliases.get(name, name)
+    return key
 
 
 def _encodable_name(name: str, *, tool: str) -> str:

@@ -59,16 +59,16 @@ def test_everything_that_may_be_said_of_an_entry() -> None:
     assert sent == parsed(SaveEntry, sent).given()
 
 
-@pytest.mark.parametrize("content", ["content", "value", "text", "memory"])
-@pytest.mark.parametrize("key", ["key", "name", "id", "title", "memory_key", "memory_id"])
+@pytest.mark.parametrize("content", ["content", "value", "text", "memory", "data", "body"])
+@pytest.mark.parametrize("key", ["key", "name", "id", "title", "path", "memory_key", "memoryId"])
 def test_other_names_for_key_and_content(key: str, content: str) -> None:
     """A model trained on other memories calls them something else."""
 
     assert SAVED == parsed(SaveEntry, {key: "plan", content: "Pro"})
 
 
-@pytest.mark.parametrize("count", ["max_results", "k", "top_k", "n", "limit"])
-@pytest.mark.parametrize("query", ["query", "q", "text", "question"])
+@pytest.mark.parametrize("count", ["max_results", "k", "topK", "n", "limit", "num_results"])
+@pytest.mark.parametrize("query", ["query", "q", "text", "question", "search_query"])
 def test_other_names_for_a_search(query: str, count: str) -> None:
     """The names that other search tools use mean the same here."""
 
@@ -80,6 +80,15 @@ def test_other_names_for_the_size_of_a_page(sent: dict[str, int], limit: int | N
     """A list is bounded by its limit, whatever it is called."""
 
     assert ListEntries(limit=limit) == parsed(ListEntries, sent)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_no_name_means_two_things(model: type[EntryArguments]) -> None:
+    """Each other name belongs to one argument; a tool's own argument comes before another one's other name."""
+    meant = [alias for field in model.model_fields for alias in model.aliases.get(field, ())]
+    others = [alias for alias in meant if alias not in model.model_fields]
+
+    assert sorted({*others}) == sorted(others)
 
 
 @pytest.mark.parametrize("encode", [str, str.encode])
@@ -115,6 +124,7 @@ def test_no_argument_can_choose_a_level(model: type[EntryArguments]) -> None:
 
     assert "'level' is not an argument: no call can choose it." in message
     assert "PUBLIC" not in message
+    assert "'level' is not an argument: no call can choose it." in refusal(model, {"Level": "PUBLIC"})
 
 
 @pytest.mark.parametrize(

@@ -107,3 +107,23 @@ def test_anthropic_memory(examples: Path) -> None:
     assert "12B\t/memories/customer-notes\n" in shown
     assert "playbook is read-only here" in shown
     assert shown.endswith("# Customers\n- Ada is on Pro.\n")
+
+
+def test_openai_agents(examples: Path) -> None:
+    """An agent of the OpenAI Agents SDK sees the card, calls the tools, and is told what it may not do."""
+    shown = output_of(examples / "openai_agents_offline.py").splitlines()
+
+    assert ["You answer customers.", "", "## Memory files available"] == shown[:3]
+    assert "playbook is read-only here: read it with read_memory, and write to a file marked RW" == shown[-4]
+    assert ["I have refunded the second charge, Ada.", "# Customers", "- Ada was charged twice; refunded."] == shown[
+        -3:
+    ]
+
+
+def test_anthropic_tools(examples: Path) -> None:
+    """The vendor's tool runner calls the session's tools, and an error is marked as one."""
+    shown = output_of(examples / "anthropic_tools_offline.py").splitlines()
+
+    assert ["['read_memory', 'append_memory', 'edit_memory']", "False - Refund a double charge at once."] == shown[:2]
+    assert "True playbook is read-only here: read it with read_memory, and write to a file marked RW" == shown[3]
+    assert ["# Customers", "- Ada was charged twice; refunded."] == shown[4:]

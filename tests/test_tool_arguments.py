@@ -33,7 +33,9 @@ def test_json_text_is_understood(encode: type) -> None:
     assert AppendMemory(file="notes", content="é\n") == parse_arguments(AppendMemory, sent, tool="t")
 
 
-@pytest.mark.parametrize("alias", ["path", "name", "filename", "file_name", "file_path", "uid", "id"])
+@pytest.mark.parametrize(
+    "alias", ["path", "name", "filename", "file_path", "filePath", "File-Name", "memoryFile", "id"]
+)
 def test_other_names_for_the_file_are_understood(alias: str) -> None:
     """A model trained on other tools calls the file something else."""
 
@@ -41,7 +43,11 @@ def test_other_names_for_the_file_are_understood(alias: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("old_str", "new_str"), ("old_text", "new_text"), ("old", "new"), ("old_string", "new_string")]
+    ("old", "new"),
+    [
+        *(("old_str", "new_str"), ("old_text", "new_text"), ("old", "new"), ("old_string", "new_string")),
+        *(("oldText", "newText"), ("old_content", "new_content"), ("find", "replace"), ("search", "replacement")),
+    ],
 )
 def test_other_names_for_the_texts_of_an_edit_are_understood(old: str, new: str) -> None:
     """The names that other edit tools use mean the same here."""
@@ -50,10 +56,19 @@ def test_other_names_for_the_texts_of_an_edit_are_understood(old: str, new: str)
     assert EditMemory(**EDIT_SENT) == parse_arguments(EditMemory, sent, tool="t")
 
 
-def test_the_text_of_an_append_may_be_called_text() -> None:
-    """``text`` is ``content``."""
+@pytest.mark.parametrize("alias", ["text", "value", "data", "body", "Content"])
+def test_the_text_of_an_append_may_be_called_otherwise(alias: str) -> None:
+    """It is the one text that an append has."""
 
-    assert AppendMemory(file="n", content="x") == parse_arguments(AppendMemory, {"file": "n", "text": "x"}, tool="t")
+    assert AppendMemory(file="n", content="x") == parse_arguments(AppendMemory, {"file": "n", alias: "x"}, tool="t")
+
+
+@pytest.mark.parametrize("model", [ReadMemory, AppendMemory, EditMemory])
+def test_no_name_means_two_things(model: type[Arguments]) -> None:
+    """What is understood is understood in one way: each other name belongs to one argument and is none itself."""
+    others = [alias for field in model.model_fields for alias in model.aliases.get(field, ())]
+
+    assert sorted({*others} - {*model.model_fields}) == sorted(others)
 
 
 def test_a_null_means_not_given() -> None:
@@ -71,7 +86,7 @@ def test_a_whole_number_may_be_spelled_with_a_point() -> None:
 
 def test_one_thing_under_two_names_counts_once() -> None:
     """The same value under two names is understood, two different values are not."""
-    same, different = {"file": "a", "path": "a"}, {"file": "a", "path": "b"}
+    same, different = {"file": "a", "path": "a"}, {"filePath": "a", "path": "b"}
 
     assert ReadMemory(file="a") == parse_arguments(ReadMemory, same, tool="t")
     assert "a_tool: 'file' was given twice, with different values: pass it once" == refusal(ReadMemory, different)
@@ -107,6 +122,7 @@ def test_an_edit_without_new_text_is_told_how_to_delete(sent: object) -> None:
         ({"file": "n", "limit": -1}, "a_tool: 'limit' must be 1 or more"),
         ({"file": "n", "level": "PUBLIC"}, "a_tool: 'level' is not an argument"),
         ({"file": "n\ud800"}, "a_tool: 'file' holds half of a surrogate pair at character 1, which is no text"),
+        ({"file": "n", "fileNames": "m"}, "a_tool: 'fileNames' is not an argument"),
         ({3: "n"}, "a_tool: the names of arguments must be text, not int"),
         ({"\ud800": "n"}, "a_tool: '\\ud800' is not the name of an argument"),
         ([], "the arguments must be one JSON object, not list"),

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from memfiles.dialects import anthropic, bedrock, gemini, mcp, openai
+from memfiles.dialects.limits import strict_together
 from memfiles.errors import InvalidArgument
 from memfiles.tool_definitions import ToolDefinition
 
@@ -20,7 +21,8 @@ class Dialect(Protocol):
         """A fresh JSON object that the vendor's API takes as a tool, always the same for the same definition.
 
         ``strict`` asks the vendor to hold the model to the schema, None is the vendor's usual choice; ``examples``
-        adds sample arguments. A vendor that knows no such thing leaves it out.
+        adds sample arguments. A vendor that knows no such thing leaves it out. What a vendor would refuse as too much
+        of a strict schema is left out as well: see ``dialects.limits``.
         """
         ...
 
@@ -35,11 +37,21 @@ DIALECTS: dict[str, Dialect] = {
 }
 
 
+_SHARE_A_GRAMMAR = {"anthropic", "bedrock"}
+
+
 def render(
     tools: Iterable[ToolDefinition], dialect: str, *, strict: bool | None = None, examples: bool = False
 ) -> list[dict[str, Any]]:
-    """The tools in the shape of ``dialect``; an unknown one is an ``InvalidArgument`` that lists the known."""
+    """The tools in the shape of ``dialect``; an unknown one is an ``InvalidArgument`` that lists the known.
+
+    Where a vendor takes only so many strict tools in a request, those that ``strict_together`` gives up are not.
+    """
     rewrite = DIALECTS.get(dialect) if isinstance(dialect, str) else None
     if rewrite is None:
         raise InvalidArgument(f"unknown dialect {dialect!r}; use one of {', '.join(sorted(DIALECTS))}")
-    return [rewrite(tool, strict=strict, examples=examples) for tool in tools]
+    offered = list(tools)
+    if not (strict and dialect in _SHARE_A_GRAMMAR):
+        return [rewrite(tool, strict=strict, examples=examples) for tool in offered]
+    together = strict_together(offered)
+    return [rewrite(tool, strict=True if tool.name in together else None, examples=examples) for tool in offered]

@@ -1,6 +1,7 @@
 """Anthropic's Messages API: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use.
 
-Strict is off unless asked for: all strict tools of a request share one grammar of bounded size.
+Strict is off unless asked for: all strict tools of a request share one grammar of bounded size. Asked for, it is for
+the tools that ``limits.strict_together`` finds room for.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+from memfiles.dialects.limits import within_enum_limits
 from memfiles.dialects.schemas import without_keywords
 from memfiles.tool_definitions import ToolDefinition
 
@@ -16,14 +18,13 @@ _REFUSED_WHEN_STRICT = frozenset({"minimum", "maximum", "minLength", "maxLength"
 
 def tool(definition: ToolDefinition, *, strict: bool | None, examples: bool) -> dict[str, Any]:
     """``{name, description, input_schema}``, with ``strict`` and ``input_examples`` when asked for."""
-    refused = _REFUSED_WHEN_STRICT if strict else frozenset()
     shape: dict[str, Any] = {
         "name": definition.name,
         "description": definition.description,
-        "input_schema": without_keywords(definition.parameters, refused),
+        "input_schema": without_keywords(definition.parameters, _REFUSED_WHEN_STRICT if strict else frozenset()),
     }
     if strict:
-        shape["strict"] = True
+        shape |= {"input_schema": within_enum_limits(shape["input_schema"]), "strict": True}
     if examples and definition.examples:
         shape["input_examples"] = deepcopy(list(definition.examples))
     return shape

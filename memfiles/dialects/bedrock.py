@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from memfiles.dialects.limits import within_enum_limits
 from memfiles.dialects.schemas import without_keywords
 from memfiles.tool_definitions import ToolDefinition
 
@@ -16,11 +17,11 @@ _REFUSED_WHEN_STRICT = frozenset({"minimum", "maximum", "multipleOf", "minLength
 
 def tool(definition: ToolDefinition, *, strict: bool | None, examples: bool) -> dict[str, Any]:
     """``{toolSpec: {name, description, inputSchema: {json}}}``, with ``strict`` when asked for."""
-    refused = _REFUSED_WHEN_STRICT if strict else frozenset()
+    schema = without_keywords(definition.parameters, _REFUSED_WHEN_STRICT if strict else frozenset())
     specification: dict[str, Any] = {
         "name": definition.name,
         "description": definition.description,
-        "inputSchema": {"json": without_keywords(definition.parameters, refused)},
+        "inputSchema": {"json": within_enum_limits(schema) if strict else schema},
     }
     if strict:
         specification["strict"] = True

@@ -1,6 +1,7 @@
 """OpenAI's Responses and Chat APIs: https://platform.openai.com/docs/guides/function-calling.
 
-Strict unless told otherwise: then every property is required, and one that may be left out is nullable.
+Strict unless told otherwise: then every property is required, one that may be left out is nullable, and an enum of
+more names than a strict schema may hold is left out.
 OpenAI knows no sample arguments.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from memfiles.dialects.limits import within_enum_limits
 from memfiles.dialects.schemas import all_required, without_keywords
 from memfiles.tool_definitions import ToolDefinition
 
@@ -28,6 +30,6 @@ def _function(definition: ToolDefinition, *, strict: bool | None) -> dict[str, A
     return {
         "name": definition.name,
         "description": definition.description,
-        "parameters": all_required(schema) if is_strict else schema,
+        "parameters": within_enum_limits(all_required(schema)) if is_strict else schema,
         "strict": is_strict,
     }
