@@ -98,7 +98,7 @@ class Answers:
 
 
 class _MemoryServer(Server[dict[str, Any]]):
-    """Says to clients of older protocols, too, that it tells when the list of resources changes.
+    """Says to clients of older protocols, too, that it tells when the list of resources or of tools changes.
 
     Inheriting is the only way to say so that the SDK has over HTTP.
     """
@@ -110,7 +110,7 @@ class _MemoryServer(Server[dict[str, Any]]):
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
         """See ``Server``."""
-        told = notification_options or NotificationOptions(resources_changed=True)
+        told = notification_options or NotificationOptions(resources_changed=True, tools_changed=True)
         return super().create_initialization_options(told, experimental_capabilities, extensions)
 
 
