@@ -206,6 +206,55 @@ def test_read_only(tmp_path: Path) -> None:
     assert f"use one of {', '.join(READING)}" in why
 
 
+def test_read_only_speaks_of_nothing_that_changes(tmp_path: Path) -> None:
+    """A model is not told to save, append or edit, for which it has no tool."""
+
+    async def told() -> str:
+        with offered(tmp_path, read_only=True) as offer:
+            offer.session.call("memory_save", {"key": "plan", "content": "On Pro."})
+            async with client_of(offer) as client:
+                (message,) = (await client.get_prompt("memory")).messages
+                return str(message.content.model_dump()["text"]) + (client.instructions or "")
+
+    text = in_loop(told)
+    assert "- notes (R, 8B): What is known." in text
+    assert "| On Pro." in text
+    assert set() == {word for word in ("append", "edit_", "memory_save", "Save ", "RW") if word in text}
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("listing", ["tools", "resources", "resource_templates", "prompts"])
+def test_a_cursor_that_is_none_of_ours_is_an_error_of_the_protocol(offer: Offer, era: str, listing: str) -> None:
+    """It is not taken for a key behind which to go on, which would skip entries in silence."""
+
+    async def asked() -> list[int]:
+        codes = []
+        async with client_of(offer, era) as client:
+            for cursor in ("garbage", "memory://files/notes", "memory://entries/a b", "\x00", "x" * 100_000):
+                with pytest.raises(MCPError) as told:
+                    await getattr(client, f"list_{listing}")(cursor=cursor)
+                codes.append(told.value.error.code)
+        return codes
+
+    assert [INVALID_PARAMS] * 5 == in_loop(asked)
+
+
+def test_a_hidden_resource_looks_like_none(offer: Offer) -> None:
+    """The error is the same, word for word."""
+    offer.memory.session("support", level="CONFIDENTIAL").call("memory_save", {"key": "secret", "content": "x"})
+
+    async def read(uri: str) -> str:
+        async with client_of(offer) as client:
+            with pytest.raises(MCPError) as told:
+                await client.read_resource(uri)
+            return str(told.value.error)
+
+    for hidden, none in [("files/deals", "files/never"), ("entries/secret", "entries/never1")]:
+        shown = in_loop(lambda: read(f"memory://{hidden}"))  # noqa: B023
+        other = in_loop(lambda: read(f"memory://{none}"))  # noqa: B023
+        assert shown == other.replace(none.split("/")[1], hidden.split("/")[1])
+
+
 @pytest.mark.parametrize("era", ERAS)
 def test_200_calls_at_once_lose_nothing(offer: Offer, era: str) -> None:
     """Every call that was answered is in the record, once."""
