@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from memfiles.manager import MemoryManager
 
 HEADING = "## Memory files available"
-HOW_TO = "Read with read_memory(file). Change RW files with append_memory or edit_memory."
+HOW_TO_READ = "Read with read_memory(file)."
+HOW_TO = f"{HOW_TO_READ} Change RW files with append_memory or edit_memory."
 _JOINERS = "\u200c\u200d"
 
 
@@ -33,10 +34,10 @@ def index_card(
     return card_of_files(visible_files(refs, manager, clearance=clearance))
 
 
-def card_of_files(files: Iterable[VisibleFile]) -> str:
-    """The index card of these files, in their order."""
-    lines = [_line(file) for file in files]
-    return "\n".join([HEADING, HOW_TO, *lines]) if lines else ""
+def card_of_files(files: Iterable[VisibleFile], *, read_only: bool = False) -> str:
+    """The index card of these files, in their order; with ``read_only`` for a model that has no tool to change them."""
+    lines = [_line(file, writable=file.writable and not read_only) for file in files]
+    return "\n".join([HEADING, HOW_TO_READ if read_only else HOW_TO, *lines]) if lines else ""
 
 
 def one_line(text: str) -> str:
@@ -56,8 +57,8 @@ def _plain(character: str) -> str:
     return "" if category in {"Cf", "Cs"} and character not in _JOINERS else character
 
 
-def _line(file: VisibleFile) -> str:
+def _line(file: VisibleFile, *, writable: bool) -> str:
     card, description = file.card, one_line(file.card.description)
-    size = f"RW, {card.size_bytes}B of {card.max_size_bytes}B" if file.writable else f"R, {card.size_bytes}B"
+    size = f"RW, {card.size_bytes}B of {card.max_size_bytes}B" if writable else f"R, {card.size_bytes}B"
     head = f"- {one_line(card.name)} ({size})"
     return f"{head}: {description}" if description else head

@@ -61,9 +61,9 @@ class EntryAccess:
         view = view_of(caller, self.entries.rules.levels)
         return is_in_view(view, change.path, key=change.name, level=change.level)
 
-    def prompt(self, caller: Caller) -> tuple[str, str]:
-        """What stands in its system prompt about entries: how to use the tools, and then the entries that fit."""
-        told = guidance(operations_of(self.tool_names)).removesuffix("\n")
+    def prompt(self, caller: Caller, *, read_only: bool = False) -> tuple[str, str]:
+        """What stands in its system prompt about entries: how to save, if it can, and then the entries that fit."""
+        told = "" if read_only else guidance(operations_of(self.tool_names)).removesuffix("\n")
         return told, self.entries.hydrate(caller).text
 
 

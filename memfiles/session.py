@@ -105,14 +105,16 @@ class Session:
             self._level = self._levels.raised(self._level, level)
             return self._level
 
-    def system_prompt(self) -> str:
+    def system_prompt(self, *, read_only: bool = False) -> str:
         """What the model shall be told of its memory, rendered afresh; "" where there is nothing to tell.
 
         The index card; then, if the workflow declares entries, what to save and how, and the entries that fit into the
-        declared bytes. The same state gives the same text.
+        declared bytes. The same state gives the same text. ``read_only``: the model has no tools that change anything,
+        so it is told nothing of them.
         """
         self.check_open()
-        blocks = [card_of_files(self.files()), *(self._entries.prompt(self) if self._entries else ())]
+        told = self._entries.prompt(self, read_only=read_only) if self._entries else ()
+        blocks = [card_of_files(self.files(), read_only=read_only), *told]
         return "\n\n".join(block for block in blocks if block)
 
     def definitions(self) -> list[ToolDefinition]:

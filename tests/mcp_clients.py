@@ -15,12 +15,19 @@ import anyio
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPDeprecationWarning
-from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
-from mcp_types import CallToolResult, ResourceListChangedNotification, ResourceUpdatedNotification, TextContent
+from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent, ToolsListChanged
+from mcp_types import (
+    CallToolResult,
+    ResourceListChangedNotification,
+    ResourceUpdatedNotification,
+    TextContent,
+    ToolListChangedNotification,
+)
 
 import memfiles
 from memfiles.mcp_server.offer import Offer
 from memfiles.mcp_server.server import build
+from memfiles.mirror import Mirror
 
 ROOT = Path(__file__).parent.parent
 ERAS = ["2026-07-28", "legacy"]
@@ -55,9 +62,9 @@ def in_loop(program: Callable[[], Awaitable[T]]) -> T:
 
 
 @contextmanager
-def offered(folder: Path, *, read_only: bool = False) -> Iterator[Offer]:
+def offered(folder: Path, *, read_only: bool = False, mirror: Mirror | None = None) -> Iterator[Offer]:
     """The memory of the agent support, open in this process."""
-    with memfiles.open(workflow_in(folder)) as memory:
+    with memfiles.open(workflow_in(folder), mirror=mirror) as memory:
         yield Offer(memory, memory.session("support"), read_only=read_only)
 
 
@@ -70,7 +77,7 @@ async def client_of(offer: Offer, era: str = "2026-07-28", **given: Any) -> Asyn
 
 @asynccontextmanager
 async def listening(
-    server: Any, era: str, uris: list[str]
+    server: Any, era: str, uris: list[str], *, tools: bool = False
 ) -> AsyncIterator[tuple[Client, Callable[[], Awaitable[ServerEvent]]]]:
     """A client that subscribed to these resources in the way of its era, and what it hears, one at a time."""
     hearing, heard = anyio.create_memory_object_stream[ServerEvent](100)
@@ -80,6 +87,8 @@ async def listening(
             await hearing.send(ResourceUpdated(str(message.params.uri)))
         if isinstance(message, ResourceListChangedNotification):
             await hearing.send(ResourcesListChanged())
+        if isinstance(message, ToolListChangedNotification):
+            await hearing.send(ToolsListChanged())
 
     async with hearing, heard, Client(server, mode=era, message_handler=hear) as client:
         if era == "legacy":
@@ -88,7 +97,9 @@ async def listening(
                     await client.subscribe_resource(uri)
             yield client, heard.receive
         else:
-            async with client.listen(resources_list_changed=True, resource_subscriptions=uris) as stream:
+            async with client.listen(
+                resources_list_changed=True, resource_subscriptions=uris, tools_list_changed=tools
+            ) as stream:
                 yield client, stream.__anext__
 
 

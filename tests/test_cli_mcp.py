@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from command_line import WORKFLOW, run
+
+from memfiles.cli.mcp import NEEDED
 
 
 @pytest.fixture(autouse=True)
@@ -43,3 +46,29 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert (1, "") == (ran.code, ran.out)
     assert "pip install 'memfiles[mcp]'" in ran.err
+
+
+@pytest.mark.parametrize("installed", ["1.30.0", "2.1.9", "3.0.0b1"])
+def test_with_another_version_of_the_protocol_s_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: str
+) -> None:
+    """Another program may have wanted it; who starts the server is told what is needed and what is there."""
+    about = tmp_path / "site" / f"mcp-{installed}.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: mcp\nVersion: {installed}\n")
+    monkeypatch.syspath_prepend(about.parent)
+
+    ran = run("mcp", "--agent", "desk")
+
+    assert (1, "") == (ran.code, ran.out)
+    assert (
+        f"needs mcp 2.2 or a later 2.x, and {installed} is installed: pip install --upgrade 'memfiles[mcp]'" in ran.err
+    )
+
+
+def test_the_version_that_is_needed_is_the_one_that_is_declared() -> None:
+    """It is written here and in pyproject.toml."""
+    extras = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    (declared,) = extras["optional-dependencies"]["mcp"]
+
+    assert f"mcp>={NEEDED[0]}.{NEEDED[1]},<{NEEDED[0] + 1}" == declared

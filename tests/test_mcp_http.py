@@ -7,13 +7,15 @@ import json
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import anyio
 import httpx2
 import pytest
+from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
 from mcp_clients import ERAS, NOTES, changed_by_hand, command, environment, in_loop, listening, text_of
@@ -108,6 +110,10 @@ def test_a_client_of_the_official_sdk(serving: Serving, era: str) -> None:
         ({"Authorization": "Bearer another-token-for-the-tests"}, 401),
         ({"Authorization": f"Bearer {TOKEN}x"}, 401),
         ({"Authorization": f"Basic {TOKEN}"}, 401),
+        ({"Authorization": TOKEN}, 401),
+        ({"Authorization": "Bearer"}, 401),
+        ({"Authorization": f"Bearer{TOKEN}"}, 401),
+        ({"Authorization": f"Bearer {TOKEN} {TOKEN}"}, 401),
         ({"Authorization": "Bearer caf\xe9"}, 401),
         ({"Host": "attacker.example"}, 421),
         ({"Host": "127.0.0.1:1"}, 421),
@@ -120,6 +126,13 @@ def test_who_is_turned_away(serving: Serving, headers: dict[str, str], status: i
     """Without the token, under another name, or out of a page in a browser nobody is served."""
 
     assert status == serving.ask(ALLOWED | headers)
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR "])
+def test_the_scheme_is_written_in_any_case(serving: Serving, scheme: str) -> None:
+    """With one space or more behind it (RFC 9110, section 11.1)."""
+
+    assert 400 == serving.ask(ALLOWED | {"Authorization": f"{scheme} {TOKEN}"}, body="no JSON")
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "OPTIONS"])
@@ -142,6 +155,45 @@ def test_a_body_without_end_is_refused(serving: Serving) -> None:
     """More than four megabytes are not taken in."""
 
     assert 413 == serving.ask(ALLOWED | {"Content-Length": str(2**30)}, body="")
+
+
+def test_a_body_that_does_not_say_its_length_is_bounded(serving: Serving) -> None:
+    """It is counted while it comes."""
+    place = urlsplit(serving.url)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=20)
+    with suppress(BrokenPipeError, ConnectionResetError):  # the server may hang up before it has all
+        connection.request("POST", place.path, body=iter([b" " * 2**16] * 128), headers=ALLOWED, encode_chunked=True)
+    status = connection.getresponse().status
+    connection.close()
+
+    assert 413 == status
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_200_calls_at_once_lose_nothing(tmp_path: Path, era: str) -> None:
+    """Of two clients that number their calls alike; each call that was answered is on the disk, once."""
+    serving = Serving(tmp_path)
+
+    async def append(client: Client, line: str) -> None:
+        answer = await client.call_tool("append_memory", {"file": "notes", "content": line})
+        assert not answer.is_error
+
+    async def called() -> None:
+        async with (
+            Client(over_http(serving), mode=era) as one,
+            Client(over_http(serving), mode=era) as other,
+            anyio.create_task_group() as tasks,
+        ):
+            for number in range(100):
+                for client in (one, other):
+                    tasks.start_soon(append, client, f"- {number}\n")
+
+    in_loop(called)
+    assert (0, "") == serving.end()
+    content = json.loads((tmp_path / ".memory" / "notes-1.json").read_text())["content"]
+    assert sorted(
+        ["# Notes", *(f"- {number}" for number in range(100)), *(f"- {number}" for number in range(100))]
+    ) == sorted(content.splitlines())
 
 
 def test_a_new_token_is_said_once(tmp_path: Path) -> None:

@@ -10,13 +10,10 @@ import anyio
 import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
-from mcp_clients import ERAS, NOTES, changed_by_hand, client_of, in_loop, listening, offered, text_of, unsubscribed
+from mcp_clients import ERAS, NOTES, client_of, in_loop, offered, text_of
 from mcp_types import INVALID_PARAMS, TextContent, TextResourceContents
 
-from memfiles.events import RecordChanged
 from memfiles.mcp_server.offer import Offer
-from memfiles.mcp_server.server import build
 
 READING = ["read_memory", "memory_get", "memory_search", "memory_list"]
 ENTRY = "memory://entries/customers%2FAda%20L"
@@ -209,6 +206,55 @@ def test_read_only(tmp_path: Path) -> None:
     assert f"use one of {', '.join(READING)}" in why
 
 
+def test_read_only_speaks_of_nothing_that_changes(tmp_path: Path) -> None:
+    """A model is not told to save, append or edit, for which it has no tool."""
+
+    async def told() -> str:
+        with offered(tmp_path, read_only=True) as offer:
+            offer.session.call("memory_save", {"key": "plan", "content": "On Pro."})
+            async with client_of(offer) as client:
+                (message,) = (await client.get_prompt("memory")).messages
+                return str(message.content.model_dump()["text"]) + (client.instructions or "")
+
+    text = in_loop(told)
+    assert "- notes (R, 8B): What is known." in text
+    assert "| On Pro." in text
+    assert set() == {word for word in ("append", "edit_", "memory_save", "Save ", "RW") if word in text}
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("listing", ["tools", "resources", "resource_templates", "prompts"])
+def test_a_cursor_that_is_none_of_ours_is_an_error_of_the_protocol(offer: Offer, era: str, listing: str) -> None:
+    """It is not taken for a key behind which to go on, which would skip entries in silence."""
+
+    async def asked() -> list[int]:
+        codes = []
+        async with client_of(offer, era) as client:
+            for cursor in ("garbage", "memory://files/notes", "memory://entries/a b", "\x00", "x" * 100_000):
+                with pytest.raises(MCPError) as told:
+                    await getattr(client, f"list_{listing}")(cursor=cursor)
+                codes.append(told.value.error.code)
+        return codes
+
+    assert [INVALID_PARAMS] * 5 == in_loop(asked)
+
+
+def test_a_hidden_resource_looks_like_none(offer: Offer) -> None:
+    """The error is the same, word for word."""
+    offer.memory.session("support", level="CONFIDENTIAL").call("memory_save", {"key": "secret", "content": "x"})
+
+    async def read(uri: str) -> str:
+        async with client_of(offer) as client:
+            with pytest.raises(MCPError) as told:
+                await client.read_resource(uri)
+            return str(told.value.error)
+
+    for hidden, none in [("files/deals", "files/never"), ("entries/secret", "entries/never1")]:
+        shown = in_loop(lambda: read(f"memory://{hidden}"))  # noqa: B023
+        other = in_loop(lambda: read(f"memory://{none}"))  # noqa: B023
+        assert shown == other.replace(none.split("/")[1], hidden.split("/")[1])
+
+
 @pytest.mark.parametrize("era", ERAS)
 def test_200_calls_at_once_lose_nothing(offer: Offer, era: str) -> None:
     """Every call that was answered is in the record, once."""
@@ -251,84 +297,3 @@ def test_a_cancelled_call_leaves_the_record_whole(offer: Offer, era: str) -> Non
 
     assert not in_loop(cancelled)
     assert offer.memory.manager.read("notes-1") in {"# Notes\n- a\n- b\n", "# Notes\n- b\n- a\n", "# Notes\n- b\n"}
-
-
-def _by_tool(offer: Offer) -> None:
-    offer.session.call("append_memory", {"file": "notes", "content": "- tool\n"})
-
-
-def _by_hand(offer: Offer) -> None:
-    changed_by_hand(offer.memory.manager.directory / "notes-1.json", added="- hand\n")
-
-
-@pytest.mark.parametrize("change", [_by_tool, _by_hand])
-@pytest.mark.parametrize("era", ERAS)
-def test_news_of_a_memory_file(offer: Offer, era: str, change: Any) -> None:
-    """Whoever changed it, those who subscribed to a file are told; of what is hidden nobody is."""
-
-    async def heard() -> list[ServerEvent]:
-        async with listening(build(offer), era, [NOTES, "memory://files/deals"]) as (_, news):
-            offer.memory.manager.append("deals-1", "- hidden\n")
-            change(offer)
-            return [await news()]
-
-    assert [ResourceUpdated(NOTES)] == in_loop(heard)
-
-
-@pytest.mark.parametrize("era", ERAS)
-def test_news_of_an_entry(offer: Offer, era: str) -> None:
-    """Saved, changed by hand or forgotten: those who subscribed are told, and that the list may be another."""
-
-    async def heard() -> list[set[ServerEvent]]:
-        async with listening(build(offer), era, [ENTRY]) as (_, news):
-            offer.memory.session("sales").call("memory_save", {"key": "customers/Ada L", "content": "x"})
-            offer.session.call("memory_save", {"key": "customers/Ada L", "content": "On Pro."})
-            told = [{await news(), await news()}]
-            (record,) = (offer.memory.manager.directory / "entries" / "support").glob("*.json")
-            changed_by_hand(record, added=" By hand.")
-            told.append({await news(), await news()})
-            offer.memory.entries.forget(offer.session, key="customers/Ada L", why="asked to")
-            return [*told, {await news(), await news()}]
-
-    both = {ResourceUpdated(ENTRY), ResourcesListChanged()}
-    assert [both, both, both] == in_loop(heard)
-
-
-def test_an_update_in_place_leaves_the_list_alone(offer: Offer) -> None:
-    """Clients that list anew after every change of a list are spared."""
-    offer.session.call("memory_save", {"key": "customers/Ada L", "content": "On Pro."})
-
-    async def heard() -> list[ServerEvent]:
-        async with listening(build(offer), "2026-07-28", [ENTRY, NOTES]) as (_, news):
-            offer.session.call("memory_update", {"key": "customers/Ada L", "content": "On Free."})
-            told = [await news()]
-            _by_tool(offer)
-            return [*told, await news()]
-
-    assert [ResourceUpdated(ENTRY), ResourceUpdated(NOTES)] == in_loop(heard)
-
-
-def test_no_news_after_unsubscribing(offer: Offer) -> None:
-    """A client of an older protocol hears of a resource until it says that it is enough."""
-
-    async def heard() -> list[ServerEvent]:
-        async with listening(build(offer), "legacy", [NOTES, "memory://files/rules"]) as (client, news):
-            await unsubscribed(client, NOTES)
-            _by_tool(offer)
-            offer.memory.manager.append("rules-1", "- Be brief.\n")
-            return [await news()]
-
-    assert [ResourceUpdated("memory://files/rules")] == in_loop(heard)
-
-
-def test_who_may_know_of_a_change(offer: Offer) -> None:
-    """A session hears of the places that it sees: not of other agents' entries, nor of higher levels."""
-    heard: list[RecordChanged] = []
-    offer.memory.manager.subscribe(heard.append)
-    for agent, level in [("support", "INTERNAL"), ("support", "PUBLIC"), ("support", "RESTRICTED"), ("sales", None)]:
-        session = offer.memory.session(agent, level=level)
-        offer.memory.entries.save(session, "k", f"{agent} {level}")
-        offer.memory.entries.forget(session, key="k", why="to see")
-
-    own = [each for each in heard if each.origin == "local"]
-    assert [True, True, True, True, False, False, False, False] == [offer.session.may_know(each) for each in own]

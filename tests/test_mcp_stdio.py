@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,11 @@ HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"na
 PING = '{"jsonrpc":"2.0","id":9,"method":"ping"}'
 
 
-def request(number: int, method: str, params: object) -> str:
+def append(name: object, text: str) -> str:
+    return request(name, "tools/call", {"name": "append_memory", "arguments": {"file": "notes", "content": text}})
+
+
+def request(number: object, method: str, params: object) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
 
@@ -36,24 +42,43 @@ class Talk:
     """A server after the handshake, spoken to line by line."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            command(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+            command(folder),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            errors="surrogateescape",
+            env=environment(),
         )
         self.ask(request(1, "initialize", HELLO), '{"jsonrpc":"2.0","method":"notifications/initialized"}')
 
     def ask(self, *lines: str) -> dict[str, Any]:
         """The next line that comes back for these lines."""
-        assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write("".join(line + "\n" for line in lines))
-        self.process.stdin.flush()
+        self.say(*lines)
         answer: dict[str, Any] = json.loads(self.process.stdout.readline())
         return answer
 
-    def end(self) -> tuple[int, str]:
-        """Go away; the server's exit code, and what else was on its stdout."""
-        out, _ = self.process.communicate(timeout=180)
-        return self.process.returncode, out
+    def say(self, *lines: str) -> None:
+        """Send these lines."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("".join(line + "\n" for line in lines))
+        self.process.stdin.flush()
+
+    def end(self) -> tuple[int, str, str]:
+        """Go away; the server's exit code, and what else was on its stdout and on its stderr."""
+        out, err = self.process.communicate(timeout=180)
+        return self.process.returncode, out, err
+
+    @property
+    def lines(self) -> list[str]:
+        """What is on the disk; the journal is empty."""
+        assert [] == list((self.folder / ".memory" / ".journal").iterdir())
+        content: str = json.loads((self.folder / ".memory" / "notes-1.json").read_text())["content"]
+        return content.splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +86,7 @@ def talk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Talk]:
     """One server for all that shall not end it."""
     talk = Talk(tmp_path_factory.mktemp("stdio"))
     yield talk
-    assert (0, "") == talk.end()
+    assert (0, "", "") == talk.end()
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -110,6 +135,12 @@ def test_200_calls_at_once_lose_nothing(tmp_path: Path) -> None:
         ('{"jsonrpc":"2.0","id":2,"method":', -32700),
         ("[1, 2]", -32600),
         ('{"id": 2}', -32600),
+        (f"[{PING}]", -32600),
+        (PING.replace("9", "null"), -32600),
+        ("\n\n" + append(2, "\udcff"), -32700),
+        (append(2, "\ud800"), -32700),
+        ("x" * 20_000_000, -32700),
+        ('{"jsonrpc":"2.0","id":2,"method":"ping","params":' + '{"a":' * 10_000 + "1" + "}" * 10_001, -32700),
         (request(2, "nothing/there", {}), -32601),
         (request(2, "tools/call", {"name": 5}), -32602),
         (request(2, "tools/call", {"name": "read_memory", "arguments": [1]}), -32602),
@@ -131,3 +162,54 @@ def test_a_large_call_is_judged_by_the_tool(talk: Talk) -> None:
     result = talk.ask(request(2, "tools/call", sent))["result"]
 
     assert (True, "size_exceeded") == (result["isError"], result["_meta"]["memfiles/code"])
+
+
+def test_calls_that_were_begun_are_answered(tmp_path: Path) -> None:
+    """A client that closes stdin at once has all its answers, and the server ends without a word."""
+    talk = Talk(tmp_path)
+    talk.say(*(append(number % 3, f"- {number}\n") for number in range(60)))
+    code, out, err = talk.end()
+
+    assert (0, "") == (code, err)
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert {(number, False): 20 for number in range(3)} == Counter(
+        (answer["id"], answer["result"]["isError"]) for answer in answers
+    )
+    assert {"# Notes", *(f"- {number}" for number in range(60))} == set(talk.lines)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_after_the_calls(tmp_path: Path, number: signal.Signals) -> None:
+    """What was begun is answered and brought to rest; the exit code is 0, and nothing is said."""
+    talk = Talk(tmp_path)
+    answer = talk.ask(append(2, "- a\n"), append(3, "- b\n"))
+    talk.process.send_signal(number)
+    code, out, err = talk.end()
+
+    assert (0, "", {2, 3}) == (code, err, {answer["id"], *(json.loads(line)["id"] for line in out.splitlines())})
+    assert {"# Notes", "- a", "- b"} == set(talk.lines)
+
+
+def test_a_client_that_closes_stdout_ends_the_server(tmp_path: Path) -> None:
+    """Quietly; what it asked for before was done."""
+    talk = Talk(tmp_path)
+    with talk.process as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        talk.say(append(2, "- a\n"))
+
+        assert (0, "") == (process.wait(timeout=30), process.stderr.read())
+    assert ["# Notes", "- a"] == talk.lines
+
+
+def test_the_same_id_again_is_another_call(tmp_path: Path) -> None:
+    """Ids are of one connection: a client that connects anew begins again with 1, and may append the same once more."""
+    for _ in range(2):
+        talk = Talk(tmp_path)
+        talk.ask(append(2, "- a\n"))
+        talk.ask(append(2, "- a\n"))
+        talk.ask(append("2", "- a\n"))
+        assert (0, "", "") == talk.end()
+
+    assert ["# Notes", *["- a"] * 6] == talk.lines

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from memfiles.mcp_server.offer import Offer
 
 PORT = 8848
+NEEDED = (2, 2)
+"""The version of the package ``mcp``, as in pyproject.toml."""
 
 
 @click.command("mcp", epilog=example("memfiles mcp --agent support", "memfiles mcp --agent support --http --read-only"))
@@ -86,6 +90,18 @@ def _serve_http(offer: Offer, *, port: int, token: object) -> None:
 def _check_installed() -> None:
     if find_spec("mcp") is None:
         raise ExtraMissing("The MCP server needs an extra: pip install 'memfiles[mcp]'")
+    found = version("mcp")
+    if not NEEDED <= _numbers(found) < (NEEDED[0] + 1,):
+        needed = f"mcp {'.'.join(map(str, NEEDED))} or a later {NEEDED[0]}.x"
+        raise ExtraMissing(
+            f"The MCP server needs {needed}, and {found} is installed: pip install --upgrade 'memfiles[mcp]', in an "
+            f"environment of its own if something else there needs mcp {found}"
+        )
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    """The numbers with which a version begins, two of them, which order it."""
+    return tuple(map(int, re.findall(r"\d+", release)[:2]))
 
 
 def _log_to_stderr() -> None:

@@ -1,7 +1,7 @@
 """URIs: what a memory file or an entry is called as a resource, and back.
 
-The rule this file guards: one URI for one thing. A key is percent-encoded as a whole, its slashes included, so that
-the URI that news are told of is the one that was listed.
+The rule this file guards: one address for one thing, however its URI is spelled. In lists a key is percent-encoded as a
+whole, its slashes included; a client may encode more or less than that, and write scheme and first part in any case.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def entry_uri(key: str) -> str:
 def address_of(uri: str) -> Address:
     """What ``uri`` stands for, whether it is there or not; ``InvalidArgument`` if it is none of ours."""
     for prefix in (FILES, ENTRIES):
-        if uri.startswith(prefix) and len(uri) > len(prefix):
-            return Address("file" if prefix == FILES else "entry", _decoded(uri, prefix))
+        if uri[: len(prefix)].lower() == prefix and len(uri) > len(prefix):
+            return Address("file" if prefix == FILES else "entry", _decoded(uri[len(prefix) :], uri=uri))
     raise InvalidArgument(f"there is no resource {shortened(uri)}: use {FILE_TEMPLATE} or {ENTRY_TEMPLATE}")
 
 
-def _decoded(uri: str, prefix: str) -> str:
+def _decoded(name: str, *, uri: str) -> str:
     try:
-        return unquote(uri.removeprefix(prefix), errors="strict")
+        return unquote(name, errors="strict")
     except UnicodeDecodeError:
         raise InvalidArgument(f"{shortened(uri)} is not percent-encoded UTF-8") from None

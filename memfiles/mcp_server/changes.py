@@ -1,6 +1,7 @@
 """News of changes: whoever changes a record, by a tool, another process, the mirror or by hand, the clients hear of it.
 
-The rules this file guards: the memory never waits for a client; and no client hears of what its session may not see.
+The rules this file guards: the memory never waits for a client; no client hears of what its session may not see; and
+each hears of a resource under the URI by which it asked, however that is spelled.
 """
 
 from __future__ import annotations
@@ -16,11 +17,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from anyio import Event, create_task_group
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ToolsListChanged,
+)
 
 from memfiles.errors import InvalidArgument
 from memfiles.keys import entry_place
-from memfiles.mcp_server.addresses import address_of, entry_uri, file_uri
+from memfiles.mcp_server.addresses import Address, address_of
 from memfiles.mcp_server.crossing import Crossing
 from memfiles.mcp_server.older_clients import OlderClients
 
@@ -74,6 +81,7 @@ class Changes:
         self._bus = InMemorySubscriptionBus()
         self._streams = ListenHandler(self._bus)
         self._watched: Counter[str] = Counter()
+        self._files: list[tuple[str, bool]] = []
 
     async def listen(
         self, ctx: ServerRequestContext[Any], params: SubscriptionsListenRequestParams
@@ -86,6 +94,7 @@ class Changes:
     async def followed(self, _: object) -> AsyncIterator[dict[str, Any]]:
         """Tell of every change until the end of the block."""
         mailbox = Mailbox()
+        self._files = await self._crossing.run(self._shown)
         unsubscribe = self._offer.memory.manager.subscribe(mailbox.put)
         try:
             async with create_task_group() as tasks:
@@ -107,23 +116,37 @@ class Changes:
 
     def _news(self, change: RecordChanged) -> list[ServerEvent]:
         """What a change means for those who see what the session sees."""
+        is_entry = entry_place(change.path) is not None
+        anew: list[ServerEvent] = [] if is_entry else self._files_anew()
         if not self._offer.session.may_know(change):
-            return []
-        if entry_place(change.path) is None:
-            return [ResourceUpdated(file_uri(change.name))]
-        uris = [entry_uri(change.name)] if change.name else self._forgotten(change)
-        is_in_place = change.op == "update"  # anything else may make it appear or vanish
-        return [*map(ResourceUpdated, uris), *([] if is_in_place else [ResourcesListChanged()])]
+            return anew
+        if is_entry and change.op != "update":  # it may appear or vanish
+            anew.append(ResourcesListChanged())
+        return [*map(ResourceUpdated, self._uris_of(change)), *anew]
 
-    def _forgotten(self, change: RecordChanged) -> list[str]:
-        """Which of the watched URIs is that of an entry whose key is not known any more."""
+    def _uris_of(self, change: RecordChanged) -> list[str]:
+        """The watched URIs, as they are spelled, of what changed."""
         found = []
         for uri in self._watched.keys() | self.older.uris():
             with suppress(InvalidArgument):
-                address = address_of(uri)
-                if address.kind == "entry" and self._offer.session.may_know(replace(change, name=address.name)):
+                if self._is_of(address_of(uri), change):
                     found.append(uri)
         return found
+
+    def _is_of(self, address: Address, change: RecordChanged) -> bool:
+        if entry_place(change.path) is None:
+            return address.kind == "file" and address.name in (change.name, change.uid)
+        if change.name or address.kind == "file":
+            return address == Address("entry", change.name)
+        return self._offer.session.may_know(replace(change, name=address.name))  # forgotten, and with it its key
+
+    def _files_anew(self) -> list[ServerEvent]:
+        """That there are other memory files, if so: another deploy may have put one at another level."""
+        before, self._files = self._files, self._shown()
+        return [] if before == self._files else [ResourcesListChanged(), ToolsListChanged()]
+
+    def _shown(self) -> list[tuple[str, bool]]:
+        return [(file.card.name, file.writable) for file in self._offer.session.files()]
 
     @contextmanager
     def _watching(self, uris: list[str]) -> Iterator[None]:

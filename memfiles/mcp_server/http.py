@@ -88,7 +88,7 @@ class TokenGuard:
 
     def __init__(self, inner: ASGIApp, *, token: str) -> None:
         self._inner = inner
-        self._expected = f"Bearer {token}".encode()
+        self._token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request on, or answer it with 401."""
@@ -100,4 +100,5 @@ class TokenGuard:
 
     def _is_known(self, scope: Scope) -> bool:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
-        return len(given) == 1 and hmac.compare_digest(given[0], self._expected)
+        scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        return hmac.compare_digest(token.strip(b" "), self._token) and scheme.lower() == b"bearer"  # RFC 9110, 11.1

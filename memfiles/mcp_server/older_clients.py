@@ -5,13 +5,18 @@ The rule this file guards: what clients that went away without a word leave behi
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from anyio import move_on_after
-from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated
+from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, EmptyResult
+
+from memfiles.errors import InvalidArgument
+from memfiles.mcp_server.addresses import Address, address_of
+from memfiles.tool_arguments import shortened
 
 if TYPE_CHECKING:
     from mcp.server import ServerRequestContext
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
 MAX_CLIENTS = 256
 MAX_URIS = 1024
 _PATIENCE_SECONDS = 5.0
+_log = logging.getLogger("memfiles")
 
 
 @dataclass
@@ -43,28 +49,32 @@ class OlderClients:
     async def subscribe(self, ctx: ServerRequestContext[Any], params: SubscribeRequestParams) -> EmptyResult:
         """Tell this client of a resource from now on."""
         uris = self._known(ctx).uris
+        if _address(params.uri) is None:
+            raise MCPError(INVALID_PARAMS, f"{shortened(params.uri)} can be no resource of this server")
         if len(uris) >= MAX_URIS:
             raise MCPError(INVALID_PARAMS, f"{MAX_URIS} resources are subscribed to already: unsubscribe from some")
         uris.add(params.uri)
         return EmptyResult()
 
     async def unsubscribe(self, ctx: ServerRequestContext[Any], params: UnsubscribeRequestParams) -> EmptyResult:
-        """Tell it no more."""
-        self._known(ctx).uris.discard(params.uri)
+        """Tell it no more, also where it spells the URI otherwise now."""
+        uris, address = self._known(ctx).uris, _address(params.uri)
+        meant = {uri for uri in uris if _address(uri) == address}
+        uris -= {params.uri} if params.uri in uris else meant
         return EmptyResult()
 
     def uris(self) -> set[str]:
-        """What any of them subscribed to."""
-        return {uri for client in self._clients.values() for uri in client.uris}
+        """What any of them subscribed to. Any thread may ask."""
+        return set[str]().union(*[client.uris for client in list(self._clients.values())])
 
     async def publish(self, news: ServerEvent) -> None:
-        """Tell those whom it concerns; one that does not listen is left behind."""
+        """Tell those whom it concerns; one that does not listen is left behind, and disturbs no other."""
         for client in list(self._clients.values()):
             with move_on_after(_PATIENCE_SECONDS):
-                if isinstance(news, ResourcesListChanged):
-                    await client.session.send_resource_list_changed()
-                elif isinstance(news, ResourceUpdated) and news.uri in client.uris:
-                    await client.session.send_resource_updated(news.uri)
+                try:
+                    await _tell(client, news)
+                except Exception:
+                    _log.exception("an MCP client was not told of a change")
 
     def _known(self, ctx: ServerRequestContext[Any]) -> _Client:
         name = (ctx.request.headers.get("mcp-session-id") or "") if ctx.request is not None else ""
@@ -73,3 +83,19 @@ class OlderClients:
                 del self._clients[next(iter(self._clients))]
             self._clients[name] = _Client(ctx.session)
         return self._clients[name]
+
+
+async def _tell(client: _Client, news: ServerEvent) -> None:
+    if isinstance(news, ResourcesListChanged):
+        await client.session.send_resource_list_changed()
+    elif isinstance(news, ToolsListChanged):
+        await client.session.send_tool_list_changed()
+    elif isinstance(news, ResourceUpdated) and news.uri in client.uris:
+        await client.session.send_resource_updated(news.uri)
+
+
+def _address(uri: str) -> Address | None:
+    try:
+        return address_of(uri)
+    except InvalidArgument:
+        return None

@@ -26,5 +26,5 @@ def rendered(offer: Offer, name: str) -> GetPromptResult:
     """The session's system prompt, as it is at this moment."""
     if name != NAME:
         raise MCPError(INVALID_PARAMS, f"there is no prompt {shortened(name)}: use {NAME}")
-    told = TextContent(text=offer.session.system_prompt() or _NOTHING)
+    told = TextContent(text=offer.session.system_prompt(read_only=offer.read_only) or _NOTHING)
     return GetPromptResult(description=_DESCRIPTION, messages=[PromptMessage(role="user", content=told)])

@@ -5,6 +5,7 @@ A list begins with the memory files and goes on with the entries by key, a page 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mcp_types import (
@@ -31,13 +32,20 @@ _TEXT = "text/plain"
 
 
 def listed(offer: Offer, cursor: str | None) -> ListResourcesResult:
-    """A page of what the session sees; ``cursor`` is where the last one ended."""
-    files = [] if cursor else [_of_file(file) for file in offer.session.files()]
-    entries = offer.session.entries
+    """A page of what the session sees; ``cursor`` is where the last one ended: the URI of an entry."""
+    entries, after = offer.session.entries, _key_in(cursor) if cursor else None
+    files = [] if after else [_of_file(file) for file in offer.session.files()]
     if entries is None:
         return ListResourcesResult(resources=files)
-    page = entries.list(offer.session, limit=PAGE, cursor=cursor)
-    return ListResourcesResult(resources=files + [_of_entry(found) for found in page.memories], next_cursor=page.next)
+    page = entries.list(offer.session, limit=PAGE, cursor=after)
+    found = [_of_entry(each) for each in page.memories]
+    return ListResourcesResult(resources=files + found, next_cursor=entry_uri(page.next) if page.next else None)
+
+
+def no_cursor(cursor: str | None) -> None:
+    """For a list that has one page: ``InvalidArgument`` if a client asks for another."""
+    if cursor:
+        raise InvalidArgument(f"{shortened(cursor)} is no cursor: this list has one page, so leave it out")
 
 
 def templates(offer: Offer) -> ListResourceTemplatesResult:
@@ -59,6 +67,15 @@ def read(offer: Offer, uri: str) -> ReadResourceResult:
     address = address_of(uri)
     text = _entry(offer, address.name) if address.kind == "entry" else _file(offer, address.name)
     return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=text, mime_type=_TEXT)])
+
+
+def _key_in(cursor: str) -> str:
+    """The key that a cursor of ours holds; any other is refused, as it would skip entries in silence."""
+    with suppress(InvalidArgument):
+        address = address_of(cursor)
+        if entry_uri(address.name) == cursor:
+            return address.name
+    raise InvalidArgument(f"{shortened(cursor)} is no cursor of this list: begin without one")
 
 
 def _file(offer: Offer, name: str) -> str:

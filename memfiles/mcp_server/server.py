@@ -66,8 +66,9 @@ class Answers:
         self._tools = Tools(offer.session, read_only=offer.read_only)
         self._run = crossing.run
 
-    async def list_tools(self, _: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
+    async def list_tools(self, _: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         """The tools; there are few, so they come on one page."""
+        await self._one_page(params)
         return ListToolsResult(tools=await self._run(self._tools.offered))
 
     async def call_tool(self, _: Context, params: CallToolRequestParams) -> CallToolResult:
@@ -79,26 +80,31 @@ class Answers:
         return await self._run(partial(resources.listed, self._offer, params.cursor if params else None))
 
     async def list_resource_templates(
-        self, _: Context, __: PaginatedRequestParams | None
+        self, _: Context, params: PaginatedRequestParams | None
     ) -> ListResourceTemplatesResult:
         """What the URIs of resources look like."""
+        await self._one_page(params)
         return resources.templates(self._offer)
 
     async def read_resource(self, _: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         """The text of a resource."""
         return await self._run(partial(resources.read, self._offer, params.uri))
 
-    async def list_prompts(self, _: Context, __: PaginatedRequestParams | None) -> ListPromptsResult:
+    async def list_prompts(self, _: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
         """The prompts."""
+        await self._one_page(params)
         return ListPromptsResult(prompts=prompts.prompts())
 
     async def get_prompt(self, _: Context, params: GetPromptRequestParams) -> GetPromptResult:
         """A prompt as it is now."""
         return await self._run(partial(prompts.rendered, self._offer, params.name))
 
+    async def _one_page(self, params: PaginatedRequestParams | None) -> None:
+        await self._run(partial(resources.no_cursor, params.cursor if params else None))
+
 
 class _MemoryServer(Server[dict[str, Any]]):
-    """Says to clients of older protocols, too, that it tells when the list of resources changes.
+    """Says to clients of older protocols, too, that it tells when the list of resources or of tools changes.
 
     Inheriting is the only way to say so that the SDK has over HTTP.
     """
@@ -110,7 +116,7 @@ class _MemoryServer(Server[dict[str, Any]]):
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
         """See ``Server``."""
-        told = notification_options or NotificationOptions(resources_changed=True)
+        told = notification_options or NotificationOptions(resources_changed=True, tools_changed=True)
         return super().create_initialization_options(told, experimental_capabilities, extensions)
 
 

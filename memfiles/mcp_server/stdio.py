@@ -1,68 +1,98 @@
 """Over stdin and stdout, for a client that starts the server itself.
 
-The rules this file guards: nothing but the protocol reaches stdout; and a line that is no message is answered with an
-error and ends nothing.
+The rules this file guards: a line that is no message is answered with an error and ends nothing; and the server ends
+quietly, after the calls that were begun, when its client closes stdin or stdout and when it is told to by a signal.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.to_thread import run_sync
 from mcp.server import Server
-from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
-from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
-from pydantic import ValidationError
 
-Incoming = SessionMessage | Exception
+from memfiles.mcp_server.due import Due
+from memfiles.mcp_server.lines import Incoming, Outgoing, Waker, standard_streams
+from memfiles.mcp_server.messages import NoMessage, message_in
+
+PATIENCE_SECONDS = 10.0
+"""For the answers to calls that were begun, once the client has said that it sends no more."""
+
+_Sending = MemoryObjectSendStream[SessionMessage]
 
 
 def serve(server: Server[Any]) -> None:
-    """Serve one client until it closes stdin. What anything else prints goes to stderr meanwhile.
-
-    Ctrl-C ends the process at once, as nothing can wake a thread that waits for stdin; what was answered is kept.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    anyio.run(_serve, server)
-
-
-async def _serve(server: Server[Any]) -> None:
-    async with stdio_server() as (incoming, outgoing), answering(incoming, outgoing) as messages:
-        await server.run(messages, outgoing, server.create_initialization_options())
+    """Serve one client until it closes stdin or stdout, or until SIGTERM or SIGINT; a second one kills at once."""
+    enough, given_up = Waker(), Waker()
+    with standard_streams() as (stdin, stdout), _ended_by_signals(enough):
+        talk = Talk(Incoming(stdin, enough), Outgoing(stdout, given_up), enough=enough, given_up=given_up)
+        anyio.run(talk.hold, server)
+    enough.close()
+    given_up.close()
 
 
-@asynccontextmanager
-async def answering(
-    incoming: Any, outgoing: MemoryObjectSendStream[SessionMessage]
-) -> AsyncIterator[MemoryObjectReceiveStream[Incoming]]:
-    """The messages that come in; what is none of them is answered here, as the SDK drops it in silence."""
-    passing_on, messages = anyio.create_memory_object_stream[Incoming](0)
+@contextmanager
+def _ended_by_signals(enough: Waker) -> Iterator[None]:
+    def end(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        enough.ring()
 
-    async def pass_on() -> None:
-        async with incoming, passing_on:
-            async for item in incoming:
-                if isinstance(item, Exception):
-                    await outgoing.send(SessionMessage(refusal(item)))
-                else:
-                    await passing_on.send(item)
-
-    async def until_closed() -> None:
-        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # the server ended first
-            await pass_on()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(until_closed)
-        yield messages
-        tasks.cancel_scope.cancel()
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def refusal(error: Exception) -> JSONRPCError:
-    """The answer to a line that is no message. Whose request it was cannot be known: the id is null."""
-    is_json = isinstance(error, ValidationError) and all(one["type"] != "json_invalid" for one in error.errors())
-    code, message = (INVALID_REQUEST, "not a JSON-RPC message") if is_json else (PARSE_ERROR, "not JSON")
-    return JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=code, message=message))
+class Talk:
+    """The conversation with one client, from its first line to the last answer."""
+
+    def __init__(self, incoming: Incoming, outgoing: Outgoing, *, enough: Waker, given_up: Waker) -> None:
+        """``enough`` ends what comes in, ``given_up`` what goes out."""
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._enough = enough
+        self._given_up = given_up
+        self._due = Due()
+
+    async def hold(self, server: Server[Any]) -> None:
+        """Have the server answer until no more comes in and what was begun is answered."""
+        passing_on, messages = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        answering, answers = anyio.create_memory_object_stream[SessionMessage](0)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._take_in, passing_on, answering.clone())
+            tasks.start_soon(self._give_out, answers)
+            await server.run(messages, answering, server.create_initialization_options())
+
+    async def _take_in(self, passing_on: MemoryObjectSendStream[Any], refusing: _Sending) -> None:
+        async with passing_on, refusing:
+            while (line := await run_sync(self._incoming.next)) is not None:
+                if not line.strip():
+                    continue
+                try:
+                    message = message_in(line)
+                except NoMessage as error:
+                    await refusing.send(SessionMessage(error.answer))
+                    continue
+                self._due.taken(message)
+                await passing_on.send(SessionMessage(message))
+            with anyio.move_on_after(PATIENCE_SECONDS) as patience:
+                await self._due.nothing()
+            if patience.cancelled_caught:
+                self._given_up.ring()
+
+    async def _give_out(self, answers: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        async with answers:
+            async for answer in answers:
+                line = answer.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+                if not await run_sync(partial(self._outgoing.put, line)):
+                    self._enough.ring()
+                self._due.given(answer.message)
