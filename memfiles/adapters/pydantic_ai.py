@@ -1,0 +1,134 @@
+"""A session's tools and prompt for pydantic-ai: ``Agent(toolsets=[MemoryToolset(session)], instructions=...)``.
+
+The rule this file guards: nothing that goes wrong in the memory ends an agent's run. A call that is refused is a failed
+tool result, which the model reads and which costs none of its retries. Where the tools or the prompt cannot be made,
+the step goes without them and the log says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from memfiles.adapters.crossing import in_worker
+from memfiles.errors import ExtraMissing, MemfilesError
+
+try:
+    from pydantic_ai import AbstractToolset, RunContext, ToolDefinition, ToolFailed, ToolReturn
+    from pydantic_ai.tools import AgentDepsT
+    from pydantic_ai.toolsets import ToolsetTool
+    from pydantic_core import from_json
+except ImportError as error:
+    raise ExtraMissing("memory for pydantic-ai needs an extra: pip install 'memfiles[pydantic-ai]'") from error
+
+if TYPE_CHECKING:
+    from memfiles import tool_definitions
+    from memfiles.session import Session
+
+UNREADABLE = "unreadable arguments"
+"""Where the text of a call stands that is no JSON object, so that the session can say what is wrong with it."""
+
+GONE = "No memory can be used at the moment."
+"""The prompt where none can be made: with an empty one the framework would show the last one again."""
+
+_log = logging.getLogger("memfiles")
+T = TypeVar("T")
+
+
+class MemoryToolset(AbstractToolset[AgentDepsT]):
+    """The memory tools of one session, offered afresh at every step: they follow its level.
+
+    ``session`` may be a function from the run's context to its session, as in ``lambda ctx: ctx.deps.session``. A run's
+    calls are carried out in the order in which the model made them, in a worker thread, each to its end; the
+    framework's id of a call is the memory's, so a call that is made again is not carried out twice. A result's metadata
+    is its data: the receipt. A tool's says whether it is ``read_only``, for whoever asks for approval of the others.
+    """
+
+    def __init__(
+        self, session: Session | Callable[[RunContext[AgentDepsT]], Session], *, id: str | None = None
+    ) -> None:
+        self._session = session
+        self._id = id
+        self._in_turn = asyncio.Lock()
+
+    @property
+    def id(self) -> str | None:
+        """What the toolset is called where it is run durably."""
+        return self._id
+
+    async def for_run(self, ctx: RunContext[AgentDepsT]) -> MemoryToolset[AgentDepsT]:
+        """The toolset of one run, with that run's session and its order of calls."""
+        return MemoryToolset(await _session_of(self._session, ctx), id=self._id)
+
+    async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
+        """What can be used at this step."""
+        session = await _session_of(self._session, ctx)
+        definitions = await in_worker(lambda: _or_none(session.definitions)) or []
+        return {each.name: self._offered(each, ctx) for each in definitions}
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
+    ) -> ToolReturn[str]:
+        """Carry out one call; a refusal is a ``ToolFailed`` with what the model can do about it."""
+        session = await _session_of(self._session, ctx)
+        sent = tool_args.get(UNREADABLE, tool_args)
+        async with self._in_turn:
+            result = await in_worker(partial(session.call, name, sent, call_id=ctx.tool_call_id))
+        if result.is_error:
+            raise ToolFailed(result.text)
+        return ToolReturn(result.text, metadata=result.data)
+
+    def _offered(self, tool: tool_definitions.ToolDefinition, ctx: RunContext[AgentDepsT]) -> ToolsetTool[AgentDepsT]:
+        definition = ToolDefinition(
+            name=tool.name,
+            description=tool.description,
+            parameters_json_schema=tool.parameters,
+            metadata={"read_only": tool.read_only},
+        )
+        retries = ctx.max_retries
+        return ToolsetTool(toolset=self, tool_def=definition, max_retries=retries, args_validator=_AsSent())
+
+
+def memory_instructions(
+    session: Session | Callable[[RunContext[AgentDepsT]], Session],
+) -> Callable[[RunContext[AgentDepsT]], Awaitable[str]]:
+    """What the model shall be told of its memory, for ``Agent(instructions=...)``: rendered for every request."""
+
+    async def memory(ctx: RunContext[AgentDepsT]) -> str:
+        current = await _session_of(session, ctx)
+        prompt = await in_worker(lambda: _or_none(current.system_prompt))
+        return GONE if prompt is None else prompt
+
+    return memory
+
+
+class _AsSent:
+    """Lets every call pass: the session knows what its tools take, and says it so that a model can act on it."""
+
+    def validate_json(self, input: str | bytes | bytearray, **_: Any) -> dict[str, Any]:
+        """The object that was sent; what is none is carried along as it is."""
+        try:
+            return self.validate_python(from_json(input))
+        except ValueError:
+            return {UNREADABLE: input}
+
+    def validate_python(self, input: Any, **_: Any) -> dict[str, Any]:
+        """As ``validate_json``, for what is decoded already."""
+        return dict(input) if isinstance(input, Mapping) else {UNREADABLE: input}
+
+
+async def _session_of(
+    session: Session | Callable[[RunContext[AgentDepsT]], Session], ctx: RunContext[AgentDepsT]
+) -> Session:
+    return await in_worker(lambda: session(ctx)) if callable(session) else session
+
+
+def _or_none(make: Callable[[], T]) -> T | None:
+    try:
+        return make()
+    except MemfilesError as error:
+        _log.warning("a step of an agent's run goes without its memory: %s", error)
+        return None
