@@ -7,7 +7,7 @@ are those of all entries; and what cannot be kept as it is raises before anythin
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from memfiles.session import Session
 
 RANKED = 50
-"""How many items a search by words ranks; further pages of one are empty."""
+"""How many items a search ranks at most; the others follow with a score of 0, without one if they are not searched."""
 
 NOT_SEARCHED = "not-searched"
 _PAGE = 100
@@ -86,22 +86,24 @@ class Items:
     def search(
         self, namespace: Namespace, *, query: str | None = None, wanted: Mapping[str, Any] | None = None
     ) -> Iterator[Item]:
-        """The items in and below a namespace that fit ``wanted``: what answers ``query``, best first, or all by key."""
-        prefix = namespace_prefix(namespace)
-        fitting = ((found, item) for found, item in self._listed(prefix) if fits(item.value, wanted))
-        if not query:
-            return (item for _, item in fitting)
-        among = [found.key for found, _ in fitting if NOT_SEARCHED not in found.tags]
-        return self._ranked(query, prefix=prefix, among=among)
+        """The items in and below a namespace that fit ``wanted``, by key, what answers ``query`` before the others."""
+        listed = self._listed(namespace_prefix(namespace))
+        fitting = ((found, item) for found, item in listed if fits(item.value, wanted))
+        return self._ranked(query, list(fitting)) if query else (item for _, item in fitting)
 
     def namespaces(self) -> set[Namespace]:
         """The namespaces in which there are items."""
         return {item.namespace for _, item in self._listed(namespace_prefix(()))}
 
-    def _ranked(self, query: str, *, prefix: str, among: Sequence[str]) -> Iterator[Item]:
-        results = self._entries.search(self._session, query, max_results=RANKED, prefix=prefix, among=among)
-        items = (_item(match.found, score=match.score) for match in results.matches)
-        return (item for item in items if item is not None)
+    def _ranked(self, query: str, fitting: Sequence[tuple[Found, Item]]) -> Iterator[Item]:
+        among = {found.key for found, _ in fitting if NOT_SEARCHED not in found.tags}
+        results = self._entries.search(self._session, query, max_results=RANKED, among=among, associate=False)
+        matches = results.matches
+        ranked = {match.found.key for match in matches}
+        yield from (item for match in matches if (item := _item(match.found, score=match.score)) is not None)
+        rest = [(found, item) for found, item in fitting if found.key not in ranked]
+        yield from (replace(item, score=0.0) for found, item in rest if found.key in among)
+        yield from (item for found, item in rest if found.key not in among)
 
     def _listed(self, prefix: str) -> Iterator[tuple[Found, Item]]:
         cursor: str | None = None

@@ -31,10 +31,10 @@ T = TypeVar("T")
 class MemfilesStore(base.BaseStore):
     """The store of one session, for ``graph.compile(store=...)`` or ``create_agent(..., store=...)``.
 
-    ``query`` ranks by words (by meaning, too, with ``memfiles[semantic]``) and returns what matches, 50 items at most;
-    without it items come by key. ``index=False`` keeps an item out of that, lists of fields are not told apart. Items
-    have no lifetime of their own, so ``ttl`` is refused: ``category`` names a category of the workflow, which may have
-    one. To delete is to hide: a person can restore it.
+    Items come by key. ``query`` ranks by words (by meaning, too, with ``memfiles[semantic]``): the 50 that answer it
+    best come first, the others behind them with a score of 0. ``index=False`` keeps an item out of that; lists of
+    fields are not told apart. Items have no lifetime of their own, so ``ttl`` is refused: ``category`` names a category
+    of the workflow, which may have one. To delete is to hide: a person can restore it.
     """
 
     supports_ttl = False
