@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memfiles.errors import FileNotDeclared, LevelDenied, MemfilesError, ReadOnly, RevisionConflict
@@ -75,7 +76,7 @@ class EntryText:
 
     def put(self, text: str) -> None:
         """Make ``text`` the whole text; what else is said of the entry stays."""
-        self._check_level()
+        check_level(self._session, self._found)
         self._entries.update(self._session, self._found.key, content=text, expected_revision=self._found.revision)
 
     def edit(self, old: str, new: str) -> None:
@@ -84,25 +85,27 @@ class EntryText:
 
     def remove(self) -> bool:
         """Delete the entry; a person can restore it. True, as it is gone."""
-        self._check_level()
+        check_level(self._session, self._found)
         self._entries.delete(self._session, self._found.key)
         return True
 
     def move_to(self, name: str) -> None:
         """Save it under another key with all that is said of it, then delete it: stopped in between, both are there."""
-        self._check_level()
+        check_level(self._session, self._found)
         facets = ("tags", "category", "kind", "confidence", "importance", "pinned", "links")
         said = {facet: getattr(self._found, facet) for facet in facets}
         self._entries.save(self._session, name, self.text, **said)
         self._entries.delete(self._session, self._found.key)
 
-    def _check_level(self) -> None:
-        level = self._found.level
-        if level != self._session.level:
-            raise LevelDenied(
-                f"{shortened(self._found.key)} is at level {level} and this session is at {self._session.level}: a "
-                f"session changes only what is at its own level"
-            )
+
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """A text as it lies in the folder; times are UTC, sizes UTF-8 bytes."""
+
+    text: str
+    size_bytes: int
+    created_at: str
+    updated_at: str
 
 
 class MemoryFolder:
@@ -128,15 +131,53 @@ class MemoryFolder:
             return True
         return standing is None and self._save(name, text)
 
+    def put(self, name: str, text: str) -> None:
+        """Make ``text`` the whole text of that name, of a new entry if there is none."""
+        standing = self.find(name)
+        if standing is not None:
+            standing.put(text)
+        elif not self.create(name, text):  # somebody else made one meanwhile
+            self.put(name, text)
+
     def sizes(self, folder: str) -> dict[str, int]:
         """The bytes of what lies in ``folder`` ("" for all), by path below it; two levels deep, folders end in "/"."""
         prefix = f"{folder}/" if folder else ""
         sizes: Counter[str] = Counter()
-        for name, size in dict(self._named(prefix)).items():
+        for name, lying in self.texts(prefix).items():
             parts = name.removeprefix(prefix).split("/")
             for depth in range(1, min(len(parts), 2) + 1):
-                sizes["/".join(parts[:depth]) + ("/" if depth < len(parts) else "")] += size
+                sizes["/".join(parts[:depth]) + ("/" if depth < len(parts) else "")] += lying.size_bytes
         return dict(sorted(sizes.items()))
+
+    def children(self, folder: str) -> dict[str, Lying | None]:
+        """What lies in ``folder`` itself ("" for all), by name; None for a folder, whose name ends in "/"."""
+        prefix = f"{folder}/" if folder else ""
+        found: dict[str, Lying | None] = {}
+        for name, lying in self.texts(prefix).items():
+            first, slash, _ = name.removeprefix(prefix).partition("/")
+            found[prefix + first + slash] = None if slash else lying
+        return found
+
+    def texts(self, prefix: str = "") -> dict[str, Lying]:
+        """All texts whose names begin with ``prefix``, by name."""
+        return dict(sorted(dict(self._named(prefix)).items()))
+
+    def delete(self, name: str) -> int:
+        """Delete the entry of that name and all below it as a folder, in one commit; how many that were.
+
+        If any of it may not be deleted, nothing is: a declared memory file stays, and so does what is at another level.
+        """
+        below = f"{name}/" if name else ""
+        declared = [file.card.name for file in self._files() if file.card.name == name or not name]
+        if declared:
+            error = ReadOnly(f"{declared[0]} is declared in the workflow and stays; to empty it, write an empty text")
+            self._session.refused(TOOL, error)
+            raise error
+        found = [each for each in self._listed(name) if each.key == name or each.key.startswith(below)]
+        for each in found:
+            check_level(self._session, each)
+        entries = self._entries
+        return len(entries.delete_many(self._session, [each.key for each in found])) if entries and found else 0
 
     def _save(self, name: str, text: str) -> bool:
         entries = self._entries
@@ -151,18 +192,23 @@ class MemoryFolder:
             entries.save(self._session, name, text)
         return True
 
-    def _named(self, prefix: str) -> Iterator[tuple[str, int]]:
-        """Names and sizes; of two with one name, the last counts."""
+    def _named(self, prefix: str) -> Iterator[tuple[str, Lying]]:
+        """Names and texts; of two with one name, the last counts."""
+        for found in self._listed(prefix):
+            yield found.key, Lying(found.content, found.size_bytes, found.created_at, found.updated_at)
+        for file in self._files():
+            if file.card.name.startswith(prefix):
+                record = self._session.manager.snapshot(file.card.uid)
+                yield file.card.name, Lying(record.content, record.size_bytes, record.created_at, record.updated_at)
+
+    def _listed(self, prefix: str) -> Iterator[Found]:
         entries, cursor = self._entries, None
         while entries is not None:
             page = entries.list(self._session, prefix=prefix, limit=PAGE, cursor=cursor)
-            yield from ((found.key, found.size_bytes) for found in page.memories)
+            yield from page.memories
             cursor = page.next
             if cursor is None:
                 break
-        yield from (
-            (file.card.name, file.card.size_bytes) for file in self._files() if file.card.name.startswith(prefix)
-        )
 
     @property
     def _entries(self) -> Entries | None:
@@ -172,3 +218,12 @@ class MemoryFolder:
     def _files(self) -> list[VisibleFile]:
         self._session.check_open()
         return self._session.files()
+
+
+def check_level(session: Session, found: Found) -> None:
+    """Return if the session may change an entry that it sees, else raise ``LevelDenied``."""
+    if found.level != session.level:
+        raise LevelDenied(
+            f"{shortened(found.key)} is at level {found.level} and this session is at {session.level}: a "
+            f"session changes only what is at its own level"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,8 @@ def examples(tmp_path: Path) -> Path:
 
 def output_of(script: Path) -> str:
     """What the script prints; it must end well and say nothing on stderr."""
-    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    untraced = os.environ | {"LANGSMITH_TRACING": "false"}
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, env=untraced)
     assert (0, "") == (ran.returncode, ran.stderr)
     return ran.stdout
 
@@ -128,3 +130,31 @@ def test_anthropic_tools(examples: Path) -> None:
     assert ["['read_memory', 'append_memory', 'edit_memory']", "False - Refund a double charge at once."] == shown[:2]
     assert "True playbook is read-only here: read it with read_memory, and write to a file marked RW" == shown[3]
     assert ["# Customers", "- Ada was charged twice; refunded."] == shown[4:]
+
+
+def test_langgraph(examples: Path) -> None:
+    """An agent of create_agent has the session's tools and prompt, and is told what the workflow forbids."""
+    shown = output_of(examples / "langgraph_offline.py").splitlines()
+
+    assert ["tools: read_memory append_memory edit_memory"] * 3 == [line for line in shown if "tools:" in line]
+    assert "error | playbook is read-only here" in "\n".join(shown)
+    assert ["Noted, Ada.", "# Customers", "- Ada moved to Pro."] == shown[-3:]
+
+
+def test_langgraph_store(examples: Path) -> None:
+    """What one program's graph put into its store, the next one finds."""
+    shown = output_of(examples / "langgraph_store_offline.py").splitlines()
+
+    assert [
+        "[('emails', 'ada'), ('emails', 'bob')]",
+        "('emails', 'ada') 000 {'text': 'I was charged twice.', 'open': True}",
+    ] == shown
+
+
+def test_deepagents(examples: Path) -> None:
+    """A deep agent works on the memory files as on files, within their modes; its other files are no memory."""
+    shown = output_of(examples / "deepagents_offline.py").splitlines()
+
+    assert "success | ['/memories/customer-notes', '/memories/playbook']" == shown[0]
+    assert "error | playbook is read-only here" in "\n".join(shown)
+    assert ["success | Updated file /scratch.md", "# Ada"] == shown[-2:]

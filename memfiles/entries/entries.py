@@ -17,6 +17,7 @@ from memfiles.clock import utc_now
 from memfiles.embedding import Embedder
 from memfiles.entries.accounting import Account
 from memfiles.entries.clearing import Clearing
+from memfiles.entries.deleting import delete_many
 from memfiles.entries.drafts import Draft, drafts_of
 from memfiles.entries.explanation import Explanation
 from memfiles.entries.exporting import ExportFormat, Exporting
@@ -146,14 +147,16 @@ class Entries:
         tags: Sequence[str] = (),
         category: str | None = None,
         kind: str | None = None,
+        prefix: str | None = None,
+        among: Iterable[str] | None = None,
         associate: bool = True,
     ) -> Results:
         """What the session sees that answers ``query``, best first; whatever is in the query, it never raises for it.
 
-        ``associate``: what is tied to a match may be found by that. ``InvalidArgument`` if ``max_results`` is not 1 to
-        50, or a filter cannot be one.
+        ``prefix``: only keys that begin so; ``among``: only these keys. ``associate``: what is tied to a match may be
+        found by that. ``InvalidArgument`` if ``max_results`` is not 1 to 50, or a filter cannot be one.
         """
-        filters = checked_filters(tags=tags, category=category, kind=kind)
+        filters = checked_filters(tags=tags, category=category, kind=kind, prefix=prefix, among=among)
         with self._account.of("search", session):
             return self._finder.search(session, query, max_results=max_results, filters=filters, associate=associate)
 
@@ -203,6 +206,11 @@ class Entries:
         """Hide the entry of ``key`` at the session's level; ``restore`` brings it back. ``EntryNotFound``."""
         with self._account.of("delete", session):
             return self._keeper.delete(session, key, call_id=call_id)
+
+    def delete_many(self, session: Caller, keys: Iterable[str]) -> Sequence[Deleted]:
+        """Hide the entries of these keys at the session's level, in one commit; those that were there are returned."""
+        with self._account.of("delete", session):
+            return delete_many(self.shelf, session, keys, now=self._now)
 
     def restore(self, session: Caller, key: str, *, call_id: str | None = None) -> Saved:
         """Bring back what was deleted, evicted or expired under ``key`` at the session's level. ``EntryNotFound``."""

@@ -7,7 +7,7 @@ index alone, but read from its record, so that what an index says too late is ne
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from memfiles.embedding import Embedder
 from memfiles.entries.drafts import checked_tags
@@ -194,12 +194,15 @@ def checked_query(query: object) -> str:
     return query.encode(errors="replace").decode()
 
 
-def checked_filters(*, tags: object, category: object, kind: object, prefix: object = None) -> Filters:
+def checked_filters(
+    *, tags: object, category: object, kind: object, prefix: object = None, among: Iterable[str] | None = None
+) -> Filters:
     """What was asked for as filters; ``InvalidArgument`` for what no entry could ever have."""
     if kind is not None and kind not in KINDS:
         raise InvalidArgument(f"kind {str(kind)[:40]!r} is not known: use one of {', '.join(KINDS)}")
     said = None if kind is None else str(kind)
-    return Filters(checked_tags(tags), _text(category, "category"), said, _text(prefix, "prefix") or "")
+    keys = None if among is None else tuple(check_key(key) for key in among)
+    return Filters(checked_tags(tags), _text(category, "category"), said, _text(prefix, "prefix") or "", keys)
 
 
 def _text(said: object, what: str) -> str | None:

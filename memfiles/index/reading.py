@@ -38,12 +38,13 @@ _BATCH = 64
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What an entry must have to be returned; empty: whatever it has. ``tags``: all of them."""
+    """What an entry must have to be returned; empty: whatever it has. ``tags``: all of them; ``keys``: one of them."""
 
     tags: Sequence[str] = ()
     category: str | None = None
     kind: str | None = None
     prefix: str = ""
+    keys: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +229,9 @@ def _filtered(filters: Filters) -> tuple[str, dict[str, Any]]:
     if filters.tags:
         conditions.append(_TAGGED)
         values["tags"] = to_json(list(filters.tags)).decode()
+    if filters.keys is not None:
+        conditions.append("e.key IN (SELECT value FROM json_each(:keys))")
+        values["keys"] = to_json(list(filters.keys)).decode()
     for name in ("category", "kind"):
         if (wanted := getattr(filters, name)) is not None:
             conditions.append(f"e.{name} = :{name}")

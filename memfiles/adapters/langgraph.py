@@ -1,0 +1,118 @@
+"""A session's tools for agents of LangChain and LangGraph, and middleware that keeps them and the prompt up to date.
+
+A tool sends what the model wrote to the session as it is. What goes wrong is a tool message with ``status="error"``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from memfiles.adapters.crossing import in_worker
+from memfiles.errors import ExtraMissing
+
+try:
+    from langchain.agents.middleware import AgentMiddleware
+    from langchain_core.messages import SystemMessage, ToolMessage
+    from langchain_core.tools import BaseTool
+    from pydantic import PrivateAttr
+except ImportError as error:
+    raise ExtraMissing("agents of LangGraph need an extra: pip install 'memfiles[langgraph]'") from error
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from langchain.agents.middleware import ModelRequest, ModelResponse, ToolCallRequest
+
+    from memfiles.session import Session
+    from memfiles.tool_definitions import ToolDefinition
+
+
+class MemoryTool(BaseTool):
+    """One tool of a session; threads may share it."""
+
+    _session: Session = PrivateAttr()
+
+    def __init__(self, definition: ToolDefinition, session: Session) -> None:
+        shown = {"description": definition.description, "args_schema": definition.parameters}
+        super().__init__(name=definition.name, **shown)
+        self._session = session
+
+    def _to_args_and_kwargs(self, tool_input: Any, tool_call_id: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments in one piece: no name that a model invents can clash with one of ours."""
+        return (tool_input, tool_call_id), {}
+
+    def _run(self, arguments: Any, call_id: str | None) -> ToolMessage | str:
+        result = self._session.call(self.name, arguments, call_id=call_id)
+        if call_id is None:  # called by hand: there is nobody to send a message to
+            return result.text
+        return ToolMessage(
+            result.text,
+            name=self.name,
+            tool_call_id=call_id,
+            artifact={"code": result.code, "data": result.data},
+            status="error" if result.is_error else "success",
+        )
+
+    async def _arun(self, arguments: Any, call_id: str | None) -> ToolMessage | str:
+        return await in_worker(lambda: self._run(arguments, call_id))
+
+
+def tools(session: Session) -> list[BaseTool]:
+    """The tools the session has now, for ``ToolNode`` and ``model.bind_tools``."""
+    return [MemoryTool(definition, session) for definition in session.definitions()]
+
+
+class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Gives an agent of ``create_agent`` a session: at every model call its prompt and the tools it then has.
+
+    ``create_agent(model, tools, middleware=[MemfilesMiddleware(session)])``; the tools need not be passed.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+        self.tools = tools(session)
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        """Call the model with the memory as it is now."""
+        return handler(self._with_memory(request))
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        """As ``wrap_model_call``."""
+        return await handler(await in_worker(lambda: self._with_memory(request)))
+
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
+        """Have a tool found that the session has only since the agent was made."""
+        return handler(self._with_tool(request))
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
+    ) -> Any:
+        """As ``wrap_tool_call``."""
+        return await handler(request if request.tool else await in_worker(lambda: self._with_tool(request)))
+
+    def _with_memory(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        others = [tool for tool in request.tools if not isinstance(tool, MemoryTool)]
+        message = _appended(request.system_message, self._session.system_prompt())
+        return request.override(tools=[*others, *tools(self._session)], system_message=message)
+
+    def _with_tool(self, request: ToolCallRequest) -> ToolCallRequest:
+        if request.tool is not None:
+            return request
+        found = [tool for tool in tools(self._session) if tool.name == request.tool_call["name"]]
+        return request.override(tool=found[0]) if found else request
+
+
+def _appended(message: SystemMessage | None, prompt: str) -> SystemMessage | None:
+    """A system message with the prompt at its end."""
+    if not prompt:
+        return message
+    if message is None:
+        return SystemMessage(prompt)
+    text = message.content
+    content = f"{text}\n\n{prompt}" if isinstance(text, str) else [*text, {"type": "text", "text": prompt}]
+    return message.model_copy(update={"content": content})

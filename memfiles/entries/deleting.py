@@ -1,0 +1,33 @@
+"""Deleting many entries at once: all that are meant are hidden in one commit, or none is.
+
+The rule this file guards: only what lies at the caller's own level goes. What is hidden can be restored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeGuard
+
+from memfiles.changes import Stamp
+from memfiles.entries import saving
+from memfiles.entries.receipts import Deleted
+from memfiles.entries.shelf import Records, Shelf
+from memfiles.entries.views import Caller, own_level
+from memfiles.entry import Entry, EntryRecord
+from memfiles.keys import check_key
+
+
+def delete_many(shelf: Shelf, caller: Caller, keys: Iterable[str], *, now: Callable[[], str]) -> list[Deleted]:
+    """Hide the entries of these keys at the caller's level; returned are those that were there, by key."""
+    stamp, own = Stamp(now(), caller.actor(None)), own_level(caller)
+    paths = [partition.path(key) for key in {check_key(key) for key in keys} for partition in own]
+
+    def decide(records: Records) -> list[Entry]:
+        return [saving.delete(record, stamp, key=record.key).entry for record in records.values() if is_there(record)]
+
+    def is_there(record: EntryRecord | None) -> TypeGuard[Entry]:
+        return isinstance(record, Entry) and record.retired is None and not record.is_expired(stamp.at)
+
+    present = [path for path in paths if is_there(shelf.find(path))]
+    hidden = shelf.change(present, decide, record_of=lambda entries: entries) if present else []
+    return sorted((Deleted(entry.key, entry.level, entry.revision) for entry in hidden), key=lambda gone: gone.key)
