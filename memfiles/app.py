@@ -287,7 +287,7 @@ def _audited(manager: MemoryManager) -> AuditLog:
 def _mirrored(replica: Replica | None, entries: Entries, *, origin: str | None) -> None:
     """Have entries kept equal with the mirror, if there is one."""
     if replica is not None:
-        replica.with_entries(entries.shelf, origin=origin, let_go=entries.let_go)
+        replica.with_entries(entries.shelf, origin=origin, let_go=lambda paths: entries.follow())
 
 
 def _watcher(manager: MemoryManager, entries: Entries | None) -> Closeable:

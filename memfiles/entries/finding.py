@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Sequence
 
 from memfiles.embedding import Embedder
-from memfiles.entries.drafts import checked_tags
+from memfiles.entries.drafts import check_category, checked_tags
 from memfiles.entries.receipts import Found, Match, Page, Results, found_in
 from memfiles.entries.shelf import Shelf
 from memfiles.entries.views import Caller, View, view_of
@@ -126,6 +126,10 @@ class Finder:
             self._has_begun = True
             self._begin()
 
+    def begin_again(self) -> None:
+        """Call ``begin`` once more before the next read."""
+        self._has_begun = False
+
     def _let_expire(self, view: View) -> None:
         """Have what has expired in the view count in no search."""
         now = self._now()
@@ -204,7 +208,8 @@ def checked_filters(*, tags: object, category: object, kind: object, prefix: obj
     if kind is not None and kind not in KINDS:
         raise InvalidArgument(f"kind {str(kind)[:40]!r} is not known: use one of {', '.join(KINDS)}")
     said = None if kind is None else str(kind)
-    return Filters(checked_tags(tags), _text(category, "category"), said, _text(prefix, "prefix") or "")
+    named = None if category is None else check_category(category)
+    return Filters(checked_tags(tags), named, said, _text(prefix, "prefix") or "")
 
 
 def _text(said: object, what: str) -> str | None:

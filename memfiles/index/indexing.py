@@ -135,6 +135,11 @@ class Index:
         """Note that an entry was read at this time: a hint for evictions, which may be lost."""
         self._backlog.read(path, at=at)
 
+    def settle_reads(self) -> None:
+        """Have the reads of this process in the rows, too; what else is new comes with them."""
+        with self._turn:
+            self._guarded(self._apply)
+
     def forget(self, paths: Iterable[str]) -> None:
         """Look at these records, and keep no word of what they were; ``LockTimeout`` if someone reads all the time."""
         with self._turn:
