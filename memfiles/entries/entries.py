@@ -332,8 +332,11 @@ class Entries:
         if isinstance(record, Tombstone) or (record is not None and record.sources):
             self._finder.begin_again()
 
-    def follow(self) -> None:
-        """Forget what was made of what was forgotten elsewhere, and have nothing hold that; errors as of ``forget``."""
+    def let_go(self, paths: Sequence[str] = ()) -> None:
+        """Have nothing but the notes on a mirror hold what these records, tombstones by now, once held.
+
+        What was made of entries that were forgotten elsewhere is forgotten, too; errors as of ``forget``.
+        """
         self._finder.refresh()
         self._forgetting.follow()
-        self._letting_go.let_go([])
+        self._letting_go.let_go(paths)
