@@ -134,7 +134,7 @@ class Finder:
         """Have what has expired in the view count in no search."""
         now = self._now()
         if self._index.ask(lambda connection: expiring.is_due(connection, reading.parts(connection, view), now=now)):
-            self._index.change(
+            self._index.derive(
                 lambda connection: expiring.take_out(connection, reading.parts(connection, view), now=now)
             )
 
@@ -142,7 +142,7 @@ class Finder:
         """Have vectors of all that the view holds, if searches go by meaning."""
         embedder = self._embedder
         if embedder is not None:
-            self._index.change(lambda connection: vectors.fill(connection, reading.parts(connection, view), embedder))
+            self._index.derive(lambda connection: vectors.fill(connection, reading.parts(connection, view), embedder))
 
     def _hits(
         self,
