@@ -82,7 +82,8 @@ def open(
         log = _audited(manager)
         around = Surroundings(manager.store, manager.subscribers, manager.origin, Refusals(log), embedder)
         replica = manager.replica if copies is not None else None
-        entries = KeptEntries(workflow, around, on_open=partial(_mirrored, replica, origin=manager.origin))
+        syncs: list[Sync] = []
+        entries = KeptEntries(workflow, around, on_open=partial(_mirrored, replica, syncs, origin=manager.origin))
         memory = Memory(
             workflow, manager=manager, report=report, sync=NoSync(), entries=entries, refusals=around.refusals
         )
@@ -93,6 +94,7 @@ def open(
             manager.subscribe(sync.notice)
             hydrated, manager.hydrated = manager.hydrated, {}
             sync.start(hydrated=hydrated)
+            syncs.append(sync)
         if watch:
             memory.watcher = _watcher(manager, entries.opened() if entries.are_declared else None)
         return memory
@@ -284,10 +286,12 @@ def _audited(manager: MemoryManager) -> AuditLog:
     return log
 
 
-def _mirrored(replica: Replica | None, entries: Entries, *, origin: str | None) -> None:
-    """Have entries kept equal with the mirror, if there is one."""
+def _mirrored(replica: Replica | None, syncs: list[Sync], entries: Entries, *, origin: str | None) -> None:
+    """Have entries kept equal with the mirror, if there is one; what runs already brings what is not here."""
     if replica is not None:
         replica.with_entries(entries.shelf, origin=origin, let_go=entries.let_go)
+    for sync in syncs:
+        sync.entries_are_kept()
 
 
 def _watcher(manager: MemoryManager, entries: Entries | None) -> Closeable:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from memfiles.keys import ENTRY_UID_PATTERN, WORKSPACE, agent_folder, check_key, entry_path, entry_uid
-from memfiles.record import FORMAT, MAX_ORIGINS, NOBODY, Actor, Origins, Record, Revision, Timestamp, digest
+from memfiles.record import FORMAT, MAX_COUNT, MAX_ORIGINS, NOBODY, Actor, Origins, Record, Revision, Timestamp, digest
 
 MAX_ENTRY_BYTES = 64 * 1024
 MAX_TAGS = 32
@@ -26,6 +26,7 @@ CONVERSATION = "conversation"
 WORKSPACE_CATEGORY = "workspace"
 TEXT_NAME = "entry"
 FORGOTTEN_KEPT = 8
+MAX_SOURCES = 256
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 
 Kind = Literal["fact", "note", "procedure", "episode"]
@@ -33,6 +34,7 @@ KINDS: tuple[Kind, ...] = ("fact", "note", "procedure", "episode")
 Share = Annotated[float, Field(ge=0, le=1)]
 Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL_BYTES)]
 TombstoneId = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+EntryUid = Annotated[str, Field(pattern=ENTRY_UID_PATTERN)]
 
 
 @dataclass(frozen=True)
@@ -81,11 +83,46 @@ class Retired:
 
 
 @dataclass(frozen=True)
+class Merged:
+    """An entry that gave way to another one, by its uid, and the labels that the other one has of it alone."""
+
+    __pydantic_config__ = _CONFIG
+
+    uid: EntryUid
+    tags: Annotated[tuple[Label, ...], Field(max_length=MAX_TAGS)] = ()
+    links: Annotated[tuple[Label, ...], Field(max_length=MAX_LINKS)] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object; what it did not lend is left out."""
+        lent = {name: list(value) for name in ("tags", "links") if (value := getattr(self, name))}
+        return {"uid": self.uid, **lent}
+
+
+@dataclass(frozen=True)
+class Reorganised:
+    """The plan that changed an entry last: its id, how many entries it changed, and the revision it made of this one.
+
+    By it the plan is taken back, and it is known whether all of them are as the plan left them.
+    """
+
+    __pydantic_config__ = _CONFIG
+
+    plan: Annotated[str, Field(min_length=1, max_length=64)]
+    changed: Annotated[int, Field(ge=1, le=MAX_COUNT)]
+    revision: Revision
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        return {"plan": self.plan, "changed": self.changed, "revision": self.revision}
+
+
+@dataclass(frozen=True)
 class Entry:
     """One entry. ``text`` has its content, level, revision, times and history; all else is said about it.
 
     ``agent`` is whose it is, ``@workspace`` for those that all agents share; ``run`` is not empty for what belongs to
-    one run alone. ``forgotten`` are the ids of the tombstones over which it was saved again.
+    one run alone. ``forgotten`` are the ids of the tombstones over which it was saved again. ``made_of`` are the uids
+    of the entries of which it says what was in them, and ``merged`` those that gave way to it.
     """
 
     text: Record
@@ -105,6 +142,9 @@ class Entry:
     failures: int = 0
     retired: Retired | None = None
     forgotten: tuple[str, ...] = ()
+    made_of: tuple[str, ...] = ()
+    merged: tuple[Merged, ...] = ()
+    reorganised: Reorganised | None = None
 
     @property
     def uid(self) -> str:
@@ -151,6 +191,11 @@ class Entry:
         """The folder the record lies in."""
         return folder_of(self.agent)
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The uids of all entries that it stands for."""
+        return (*self.made_of, *(merged.uid for merged in self.merged))
+
     @cached_property
     def path(self) -> str:
         """Where the record lies, relative to the memory directory."""
@@ -166,7 +211,7 @@ class Tombstone:
     """What remains of a forgotten entry: who, when, why; never its content or its key.
 
     ``id`` is random: an entry that is saved later under the same key names it, and by that alone is known not to be a
-    stale copy of what was forgotten.
+    stale copy of what was forgotten. ``cleared``: nobody asked for it; it was hidden, and its place was needed.
     """
 
     __pydantic_config__ = _CONFIG
@@ -182,6 +227,7 @@ class Tombstone:
     run: str = ""
     forgotten: Annotated[tuple[TombstoneId, ...], Field(max_length=FORGOTTEN_KEPT)] = ()
     origins: Annotated[Origins, Field(max_length=MAX_ORIGINS)] = field(default_factory=dict, hash=False)
+    cleared: bool = False
     format: Literal["memfiles/1"] = field(default=FORMAT, kw_only=True)
     type: Literal["tombstone"] = field(default="tombstone", kw_only=True)
 

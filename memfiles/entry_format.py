@@ -19,13 +19,17 @@ from memfiles.entry import (
     GENERAL,
     MAX_ENTRY_BYTES,
     MAX_LINKS,
+    MAX_SOURCES,
     MAX_TAGS,
     TEXT_NAME,
     Entry,
     EntryRecord,
+    EntryUid,
     Kind,
     Label,
+    Merged,
     Provenance,
+    Reorganised,
     Retired,
     Share,
     Tombstone,
@@ -83,6 +87,9 @@ class _OnDisk:
     failures: Count = 0
     retired: Retired | None = None
     forgotten: Annotated[tuple[TombstoneId, ...], Field(max_length=FORGOTTEN_KEPT)] = ()
+    made_of: Annotated[tuple[EntryUid, ...], Field(max_length=MAX_SOURCES)] = ()
+    merged: Annotated[tuple[Merged, ...], Field(max_length=MAX_SOURCES)] = ()
+    reorganised: Reorganised | None = None
     history: tuple[Change, ...] = ()
     origins: Annotated[Origins, Field(max_length=MAX_ORIGINS)] = field(default_factory=dict, hash=False)
 
@@ -128,6 +135,7 @@ def encode_entry(entry: EntryRecord) -> bytes:
         b'"successes":%d,\n"failures":%d' % (entry.successes, entry.failures),
         *([b'"retired":' + to_json(entry.retired.to_dict())] if entry.retired else []),
         *([b'"forgotten":' + to_json(entry.forgotten)] if entry.forgotten else []),
+        *_reorganised_lines(entry),
         b'"revision":%d' % text.revision,
         b'"created_at":"%b"' % text.created_at.encode(),
         b'"updated_at":"%b"' % text.updated_at.encode(),
@@ -152,7 +160,20 @@ def _tombstone_lines(tombstone: Tombstone) -> list[bytes]:
         *([b'"run":' + to_json(tombstone.run)] if tombstone.run else []),
         *([b'"forgotten":' + to_json(tombstone.forgotten)] if tombstone.forgotten else []),
         *([_origins_line(tombstone.origins)] if tombstone.origins else []),
+        *([b'"cleared":true'] if tombstone.cleared else []),
     ]
+
+
+def _reorganised_lines(entry: Entry) -> list[bytes]:
+    """What plans made of the entry; most often nothing."""
+    lines = []
+    if entry.made_of:
+        lines.append(b'"made_of":' + to_json(entry.made_of))
+    if entry.merged:
+        lines.append(b'"merged":' + to_json([each.to_dict() for each in entry.merged]))
+    if entry.reorganised is not None:
+        lines.append(b'"reorganised":' + to_json(entry.reorganised.to_dict()))
+    return lines
 
 
 def _origins_line(origins: Origins) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memfiles.entry import MAX_LINKS, MAX_TAGS, Entry, Retired
+from memfiles.entry import MAX_LINKS, MAX_SOURCES, MAX_TAGS, Entry, Merged, Retired
 
 _SINGLE = ("category", "kind", "confidence", "importance", "pinned")
 
@@ -62,7 +62,16 @@ def merged_facets(told: Told, *, kept: int) -> Entry:
         failures=_count(told, "failures"),
         retired=_retired(told),
         forgotten=(*missing, *remote.forgotten)[-kept:],
+        made_of=tuple(dict.fromkeys((*remote.made_of, *local.made_of)))[-MAX_SOURCES:],
+        merged=_merged(told),
+        reorganised=told.newer_of("reorganised"),
     )
+
+
+def _merged(told: Told) -> tuple[Merged, ...]:
+    """What gave way to either copy; of one that both know, what the newer says."""
+    known = {each.uid: each for copy in (told.remote, told.local, told.newer) for each in copy.merged}
+    return tuple(known.values())[-MAX_SOURCES:]
 
 
 def _labels(told: Told, name: str, *, most: int) -> tuple[str, ...]:

@@ -37,6 +37,10 @@ class Levels:
         """Whether a session at level ``session`` may know that something at level ``item`` exists."""
         return self.rank(item) <= self.rank(session)
 
+    def readable(self, *, session: str) -> tuple[str, ...]:
+        """The levels that a session at level ``session`` may know of, the highest first."""
+        return tuple(level for level in reversed(self.names) if self.may_read(session=session, item=level))
+
     def may_write(self, *, session: str, item: str) -> bool:
         """Whether a session at level ``session`` may change something at level ``item``."""
         return self.rank(item) == self.rank(session)

@@ -27,7 +27,7 @@ ORIGIN_PATTERN = r"^[0-9a-f]{12}$"
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 
 FileOperation = Literal["seed", "hydrate", "append", "edit", "undo", "redact", "external", "declare", "merge"]
-EntryOperation = Literal["save", "update", "delete", "restore", "evict", "consolidate", "import"]
+EntryOperation = Literal["save", "update", "delete", "restore", "evict", "consolidate", "import", "redact"]
 Operation = Literal[FileOperation, EntryOperation]
 Encoded = bytes  # inside Change, ``bytes`` is a field
 TIMESTAMP_PATTERN = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"

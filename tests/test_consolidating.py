@@ -17,7 +17,7 @@ from standings import NOW
 from memfiles.entries.consolidating import Heading, Member, plan_consolidation
 from memfiles.entries.folding import FirstSentences, Summariser, cut, first_sentence
 from memfiles.entries.likeness import near_duplicates, normalised, says_all_of, words_of
-from memfiles.entries.plans import Named, Note, Plan, Step, check_plan, plan_from
+from memfiles.entries.plans import Named, Note, Plan, Step, changed_since, plan_from
 from memfiles.entries.retention import ALL, Budget, Limit, Tally, Totals, excess
 from memfiles.entries.standing import standing_of
 from memfiles.entry import Provenance
@@ -179,7 +179,9 @@ def test_a_fold_is_a_note_of_first_sentences_that_names_its_sources() -> None:
 
     assert step.note is not None
     assert expected == step.note.content
-    assert Note(step.note.key, expected, "", ("refund", "done"), ("policy",), "general", 0.8, 0.5) == step.note
+    made_of = tuple(each.entry.uid for each in members)
+    note = Note(step.note.key, expected, "", ("refund", "done"), ("policy",), "general", 0.8, 0.5, made_of=made_of)
+    assert note == step.note
     assert step.note.key.startswith("folded 2026-11-21 ")
     assert Tally(3, sum(each.entry.size_bytes for each in members) - len(expected.encode())) == step.freed
 
@@ -332,21 +334,19 @@ def test_what_is_no_plan_is_refused(document: object) -> None:
         plan_from(document)
 
 
-def test_a_step_whose_entries_changed_is_skipped() -> None:
-    """Changed, gone or come meanwhile; the other steps hold."""
+def test_what_changed_since_a_plan_was_made_is_named() -> None:
+    """Changed, gone or come meanwhile, each once; nothing if all is as it was."""
     members = [member("a"), member("b", importance=0.9), *episodes(3), member("z", "?", importance=0.1)]
     plan = planned(Budget(max_entries=2), *members)
     now: dict[str, int] = {each.entry.uid: 1 for each in members}
-    merge, fold, evict = plan.steps
-    assert fold.note is not None
-    survivor, gone, note = members[1].entry.uid, members[5].entry.uid, plan.uid_of(fold.note)
-    stale = check_plan(plan, revision_of={**now, survivor: 2, note: 1}.get)
+    (note,) = [step.note for step in plan.steps if step.note is not None]
+    survivor, gone = members[1].entry.uid, members[5].entry
+    there = {**now, survivor: 2, plan.uid_of(note): 1}
 
-    assert (plan.steps, ()) == ((held := check_plan(plan, revision_of=now.get)).steps, held.skipped)
-    assert ((evict,), [("b",), (fold.note.key,)]) == (stale.steps, [each.changed for each in stale.skipped])
-    assert "merge is skipped: changed since the plan was made: 'b'" == stale.skipped[0].sentence
-    assert (merge, fold) == check_plan(plan, revision_of=lambda uid: None if uid == gone else now.get(uid)).steps
-    assert set(plan.uids) == {*now, note}
+    assert [] == changed_since(plan, revision_of=now.get)
+    assert {"b", note.key} == set(changed_since(plan, revision_of=there.get))
+    assert [gone.key] == changed_since(plan, revision_of=lambda uid: None if uid == gone.uid else now.get(uid))
+    assert set(plan.uids) == {*now, plan.uid_of(note)}
 
 
 def test_the_first_sentence() -> None:

@@ -509,19 +509,6 @@ def test_a_plan_is_applied_and_taken_back(tmp_path: Path, clock: Clock) -> None:
         assert 4 == len(entries.list(Visitor()).memories)
 
 
-def test_a_plan_leaves_alone_what_changed_since(tmp_path: Path, clock: Clock) -> None:
-    """A step about an entry that is not as it was is skipped, and said to be."""
-    with entries_in(tmp_path, rules=Rules(budget=Budget(max_entries=2)), now=clock) as entries:
-        entries.save_many(Visitor(), [Draft("a", "same"), Draft("b", "same")])
-        plan = entries.plan(Visitor())
-        entries.save(Visitor(), "a", "other")
-        entries.save(Visitor(), "b", "another")
-        applied = entries.apply(Visitor(), plan)
-
-        assert () == applied.hidden
-        assert 1 == len(applied.skipped)
-
-
 def test_categories_can_have_lifetimes_of_their_own(tmp_path: Path, clock: Clock) -> None:
     """As the workflow declares them."""
 

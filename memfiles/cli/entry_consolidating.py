@@ -60,8 +60,6 @@ def show_applied(applied: Applied, *, done: str) -> None:
     if current().json:
         output.data(applied.to_dict())
         return
-    for skipped in applied.skipped:
-        output.warn(output.one_line(skipped.sentence))
     hidden, shown = (output.count(len(keys), "entry", "entries") for keys in (applied.hidden, applied.shown))
     back = f"; --undo {applied.plan} takes it back" if done == "applied" and applied.hidden else ""
     output.note(f"{done}: {hidden} hidden, {shown} shown again{back}")

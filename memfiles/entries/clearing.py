@@ -86,7 +86,7 @@ class Clearing:
     def _bury(self, paths: Sequence[str], stamp: Stamp, *, why: str, only_retired: bool) -> int:
         def decide(records: Records) -> list[EntryRecord]:
             return [
-                saving.bury(record, stamp, id=secrets.token_hex(6), why=why)
+                saving.bury(record, stamp, id=secrets.token_hex(6), why=why, cleared=True)
                 for record in records.values()
                 if isinstance(record, Entry) and (record.retired is not None or not only_retired)
             ]

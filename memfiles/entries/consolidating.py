@@ -9,8 +9,8 @@ is never given up; and the same entries give the same steps.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
+from itertools import count, groupby
 
 from memfiles.entries.folding import FirstSentences, Summariser, groups_to_fold, note_of, united
 from memfiles.entries.likeness import near_duplicates, normalised, words_of
@@ -157,8 +157,14 @@ class _Planning:
         for group in groups_to_fold([member.entry for member in foldable]):
             members = [self._left[episode.uid] for episode in group]
             if self._helps(members):
-                step = self._fold(members, note_of(group, summariser))
+                step = self._fold(members, self._under_a_free_key(note_of(group, summariser)))
                 yield from () if step is None else (step,)
+
+    def _under_a_free_key(self, note: Note) -> Note:
+        """The note, under another key if its own is taken: by one of an earlier plan that somebody brought back."""
+        taken = {member.entry.key for member in self._left.values()}
+        keys = (note.key if number == 1 else f"{note.key} {number}" for number in count(1))
+        return replace(note, key=next(key for key in keys if key not in taken))
 
     def _fold(self, members: list[Member], note: Note) -> Step | None:
         """The step, unless the note is not smaller than its episodes or goes over a budget of its own."""

@@ -7,14 +7,15 @@ it stood and why, and repeats no value.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from math import isfinite
 from typing import Any
 
+from memfiles.entry import MAX_LABEL_BYTES, MAX_SOURCES, Provenance
 from memfiles.errors import InvalidArgument
-from memfiles.keys import KEY_MAX_BYTES, check_key
+from memfiles.keys import ENTRY_UID_PATTERN, KEY_MAX_BYTES, check_key
 from memfiles.problems import printable, shown
 from memfiles.record import MAX_COUNT, TIMESTAMP_PATTERN
 
@@ -29,8 +30,8 @@ class Document:
     """One entry as the formats know it. Times are ``2026-11-21T09:00:00.000Z``.
 
     ``extra`` holds what else is kept, where it is set: ``confidence`` and ``importance`` (numbers), ``pinned`` (bool),
-    ``expires_at`` (a time), ``links`` (keys), ``successes`` and ``failures`` (counts). ``where`` is the place it was
-    read from and no part of what it is.
+    ``expires_at`` (a time), ``links`` (keys), ``successes`` and ``failures`` (counts), ``made_of`` (uids), and
+    ``provenance`` (texts such as ``run=evt-1``). ``where`` is the place it was read from and no part of what it is.
     """
 
     key: str
@@ -178,6 +179,37 @@ def is_time(value: object) -> bool:
     return True
 
 
+def written_provenance(provenance: Provenance) -> tuple[str, ...]:
+    """What is known of where an entry comes from, as a document has it."""
+    return tuple(f"{name}={value}" for name, value in provenance.to_dict().items())
+
+
+def provenance_in(written: Sequence[str]) -> Provenance | None:
+    """The reverse of ``written_provenance``; None if that is none."""
+    pairs = [text.partition("=") for text in written]
+    said: dict[str, Any] = {name: value for name, _, value in pairs}
+    ordinal = said.pop("ordinal", "0")
+    is_one = len({name for name, _, _ in pairs}) == len(pairs) and _ORIGINS.issuperset(said)
+    if not is_one or not all(map(is_label, said.values())) or not re.fullmatch(r"[0-9]{1,19}", ordinal):
+        return None
+    return Provenance(**said, ordinal=min(int(ordinal), 2**63 - 1))
+
+
+def is_label(text: str) -> bool:
+    """Whether it may stand in a record as where something comes from."""
+    return text.isprintable() and 1 <= len(text.encode(errors="replace")) <= MAX_LABEL_BYTES
+
+
+def _is_provenance(value: Any) -> bool:
+    return _is_texts(value) and provenance_in(value) is not None
+
+
+def _is_uids(value: Any) -> bool:
+    return _is_texts(value) and len(value) <= MAX_SOURCES and all(re.fullmatch(_UID, uid, re.ASCII) for uid in value)
+
+
+_UID = ENTRY_UID_PATTERN[1:-1]
+_ORIGINS = frozenset(each.name for each in fields(Provenance))
 _TEXT, _TEXTS = _Kind("text", _is_text), _Kind("a list of texts", _is_texts)
 _NUMBER, _COUNT = _Kind("a number", _is_number), _Kind(f"a whole number from 0 to {MAX_COUNT}", _is_count)
 _SWITCH = _Kind("true or false", _is_switch)
@@ -186,7 +218,7 @@ _TIME = _Kind("a time such as 2026-11-21T09:00:00.000Z", is_time)
 FIELDS = ("key", "category", "kind", "tags", "level", "created", "updated")
 """What is written first, in this order."""
 
-EXTRAS = ("confidence", "importance", "pinned", "expires_at", "links", "successes", "failures")
+EXTRAS = ("confidence", "importance", "pinned", "expires_at", "links", "successes", "failures", "made_of", "provenance")
 """What is written after it, where it is set."""
 
 _KINDS = {
@@ -201,4 +233,6 @@ _KINDS = {
     "links": _TEXTS,
     "successes": _COUNT,
     "failures": _COUNT,
+    "made_of": _Kind("a list of uids of entries", _is_uids),
+    "provenance": _Kind("a list of texts such as run=evt-1", _is_provenance),
 }

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from memfiles.changes import check_text
 from memfiles.entry import KINDS, MAX_ENTRY_BYTES, MAX_LABEL_BYTES, MAX_LINKS, MAX_TAGS, Kind
 from memfiles.errors import InvalidArgument, SizeExceeded
-from memfiles.keys import check_key, check_name
+from memfiles.keys import NAME_MAX, check_key, check_name
 from memfiles.secrets import Policy, Scanner, gate, may_hold_secrets
 from memfiles.whole_numbers import check_whole
 
@@ -54,8 +54,9 @@ class Checked:
 def check_draft(draft: Draft, *, secrets: Policy, allow: Sequence[str] = (), scan: Scanner | None = None) -> Checked:
     """The draft as it may be stored; ``InvalidArgument``, ``SizeExceeded`` or ``SecretRefused`` for what may not."""
     check_key(draft.key)
+    gate_labels([each for each in (draft.category, draft.source) if isinstance(each, str)], secrets, allow)
     if draft.category is not None:
-        _check_category(draft.category)
+        check_category(draft.category)
     if draft.kind is not None and draft.kind not in KINDS:
         raise InvalidArgument(f"kind {str(draft.kind)[:40]!r} is not known: use one of {', '.join(KINDS)}")
     for name in ("confidence", "importance"):
@@ -72,9 +73,7 @@ def check_draft(draft: Draft, *, secrets: Policy, allow: Sequence[str] = (), sca
     links = None if draft.links is None else _unique(check_key(link) for link in _listed(draft.links, "links"))
     if links is not None and len(links) > MAX_LINKS:
         raise InvalidArgument(f"{len(links)} links are more than the {MAX_LINKS} an entry may have")
-    labels = (draft.key, *(tags or ()), *(links or ()))
-    for label in labels if may_hold_secrets("\n".join(labels)) else ():  # most often one look at all is enough
-        gate(label, policy="block" if secrets == "redact" else secrets, allow=allow)
+    gate_labels([draft.key, *(tags or ()), *(links or ())], secrets, allow)
     if draft.content is None:
         return Checked(replace(draft, tags=tags, links=links))
     check_text(draft.content)
@@ -133,10 +132,23 @@ def _unique(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def _check_category(category: object) -> None:
+def check_category(category: object) -> str:
+    """Return what can be the name of a category, known or not; anything else is an ``InvalidArgument``."""
     if not isinstance(category, str):
         raise InvalidArgument("category must be text")
-    check_name(category)
+    try:
+        return check_name(category)
+    except InvalidArgument:
+        raise InvalidArgument(
+            f"category {ascii(category[:40])} cannot be one: use 1 to {NAME_MAX} ASCII letters, digits, '_', '.' or "
+            f"'-', starting with a letter, digit or '_'"
+        ) from None
+
+
+def gate_labels(labels: Sequence[str], secrets: Policy, allow: Sequence[str]) -> None:
+    """Refuse a credential where nothing can be taken out of the middle."""
+    for label in labels if may_hold_secrets("\n".join(labels)) else ():  # most often one look at all is enough
+        gate(label, policy="block" if secrets == "redact" else secrets, allow=allow)
 
 
 def _check_source(source: object) -> None:

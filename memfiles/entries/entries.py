@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from memfiles import bookkeeping
 from memfiles.auditing import Refusals
 from memfiles.clock import utc_now
 from memfiles.embedding import Embedder
@@ -23,23 +22,25 @@ from memfiles.entries.explanation import Explanation
 from memfiles.entries.exporting import ExportFormat, Exporting
 from memfiles.entries.finding import Finder, checked_filters
 from memfiles.entries.folding import Summariser
-from memfiles.entries.forgetting import Forgetting, Selector
+from memfiles.entries.forgetting import Forgetting
 from memfiles.entries.hydrating import Hydration
 from memfiles.entries.importing import Format
 from memfiles.entries.keeping import Keeper
+from memfiles.entries.letting_go import LettingGo
 from memfiles.entries.noticing import EntryFiles
 from memfiles.entries.plans import Plan
 from memfiles.entries.receipts import Deleted, Exported, Forgotten, Found, Imported, Page, Results, Saved
 from memfiles.entries.reorganising import DEFAULT_SHARE, Applied, Reorganising
 from memfiles.entries.room import Room
 from memfiles.entries.rules import Rules
+from memfiles.entries.selecting import Selector
 from memfiles.entries.shelf import Shelf
 from memfiles.entries.showing import Showing
 from memfiles.entries.taking_in import Importing
 from memfiles.entries.views import Caller
-from memfiles.entry import EntryRecord, Tombstone
+from memfiles.entry import Tombstone
 from memfiles.errors import MemfilesError
-from memfiles.events import Subscribers
+from memfiles.events import RecordChanged, Subscribers
 from memfiles.index.counting import Counted, counted
 from memfiles.index.indexing import Index
 from memfiles.index.rows import row_of
@@ -95,9 +96,11 @@ class Entries:
         )
         self._exporting = Exporting(self.shelf, self._index, self._finder, levels=rules.levels)
         self._importing = Importing(self.shelf, self._keeper, rules=rules, now=now)
+        self._letting_go = LettingGo(store, self.shelf, self._index)
         self._forgetting = Forgetting(
-            self.shelf, self._index, self._finder, secrets=rules.secrets, now=now, scrub=self._scrub
+            self.shelf, self._index, self._finder, secrets=rules.secrets, now=now, scrub=self._letting_go.scrub
         )
+        subscribers.add(self._heard)
 
     def save(
         self,
@@ -256,12 +259,15 @@ class Entries:
         return self._reorganising.plan(session, share=share)
 
     def apply(self, session: Caller, plan: Plan) -> Applied:
-        """Do what the plan says as one change, but for what changed since it was made; ``undo`` takes it back."""
+        """Do what the plan says as one change; ``RevisionConflict`` if what it is about changed since it was made.
+
+        ``undo`` takes it back.
+        """
         with self._account.of("consolidate", session):
             return self._reorganising.apply(session, plan)
 
     def undo(self, session: Caller, plan_id: str) -> Applied:
-        """Show again what a plan hid, as far as it is still kept, and hide the notes that it saved."""
+        """Have everything as it was before a plan; ``RevisionConflict`` if something that it changed, changed since."""
         with self._account.of("consolidate", session):
             return self._reorganising.undo(session, plan_id)
 
@@ -322,27 +328,23 @@ class Entries:
         """Finish what an earlier process was killed in the middle of."""
         try:
             self._forgetting.finish()
+            self._forgetting.follow()
         except MemfilesError as error:
             _log.warning("what was forgotten may still lie about, and is removed at the next start: %s", error)
 
-    def let_go(self, paths: Sequence[str]) -> None:
+    def _heard(self, change: RecordChanged) -> None:
+        """Of what was forgotten elsewhere, what was made of it here goes before anything is read again."""
+        if change.origin == "local" or entry_place(change.path) is None:
+            return
+        record = self.shelf.find(change.path)
+        if isinstance(record, Tombstone) or (record is not None and record.sources):
+            self._finder.begin_again()
+
+    def let_go(self, paths: Sequence[str] = ()) -> None:
         """Have nothing but the notes on a mirror hold what these records, tombstones by now, once held.
 
-        What other tombstones leave in the index, in the journals and among the kept copies goes as well, whatever the
-        paths: they may have come from a mirror, or their forgetting was killed.
+        What was made of entries that were forgotten elsewhere is forgotten, too; errors as of ``forget``.
         """
-        try:
-            self._index.forget(paths)
-            kept = [path for path in self._store.kept_of() if entry_place(path) is not None]
-            for path in {*paths, *(path for path in kept if isinstance(self.shelf.find(path), Tombstone))}:
-                self._store.remove_copies(path)
-        finally:
-            self._store.scrub()
-
-    def _scrub(self, records: Sequence[EntryRecord]) -> None:
-        """Have nothing under the directory that an earlier version of these records held.
-
-        The notes last: as long as they hold it, the push of the tombstone does again what a kill may have left undone.
-        """
-        self.let_go([record.path for record in records])
-        bookkeeping.scrub_all(self._store.directory, {record.path: record.revision for record in records})
+        self._finder.refresh()
+        self._forgetting.follow()
+        self._letting_go.let_go(paths)

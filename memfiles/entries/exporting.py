@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from memfiles import atomic
 from memfiles.entries import json_lines, markdown
-from memfiles.entries.documents import Document
+from memfiles.entries.documents import Document, written_provenance
 from memfiles.entries.finding import Finder
 from memfiles.entries.receipts import Exported
 from memfiles.entries.shelf import Shelf
@@ -79,6 +79,8 @@ def document_of(entry: Entry) -> Document:
         "links": entry.links or None,
         "successes": entry.successes or None,
         "failures": entry.failures or None,
+        "made_of": entry.made_of or None,
+        "provenance": written_provenance(entry.provenance) or None,
     }
     return Document(
         key=entry.key,

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from memfiles.embedding import Embedder
-from memfiles.entries.drafts import checked_tags
+from memfiles.entries.drafts import check_category, checked_tags
 from memfiles.entries.receipts import Found, Match, Page, Results, found_in
 from memfiles.entries.shelf import Shelf
 from memfiles.entries.views import Caller, View, view_of
@@ -127,11 +127,15 @@ class Finder:
             self._has_begun = True
             self._begin()
 
+    def begin_again(self) -> None:
+        """Call ``begin`` once more before the next read."""
+        self._has_begun = False
+
     def _let_expire(self, view: View) -> None:
         """Have what has expired in the view count in no search."""
         now = self._now()
         if self._index.ask(lambda connection: expiring.is_due(connection, reading.parts(connection, view), now=now)):
-            self._index.change(
+            self._index.derive(
                 lambda connection: expiring.take_out(connection, reading.parts(connection, view), now=now)
             )
 
@@ -139,7 +143,7 @@ class Finder:
         """Have vectors of all that the view holds, if searches go by meaning."""
         embedder = self._embedder
         if embedder is not None:
-            self._index.change(lambda connection: vectors.fill(connection, reading.parts(connection, view), embedder))
+            self._index.derive(lambda connection: vectors.fill(connection, reading.parts(connection, view), embedder))
 
     def _hits(
         self,
@@ -201,8 +205,9 @@ def checked_filters(
     if kind is not None and kind not in KINDS:
         raise InvalidArgument(f"kind {str(kind)[:40]!r} is not known: use one of {', '.join(KINDS)}")
     said = None if kind is None else str(kind)
+    named = None if category is None else check_category(category)
     keys = None if among is None else tuple(check_key(key) for key in among)
-    return Filters(checked_tags(tags), _text(category, "category"), said, _text(prefix, "prefix") or "", keys)
+    return Filters(checked_tags(tags), named, said, _text(prefix, "prefix") or "", keys)
 
 
 def _text(said: object, what: str) -> str | None:

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Protocol
 
 from memfiles.entries.plans import Note
-from memfiles.entry import MAX_LINKS, MAX_TAGS, Entry
+from memfiles.entry import MAX_LINKS, MAX_SOURCES, MAX_TAGS, Entry
 from memfiles.history import contents
 
 MOST_EPISODES = 64
@@ -24,7 +24,7 @@ LEAST_SUMMARY_BYTES = 64
 _LEAST_LINE_BYTES = 24
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")
 _CUT = "…"
-_FOLDED = "folded "
+FOLDED = "folded "
 _SOURCES = "Sources: "
 
 
@@ -81,7 +81,7 @@ def note_of(episodes: Sequence[Entry], summariser: Summariser) -> Note:
     most = max(LEAST_SUMMARY_BYTES, min(MOST_SUMMARY_BYTES, room // 2))
     summary = cut(summariser.summarise([episode.content for episode in episodes], most_bytes=most), most)
     return Note(
-        key=f"{_FOLDED}{first.created_at[:10]} {_mark(episodes)}",
+        key=f"{FOLDED}{first.created_at[:10]} {_mark(episodes)}",
         content=f"{head}\n{summary}\n{sources}",
         run=first.run,
         tags=united([episode.tags for episode in episodes])[:MAX_TAGS],
@@ -90,12 +90,21 @@ def note_of(episodes: Sequence[Entry], summariser: Summariser) -> Note:
         importance=max(episode.importance for episode in episodes),
         confidence=min(episode.confidence for episode in episodes),
         expires_at=_last_expiry(episodes),
+        made_of=united([*([episode.uid] for episode in episodes), *(episode.made_of for episode in episodes)])[
+            :MAX_SOURCES
+        ],
     )
 
 
-def is_made_of(note: Entry, keys: Collection[str]) -> bool:
-    """Whether the note stands, in any version that its history still holds, for an episode of one of the keys."""
-    if note.kind != "note" or not note.key.startswith(_FOLDED):
+def is_made_of(note: Entry, *, uids: Collection[str], keys: Collection[str]) -> bool:
+    """Whether the note says what was in an entry of one of the uids, or in an episode of one of the keys.
+
+    Its record tells that by uids, whatever became of its text; one from before records did so names the keys in some
+    version that its history still holds.
+    """
+    if note.made_of:
+        return any(uid in uids for uid in note.made_of)
+    if not keys or note.kind != "note" or not note.key.startswith(FOLDED):
         return False
     quoted = [_quoted(key).encode() for key in keys]
     lasts = (version.rpartition(b"\n" + _SOURCES.encode())[2] for _, version in contents(note.text))

@@ -1,89 +1,63 @@
-"""Forgetting: which entries a selector means, and their content out of everything under the directory.
+"""Forgetting: what a selector means, and its content out of everything under the directory.
 
 The rules this file guards: an empty selector is refused; what is forgotten is what the session's own level holds,
-retired and expired entries included, and with an episode the note that it was folded into; the tombstones are durable
-before anything else goes, so that a kill at any point leaves nothing that could come back; what a kill left undone is
-done at the next start; and it returns when no file under the directory holds the content.
+retired and expired entries included, with an entry the notes that it was folded into, and the labels that others have
+of it; what was forgotten on another machine is followed here in the same way; the tombstones are durable before
+anything else goes, so that a kill at any point leaves nothing that could come back; what a kill left undone is done at
+the next start; and it returns when no file under the directory holds the content.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from memfiles.changes import Stamp, check_text
 from memfiles.entries import saving
-from memfiles.entries.drafts import checked_tags
 from memfiles.entries.finding import Finder
-from memfiles.entries.folding import is_made_of
+from memfiles.entries.folding import FOLDED, is_made_of
+from memfiles.entries.lending import give_back, stands_for
 from memfiles.entries.receipts import Forgotten
+from memfiles.entries.selecting import Selector
 from memfiles.entries.shelf import Records, Shelf
 from memfiles.entries.views import Caller, View, own_level
-from memfiles.entry import KINDS, MAX_WHY_BYTES, Entry, EntryRecord, Provenance, Tombstone
+from memfiles.entry import MAX_WHY_BYTES, Entry, EntryRecord, Tombstone
 from memfiles.errors import InvalidArgument
 from memfiles.index import debts, reading
 from memfiles.index.indexing import Index
-from memfiles.keys import check_key
+from memfiles.index.rows import Row
+from memfiles.keys import entry_path
 from memfiles.secrets import Policy, gate
 
 _AT_ONCE = 1000
-_SOURCES = tuple(each.name for each in fields(Provenance) if each.name != "ordinal")
-
-
-@dataclass(frozen=True, slots=True)
-class Selector:
-    """Which entries are meant: those for which all that is said holds."""
-
-    key: str | None = None
-    uid: str | None = None
-    tag: str | None = None
-    kind: str | None = None
-    category: str | None = None
-    provenance: Mapping[str, str] = field(default_factory=dict)
-
-    def check(self) -> None:
-        """Refuse a selector that says nothing, or what no entry can have."""
-        said = [each.name for each in fields(self) if getattr(self, each.name)]
-        if not said:
-            raise InvalidArgument("say what is to be forgotten: a key, uid, tag, kind, category or provenance")
-        if self.key is not None:
-            check_key(self.key)
-        if self.tag is not None:
-            checked_tags([self.tag])
-        if self.kind is not None and self.kind not in KINDS:
-            raise InvalidArgument(f"kind {str(self.kind)[:40]!r} is not known: use one of {', '.join(KINDS)}")
-        if not isinstance(self.provenance, Mapping):
-            raise InvalidArgument("provenance must be an object such as {'run': 'evt-1'}")
-        for name in self.provenance:
-            if name not in _SOURCES:
-                raise InvalidArgument(f"provenance has no {str(name)[:40]!r}: use one of {', '.join(_SOURCES)}")
-
-    def means(self, entry: Entry) -> bool:
-        """Whether it means this entry."""
-        labels = (
-            (self.key, entry.key),
-            (self.uid, entry.uid),
-            (self.kind, entry.kind),
-            (self.category, entry.category),
-        )
-        known = entry.provenance.to_dict()
-        return (
-            all(wanted is None or wanted == found for wanted, found in labels)
-            and (self.tag is None or self.tag in entry.tags)
-            and all(known.get(name) == value for name, value in self.provenance.items())
-        )
 
 
 @dataclass(frozen=True, slots=True)
 class _Meant:
-    """What is to go: what the selector means, and what was made of the episodes among these keys."""
+    """What is to go: what the selector means, and what was made of it; by uids, and keys of episodes among them."""
 
-    selector: Selector
-    keys: tuple[str, ...]
+    selector: Selector | None
+    uids: frozenset[str]
+    episodes: tuple[str, ...]
 
     def holds(self, entry: Entry) -> bool:
-        return self.selector.means(entry) or is_made_of(entry, self.keys)
+        is_meant = self.selector is not None and self.selector.means(entry)
+        return is_meant or is_made_of(entry, uids=self.uids, keys=self.episodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a selector comes to: the entries that go, those that only have labels of them, and what says the same."""
+
+    meant: tuple[Entry, ...]
+    survivors: tuple[Entry, ...]
+    held_by: tuple[str, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(sorted({entry.key for entry in self.meant}))
 
 
 class Forgetting:
@@ -120,63 +94,103 @@ class Forgetting:
         self.finish()
         stamp = Stamp(self._now(), caller.actor(call_id))
         why = self._checked_why(why)
-        meant = self._meant(own_level(caller), selector)
-        keys = tuple(sorted({entry.key for entry in meant}))
+        found = self._found(own_level(caller), selector)
         if dry_run:
-            return Forgotten(len(meant), keys, dry_run)
-        paths = [entry.path for entry in meant]
-        self._index.change(lambda connection: debts.note(connection, paths))
-        buried: list[EntryRecord] = []
+            return Forgotten(len(found.meant), found.keys, dry_run, found.held_by)
+        meant = _meant_by(selector, found.meant)
+        paths, lent = [entry.path for entry in found.meant], [entry.path for entry in found.survivors]
+        self._index.change(lambda connection: debts.note(connection, [*paths, *lent]))
+        changed: list[EntryRecord] = []
         for start in range(0, len(paths), _AT_ONCE):
-            buried += self._bury(paths[start : start + _AT_ONCE], _Meant(selector, keys), stamp, why=why)
-        self._let_go(buried)
-        return Forgotten(len(buried), keys)
+            changed += self._bury([*paths[start : start + _AT_ONCE], *lent], meant, stamp, why=why)
+        self._let_go(changed)
+        buried = [record for record in changed if isinstance(record, Tombstone)]
+        return Forgotten(len(buried), found.keys, held_by=found.held_by)
 
     def finish(self) -> None:
         """Take away what an earlier forget left lying about because it was killed; errors as of ``forget``."""
         found = map(self._shelf.find, self._index.ask(debts.noted))
-        if buried := [record for record in found if isinstance(record, Tombstone)]:
-            self._let_go(buried)
+        if changed := [record for record in found if record is not None and _was_forgotten_from(record)]:
+            self._let_go(changed)
+
+    def follow(self) -> None:
+        """Forget what was made of entries that were forgotten elsewhere, on other machines; errors as of ``forget``."""
+        rows = self._index.ask(lambda connection: reading.made_of_others(connection, reading.all_parts(connection)))
+        made = [entry for row in rows if (entry := self._shelf.entry(row.path)) is not None]
+        gone = {each.path: found for each in made if (found := self._gone(each))}
+        if not gone:
+            return
+        self._index.change(lambda connection: debts.note(connection, list(gone)))
+        changed: list[EntryRecord] = []
+        for path, tombstones in gone.items():
+            meant = _Meant(None, frozenset(found.uid for found in tombstones), ())
+            last = tombstones[-1]
+            changed += self._bury([path], meant, Stamp(self._now(), last.by), why=last.why)
+        self._let_go(changed)
+
+    def _gone(self, made: Entry) -> list[Tombstone]:
+        """What remains of those of its sources that were forgotten because somebody asked for it."""
+        found = (self._shelf.find(entry_path(made.folder, uid)) for uid in made.sources)
+        return [record for record in found if isinstance(record, Tombstone) and not record.cleared]
 
     def _let_go(self, buried: Sequence[EntryRecord]) -> None:
         paths = [record.path for record in buried]
         self._scrub(buried)
         self._index.change(lambda connection: debts.strike(connection, paths))
 
-    def _meant(self, view: View, selector: Selector) -> list[Entry]:
-        """The entries that the selector means, read from the disk: the index only says where to look."""
+    def _found(self, view: View, selector: Selector) -> _Found:
+        """What the selector means, read from the disk: the index only says where to look."""
         self._finder.refresh()
         said = reading.Selector(
             key=selector.key, tag=selector.tag, kind=selector.kind, provenance=dict(selector.provenance)
         )
         rows = self._index.ask(lambda connection: reading.matching(connection, reading.parts(connection, view), said))
-        found = (self._shelf.entry(row.path) for row in rows)
-        meant = [entry for entry in found if entry is not None and selector.means(entry)]
-        return [*meant, *self._made_of(meant, view)]
-
-    def _made_of(self, meant: Sequence[Entry], view: View) -> list[Entry]:
-        """The notes that episodes were folded into, which say what was in them."""
-        keys = {entry.key for entry in meant if entry.kind == "episode"}
-        if not keys:
-            return []
-        notes = reading.Selector(kind="note")
-        rows = self._index.ask(lambda connection: reading.matching(connection, reading.parts(connection, view), notes))
+        meant = [entry for row in rows if (entry := self._shelf.entry(row.path)) is not None and selector.means(entry)]
+        known, sources = _meant_by(selector, meant), {uid for entry in meant for uid in entry.sources}
         paths = {entry.path for entry in meant}
-        found = (self._shelf.entry(row.path) for row in rows if row.path not in paths)
-        return [entry for entry in found if entry is not None and is_made_of(entry, keys)]
+        made = [entry for entry in self._made_of_others(view) if entry.path not in paths] if meant else []
+        meant += (entry for entry in made if known.holds(entry))
+        known = _meant_by(selector, meant)
+        survivors = [entry for entry in made if stands_for(entry, known.uids) and not known.holds(entry)]
+        said_there = {entry_path(place.scope, uid) for uid in sources - known.uids for place in view}
+        others = (entry for path in sorted(said_there) if (entry := self._shelf.entry(path)) is not None)
+        return _Found(tuple(meant), tuple(survivors), tuple(sorted({entry.key for entry in (*survivors, *others)})))
+
+    def _made_of_others(self, view: View) -> list[Entry]:
+        """What was made of other entries, or has labels of them, hidden or not."""
+
+        def ask(connection: sqlite3.Connection) -> list[Row]:
+            return reading.made_of_others(connection, reading.parts(connection, view), prefix=FOLDED)
+
+        found = (self._shelf.entry(row.path) for row in self._index.ask(ask))
+        return [entry for entry in found if entry is not None]
 
     def _bury(self, paths: Sequence[str], meant: _Meant, stamp: Stamp, *, why: str) -> list[EntryRecord]:
         def decide(records: Records) -> list[EntryRecord]:
-            return [
+            entries = [record for record in records.values() if isinstance(record, Entry)]
+            buried = [
                 saving.bury(record, stamp, id=secrets.token_hex(6), why=why)
-                for record in records.values()
-                if isinstance(record, Entry) and meant.holds(record)
+                for record in entries
+                if meant.holds(record)
             ]
+            kept = ((record, give_back(record, meant.uids)) for record in entries if not meant.holds(record))
+            lent = [saving.resaid(after, stamp, op="redact") for before, after in kept if after is not before]
+            return [*buried, *lent]
 
-        return self._shelf.change(paths, decide, record_of=lambda buried: buried)
+        return self._shelf.change(paths, decide, record_of=lambda changed: changed)
 
     def _checked_why(self, why: str) -> str:
         check_text(why)
         if len(why.encode()) > MAX_WHY_BYTES:
             raise InvalidArgument(f"the reason has {len(why.encode())} bytes, more than {MAX_WHY_BYTES}")
         return gate(why, policy=self._secrets).text
+
+
+def _meant_by(selector: Selector, entries: Sequence[Entry]) -> _Meant:
+    uids = frozenset(entry.uid for entry in entries)
+    return _Meant(selector, uids, tuple(entry.key for entry in entries if entry.kind == "episode"))
+
+
+def _was_forgotten_from(record: EntryRecord) -> bool:
+    """Whether the record is what remains of a forgotten entry, or of one that had labels of it."""
+    return isinstance(record, Tombstone) or bool(record.text.history and record.text.history[-1].op == "redact")

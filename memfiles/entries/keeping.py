@@ -148,7 +148,7 @@ class Keeper:
         own = own_level(caller)
         path = self._present(own, draft.key, now=stamp.at)
         if draft.category is not None and self._scope(own, draft.category) != self._scope_of(own, path, draft.key):
-            return self._move(caller, path, each.draft, expected_revision=expected_revision, call_id=call_id)
+            return self._move(caller, path, each, stamp, source)
 
         def decide(records: dict[str, EntryRecord | None]) -> list[Decided]:
             decided = saving.update(records[path], each.draft, stamp, by=source, expiry=self._rules.expiry)
@@ -212,33 +212,21 @@ class Keeper:
                 victims = [path for path in self._room.victims(outgrown, now=stamp.at) if path not in paths]
         raise AssertionError("the last round never asks for more room")
 
-    def _move(
-        self, caller: Caller, path: str, draft: Draft, *, expected_revision: int | None, call_id: str | None
-    ) -> Saved:
-        """An update that changes whom an entry belongs to: saved there with what it was, and gone here."""
-        entry = self._shelf.entry(path)
-        if entry is None:
-            raise saving.not_there(draft.key)
-        if expected_revision not in (None, entry.revision):
-            saving.check_revision(entry, Stamp(self._now(), expected_revision=expected_revision), key=draft.key)
-        merged = Draft(
-            draft.key,
-            draft.content if draft.content is not None else entry.content,
-            draft.tags if draft.tags is not None else entry.tags,
-            draft.category,
-            draft.kind or entry.kind,
-            draft.confidence if draft.confidence is not None else entry.confidence,
-            draft.importance if draft.importance is not None else entry.importance,
-            draft.pinned if draft.pinned is not None else entry.pinned,
-            draft.links if draft.links is not None else entry.links,
-            draft.ttl,
-            draft.outcome,
-        )
-        saved = self.save(caller, [merged], call_id=call_id)[0]
-        if (still := self._shelf.entry(path)) is not None and self._is_there(still, self._now()):
-            stamp = Stamp(self._now(), caller.actor(None))
-            self._write([path], lambda records: [_deleted(records, path, stamp)], stamp=stamp)
-        return saved
+    def _move(self, caller: Caller, path: str, each: Checked, stamp: Stamp, source: Provenance) -> Saved:
+        """An update that changes whom an entry belongs to: it is saved there and gone here, in one commit."""
+        target = self._target(caller, own_level(caller), each.draft, now=stamp.at)
+        paths = list(dict.fromkeys((target.path, path, *target.shadows)))
+
+        def decide(records: dict[str, EntryRecord | None]) -> list[Decided]:
+            decided = saving.update(records[path], each.draft, stamp, by=source, expiry=self._rules.expiry)
+            moved = saving.move(
+                decided.entry, records[target.path], stamp, place=target.place, expiry=self._rules.expiry
+            )
+            records[target.path] = moved.entry
+            self._clear(records, [path, *target.shadows], stamp)
+            return [moved]
+
+        return _receipts(self._write(paths, decide, stamp=stamp), [each])[0]
 
     def _checked(self, draft: Draft) -> Checked:
         return check_draft(draft, secrets=self._rules.secrets, allow=self._rules.allow, scan=self._rules.scan)

@@ -1,7 +1,8 @@
 """The plan of a consolidation: what would be merged, folded and evicted, as a value that is shown before it is applied.
 
-The rules this file guards: a plan names every entry it is about at the revision it was made on, so that what changed
-since is left alone; and what it hides it does not destroy: it is undone by restoring what carries its id.
+The rules this file guards: a plan names every entry it is about at the revision it was made on, so that it is not
+applied to what changed since; and what it hides it does not destroy: it is undone by what carries its id. How often an
+entry was read decides which of two equals goes, and is a hint: to be read meanwhile changes no entry and no plan.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from memfiles.entries.retention import Tally
-from memfiles.entry import GENERAL
+from memfiles.entry import GENERAL, MAX_SOURCES, EntryUid
 from memfiles.errors import InvalidArgument
 from memfiles.keys import entry_uid
 from memfiles.record import Revision, Timestamp
@@ -38,7 +39,10 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A note that a step would save; nothing may be live under its key. ``run`` is not empty for one run's alone."""
+    """A note that a step would save; nothing may be live under its key. ``run`` is not empty for one run's alone.
+
+    ``made_of`` are the uids of all entries of which it says what was in them.
+    """
 
     __pydantic_config__ = _CONFIG
 
@@ -51,6 +55,7 @@ class Note:
     importance: float = 0.5
     confidence: float = 1.0
     expires_at: Timestamp | None = None
+    made_of: Annotated[tuple[EntryUid, ...], Field(max_length=MAX_SOURCES)] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -126,44 +131,15 @@ class Plan:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A step that is not done, and the keys because of which."""
+def changed_since(plan: Plan, *, revision_of: Callable[[str], int | None]) -> list[str]:
+    """The keys because of which a plan does not hold any more; asked under the locks of all of ``plan.uids``.
 
-    step: Step
-    changed: Labels
-
-    @property
-    def sentence(self) -> str:
-        """Why, for a person."""
-        return f"{self.step.action} is skipped: changed since the plan was made: {', '.join(map(repr, self.changed))}"
-
-
-@dataclass(frozen=True, slots=True)
-class Validity:
-    """Which steps of a plan still hold, and which do not."""
-
-    steps: tuple[Step, ...]
-    skipped: tuple[Skipped, ...]
-
-
-def check_plan(plan: Plan, *, revision_of: Callable[[str], int | None]) -> Validity:
-    """Which steps still hold; asked before the first one is done, under the locks of all of ``plan.uids``.
-
-    ``revision_of`` a uid is that of its live entry, None if there is none. A step that names an entry which an earlier
-    step changes holds if it does at the start.
+    ``revision_of`` a uid is that of the entry that is seen there, None if there is none.
     """
-    held: list[Step] = []
-    skipped: list[Skipped] = []
-    for step in plan.steps:
-        changed = [named.key for named in step.named if revision_of(named.uid) != named.revision]
-        if step.note and revision_of(plan.uid_of(step.note)) is not None:
-            changed.append(step.note.key)
-        if changed:
-            skipped.append(Skipped(step, tuple(changed)))
-        else:
-            held.append(step)
-    return Validity(tuple(held), tuple(skipped))
+    named = {named.uid: named for step in plan.steps for named in step.named}
+    changed = [each.key for each in named.values() if revision_of(each.uid) != each.revision]
+    notes = (step.note for step in plan.steps if step.note is not None)
+    return [*changed, *(note.key for note in notes if revision_of(plan.uid_of(note)) is not None)]
 
 
 _READER = TypeAdapter(Plan)

@@ -174,15 +174,21 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What a forget took, or would take (``dry_run``); the keys are told once, here, and kept nowhere."""
+    """What a forget took, or would take (``dry_run``); the keys are told once, here, and kept nowhere.
+
+    ``held_by`` are the keys of entries that stay and say the same: what a forgotten note was made of, and what others
+    gave way to when they said the same.
+    """
 
     count: int
     keys: tuple[str, ...]
     dry_run: bool = False
+    held_by: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
-        return {"forgotten": self.count, "keys": list(self.keys), "dry_run": self.dry_run}
+        shown = {"forgotten": self.count, "keys": list(self.keys), "dry_run": self.dry_run}
+        return shown | ({"held_by": list(self.held_by)} if self.held_by else {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from memfiles.changes import Stamp
 from memfiles.entries.categories import seconds_between
 from memfiles.entries.drafts import Draft
-from memfiles.entry import GENERAL, Entry, EntryRecord, Provenance, Retired, Tombstone, new_text, passed
+from memfiles.entry import GENERAL, MAX_SOURCES, Entry, EntryRecord, Provenance, Retired, Tombstone, new_text, passed
 from memfiles.errors import EntryNotFound, ReadOnly, RevisionConflict
 from memfiles.history import contents, extend, splice_between
 from memfiles.record import Change, EntryOperation, Record, successor, with_content
@@ -71,6 +71,8 @@ class Past:
     expires_at: str | None = None
     successes: int = 0
     failures: int = 0
+    made_of: tuple[str, ...] = ()
+    provenance: Provenance | None = None
 
 
 def take_in(
@@ -88,18 +90,28 @@ def take_in(
     A content that is not the one of those times is as new as this change.
     """
     decided = save(before, draft, stamp, place=place, by=by, expiry=expiry)
+    entry = _with_past(decided.entry, past)
     if decided.record is None:
-        return decided
-    entry = decided.record
+        return decided if entry == decided.entry else _stored(entry, stamp, op="import", text=entry.text)
     is_later = isinstance(before, Entry) and before.updated_at >= past.updated_at
     updated_at = entry.updated_at if is_later else past.updated_at
     created_at = min(before.created_at if isinstance(before, Entry) else past.created_at, updated_at)
     expires_at = past.expires_at or expiry(entry.category, updated_at, None)
     text = successor(entry.text, created_at=created_at, updated_at=updated_at)
     taken = replace(entry, text=text, expires_at=expires_at)
-    if not isinstance(before, Entry):
-        taken = replace(taken, successes=past.successes, failures=past.failures)
+    if past.provenance is not None:
+        taken = replace(taken, provenance=past.provenance)
     return Decided(taken, taken)
+
+
+def _with_past(entry: Entry, past: Past) -> Entry:
+    """The entry with what adds up: how often it was of use, and what it was made of."""
+    return replace(
+        entry,
+        successes=max(entry.successes, past.successes),
+        failures=max(entry.failures, past.failures),
+        made_of=tuple(dict.fromkeys((*entry.made_of, *past.made_of)))[-MAX_SOURCES:],
+    )
 
 
 def update(before: EntryRecord | None, draft: Draft, stamp: Stamp, *, by: Provenance, expiry: Expiry) -> Decided:
@@ -111,6 +123,26 @@ def update(before: EntryRecord | None, draft: Draft, stamp: Stamp, *, by: Proven
     check_revision(entry, stamp, key=draft.key)
     content = entry.content if draft.content is None else draft.content
     return _changed(entry, draft, stamp, op="update", content=content, by=by, expiry=expiry)
+
+
+def move(entry: Entry, there: EntryRecord | None, stamp: Stamp, *, place: Place, expiry: Expiry) -> Decided:
+    """What an entry makes of what is stored under its key in another place: all that it is, with its times."""
+    names = ("tags", "category", "kind", "confidence", "importance", "pinned", "links")
+    draft = Draft(entry.key, entry.content, **{name: getattr(entry, name) for name in names})
+    unchecked = replace(stamp, expected_revision=None)
+    saved = save(there, draft, unchecked, place=place, by=entry.provenance, expiry=expiry).entry
+    text = successor(saved.text, created_at=entry.created_at, updated_at=entry.updated_at)
+    moved = replace(
+        saved,
+        text=text,
+        expires_at=entry.expires_at,
+        provenance=entry.provenance,
+        successes=entry.successes,
+        failures=entry.failures,
+        made_of=entry.made_of,
+        merged=entry.merged,
+    )
+    return Decided(moved, moved)
 
 
 def delete(before: EntryRecord | None, stamp: Stamp, *, key: str, cause: str = "") -> Decided:
@@ -134,10 +166,9 @@ def consolidate(entry: Entry, stamp: Stamp, *, state: Literal["deleted", "evicte
     return _retired(entry, stamp, Retired(state, stamp.at, cause), op="consolidate").entry
 
 
-def relabel(entry: Entry, stamp: Stamp, *, tags: tuple[str, ...], links: tuple[str, ...]) -> Entry:
-    """The entry with the labels of what was merged into it."""
-    after = replace(entry, tags=tags, links=links)
-    return entry if after == entry else _stored(after, stamp, op="consolidate", text=entry.text).entry
+def resaid(after: Entry, stamp: Stamp, *, op: EntryOperation) -> Entry:
+    """The entry with what else is said about it now, as a change; its text and its times stay."""
+    return _stored(after, stamp, op=op, text=after.text).entry
 
 
 def restore(before: EntryRecord | None, stamp: Stamp, *, key: str, expiry: Expiry) -> Decided:
@@ -152,7 +183,7 @@ def restore(before: EntryRecord | None, stamp: Stamp, *, key: str, expiry: Expir
     return _stored(replace(before, retired=None, expires_at=expires_at), stamp, op="restore", text=before.text)
 
 
-def bury(record: Entry, stamp: Stamp, *, id: str, why: str) -> Tombstone:
+def bury(record: Entry, stamp: Stamp, *, id: str, why: str, cleared: bool = False) -> Tombstone:
     """What remains of an entry that is forgotten; ``id`` is 12 random hexadecimal digits."""
     return Tombstone(
         uid=record.uid,
@@ -166,6 +197,7 @@ def bury(record: Entry, stamp: Stamp, *, id: str, why: str) -> Tombstone:
         run=record.run,
         forgotten=record.forgotten,
         origins=record.origins,
+        cleared=cleared,
     )
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from memfiles.entries.documents import Document, Skipped, is_time
-from memfiles.entries.drafts import Draft, check_draft
+from memfiles.entries.documents import Document, Skipped, is_time, provenance_in
+from memfiles.entries.drafts import Draft, check_draft, gate_labels
 from memfiles.entries.exporting import document_of
 from memfiles.entries.importing import Format, read
 from memfiles.entries.keeping import Keeper, Taken
@@ -73,14 +73,16 @@ class Importing:
         if isinstance(before, Entry) and (reason := _keeps(before, document)) is not None:
             return Skipped(document.where, reason)
         try:
+            gate_labels(_origin(document), self._rules.secrets, self._rules.allow)
             checked = check_draft(
                 _draft(document), secrets=self._rules.secrets, allow=self._rules.allow, scan=self._rules.scan
             )
         except MemfilesError as error:
             return Skipped(document.where, str(error))
-        if (over := self._too_large(document)) is not None:
-            return Skipped(document.where, over)
-        return Taken(checked, place, _past(document, latest=self._now()), isinstance(before, Entry))
+        past = _past(document, latest=self._now())
+        if (problem := self._too_large(document) or self._over(document, past)) is not None:
+            return Skipped(document.where, problem)
+        return Taken(checked, place, past, isinstance(before, Entry))
 
     def _place(self, caller: Caller, document: Document, level: str) -> Partition | Skipped:
         """Where a document belongs at its level."""
@@ -98,20 +100,40 @@ class Importing:
         size = len(document.content.encode())
         return f"it is {size} bytes and the whole budget is {most}" if most is not None and size > most else None
 
+    def _over(self, document: Document, past: Past) -> str | None:
+        """Why nobody would see the entry; None if it lives."""
+        expires_at = past.expires_at or self._rules.expiry(document.category or GENERAL, past.updated_at)
+        return f"its time was over at {expires_at}" if expires_at is not None and expires_at <= self._now() else None
+
 
 def _says_the_same(document: Document, entry: Entry) -> bool:
     """Whether the entry already is what the document says; what it does not say, it does not ask for."""
     known = document_of(entry)
-    said = replace(document, level=known.level)
+    untold = {name: known.extra[name] for name in ("made_of", "provenance") if name in known.extra}
+    said = replace(document, level=known.level, extra={**untold, **document.extra, **_more_used(document, entry)})
     fields = ("category", "kind", "created", "updated")
     filled = {name: getattr(said, name) or getattr(known, name) for name in fields}
     return replace(said, **filled) == known
+
+
+def _more_used(document: Document, entry: Entry) -> dict[str, int]:
+    """How often the entry is known to have been of use, by either, where it was."""
+    extra: dict[str, Any] = dict(document.extra)
+    counts = {name: max(extra.get(name, 0), getattr(entry, name)) for name in ("successes", "failures")}
+    return {name: count for name, count in counts.items() if count}
+
+
+def _origin(document: Document) -> tuple[str, ...]:
+    extra: dict[str, Any] = dict(document.extra)
+    return tuple(extra.get("provenance", ()))
 
 
 def _keeps(entry: Entry, document: Document) -> str | None:
     """Why the entry stays as it is; None if the document is to be taken in."""
     if document.updated is not None and document.updated < entry.updated_at:
         return f"the entry here is newer: it changed at {entry.updated_at}, this one at {document.updated}"
+    if document.updated is not None and entry.retired is not None and document.updated <= entry.retired.at:
+        return f"it was {entry.retired.state} here at {entry.retired.at}, after this was written: restore it by its key"
     if entry.kind == "episode" and entry.retired is None and document.content != entry.content:
         return "the entry here is an episode, which never changes"
     return None
@@ -143,6 +165,8 @@ def _past(document: Document, *, latest: str) -> Past:
         expires_at=_time(extra.get("expires_at"), None),
         successes=extra.get("successes", 0),
         failures=extra.get("failures", 0),
+        made_of=extra.get("made_of", ()),
+        provenance=provenance_in(extra["provenance"]) if "provenance" in extra else None,
     )
 
 

@@ -96,8 +96,7 @@ def is_in_view(view: View, path: str, *, key: str, level: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _view(agent: str, level: str, run: str, levels: Levels) -> View:
-    visible = reversed(levels.names[: levels.rank(level) + 1])
-    return tuple(partition for name in visible for partition in _at(agent, name, run))
+    return tuple(partition for name in levels.readable(session=level) for partition in _at(agent, name, run))
 
 
 @lru_cache(maxsize=1024)

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +21,23 @@ from memfiles.notes_database import boot
 
 PATH = ".state/index.sqlite"
 _SIDE_FILES = (f"{PATH}-wal", f"{PATH}-shm", f"{PATH}-journal")
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 3.0  # what nobody can be kept waiting for: a stand-in answers then
+_COPY_SECONDS = 0.2
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOST = {
     *(sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR),
     *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY),
 }
+_HELD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _left_to_parents: list[sqlite3.Connection] = []  # closing one in a child could undo what its parent is writing
 
 
 class Lost(Exception):
     """The database is damaged, gone or replaced: it can only be started over."""
+
+
+class Busy(StorageFailed):
+    """Another process holds the database; what is asked can be answered from the records instead."""
 
 
 class Database:
@@ -92,10 +98,22 @@ class Database:
             try:
                 connection.execute("VACUUM")
             except sqlite3.OperationalError as error:
-                if _code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                if _code(error) not in _HELD:
                     raise
                 return False
             return bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
+
+    def copy_into(self, target: sqlite3.Connection) -> bool:
+        """Have in ``target`` all that can be read here while another process holds it; False if that is nothing."""
+        try:
+            with closing(_connect(self._directory / PATH, patience=_COPY_SECONDS)) as source:
+                is_ours = source.execute("PRAGMA user_version").fetchone()[0] == FORMAT
+                if is_ours and self._is_of_this_boot(source):
+                    source.backup(target)
+                    return True
+        except sqlite3.Error:
+            pass  # it is held by someone who lets nobody read, or it is damaged
+        return False
 
     def close(self) -> None:
         """Let go of the file, on the disk as it is."""
@@ -166,9 +184,12 @@ class Database:
             connection.execute(f"PRAGMA user_version = {FORMAT}")
         elif found != FORMAT:
             raise Lost("the index is of another version")
-        written = connection.execute("SELECT value FROM meta WHERE key = 'boot'").fetchone()
-        if written is not None and written[0] != boot():
+        if not self._is_of_this_boot(connection):
             raise Lost("the index was in use when the machine went down")
+
+    def _is_of_this_boot(self, connection: sqlite3.Connection) -> bool:
+        written = connection.execute("SELECT value FROM meta WHERE key = 'boot'").fetchone()
+        return written is None or written[0] == boot()
 
 
 @contextmanager
@@ -179,6 +200,10 @@ def failures() -> Iterator[None]:
     except sqlite3.Error as error:
         if isinstance(error, sqlite3.DatabaseError) and (_code(error) in _LOST or _lacks_table(error)):
             raise Lost(str(error)) from error
+        if _code(error) in _HELD:
+            raise Busy(
+                f"the index ({PATH}) is held by another process: {error}; try again when that is over"
+            ) from error
         raise StorageFailed(f"the index ({PATH}) cannot be used: {error}") from error
     except OSError as error:
         raise StorageFailed(f"the index ({PATH}) cannot be used: {error}") from error
@@ -192,10 +217,10 @@ def _lacks_table(error: sqlite3.Error) -> bool:
     return _code(error) == sqlite3.SQLITE_ERROR and str(error).startswith("no such table")
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, *, patience: float = _PATIENCE_SECONDS) -> sqlite3.Connection:
     """A connection of its own; nothing that is deleted stays in the file, and no temporary file is made."""
     uri = f"{path.absolute().as_uri()}?mode=rw"
-    settings: dict[str, Any] = {"timeout": _PATIENCE_SECONDS, "isolation_level": None, "check_same_thread": False}
+    settings: dict[str, Any] = {"timeout": patience, "isolation_level": None, "check_same_thread": False}
     connection: sqlite3.Connection = sqlite3.connect(uri, uri=True, cached_statements=256, **settings)
     for pragma in ("journal_mode = WAL", "synchronous = OFF", "secure_delete = ON", "temp_store = MEMORY"):
         connection.execute(f"PRAGMA {pragma}")

@@ -22,16 +22,18 @@ from memfiles.index import trust
 from memfiles.index.backlog import Backlog
 from memfiles.index.catching_up import CatchingUp, Records, differing
 from memfiles.index.change_log import HEADER_BYTES
-from memfiles.index.database import Database, Lost, failures
+from memfiles.index.database import Busy, Database, Lost, failures
 from memfiles.index.folders import folder_times
 from memfiles.index.late_writing import LateWriter
 from memfiles.index.rows import Row
+from memfiles.index.stand_in import StandIn
 from memfiles.index.text_index import TextIndex
-from memfiles.index.totals import Place, Totals
+from memfiles.index.totals import Place, Totals, totals_of
 from memfiles.index.writing import load_totals
 
 T = TypeVar("T")
 _BATCH = 256  # records looked at in one transaction: others wait no longer than for these
+_STUCK_SECONDS = 5.0  # for so long a database that was held is not asked for again
 _COMPACT_ATTEMPTS = 50
 _COMPACT_PAUSE_SECONDS = 0.05
 
@@ -49,6 +51,7 @@ class Index:
         self._backlog = Backlog(descriptor)
         self._catching_up = CatchingUp(self._records, texts, self._backlog)
         self._database = Database(directory, descriptor, prepare=texts.prepare)
+        self._stand_in = StandIn(descriptor, self._catching_up, prepare=texts.prepare)
         self._writer = LateWriter(self._write)
         self._start()
         renew_in_child(self, Index._leave_to_parent)
@@ -59,13 +62,14 @@ class Index:
         self._is_closed = False
         self._is_verified = False
         self._must_verify = False
+        self._stuck_until = 0.0
         self._watched: dict[str, Signature | None] = {}  # what other processes may be changing
 
     def intend(self, paths: Sequence[str]) -> str:
         """Announce a change of these records, under their locks; give the token to ``put`` or ``settle``."""
-        if not self._is_ready:
+        if not self._is_ready and not self._is_stuck:
             with suppress(StorageFailed), self._turn:
-                self._guarded(lambda: None)
+                self._tried(lambda: self._guarded(lambda: None))
         self._refuse_closed()
         return self._backlog.intend(paths)
 
@@ -88,16 +92,21 @@ class Index:
         self._backlog.doubt(paths)
 
     def catch_up(self) -> None:
-        """Have every change that was made before this call, by whichever process, in the rows."""
-        if not self._is_fresh():
-            with self._turn:
-                self._guarded(self._sync)
+        """Have every change that was made before this call, by whichever process, in the rows.
+
+        Where another process holds the database, the records themselves are asked for some seconds.
+        """
+        if not self._is_stuck and not self._is_fresh():
+            with suppress(Busy), self._turn:
+                self._tried(lambda: self._guarded(self._sync))
 
     def verify(self) -> list[str]:
         """Compare every file with its row, and read what differs; the paths of temp files that lie about."""
-        with self._turn:
-            self._guarded(self._apply)
-            return self._guarded(self._verify)
+        with suppress(Busy), self._turn:
+            if not self._is_stuck:
+                self._tried(lambda: self._guarded(self._apply))
+                return self._tried(lambda: self._guarded(self._verify))
+        return []
 
     def verify_once(self) -> list[str]:
         """``verify``, unless this process has done so since it opened the index."""
@@ -110,7 +119,11 @@ class Index:
     def ask(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """What ``work`` answers from the tables, which nobody changes meanwhile; it may be called a second time."""
         with self._turn:
-            return self._guarded(lambda: self._answer(work))
+            return self._or_stand_in(lambda: self._guarded(lambda: self._answer(work)), work)
+
+    def derive(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """As ``change``, for what may as well be lost: a database that another process holds does without it."""
+        return self._or_stand_in(lambda: self.change(work), work)
 
     def change(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """What ``work`` comes to, which may write what is derived from the texts; it may be called a second time."""
@@ -124,16 +137,26 @@ class Index:
 
     def totals(self, place: Place) -> Totals:
         """The totals as of the last catch-up, with all that this process has put since."""
+        if self._is_stuck:
+            return totals_of(self.ask(lambda connection: load_totals(connection, place)).items())
         found = self._backlog.totals(place)
         if found is None:
             with self._turn:
                 loaded = self.ask(lambda connection: load_totals(connection, place))
+                if self._is_stuck:
+                    return totals_of(loaded.items())
                 found = self._backlog.totals(place, loaded=loaded)
         return found or Totals()
 
     def touch(self, path: str, *, at: str) -> None:
         """Note that an entry was read at this time: a hint for evictions, which may be lost."""
         self._backlog.read(path, at=at)
+
+    def settle_reads(self) -> None:
+        """Have the reads of this process in the rows, too, if nobody holds them; what else is new comes with them."""
+        with suppress(Busy), self._turn:
+            if not self._is_stuck:
+                self._tried(lambda: self._guarded(self._apply))
 
     def forget(self, paths: Iterable[str]) -> None:
         """Look at these records, and keep no word of what they were; ``LockTimeout`` if someone reads all the time."""
@@ -143,7 +166,8 @@ class Index:
     def _write(self) -> None:
         """Write what many saves have left: the records are what counts, and the next question looks at all."""
         with suppress(StorageFailed), self._turn:
-            self._guarded(self._apply)
+            if not self._is_stuck:
+                self._tried(lambda: self._guarded(self._apply))
 
     def close(self) -> None:
         """Write what is known, and put the index to rest if nobody else uses it. May be called again."""
@@ -152,8 +176,10 @@ class Index:
             if self._is_closed:
                 return
             with suppress(StorageFailed, Lost):
-                self._put_to_rest()
+                if not self._is_stuck:
+                    self._put_to_rest()
             self._is_closed = True
+            self._stand_in.drop()
             self._database.close()
             self._backlog.close()
 
@@ -164,6 +190,31 @@ class Index:
         self._writer.renew()
         self._start()
         self._is_closed = is_closed
+
+    @property
+    def _is_stuck(self) -> bool:
+        """Whether another process held the database just now, so that nobody waits for it again."""
+        return time.monotonic() < self._stuck_until
+
+    def _tried(self, work: Callable[[], T]) -> T:
+        """Do it, and remember for a while if another process holds the database; the turn is taken."""
+        try:
+            done = work()
+        except Busy:
+            self._stuck_until = time.monotonic() + _STUCK_SECONDS
+            raise
+        self._stand_in.drop()
+        return done
+
+    def _or_stand_in(self, work: Callable[[], T], instead: Callable[[sqlite3.Connection], T]) -> T:
+        """Do it, or ask the records where another process holds the database."""
+        with self._turn:
+            self._refuse_closed()
+            with suppress(Busy):
+                if not self._is_stuck:
+                    return self._tried(work)
+            with failures():
+                return self._stand_in.ask(instead, begin=self._database)
 
     def _refuse_closed(self) -> None:
         if self._is_closed:

@@ -68,6 +68,11 @@ def parts(connection: sqlite3.Connection, view: Sequence[Place]) -> list[int]:
     return [row[0] for row in found if row is not None]
 
 
+def all_parts(connection: sqlite3.Connection) -> list[int]:
+    """The ids of all partitions there are."""
+    return [id for (id,) in connection.execute("SELECT id FROM part ORDER BY id")]
+
+
 def visible(
     connection: sqlite3.Connection, parts: Sequence[int], ids: Collection[int], *, now: str, filters: Filters
 ) -> set[int]:
@@ -205,6 +210,28 @@ def matching(connection: sqlite3.Connection, parts: Sequence[int], selector: Sel
         values |= {f"at_{name}": f"$.{name}", f"is_{name}": wanted}
     statement = f"{_FROM.format(hint='')} WHERE {' AND '.join(conditions)} ORDER BY e.key, e.path"
     return [row_from(found[1:]) for found in connection.execute(statement, values)]
+
+
+def made_of_others(connection: sqlite3.Connection, parts: Sequence[int], *, prefix: str | None = None) -> list[Row]:
+    """The rows of what was made of other entries or stands for them; also of notes whose keys have that ``prefix``."""
+    stands = "e.part = :part AND e.state <> 'forgotten' AND"
+    sorts = (
+        (_FROM.format(hint="INDEXED BY entry_by_sources"), "e.sources <> '[]'"),
+        (_FROM.format(hint=""), "e.key >= :prefix AND e.key < :beyond AND e.kind = 'note'"),
+    )
+    found: dict[str, Row] = {}
+    for part in parts:
+        values = {"part": part, "prefix": prefix, "beyond": f"{prefix}{_BEYOND}"}
+        for select, condition in sorts if prefix is not None else sorts[:1]:
+            rows = (row_from(row[1:]) for row in connection.execute(f"{select} WHERE {stands} {condition}", values))
+            found.update((row.path, row) for row in rows)
+    return list(found.values())
+
+
+def reads(connection: sqlite3.Connection, parts: Sequence[int]) -> dict[str, tuple[int, str]]:
+    """How often the entries of these partitions were read and when last, by their paths; none that never was."""
+    statement = "SELECT path, reads, read_at FROM entry WHERE part IN (SELECT value FROM json_each(?)) AND reads > 0"
+    return {path: (count, at) for path, count, at in connection.execute(statement, (_json(parts),))}
 
 
 def duplicates(connection: sqlite3.Connection, part: int) -> list[list[Row]]:

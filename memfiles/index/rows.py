@@ -1,6 +1,7 @@
 """The row: what the index knows of one entry's record, or of the tombstone in its place.
 
-Pure data, a plain tuple because a save makes one; ``content`` is passed on to the text index and not kept in the row.
+Pure data, a plain tuple because a save makes one; ``content`` is passed on to the text index and not kept in the row,
+and ``sources`` are only asked for, and not read back from it.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Row(NamedTuple):
     digest: str
     signature: Signature | None = None
     content: str = ""
+    sources: tuple[str, ...] = ()
 
 
 _TOMBSTONE = Row(
@@ -97,12 +99,14 @@ def row_of(record: EntryRecord, signature: Signature | None) -> Row:
         text.sha256[:_SHORT_DIGEST],
         signature,
         text.content,
+        record.sources,
     )
 
 
 COLUMNS = (
     "path key tags links category kind pinned kept importance confidence size successes failures created_at updated_at "
-    "expires_at source_run thread ordinal provenance state retired_at cause revision digest inode file_size mtime_ns"
+    "expires_at source_run thread ordinal provenance state retired_at cause revision digest inode file_size mtime_ns "
+    "sources"
 ).split()
 _SELECTED = (
     "e.path p.scope p.level p.run e.key e.tags e.links e.category e.kind e.pinned e.importance e.confidence e.size "
@@ -145,6 +149,7 @@ def values_of(row: Row) -> tuple[Any, ...]:
         row.revision,
         row.digest,
         *(stored(row.signature) or (None, None, None)),
+        to_json(row.sources).decode() if row.sources else "[]",
     )
 
 
@@ -155,7 +160,7 @@ def row_from(found: tuple[Any, ...]) -> Row:
     values[_PINNED_AT] = bool(values[_PINNED_AT])
     values[_PROVENANCE_AT] = Provenance(**from_json(values[_PROVENANCE_AT]))
     signature = None if found[_SIGNATURE_AT] is None else Signature(*found[_SIGNATURE_AT:])
-    return Row._make((*values, signature, ""))
+    return Row._make((*values, signature, "", ()))
 
 
 def stored(signature: Signature | None) -> Signature | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-FORMAT = 2
+FORMAT = 3
 TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     "CREATE TABLE folder (name TEXT PRIMARY KEY, mtime_ns INT) WITHOUT ROWID",
@@ -14,7 +14,7 @@ TABLES = (
         kind TEXT, pinned INT, kept INT, importance REAL, confidence REAL, size INT, successes INT, failures INT,
         created_at TEXT, updated_at TEXT, expires_at TEXT, source_run TEXT, thread TEXT, ordinal INT, provenance TEXT,
         state TEXT, retired_at TEXT, cause TEXT, revision INT, digest TEXT, inode INT, file_size INT, mtime_ns INT,
-        reads INT NOT NULL DEFAULT 0, read_at TEXT NOT NULL DEFAULT ''
+        sources TEXT, reads INT NOT NULL DEFAULT 0, read_at TEXT NOT NULL DEFAULT ''
     )
     """,
     """
@@ -33,4 +33,5 @@ TABLES = (
     "CREATE INDEX entry_by_expiry ON entry (part, expires_at) WHERE state = 'live' AND expires_at IS NOT NULL",
     "CREATE INDEX entry_by_retirement ON entry (part, retired_at) WHERE state IN ('deleted', 'evicted')",
     "CREATE INDEX entry_by_cause ON entry (cause) WHERE cause <> ''",
+    "CREATE INDEX entry_by_sources ON entry (part) WHERE sources <> '[]'",
 )

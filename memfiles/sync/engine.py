@@ -88,10 +88,18 @@ class Sync:
         self._loss_after = _LOSS_SECONDS if is_looking else 0.0
         self._dispatcher.start()
         if is_looking:
-            try:
-                self._look(self._find_lost_copies, _START_SECONDS)
-            except MemfilesError as error:
-                self._complain("the entries are not here yet", error)
+            self._bring_entries()
+
+    def entries_are_kept(self) -> None:
+        """Entries are used for the first time, after the start; they are waited for as a start does."""
+        if not self._dispatcher.is_closed and self._lacks_all_entries():
+            self._bring_entries()
+
+    def _bring_entries(self) -> None:
+        try:
+            self._look(self._find_lost_copies, _START_SECONDS)
+        except MemfilesError as error:
+            self._complain("the entries are not here yet", error)
 
     def _lacks_all_entries(self) -> bool:
         """Whether there are no entries here and the mirror may have some; not if it just did not answer."""

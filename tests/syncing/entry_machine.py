@@ -14,6 +14,7 @@ from saved import Visitor, deleted, files_holding, refaceted, resaved, saved, sa
 from memfiles.bookkeeping import Bookkeeping
 from memfiles.clock import utc_now
 from memfiles.entries.entries import Entries
+from memfiles.entries.retention import Budget
 from memfiles.entries.rules import Rules
 from memfiles.entry import Entry, EntryRecord, Tombstone
 from memfiles.entry_format import decode_entry
@@ -24,6 +25,7 @@ from memfiles.sync import Sync, SyncSettings
 from memfiles.workflow import MemoryFile
 
 AGENT = "support"
+RULES = Rules(budget=Budget(max_entries=100_000))
 
 
 class EntryMachine:
@@ -38,7 +40,7 @@ class EntryMachine:
         self.manager.restore(list(files) or [declared("notes", content="# notes\n")])
         subscribers = Subscribers()
         origin = self.book.origin()
-        self.entries = Entries(self.manager.store, rules=Rules(), subscribers=subscribers, origin=origin)
+        self.entries = Entries(self.manager.store, rules=RULES, subscribers=subscribers, origin=origin)
         self.shelf = self.entries.shelf
         replica = self.manager.replica.with_entries(self.shelf, origin=origin, let_go=self.entries.let_go)
         self.sync = Sync(replica, mirror=mirror, book=self.book, settings=SyncSettings(**settings))

@@ -410,3 +410,62 @@ def test_two_open_memories_share_their_entries(tmp_path: Path) -> None:
     assert (SECRET, None, 0) == (found.content, gone, pending)
     assert [] == [*files_holding(tmp_path, SECRET), *objects_holding(mirror, SECRET)]
     assert [] == pending_records(Workflow.load(paths[1]))
+
+
+UNDECLARED = """
+memory: {directory: .memory, durability: os}
+agents: {support: {}}
+"""
+
+
+def opened(tmp_path: Path, name: str, mirror: Mirror) -> memfiles.Memory:
+    """The memory of a machine whose workflow declares no entries."""
+    (tmp_path / name).mkdir(exist_ok=True)
+    (tmp_path / name / "workflow.yaml").write_text(UNDECLARED)
+    return memfiles.open(tmp_path / name / "workflow.yaml", mirror=mirror, watch=False)
+
+
+def test_the_first_use_of_undeclared_entries_waits_for_those_of_the_mirror(tmp_path: Path, shared: Mirror) -> None:
+    """A program on a new machine does not see an empty memory because nobody declared that it has one."""
+    with opened(tmp_path, "one", shared) as one:
+        one.entries.save(one.session("support"), "color", "blue")
+        assert one.sync.flush()
+    with opened(tmp_path, "two", shared) as two:
+        found = two.entries.search(two.session("support"), "color").matches
+
+    assert ["blue"] == [match.found.content for match in found]
+
+
+def test_the_first_use_goes_on_without_a_mirror_that_is_away(
+    tmp_path: Path, shared: Mirror, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says so, and what is saved then is kept."""
+    with opened(tmp_path, "two", AbsentMirror(shared)) as two:
+        saved = two.entries.save(two.session("support"), "color", "blue")
+        assert "the entries are not here yet" in caplog.text
+
+    assert 1 == saved.revision
+
+
+def test_what_was_made_of_an_entry_that_another_machine_forgot_goes_as_well(machine: Machines, shared: Mirror) -> None:
+    """Whether the note or the tombstone comes first: no machine and no mirror keeps what was in the note."""
+    one, two, three = machine("one"), machine("two"), machine("three")
+    for number in range(6):
+        what = SECRET if number == 2 else f"topic {number}"
+        said = f"{what} came up on day {number}. " * 9
+        one.entries.save(Visitor("support"), f"day/{number}", said, kind="episode")
+    one.flush()
+    for each in (two, three):
+        each.pull()
+    one.entries.apply(Visitor("support"), one.entries.plan(Visitor("support"), share=0.00001))
+    two.entries.forget(Visitor("support"), key="day/2")
+    for each in (one, two, three, two, one, three):
+        each.pull()
+        each.entries.search(Visitor("support"), "day")
+        each.flush()
+
+    assert [] == objects_holding(shared, SECRET)
+    for each in (one, two, three):
+        each.pull()
+        assert () == each.entries.search(Visitor("support"), SECRET).matches
+        assert [] == each.holding(SECRET)
