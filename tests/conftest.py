@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from typing import NoReturn
 
@@ -46,3 +47,21 @@ def installed() -> None:
     """Ends the test where memfiles is not installed with its entry points, by which mirrors are found."""
     if not entry_points(group="memfiles.mirrors", name="s3"):
         unavailable("memfiles is not installed with its entry points: pip install -e .")
+
+
+@pytest.fixture
+def loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the event loops that a framework makes for its synchronous calls and leaves open."""
+    made: list[asyncio.AbstractEventLoop] = []
+    new = asyncio.new_event_loop
+
+    def noted() -> asyncio.AbstractEventLoop:
+        made.append(new())
+        return made[-1]
+
+    asyncio.set_event_loop(None)
+    monkeypatch.setattr(asyncio, "new_event_loop", noted)
+    yield
+    asyncio.set_event_loop(None)
+    for loop in made:
+        loop.close()

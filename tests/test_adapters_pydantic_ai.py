@@ -35,15 +35,7 @@ agents:
 """
 Call = tuple[str, Any]
 
-
-@pytest.fixture(autouse=True)
-def loop() -> Iterator[None]:
-    """One that is closed: the framework leaves the one that it makes for ``run_sync`` open."""
-    made = asyncio.new_event_loop()
-    asyncio.set_event_loop(made)
-    yield
-    asyncio.set_event_loop(None)
-    made.close()
+pytestmark = pytest.mark.usefixtures("loops")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from saved import Visitor, entries_in
 
 from memfiles.entries.entries import Entries
-from memfiles.errors import InvalidArgument, ReadOnly
+from memfiles.errors import InvalidArgument, ReadOnly, RevisionConflict
 
 
 @pytest.fixture
@@ -47,6 +47,17 @@ def test_an_episode_keeps_its_kind(entries: Entries) -> None:
     entries.save(Visitor(), "day", "as it was", kind="episode")
     with pytest.raises(ReadOnly):
         entries.update(Visitor(), "day", kind="note")
+
+
+def test_a_delete_of_another_revision_is_refused(entries: Entries) -> None:
+    """As every change of what the caller has not seen."""
+    entries.save(Visitor(), "plan", "Free")
+    entries.save(Visitor(), "plan", "Pro")
+    with pytest.raises(RevisionConflict, match="is at revision 2, not 1"):
+        entries.delete(Visitor(), "plan", expected_revision=1)
+
+    assert 3 == entries.delete(Visitor(), "plan", expected_revision=2).revision
+    assert entries.get(Visitor(), "plan") is None
 
 
 @pytest.mark.parametrize("tags", ["ada", 5, None, [5]], ids=repr)

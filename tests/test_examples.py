@@ -93,6 +93,16 @@ def test_pydantic_ai(examples: Path) -> None:
     ]
 
 
+def test_pydantic_ai_harness(examples: Path) -> None:
+    """What one run of an agent notes, the next one is shown; it is an entry like any other."""
+    if importlib.util.find_spec("pydantic_ai_harness") is None:
+        pytest.skip("pydantic-ai-harness is not installed")
+
+    shown = output_of(examples / "pydantic_ai_harness_offline.py").splitlines()
+
+    assert ["Ada is on Pro.", "main/MEMORY.md, revision 1, INTERNAL: - Ada is on Pro."] == shown[-2:]
+
+
 def test_keep_entries(examples: Path) -> None:
     """Each session finds what its level lets it see, and only that stands in the prompt."""
     shown = output_of(examples / "keep_entries.py")

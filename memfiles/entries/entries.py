@@ -205,10 +205,15 @@ class Entries:
         with self._account.of("update", session):
             return self._keeper.update(session, draft, expected_revision=expected_revision, call_id=call_id)
 
-    def delete(self, session: Caller, key: str, *, call_id: str | None = None) -> Deleted:
-        """Hide the entry of ``key`` at the session's level; ``restore`` brings it back. ``EntryNotFound``."""
+    def delete(
+        self, session: Caller, key: str, *, expected_revision: int | None = None, call_id: str | None = None
+    ) -> Deleted:
+        """Hide the entry of ``key`` at the session's level; ``restore`` brings it back. ``EntryNotFound``.
+
+        ``RevisionConflict`` if it is not at ``expected_revision``: nothing changed.
+        """
         with self._account.of("delete", session):
-            return self._keeper.delete(session, key, call_id=call_id)
+            return self._keeper.delete(session, key, expected_revision=expected_revision, call_id=call_id)
 
     def delete_many(self, session: Caller, keys: Iterable[str]) -> Sequence[Deleted]:
         """Hide the entries of these keys at the session's level, in one commit; those that were there are returned."""
@@ -277,12 +282,7 @@ class Entries:
         return self._exporting.export(session, target, format=format)
 
     def import_(
-        self,
-        session: Caller,
-        source: str | os.PathLike[str],
-        *,
-        format: Format | None = None,
-        dry_run: bool = False,
+        self, session: Caller, source: str | os.PathLike[str], *, format: Format | None = None, dry_run: bool = False
     ) -> Imported:
         """Take in the entries at ``source``, at the session's level, in one commit; the report says what was left out.
 

@@ -82,9 +82,8 @@ class Keeper:
         ``SizeExceeded``, ``BudgetExceeded``, ``SecretRefused``, ``RevisionConflict``, ``ReadOnly`` (an episode),
         ``LockTimeout``, ``StorageFailed``: nothing changed.
         """
-        for draft in drafts:
-            if draft.content is None:
-                raise InvalidArgument("there is nothing to save: pass the content")
+        if any(draft.content is None for draft in drafts):
+            raise InvalidArgument("there is nothing to save: pass the content")
         checked = [self._checked(draft) for draft in drafts]
         stamp = Stamp(self._now(), caller.actor(call_id), expected_revision)
         own = own_level(caller)
@@ -157,9 +156,11 @@ class Keeper:
 
         return _receipts(self._write([path], decide, stamp=stamp), [each])[0]
 
-    def delete(self, caller: Caller, key: str, *, call_id: str | None = None) -> Deleted:
+    def delete(
+        self, caller: Caller, key: str, *, expected_revision: int | None = None, call_id: str | None = None
+    ) -> Deleted:
         """Hide the entry of that key at the caller's level; it can be restored. ``EntryNotFound``."""
-        stamp = Stamp(self._now(), caller.actor(call_id))
+        stamp = Stamp(self._now(), caller.actor(call_id), expected_revision)
         path = self._present(own_level(caller), check_key(key), now=stamp.at, call_id=stamp.by.call)
 
         def decide(records: dict[str, EntryRecord | None]) -> list[Decided]:
@@ -276,8 +277,7 @@ class Keeper:
     def _clear(self, records: dict[str, EntryRecord | None], shadows: Iterable[str], stamp: Stamp) -> None:
         """Delete what would shadow an entry that was just saved."""
         for path in shadows:
-            found = records[path]
-            if isinstance(found, Entry) and self._is_there(found, stamp.at):
+            if isinstance(found := records[path], Entry) and self._is_there(found, stamp.at):
                 _deleted(records, path, stamp)
 
     def _provenance(self, caller: Caller, stamp: Stamp, draft: Draft) -> Provenance:
