@@ -136,9 +136,10 @@ class Notebook:
         return self._remembered(Done(None, existed=expected != 0, operation=operation))
 
     def done(self, id: str, *, key: str | None = None) -> Done | None:
-        """What the operation of that id came to, None if it was not made. Without a key all texts are looked through.
+        """What the operation of that id came to, None if it was not made.
 
-        Known are those whose change the history of a text still has, and the last of this process.
+        Known are those whose change the history of a text still has, and the last of this process. Without a key all
+        texts are looked through, some 50 us each.
         """
         if (remembered := self._traceless.get(id)) is not None:
             return replace(remembered, replayed=True)

@@ -58,7 +58,7 @@ class Script:
     steps: list[list[Call]]
     shown: list[AgentInfo] = field(default_factory=list)
 
-    def __call__(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    def answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         step, number = len(self.shown), iter(range(100))
         self.shown.append(info)
         if step >= len(self.steps):
@@ -69,7 +69,7 @@ class Script:
         return ModelResponse(parts=calls)
 
     async def stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
-        for index, part in enumerate(self(messages, info).parts):
+        for index, part in enumerate(self.answer(messages, info).parts):
             if isinstance(part, ToolCallPart):
                 yield {index: DeltaToolCall(part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id)}
             elif isinstance(part, TextPart):
@@ -81,7 +81,7 @@ class Script:
 
 
 def agent_of(session: Any, script: Script, **settings: Any) -> Agent[Any, str]:
-    model = FunctionModel(script, stream_function=script.stream)
+    model = FunctionModel(script.answer, stream_function=script.stream)
     return Agent(model, toolsets=[MemoryToolset(session)], instructions=memory_instructions(session), **settings)
 
 
@@ -182,7 +182,7 @@ def test_agents_at_once_lose_nothing(session: Session) -> None:
     def agent(name: str) -> Agent[None, str]:
         lines = [f"{name}{number}\n" for number in range(5)]
         script = Script([[("append_memory", {"file": "notes", "content": line})] for line in lines])
-        return Agent(FunctionModel(script), toolsets=[toolset])
+        return Agent(FunctionModel(script.answer), toolsets=[toolset])
 
     async def program() -> None:
         await asyncio.gather(*(agent(name).run("Go.") for name in "abcd"))
@@ -313,7 +313,7 @@ def test_it_can_be_wrapped_like_any_toolset(session: Session) -> None:
     """Under other names, and with approval asked for what is not read-only."""
     script = Script([[("my_read_memory", {"file": "playbook"})]])
     toolset = MemoryToolset[None](session, id="memory").prefixed("my")
-    run = Agent(FunctionModel(script), toolsets=[toolset]).run_sync("Go.")
+    run = Agent(FunctionModel(script.answer), toolsets=[toolset]).run_sync("Go.")
 
     assert [("success", "Be kind.\n")] == results(run.all_messages())
     assert "memory" == MemoryToolset[None](session, id="memory").id

@@ -67,7 +67,7 @@ class Script:
         self._calls = calls
         self.shown: list[str] = []
 
-    def __call__(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    def answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         self.shown.append(str(messages))
         step = len(self.shown) - 1
         if step >= len(self._calls):
@@ -76,7 +76,7 @@ class Script:
 
     def run(self, store: SessionStore) -> tuple[str, list[tuple[str, str]]]:
         """What a run of an agent with the store ends with, and how its calls went."""
-        ran = Agent(FunctionModel(self), capabilities=[Memory(store=store)]).run_sync("Go.")
+        ran = Agent(FunctionModel(self.answer), capabilities=[Memory(store=store)]).run_sync("Go.")
         parts = [part for message in ran.all_messages() if isinstance(message, ModelRequest) for part in message.parts]
         return ran.output, [(part.outcome, str(part.content)) for part in parts if isinstance(part, ToolReturnPart)]
 
@@ -148,6 +148,30 @@ def test_an_operation_is_known_to_the_next_process(tmp_path: Path) -> None:
                 asyncio.run(call())
 
     assert [("1", False, True)] * 2 == [(done.version, done.existed, done.replayed) for done in again if done]
+
+
+def test_a_killed_write_is_not_made_twice(tmp_path: Path) -> None:
+    """The process dies right after the change, before it could tell anybody; the next one knows what it did."""
+    program = (
+        "import asyncio, os, sys, memfiles\n"
+        "from memfiles.adapters.pydantic_ai_harness import MemoryOperation, SessionStore\n"
+        "memory = memfiles.open(sys.argv[1], watch=False)\n"
+        "memory.manager.subscribe(lambda change: os.kill(os.getpid(), 9))\n"
+        "store = SessionStore(memory.session('support', run='monday'))\n"
+        f"operation = MemoryOperation(id={OPERATION.id!r}, fingerprint={OPERATION.fingerprint!r})\n"
+        f"asyncio.run(store.write({PATH!r}, 'x', expected_version=None, operation=operation))\n"
+    )
+    opened(tmp_path / "one").close()
+    workflow = tmp_path / "one" / "workflow.yaml"
+    killed = subprocess.run([sys.executable, "-c", program, str(workflow)], capture_output=True, timeout=60)
+    with opened(tmp_path / "one") as memory:
+        store = SessionStore(memory.session("support", run="tuesday"))
+        known = asyncio.run(store.get_operation(OPERATION))
+        again = asyncio.run(store.write(PATH, "x", expected_version=None, operation=OPERATION))
+        text = text_of(store)
+
+    assert (-9, b"") == (killed.returncode, killed.stderr)
+    assert (known, True, "x") == (again, again.replayed, text)
 
 
 def test_one_operation_at_once_is_made_once(store: SessionStore) -> None:
