@@ -88,7 +88,8 @@ class Notebook:
         found = self._entries.get(self._session, key)
         if found is None:
             return None
-        made = (entry.text.history[-1] for entry in self._records(key, found.level) if entry.revision == found.revision)
+        history = (change for entry in self._records(key, found.level) for change in entry.text.history[-1:])
+        made = (change for change in history if change.revision == found.revision)
         operation = _operation_of(next(made, None))
         return Text(key, found.content, found.revision, operation.id if operation else None)
 
