@@ -17,7 +17,8 @@ _FIND = """
 _ADD = f"INSERT INTO entry (part, {', '.join(COLUMNS)}) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})"
 _CHANGE = f"UPDATE entry SET part = ?, {', '.join(f'{name} = ?' for name in COLUMNS)} WHERE id = ?"
 _COUNT = """
-    INSERT INTO total VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET count = count + ?5, size = size + ?6
+    INSERT INTO total VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET count = count + excluded.count, size = size + excluded.size
 """
 _AT = {name: place for place, name in enumerate(COLUMNS)}
 
