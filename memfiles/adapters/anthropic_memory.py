@@ -6,8 +6,10 @@ declaration forbids is a tool error that says why. Deleting a declared file empt
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from memfiles.adapters.crossing import in_worker
 from memfiles.errors import ExtraMissing, MemfilesError
 from memfiles.memory_commands import parse_command
 from memfiles.memory_folder import EntryText, FileText, MemoryFolder
@@ -15,7 +17,6 @@ from memfiles.memory_views import lines_with, listing, numbered
 
 try:
     from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
-    from anyio.to_thread import run_sync
 except ImportError as error:
     raise ExtraMissing("Anthropic's memory tool needs an extra: pip install 'memfiles[anthropic]'") from error
 
@@ -65,8 +66,9 @@ class MemoryTool(BetaAbstractMemoryTool):
         found, old, shown = self._text(command.path), command.old_str, command.old_str[:_SHOWN]
         lines = lines_with(found.text, old)
         if not lines:
-            why = f"old_str `{shown}` did not appear verbatim in {command.path}"
-            raise ToolError(f"No replacement was performed, {why}.")
+            raise ToolError(
+                f"No replacement was performed, old_str `{shown}` did not appear verbatim in {command.path}."
+            )
         if len(lines) > 1:
             where = ", ".join(map(str, lines[:_SHOWN]))
             why = f"Multiple occurrences of old_str `{shown}` in lines: {where}. Please ensure it is unique"
@@ -140,10 +142,10 @@ class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
 
     async def call(self, input: object) -> str:
         """As ``MemoryTool.call``; when it is cancelled, the change was made whole or not at all."""
-        return await run_sync(self._tool.call, input)
+        return await in_worker(partial(self._tool.call, input))
 
     async def execute(self, command: beta.BetaMemoryTool20250818Command) -> BetaFunctionToolResultType:
         """As ``MemoryTool.execute``."""
-        return await run_sync(self._tool.execute, command)
+        return await in_worker(partial(self._tool.execute, command))
 
     view = create = str_replace = insert = delete = rename = execute  # which the two above never come to
