@@ -102,6 +102,13 @@ def test_a_file_is_short(path: Path) -> None:
     assert len(path.read_text("utf-8").splitlines()) <= LONGEST
 
 
+@pytest.mark.parametrize("path", [path for path in SOURCES if path.parent.name == "adapters"], ids=_name)
+def test_an_adapter_is_thin(path: Path) -> None:
+    """It translates; what is longer holds logic that other adapters need as well."""
+
+    assert len(path.read_text("utf-8").splitlines()) < 150
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=_name)
 def test_a_module_says_what_it_owns(path: Path) -> None:
     """Every module opens with a docstring, and its first sentence ends on its first line."""

@@ -6,7 +6,6 @@ declaration forbids is a tool error that says why. Deleting a declared file empt
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from memfiles.adapters.crossing import in_worker
@@ -66,9 +65,8 @@ class MemoryTool(BetaAbstractMemoryTool):
         found, old, shown = self._text(command.path), command.old_str, command.old_str[:_SHOWN]
         lines = lines_with(found.text, old)
         if not lines:
-            raise ToolError(
-                f"No replacement was performed, old_str `{shown}` did not appear verbatim in {command.path}."
-            )
+            why = f"old_str `{shown}` did not appear verbatim in {command.path}"
+            raise ToolError(f"No replacement was performed, {why}.")
         if len(lines) > 1:
             where = ", ".join(map(str, lines[:_SHOWN]))
             why = f"Multiple occurrences of old_str `{shown}` in lines: {where}. Please ensure it is unique"
@@ -142,10 +140,10 @@ class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
 
     async def call(self, input: object) -> str:
         """As ``MemoryTool.call``; when it is cancelled, the change was made whole or not at all."""
-        return await in_worker(partial(self._tool.call, input))
+        return await in_worker(lambda: self._tool.call(input))
 
     async def execute(self, command: beta.BetaMemoryTool20250818Command) -> BetaFunctionToolResultType:
         """As ``MemoryTool.execute``."""
-        return await in_worker(partial(self._tool.execute, command))
+        return await in_worker(lambda: self._tool.execute(command))
 
     view = create = str_replace = insert = delete = rename = execute  # which the two above never come to
