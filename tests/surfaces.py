@@ -26,7 +26,7 @@ from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 import memfiles
-from memfiles.adapters import anthropic_tools, openai_agents, pydantic_ai
+from memfiles.adapters import anthropic_tools, langgraph, openai_agents, pydantic_ai
 from memfiles.dialects import DIALECTS
 from memfiles.mcp_server.offer import Offer
 
@@ -145,6 +145,15 @@ def by_pydantic_ai(_: memfiles.Memory, session: memfiles.Session) -> list[Answer
     return [Answer(str(part.content), part.outcome != "success") for part in returned]
 
 
+def by_langgraph(_: memfiles.Memory, session: memfiles.Session) -> list[Answer]:
+    calls: list[Any] = [
+        {"type": "tool_call", "name": name, "args": sent, "id": f"{at}"} for at, (name, sent) in enumerate(CALLS)
+    ]
+    made = {tool.name: tool for tool in langgraph.tools(session)}
+    messages = [made[call["name"]].invoke(call) for call in calls]
+    return [Answer(message.content, message.status == "error") for message in messages]
+
+
 SURFACES: dict[str, Surface] = {
     "session.call": in_process(by_session),
     **{f"{dialect} arguments": in_process(partial(by_dialect, dialect)) for dialect in DIALECTS},
@@ -153,6 +162,7 @@ SURFACES: dict[str, Surface] = {
     "Anthropic's tool runner": in_process(by_anthropic),
     "OpenAI Agents SDK": in_process(by_openai_agents),
     "pydantic-ai": in_process(by_pydantic_ai),
+    "LangGraph": in_process(by_langgraph),
 }
 
 
