@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -66,6 +67,15 @@ def test_mirrors_can_be_imported_alone() -> None:
     """A mirror is useful without the product around it, and loads none of its libraries."""
 
     assert set() == _loaded_by("import mirrors") & LATE_LIBRARIES
+
+
+def test_an_extra_that_is_named_exists() -> None:
+    """What an error says to install can be installed."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    named = {extra for path in SOURCES for extra in re.findall(r"memfiles\[([\w-]+)\]", path.read_text("utf-8"))}
+
+    assert named
+    assert set() == named - set(extras)
 
 
 def test_public_names_are_sorted() -> None:
