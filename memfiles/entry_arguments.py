@@ -49,6 +49,11 @@ def _texts(value: object) -> object:
     return value if "," in value else [value]
 
 
+def _small(value: object) -> object:
+    """A word of an enum in small letters: not every vendor holds a model to those."""
+    return value.lower() if isinstance(value, str) else value
+
+
 Texts = Annotated[list[Text], BeforeValidator(_texts)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 ResultCount = Annotated[int, Field(ge=1, le=MAX_RESULTS), BeforeValidator(whole)]
@@ -64,6 +69,7 @@ Category = Annotated[
 ]
 KindOf = Annotated[
     Kind | None,
+    BeforeValidator(_small),
     Field(description="What it is: fact, note, procedure (a way to do something) or episode (what happened; fixed)."),
 ]
 Importance = Annotated[Share | None, Field(description="0 to 1: how much would be lost without it; by default 0.5.")]
@@ -72,7 +78,7 @@ Confidence = Annotated[Share | None, Field(description="0 to 1: how sure it is; 
 Links = Annotated[Texts | None, Field(description="The keys of entries that belong to this one.")]
 OnlyTags = Annotated[Texts | None, Field(description="Only entries that have all of these tags.")]
 OnlyCategory = Annotated[Text | None, Field(description="Only entries of this category.")]
-OnlyKind = Annotated[Kind | None, Field(description="Only entries of this kind.")]
+OnlyKind = Annotated[Kind | None, BeforeValidator(_small), Field(description="Only entries of this kind.")]
 MaxResults = Annotated[
     ResultCount | None, Field(description=f"How many results at most; by default {DEFAULT_RESULTS}.")
 ]
@@ -150,6 +156,7 @@ class UpdateEntry(EntryArguments):
     links: Links = None
     outcome: Annotated[
         Literal["success", "failure"] | None,
+        BeforeValidator(_small),
         Field(description="How it went when you did what the entry says; counted, and used to rank it."),
     ] = None
 

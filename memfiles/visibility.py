@@ -72,7 +72,10 @@ def visible_files(refs: Iterable[RefLike], manager: Cards, *, clearance: Clearan
 
 
 def find_file(files: Iterable[VisibleFile], wanted: str) -> VisibleFile:
-    """The visible file called ``wanted``, or with that uid; else ``FileNotDeclared``, hidden or not."""
+    """The visible file called ``wanted``, or with that uid; else ``FileNotDeclared``, hidden or not.
+
+    In other letters, capital or small, where that leaves one: strict tools of Anthropic do not hold models to those.
+    """
     shown = list(files)
     for file in shown:
         if file.card.name == wanted:
@@ -80,6 +83,9 @@ def find_file(files: Iterable[VisibleFile], wanted: str) -> VisibleFile:
     for file in shown:
         if file.card.uid == wanted:
             return file
+    alike = [file for file in shown if file.card.name.casefold() == wanted.casefold()]
+    if len(alike) == 1:
+        return alike[0]
     names = ", ".join(file.card.name for file in shown)
     here = f"use one of {names}" if names else "no memory file can be used here"
     raise FileNotDeclared(f"there is no memory file {shortened(wanted)}: {here}")

@@ -20,9 +20,13 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 from agents_at_work import WORKFLOW, ScriptedClaude, opened
 from command_line import run
 from mcp_clients import client_of, in_loop, text_of
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai import ModelMessage, ModelResponse, TextPart, ToolCallPart, UsageLimits
+from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 import memfiles
-from memfiles.adapters import anthropic_tools, openai_agents
+from memfiles.adapters import anthropic_tools, langgraph, openai_agents, pydantic_ai
 from memfiles.dialects import DIALECTS
 from memfiles.mcp_server.offer import Offer
 
@@ -127,6 +131,29 @@ def by_openai_agents(_: memfiles.Memory, session: memfiles.Session) -> list[Answ
     return [Answer(item["output"], None) for item in items if item.get("type") == "function_call_output"]
 
 
+def by_pydantic_ai(_: memfiles.Memory, session: memfiles.Session) -> list[Answer]:
+    steps = iter(enumerate(CALLS))
+
+    def next_step(_: list[ModelMessage], __: AgentInfo) -> ModelResponse:
+        for at, (name, sent) in steps:
+            return ModelResponse(parts=[ToolCallPart(name, sent, tool_call_id=f"call_{at}")])
+        return ModelResponse(parts=[TextPart("Done.")])
+
+    agent = PydanticAgent(FunctionModel(next_step), toolsets=[pydantic_ai.MemoryToolset(session)])
+    told = asyncio.run(agent.run("Hello.", usage_limits=UsageLimits(request_limit=None))).all_messages()
+    returned = [part for message in told for part in message.parts if isinstance(part, ToolReturnPart)]
+    return [Answer(str(part.content), part.outcome != "success") for part in returned]
+
+
+def by_langgraph(_: memfiles.Memory, session: memfiles.Session) -> list[Answer]:
+    calls: list[Any] = [
+        {"type": "tool_call", "name": name, "args": sent, "id": f"{at}"} for at, (name, sent) in enumerate(CALLS)
+    ]
+    made = {tool.name: tool for tool in langgraph.tools(session)}
+    messages = [made[call["name"]].invoke(call) for call in calls]
+    return [Answer(message.content, message.status == "error") for message in messages]
+
+
 SURFACES: dict[str, Surface] = {
     "session.call": in_process(by_session),
     **{f"{dialect} arguments": in_process(partial(by_dialect, dialect)) for dialect in DIALECTS},
@@ -134,6 +161,8 @@ SURFACES: dict[str, Surface] = {
     "MCP": in_process(by_mcp),
     "Anthropic's tool runner": in_process(by_anthropic),
     "OpenAI Agents SDK": in_process(by_openai_agents),
+    "pydantic-ai": in_process(by_pydantic_ai),
+    "LangGraph": in_process(by_langgraph),
 }
 
 

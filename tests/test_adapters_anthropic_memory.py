@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import anthropic
 import anyio
 import httpx2 as httpx
 import pytest
+from agents_at_work import Held
 from anthropic.lib.tools import ToolError
 from anthropic.lib.tools._beta_builtin_memory_tool import BetaLocalFilesystemMemoryTool
 
@@ -399,6 +401,26 @@ def test_a_cancelled_command_leaves_the_record_whole(session: Session) -> None:
 
     assert "end\n" + "x\n" * text.count("x") == text
     assert session.manager.snapshot("u-notes").revision == 1 + len(text.splitlines())
+
+
+def test_a_cancelled_task_waits_for_its_command(open_memory: Callable[[str], memfiles.Memory]) -> None:
+    """Also where the loop itself cancels it: the change that had begun is made before the task is over."""
+    memory = open_memory(FILES)
+    held, tool = Held(memory), AsyncMemoryTool(memory.session("support"))
+
+    async def cancelled() -> tuple[bool, bool]:
+        command = {"command": "insert", "path": "/memories/notes", "insert_line": 0, "insert_text": "x"}
+        running = asyncio.create_task(tool.call(command))
+        await asyncio.to_thread(held.wait)
+        running.cancel()
+        await asyncio.wait([running], timeout=0.1)
+        was_over = running.done()
+        held.go_on.set()
+        await asyncio.wait([running])
+        return was_over, running.cancelled()
+
+    assert (False, True) == asyncio.run(cancelled())
+    assert "x\n" == memory.manager.read("u-notes")
 
 
 def test_the_vendor_s_tool_runner_drives_it(session: Session) -> None:

@@ -18,7 +18,7 @@ from memfiles.adapters.openai_agents import instructions, tools
 from memfiles.errors import InvalidArgument
 from memfiles.session import Session
 
-QUIET = RunConfig(tracing_disabled=True)
+QUIET = RunConfig(tracing_disabled=True, tool_not_found_behavior="return_error_to_model")
 FILE_TOOLS = ["read_memory", "append_memory", "edit_memory"]
 ENTRY_TOOLS = ["memory_save", "memory_get", "memory_search", "memory_list", "memory_delete", "memory_update"]
 DONE = [assistant_message("Done.")]
@@ -155,6 +155,19 @@ def test_a_level_that_rises_before_the_call_is_made_ends_no_run(session: Session
     said = results_of(agent_of(session, ModelStep.respond(asked)), streamed=streamed)
 
     assert ["notes is at level INTERNAL and this session is at RESTRICTED"] == [text.partition(":")[0] for text in said]
+    assert "" == session.manager.read("u-notes")
+
+
+def test_a_tool_that_is_withdrawn_can_be_called_in_vain(session: Session) -> None:
+    """With the setting that the README names, the SDK answers the call and the run goes on."""
+
+    def asked(_: ModelCall) -> Any:
+        session.raise_level("RESTRICTED")
+        return [function_call("memory_list", {}, call_id="call_1")]
+
+    said = results_of(agent_of(session, ModelStep.respond(asked), [append("- late\n", id="call_2")]))
+
+    assert ['{"memories":[],"next":null}', True] == [said[0], "append_memory" in said[1]]
     assert "" == session.manager.read("u-notes")
 
 

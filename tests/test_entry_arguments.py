@@ -117,6 +117,14 @@ def test_a_list_may_come_as_text(tags: object, expected: list[str]) -> None:
     assert expected == parsed(SearchEntries, {"query": "x", "tags": tags}).given()["tags"]
 
 
+def test_a_word_of_an_enum_may_have_capitals() -> None:
+    """Vendors hold models to the words of an enum, and not all of them to its letters."""
+    sent = {"key": "plan", "kind": "Procedure", "outcome": "SUCCESS"}
+
+    assert UpdateEntry(key="plan", kind="procedure", outcome="success") == parsed(UpdateEntry, sent)
+    assert SearchEntries(query="x", kind="fact") == parsed(SearchEntries, {"query": "x", "kind": "Fact"})
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_no_argument_can_choose_a_level(model: type[EntryArguments]) -> None:
     """A level is refused in every tool, and the model is told why."""

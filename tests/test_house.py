@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -68,6 +69,15 @@ def test_mirrors_can_be_imported_alone() -> None:
     assert set() == _loaded_by("import mirrors") & LATE_LIBRARIES
 
 
+def test_an_extra_that_is_named_exists() -> None:
+    """What an error says to install can be installed."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    named = {extra for path in SOURCES for extra in re.findall(r"memfiles\[([\w-]+)\]", path.read_text("utf-8"))}
+
+    assert named
+    assert set() == named - set(extras)
+
+
 def test_public_names_are_sorted() -> None:
     """A reader finds a public name where the alphabet puts it."""
 
@@ -100,6 +110,13 @@ def test_a_file_is_short(path: Path) -> None:
     """One idea a file; what does not fit on some screens is two ideas."""
 
     assert len(path.read_text("utf-8").splitlines()) <= LONGEST
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if path.parent.name == "adapters"], ids=_name)
+def test_an_adapter_is_thin(path: Path) -> None:
+    """It translates; what is longer holds logic that other adapters need as well."""
+
+    assert len(path.read_text("utf-8").splitlines()) < 150
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=_name)

@@ -94,6 +94,19 @@ def test_a_file_is_found_by_name_and_by_uid(manager: MemoryManager, wanted: str)
     assert find_file(visible_files(REFS, manager), wanted).card.uid == "u-notes"
 
 
+def test_a_name_may_be_spelled_in_other_letters_where_that_is_plain(tmp_path: Path) -> None:
+    """Vendors hold models to the words of an enum, and not all of them to its capitals."""
+    with MemoryManager(tmp_path / "memory", durability="os") as manager:
+        manager.restore([MemoryFile(uid="u-1", name="Notes"), MemoryFile(uid="u-2", name="plan")])
+        one = visible_files([{"id": "u-1", "mode": "r"}, {"id": "u-2", "mode": "r"}], manager)
+        manager.restore([MemoryFile(uid="u-1", name="Notes"), MemoryFile(uid="u-2", name="NOTES")])
+        two = visible_files([{"id": "u-1", "mode": "r"}, {"id": "u-2", "mode": "r"}], manager)
+
+    assert ["u-1", "u-2"] == [find_file(one, "notes").card.uid, find_file(two, "NOTES").card.uid]
+    with pytest.raises(FileNotDeclared, match="there is no memory file 'notes': use one of NOTES, Notes"):
+        find_file(two, "notes")
+
+
 def test_a_name_comes_before_a_uid(tmp_path: Path) -> None:
     """What the model is shown wins over what it is not shown."""
     with MemoryManager(tmp_path / "memory", durability="os") as manager:

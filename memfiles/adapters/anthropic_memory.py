@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memfiles.adapters.crossing import in_worker
 from memfiles.errors import ExtraMissing, MemfilesError
 from memfiles.memory_commands import parse_command
 from memfiles.memory_folder import EntryText, FileText, MemoryFolder
@@ -15,7 +16,6 @@ from memfiles.memory_views import lines_with, listing, numbered
 
 try:
     from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
-    from anyio.to_thread import run_sync
 except ImportError as error:
     raise ExtraMissing("Anthropic's memory tool needs an extra: pip install 'memfiles[anthropic]'") from error
 
@@ -140,10 +140,10 @@ class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
 
     async def call(self, input: object) -> str:
         """As ``MemoryTool.call``; when it is cancelled, the change was made whole or not at all."""
-        return await run_sync(self._tool.call, input)
+        return await in_worker(lambda: self._tool.call(input))
 
     async def execute(self, command: beta.BetaMemoryTool20250818Command) -> BetaFunctionToolResultType:
         """As ``MemoryTool.execute``."""
-        return await run_sync(self._tool.execute, command)
+        return await in_worker(lambda: self._tool.execute(command))
 
     view = create = str_replace = insert = delete = rename = execute  # which the two above never come to

@@ -44,7 +44,9 @@ def tools(session: Session) -> list[FunctionTool]:
 
     A tool that no memory file can be used with at the moment is in the list and is not offered. The result of a call
     is text; so is a failure, since OpenAI's API has no mark for one. Calls are carried out in the order in which the
-    model made them, each to its end. ``InvalidArgument`` if the session is closed.
+    model made them, each to its end. A call of a tool that is not offered is the SDK's to answer: it ends the run, or
+    not with ``RunConfig(tool_not_found_behavior="return_error_to_model")``. ``InvalidArgument`` if the session is
+    closed.
     """
     calls = _Calls(session)
     of_files = {tool.name: tool for tool in file_tools(readable=_ANY_FILE, writable=_ANY_FILE)}
