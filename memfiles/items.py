@@ -136,10 +136,12 @@ class Items:
         except InvalidArgument:  # nothing can be there
             return None
         if found is not None and found.level != self._session.level:
-            raise LevelDenied(
+            error = LevelDenied(
                 f"item {change.key[:80]!r} is at level {found.level} and this session is at {self._session.level}: a "
                 f"session changes only what is at its own level"
             )
+            self._session.refused("store", error)
+            raise error
         return found
 
     @property

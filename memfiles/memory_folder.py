@@ -223,7 +223,9 @@ class MemoryFolder:
 def check_level(session: Session, found: Found) -> None:
     """Return if the session may change an entry that it sees, else raise ``LevelDenied``."""
     if found.level != session.level:
-        raise LevelDenied(
+        error = LevelDenied(
             f"{shortened(found.key)} is at level {found.level} and this session is at {session.level}: a "
             f"session changes only what is at its own level"
         )
+        session.refused(TOOL, error)
+        raise error
