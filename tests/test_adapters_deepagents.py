@@ -314,7 +314,7 @@ def test_a_cancelled_write_ends_before_its_caller_goes_on(backend: MemfilesBacke
 
 
 def test_an_agent_is_given_files_as_its_memory(session: Session) -> None:
-    """deepagents' own loading of memory reads them; what is not there, or hidden, it goes without."""
+    """Its own loading of memory reads them; what is not there, or hidden, it goes without."""
     model = Scripted(messages=iter([AIMessage("done")]), prompts=[])
     sources = ["/playbook", "/deals", "/nothing"]
     agent: Any = create_deep_agent(model, backend=MemfilesBackend(session), memory=sources)

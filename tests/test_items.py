@@ -47,10 +47,13 @@ def test_an_item_is_an_entry_that_a_person_can_read(items: Items, session: Sessi
 
 
 def test_several_changes_are_one(items: Items, session: Session) -> None:
-    """Of two of one item the last counts, and is the only revision."""
+    """All that is put is there at once, then all goes that is deleted; of two of one item the last counts alone."""
     put(items, "gone", n=0)
+    seen: list[int] = []
+    session.manager.subscribe(lambda _: seen.append(sum(1 for _ in items.search(()))))
     items.change(
         [
+            Change(("b",), "k", {"n": 1}),
             Change(("a",), "k", {"n": 1}),
             Change(("a",), "k", {"n": 2}),
             Change(("a",), "gone", {"n": 3}),
@@ -64,6 +67,7 @@ def test_several_changes_are_one(items: Items, session: Session) -> None:
     assert [("k", {"n": 2})] == [(item.key, item.value) for item in items.search(("a",))]
     assert found is not None
     assert 1 == found.revision
+    assert [3, 3, 2] == seen
 
 
 def test_a_change_that_cannot_be_made_takes_the_others_with_it(items: Items, session: Session) -> None:

@@ -87,6 +87,17 @@ def test_what_is_deleted_is_what_has_the_name_and_what_lies_below_it(folder: Mem
     assert ["notes", "peoples"] == list(folder.texts())
 
 
+def test_a_folder_goes_in_one_change(folder: MemoryFolder, session: Session) -> None:
+    """Whoever hears of the first of its texts finds none of them any more."""
+    for name in ("people/ada", "people/bob", "people/old/eve"):
+        folder.put(name, "text")
+    left: list[list[str]] = []
+    session.manager.subscribe(lambda _: left.append(list(folder.texts("people"))))
+    folder.delete("people")
+
+    assert [[], [], []] == left
+
+
 def test_nothing_is_deleted_where_something_has_to_stay(folder: MemoryFolder, session: Session) -> None:
     """A declared file, or what is at a lower level; the refusal is in the audit log."""
     folder.put("people/ada", "text")
