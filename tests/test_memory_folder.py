@@ -41,16 +41,14 @@ def folder(session: Session) -> MemoryFolder:
     return MemoryFolder(session)
 
 
-def test_what_lies_in_a_folder_is_told_apart_from_what_lies_below(folder: MemoryFolder) -> None:
-    """Folders end in a slash; hidden files are in none."""
+def test_all_texts_are_there_by_name(folder: MemoryFolder) -> None:
+    """Or those whose names begin alike; hidden files are among none."""
     for name in ("people/ada", "people/old/bob", "plan"):
         folder.put(name, "text")
 
-    assert {"notes": 4, "people/": None, "plan": 4} == {
-        name: lying and lying.size_bytes for name, lying in folder.children("").items()
+    assert {"notes": 4, "people/ada": 4, "people/old/bob": 4, "plan": 4} == {
+        name: lying.size_bytes for name, lying in folder.texts().items()
     }
-    assert ["people/ada", "people/old/"] == list(folder.children("people"))
-    assert {} == folder.children("nothing")
     assert {"people/ada": "text", "people/old/bob": "text"} == {
         name: lying.text for name, lying in folder.texts("people/").items()
     }
