@@ -6,7 +6,8 @@ are those of all entries; and what cannot be kept as it is raises before anythin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ RANKED = 50
 
 NOT_SEARCHED = "not-searched"
 _PAGE = 100
+_log = logging.getLogger("memfiles")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,8 @@ class Items:
         last = {(change.namespace, change.key): change for change in changes}.values()
         drafts = [self._draft(change) for change in last if change.value is not None]
         gone = [found.key for change in last if change.value is None and (found := self._deletable(change))]
-        if drafts:
-            self._entries.save_many(self._session, drafts)
+        if drafts and (evicted := self._entries.save_many(self._session, drafts)[0].evicted):
+            _log.warning("evicted to keep the budget of %s: entries, %d", self._session.agent, len(evicted))
         if gone:
             self._entries.delete_many(self._session, gone)
 
@@ -87,23 +89,29 @@ class Items:
         self, namespace: Namespace, *, query: str | None = None, wanted: Mapping[str, Any] | None = None
     ) -> Iterator[Item]:
         """The items in and below a namespace that fit ``wanted``, by key, what answers ``query`` before the others."""
-        listed = self._listed(namespace_prefix(namespace))
-        fitting = ((found, item) for found, item in listed if fits(item.value, wanted))
-        return self._ranked(query, list(fitting)) if query else (item for _, item in fitting)
+        prefix = namespace_prefix(namespace)
+        return self._ranked(query, prefix, wanted) if query else (item for _, item in self._fitting(prefix, wanted))
 
     def namespaces(self) -> set[Namespace]:
         """The namespaces in which there are items."""
         return {item.namespace for _, item in self._listed(namespace_prefix(()))}
 
-    def _ranked(self, query: str, fitting: Sequence[tuple[Found, Item]]) -> Iterator[Item]:
-        among = {found.key for found, _ in fitting if NOT_SEARCHED not in found.tags}
-        results = self._entries.search(self._session, query, max_results=RANKED, among=among, associate=False)
-        matches = results.matches
+    def _ranked(self, query: str, prefix: str, wanted: Mapping[str, Any] | None) -> Iterator[Item]:
+        """Nothing is listed but for a filter, or for whoever asks for more than was ranked."""
+        among = [found.key for found, _ in self._fitting(prefix, wanted)] if wanted else None
+        results = self._entries.search(
+            self._session, query, max_results=RANKED, prefix=prefix, among=among, associate=False
+        )
+        matches = [match for match in results.matches if NOT_SEARCHED not in match.found.tags]
         ranked = {match.found.key for match in matches}
         yield from (item for match in matches if (item := _item(match.found, score=match.score)) is not None)
-        rest = [(found, item) for found, item in fitting if found.key not in ranked]
-        yield from (replace(item, score=0.0) for found, item in rest if found.key in among)
-        yield from (item for found, item in rest if found.key not in among)
+        for score, is_searched in ((0.0, True), (None, False)):
+            for found, item in self._fitting(prefix, wanted):
+                if found.key not in ranked and (NOT_SEARCHED not in found.tags) == is_searched:
+                    yield replace(item, score=score)
+
+    def _fitting(self, prefix: str, wanted: Mapping[str, Any] | None) -> Iterator[tuple[Found, Item]]:
+        return ((found, item) for found, item in self._listed(prefix) if fits(item.value, wanted))
 
     def _listed(self, prefix: str) -> Iterator[tuple[Found, Item]]:
         cursor: str | None = None
@@ -128,10 +136,12 @@ class Items:
         except InvalidArgument:  # nothing can be there
             return None
         if found is not None and found.level != self._session.level:
-            raise LevelDenied(
+            error = LevelDenied(
                 f"item {change.key[:80]!r} is at level {found.level} and this session is at {self._session.level}: a "
                 f"session changes only what is at its own level"
             )
+            self._session.refused("store", error)
+            raise error
         return found
 
     @property

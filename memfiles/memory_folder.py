@@ -149,15 +149,6 @@ class MemoryFolder:
                 sizes["/".join(parts[:depth]) + ("/" if depth < len(parts) else "")] += lying.size_bytes
         return dict(sorted(sizes.items()))
 
-    def children(self, folder: str) -> dict[str, Lying | None]:
-        """What lies in ``folder`` itself ("" for all), by name; None for a folder, whose name ends in "/"."""
-        prefix = f"{folder}/" if folder else ""
-        found: dict[str, Lying | None] = {}
-        for name, lying in self.texts(prefix).items():
-            first, slash, _ = name.removeprefix(prefix).partition("/")
-            found[prefix + first + slash] = None if slash else lying
-        return found
-
     def texts(self, prefix: str = "") -> dict[str, Lying]:
         """All texts whose names begin with ``prefix``, by name."""
         return dict(sorted(dict(self._named(prefix)).items()))
@@ -223,7 +214,9 @@ class MemoryFolder:
 def check_level(session: Session, found: Found) -> None:
     """Return if the session may change an entry that it sees, else raise ``LevelDenied``."""
     if found.level != session.level:
-        raise LevelDenied(
+        error = LevelDenied(
             f"{shortened(found.key)} is at level {found.level} and this session is at {session.level}: a "
             f"session changes only what is at its own level"
         )
+        session.refused(TOOL, error)
+        raise error

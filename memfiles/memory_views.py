@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 NUMBER_WIDTH = 6
 _UNITS = "BKMG"
+T = TypeVar("T")
 
 
 def numbered(lines: Sequence[str], *, first: int) -> str:
@@ -35,4 +37,13 @@ def lines_with(text: str, wanted: str) -> list[int]:
         line += before.count("\n")
         found.append(line)
         line += wanted.count("\n")
+    return found
+
+
+def children(texts: Mapping[str, T], *, prefix: str) -> dict[str, T | None]:
+    """What lies in a folder itself, of all that lies below ``prefix``, by name; None for a folder, ending in "/"."""
+    found: dict[str, T | None] = {}
+    for name, text in texts.items():
+        first, slash, _ = name.removeprefix(prefix).partition("/")
+        found[prefix + first + slash] = None if slash else text
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 from deepagents import create_deep_agent
 from deepagents.backends import CompositeBackend, StateBackend
 from langchain_core.language_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.outputs import ChatResult
 
 import memfiles
 from memfiles.adapters.deepagents import MemfilesBackend
@@ -61,7 +63,13 @@ def backend(session: Session) -> MemfilesBackend:
 
 
 class Scripted(GenericFakeChatModel):
-    """A model that answers from a script."""
+    """A model that answers from a script, and keeps the prompts that it was given."""
+
+    prompts: list[str] = []
+
+    def _generate(self, messages: list[BaseMessage], *arguments: Any, **options: Any) -> ChatResult:
+        self.prompts.append(messages[0].text)
+        return super()._generate(messages, *arguments, **options)
 
     def bind_tools(self, tools: Any, **options: Any) -> Scripted:
         """Itself."""
@@ -278,24 +286,42 @@ def test_a_credential_is_kept_out(backend: MemfilesBackend) -> None:
     assert None is text_of(backend, "/plan")
 
 
-def test_a_cancelled_write_was_made_whole_or_not_at_all(backend: MemfilesBackend, session: Session) -> None:
-    """And nothing goes on behind the caller."""
+def test_a_cancelled_write_ends_before_its_caller_goes_on(backend: MemfilesBackend, session: Session) -> None:
+    """What has begun is carried out, so nothing changes behind a caller that believes it is over."""
+    backend.write("/plan", "one")
+    record = next((session.manager.directory / "entries").rglob("*.json")).relative_to(session.manager.directory)
+    begun = threading.Event()
 
-    async def cancelled(after: float) -> None:
-        task = asyncio.create_task(backend.awrite("/notes", f"{after}\n" * 50))
-        await asyncio.sleep(after)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    class Announced(str):
+        """A text that tells when it is looked at."""
 
-    for after in (0.0, 0.0005, 0.001, 0.004):
-        asyncio.run(cancelled(after))
-        record = session.manager.snapshot("u-notes")
-        lines = record.content.splitlines()
+        def encode(self, *arguments: Any, **options: Any) -> bytes:
+            begun.set()
+            return super().encode(*arguments, **options)
 
-        assert len(lines) in {0, 50}
-        assert len(set(lines)) <= 1
-    assert "/notes" == asyncio.run(backend.awrite("/notes", "end\n")).path
-    assert "end\n" == session.manager.read("u-notes")
+    async def cancelled() -> bool:
+        assert session.entries is not None
+        with session.entries.shelf.hold([record.as_posix()]):  # the write has to wait for this lock
+            task = asyncio.create_task(backend.awrite("/plan", Announced("two")))
+            await asyncio.to_thread(begun.wait, 30)
+            task.cancel()
+            await asyncio.wait({task}, timeout=0)
+            waits = not task.done()
+        await asyncio.wait({task})
+        return waits and task.cancelled() and text_of(backend, "/plan") == "two"
+
+    assert asyncio.run(cancelled())
+
+
+def test_an_agent_is_given_files_as_its_memory(session: Session) -> None:
+    """Its own loading of memory reads them; what is not there, or hidden, it goes without."""
+    model = Scripted(messages=iter([AIMessage("done")]), prompts=[])
+    sources = ["/playbook", "/deals", "/nothing"]
+    agent: Any = create_deep_agent(model, backend=MemfilesBackend(session), memory=sources)
+    done = agent.invoke({"messages": [{"role": "user", "content": "go"}]})
+
+    assert "done" == done["messages"][-1].text
+    assert ["Be kind." in prompt and "secret" not in prompt for prompt in model.prompts] == [True]
 
 
 def test_without_the_extra_the_error_says_which() -> None:

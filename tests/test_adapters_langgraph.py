@@ -21,7 +21,6 @@ from langgraph.prebuilt import ToolNode
 
 import memfiles
 from memfiles.adapters.langgraph import MemfilesMiddleware, tools
-from memfiles.errors import InvalidArgument
 from memfiles.session import Session
 
 WORKFLOW = """\
@@ -229,16 +228,18 @@ def test_a_tool_can_be_called_by_hand(session: Session) -> None:
     assert "Be kind.\n" == asyncio.run(read.ainvoke({"file": "playbook"}))
 
 
-def test_a_closed_session_is_an_error_message(session: Session) -> None:
-    """Of a tool; an agent is not given its memory any more."""
-    node = _graph(ToolNode(tools(session)))
-    middleware = MemfilesMiddleware(session)
-    session.close()
-    answer = node.invoke({"messages": [calls(("read_memory", {"file": "playbook"}))]})["messages"][-1]
+@WAYS
+def test_an_agent_whose_session_is_closed_goes_on_without_memory(
+    session: Session, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A call is an error message, the model is told that there is none, and the log says why."""
+    read = ("read_memory", {"file": "playbook"})
+    model = scripted(calls(read), before={1: session.close})
+    answers = run(create_agent(model, middleware=[MemfilesMiddleware(session)]), way)
 
-    assert ("error", "session_closed") == (answer.status, answer.artifact["code"])
-    with pytest.raises(InvalidArgument, match="is closed"):
-        create_agent(scripted(), middleware=[middleware]).invoke({"messages": []})
+    assert [("error", "session_closed")] == [(answer.status, answer.artifact["code"]) for answer in answers]
+    assert "No memory can be used at the moment." == model.told[1][0].text
+    assert "a turn of an agent goes without its memory: this session of agent support is closed" in caplog.text
 
 
 def test_a_cancelled_agent_leaves_the_record_whole(session: Session) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memfiles.memory_views import lines_with, listing, numbered, readable
+from memfiles.memory_views import children, lines_with, listing, numbered, readable
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,12 @@ def test_the_lines_in_which_a_text_begins(text: str, wanted: str, lines: list[in
     """Counted from 1, once for each occurrence."""
 
     assert lines == lines_with(text, wanted)
+
+
+def test_the_children_of_a_folder_are_told_apart_from_what_lies_below() -> None:
+    """A folder among them ends in a slash, and is no text; a text and a folder may have one name."""
+    texts = {"a": 1, "a/b": 2, "a/c/d": 3, "e": 4}
+
+    assert {"a": 1, "a/": None, "e": 4} == children(texts, prefix="")
+    assert {"a/b": 2, "a/c/": None} == children({name: texts[name] for name in ("a/b", "a/c/d")}, prefix="a/")
+    assert {} == children({}, prefix="x/")

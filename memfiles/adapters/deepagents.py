@@ -13,6 +13,7 @@ from memfiles.adapters.answering import told_by
 from memfiles.adapters.crossing import in_worker
 from memfiles.errors import ExtraMissing, FileNotDeclared, LevelDenied, MemfilesError, ReadOnly
 from memfiles.memory_folder import MemoryFolder
+from memfiles.memory_views import children
 
 try:
     from deepagents.backends import protocol, utils
@@ -46,13 +47,14 @@ class MemfilesBackend(protocol.BackendProtocol):
     @told_by(protocol.LsResult)
     def ls(self, path: str) -> protocol.LsResult:
         """What lies in a folder: texts, and folders, whose paths end in "/"."""
-        children = self._folder.children(_name(path))
-        return protocol.LsResult(entries=[_info(name, lying) for name, lying in children.items()])
+        prefix = f"{_name(path)}/".lstrip("/")
+        here = children(self._folder.texts(prefix), prefix=prefix)
+        return protocol.LsResult(entries=[_info(name, lying) for name, lying in here.items()])
 
     @told_by(protocol.ReadResult)
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> protocol.ReadResult:
         """Some lines of a text."""
-        return utils.slice_read_response(_data(self._find(file_path)), offset, limit)
+        return utils.slice_read_response(_data(_find(self._folder, file_path)), offset, limit)
 
     @told_by(protocol.GrepResult)
     def grep(
@@ -79,7 +81,7 @@ class MemfilesBackend(protocol.BackendProtocol):
     @told_by(protocol.EditResult)
     def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> protocol.EditResult:
         """Replace a text that occurs once, or every time it occurs."""
-        found = self._find(file_path)
+        found = _find(self._folder, file_path)
         replaced = utils.perform_string_replacement(found.text, old_string, new_string, replace_all)
         if isinstance(replaced, str):
             return protocol.EditResult(error=replaced)
@@ -104,12 +106,6 @@ class MemfilesBackend(protocol.BackendProtocol):
     awrite, aedit, adelete = _crossing(write), _crossing(edit), _crossing(delete)
     aupload_files = _crossing(upload_files)
 
-    def _find(self, path: str) -> FileText | EntryText:
-        found = self._folder.find(_name(path))
-        if found is None:
-            raise FileNotDeclared(f"there is no file {path}")
-        return found
-
     def _uploaded(self, path: str, data: bytes) -> str | None:
         try:
             self._folder.put(_name(path), data.decode())
@@ -121,12 +117,19 @@ class MemfilesBackend(protocol.BackendProtocol):
 
     def _downloaded(self, path: str) -> protocol.FileDownloadResponse:
         try:
-            return protocol.FileDownloadResponse(path, content=self._find(path).text.encode())
+            return protocol.FileDownloadResponse(path, content=_find(self._folder, path).text.encode())
         except FileNotDeclared:
-            is_folder = bool(self._folder.children(_name(path)))
+            is_folder = bool(self._folder.texts(f"{_name(path)}/"))
             return protocol.FileDownloadResponse(path, error="is_directory" if is_folder else "file_not_found")
         except (MemfilesError, ValueError) as error:
             return protocol.FileDownloadResponse(path, error=str(error))
+
+
+def _find(folder: MemoryFolder, path: str) -> FileText | EntryText:
+    found = folder.find(_name(path))
+    if found is None:
+        raise FileNotDeclared(f"there is no file {path}")
+    return found
 
 
 def _name(path: str) -> str:

@@ -1,14 +1,16 @@
 """A session's tools for agents of LangChain and LangGraph, and middleware that keeps them and the prompt up to date.
 
-A tool sends what the model wrote to the session as it is. What goes wrong is a tool message with ``status="error"``.
+A tool sends what the model wrote to the session as it is. What goes wrong is a tool message with ``status="error"``;
+where tools or prompt cannot be made, the turn goes without them and the log says why.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from memfiles.adapters.crossing import in_worker
-from memfiles.errors import ExtraMissing
+from memfiles.errors import ExtraMissing, MemfilesError
 
 try:
     from langchain.agents.middleware import AgentMiddleware
@@ -25,6 +27,12 @@ if TYPE_CHECKING:
 
     from memfiles.session import Session
     from memfiles.tool_definitions import ToolDefinition
+
+
+GONE = "No memory can be used at the moment."
+"""The prompt where none can be made."""
+
+_log = logging.getLogger("memfiles")
 
 
 class MemoryTool(BaseTool):
@@ -97,13 +105,21 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _with_memory(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         others = [tool for tool in request.tools if not isinstance(tool, MemoryTool)]
-        message = _appended(request.system_message, self._session.system_prompt())
-        return request.override(tools=[*others, *tools(self._session)], system_message=message)
+        prompt, present = self._memory()
+        return request.override(tools=[*others, *present], system_message=_appended(request.system_message, prompt))
+
+    def _memory(self) -> tuple[str, list[BaseTool]]:
+        """The prompt and the tools of this moment."""
+        try:
+            return self._session.system_prompt(), tools(self._session)
+        except MemfilesError as error:
+            _log.warning("a turn of an agent goes without its memory: %s", error)
+            return GONE, []
 
     def _with_tool(self, request: ToolCallRequest) -> ToolCallRequest:
         if request.tool is not None:
             return request
-        found = [tool for tool in tools(self._session) if tool.name == request.tool_call["name"]]
+        found = [tool for tool in self._memory()[1] if tool.name == request.tool_call["name"]]
         return request.override(tool=found[0]) if found else request
 
 
