@@ -19,8 +19,6 @@ def project(tmp_path: Path) -> Path:
     """A directory with a workflow whose files may be large."""
     large = WORKFLOW.replace('level: INTERNAL, content: "#', 'max_size_bytes: 900000, content: "#')
     (tmp_path / "workflow.yaml").write_text(large)
-        WORKFLOW.replace('level: INTERNAL, content: "#', 'max_size_bytes: 900000, content: "#')
-    )
     return tmp_path
 
 

@@ -25,7 +25,7 @@ def secure() -> None:
     _open_if_closed(_STDOUT, os.O_RDONLY)
     _open_if_closed(_STDERR, os.O_WRONLY)
     if sys.stdin is None:
-        sys.stdin = open(_STDIN, closefd=False)
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(_STDIN, closefd=False)))
     buffer = io.BufferedWriter(io.FileIO(_STDOUT, "w", closefd=False))
     sys.stdout = io.TextIOWrapper(buffer, _encoding_of(sys.stdout), line_buffering=os.isatty(_STDOUT))
     unheard: Any = _Unheard(_STDERR, "w", closefd=False)
