@@ -7,7 +7,7 @@ session may see and where it saves is decided below, anew for every call.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -61,10 +61,11 @@ class EntryAccess:
         view = view_of(caller, self.entries.rules.levels)
         return is_in_view(view, change.path, key=change.name, level=change.level)
 
-    def prompt(self, caller: Caller, *, read_only: bool = False) -> tuple[str, str]:
+    def prompt(self, caller: Caller, *, read_only: bool = False) -> Iterator[str]:
         """What stands in its system prompt about entries: how to save, if it can, and then the entries that fit."""
-        told = "" if read_only else guidance(operations_of(self.tool_names)).removesuffix("\n")
-        return told, self.entries.hydrate(caller).text
+        yield "" if read_only else guidance(operations_of(self.tool_names)).removesuffix("
+")
+        yield self.entries.hydrate(caller).text
 
 
 class EntryTools:

@@ -346,5 +346,5 @@ _RECORD: TypeAdapter[Record] = TypeAdapter(Record)
 
 
 def record_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a record."""
+    """The JSON Schema (draft 2020-12) of a memory file's record."""
     return _RECORD.json_schema()

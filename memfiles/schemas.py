@@ -14,6 +14,7 @@ from typing import Any
 
 from memfiles import record
 from memfiles.entry_definitions import entry_tools
+from memfiles.entry_format import entry_schemas
 from memfiles.fields import AGENT_NAME_MAX
 from memfiles.keys import NAME_PATTERN, UID_PATTERN
 from memfiles.older_workflow import FILE_TYPE
@@ -49,13 +50,18 @@ def workflow_schema() -> dict[str, Any]:
 
 
 def record_schema() -> dict[str, Any]:
-    """The schema of a record on disk."""
-    schema = record.record_schema()
-    schema["required"] = ["format", "type", *schema["required"]]
+    """The schema of a record on disk: of a memory file, of an entry, or of what remains of a forgotten one."""
+    kinds = {"File": record.record_schema(), **entry_schemas()}
+    parts: dict[str, Any] = {}
+    for name, schema in kinds.items():
+        parts |= schema.pop("$defs", {})
+        required = [field for field in schema["required"] if field not in ("format", "type")]
+        parts[name] = {**schema, "title": name, "required": ["format", "type", *required]}
+    parts["Entry"]["description"] = "One entry: what an agent saved under a key."
     return _document(
         title="memfiles record",
-        description="One memory file as it is on disk. Its history runs from the oldest kept change to the newest.",
-        schema=schema,
+        description="A record on disk. Its history runs from the oldest kept change to the newest.",
+        schema={"oneOf": [{"$ref": f"#/$defs/{name}"} for name in kinds], "$defs": parts},
     )
 
 

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import threading
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,7 @@ class Session:
         self._levels = levels
         self._level = level
         self._closed = False
+        self._complaints: dict[str, str] = {}
         self._changing = threading.Lock()
         self._entries = entries
         self._refusals = refusals or Refusals()
@@ -110,11 +111,13 @@ class Session:
 
         The index card; then, if the workflow declares entries, what to save and how, and the entries that fit into the
         declared bytes. The same state gives the same text. ``read_only``: the model has no tools that change anything,
-        so it is told nothing of them.
+        so it is told nothing of them. What cannot be read just now is left out, and logged once: an agent whose disk
+        fails still begins.
         """
         self.check_open()
-        told = self._entries.prompt(self, read_only=read_only) if self._entries else ()
-        blocks = [card_of_files(self.files(), read_only=read_only), *told]
+        blocks = self._readable("memory files", self._card(read_only=read_only))
+        if self._entries is not None:
+            blocks += self._readable("entries", self._entries.prompt(self, read_only=read_only))
         return "\n\n".join(block for block in blocks if block)
 
     def definitions(self) -> list[ToolDefinition]:
@@ -161,6 +164,23 @@ class Session:
     def refused(self, tool: str, error: MemfilesError) -> None:
         """A call of a tool for memory files was refused, which those who account for it may want to know."""
         self._refusals.note(error, tool, agent=self.agent, level=self._level, run=self.provenance.run)
+
+    def _card(self, *, read_only: bool) -> Iterator[str]:
+        yield card_of_files(self.files(), read_only=read_only)
+
+    def _readable(self, what: str, blocks: Iterable[str]) -> list[str]:
+        """The blocks up to one that cannot be made."""
+        made: list[str] = []
+        try:
+            made.extend(blocks)
+        except Exception as error:  # an agent's loop calls this
+            if self._complaints.get(what) != str(error):
+                self._complaints[what] = str(error)
+                is_known = isinstance(error, MemfilesError)
+                _log.warning("the prompt of agent %s lacks %s: %s", self.agent, what, error, exc_info=not is_known)
+        else:
+            self._complaints.pop(what, None)
+        return made
 
     def close(self) -> None:
         """End the session: further tool calls are error results. May be called again.

@@ -11,13 +11,13 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from memfiles import atomic, quarantine, recovery, scrub_request
 from memfiles.atomic import Signature
 from memfiles.checkpointer import Checkpointer
-from memfiles.errors import LockTimeout, RecordCorrupt, StorageFailed
+from memfiles.errors import InvalidArgument, LockTimeout, RecordCorrupt, StorageFailed
 from memfiles.forking import renew_in_child
 from memfiles.journal import FOLDER, Journal
 from memfiles.keys import uid_of
@@ -84,9 +84,16 @@ class Store:
         except OSError as error:
             raise StorageFailed(f"{path} cannot be looked at: {reason(error)}") from error
 
-    def hold(self, paths: Iterable[str]) -> AbstractContextManager[None]:
-        """Be the only one, among all threads and processes, who may change these records."""
-        return self._locks.hold(paths)
+    @contextmanager
+    def hold(self, paths: Iterable[str]) -> Iterator[None]:
+        """Be the only one, among all threads and processes, who may change these records.
+
+        ``InvalidArgument`` if the store was closed while this waited: what was acknowledged before is all there is.
+        """
+        with self._locks.hold(paths):
+            if self._is_closed:
+                raise InvalidArgument("the memory was closed while this waited for its turn; nothing was changed")
+            yield
 
     def commit(self, changes: Sequence[NewVersion]) -> dict[str, Signature]:
         """Change these records together or not at all, and return when the change is durable.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from pathlib import Path
 
 import pytest
-from records import declared
+from records import declared, wait_until
 
-from memfiles.errors import RevisionUnknown, StorageFailed
+from memfiles.errors import InvalidArgument, MemfilesError, RevisionUnknown, StorageFailed
 from memfiles.events import RecordChanged
 from memfiles.manager import MemoryManager
 from memfiles.record import NOBODY
@@ -100,3 +101,39 @@ def test_events_after_a_fork_reach_new_subscribers(tmp_path: Path) -> None:
             os._exit(0 if [event.op for event in seen] == ["append"] else 1)
 
         assert 0 == os.waitpid(child, 0)[1]
+
+
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+def test_a_change_that_waited_for_its_turn_is_not_made_after_the_end(tmp_path: Path, durability: str) -> None:
+    """It is refused, since whoever closed the memory takes what is there for all there is."""
+    refused: list[BaseException] = []
+    manager = MemoryManager(tmp_path / "memory", durability=durability)
+    manager.restore([declared("notes", content="one\n", cap=1000)])
+
+    def append() -> None:
+        try:
+            manager.append("notes", "two\n")
+        except MemfilesError as error:
+            refused.append(error)
+
+    waiting = threading.Thread(target=append)
+    with manager.store.hold(["notes.json"]):
+        waiting.start()
+        wait_until(lambda: "_take" in _running(waiting))
+        manager.close()
+    waiting.join()
+
+    assert [InvalidArgument] == [type(error) for error in refused]
+    with MemoryManager(tmp_path / "memory") as manager:
+        manager.restore([declared("notes", cap=1000)])
+        assert "one\n" == manager.read("notes")
+
+
+def _running(thread: threading.Thread) -> list[str]:
+    """The names of the functions that a thread is in."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    names = []
+    while frame is not None:
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return names

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from workflow_texts import EXAMPLE, OLDER
 
+import memfiles
 from memfiles.errors import WorkflowError
 from memfiles.record import Actor, Change, Record, digest, encode
 from memfiles.schemas import SCHEMAS, as_text, record_schema, tools_schema, workflow_schema, write
@@ -22,6 +23,14 @@ from memfiles.workflow import Workflow
 ROOT = Path(__file__).parent.parent
 CHECKED_IN = ROOT / "schemas"
 WORKFLOW = jsonschema.Draft202012Validator(workflow_schema())
+EVERYTHING = """\
+name: desk
+memory:
+  files: [{uid: notes-1, name: notes}]
+  entries: {}
+agents:
+  support: {memory: [{id: notes-1, mode: rw}]}
+"""
 BAD = [
     "memory: {dir: x}",
     "memory: {files: [{uid: ../x, name: n}]}",
@@ -179,6 +188,32 @@ def test_record() -> None:
         validator.is_valid({key: value for key, value in written.items() if key != "format"}),
         validator.is_valid({**written, "uid": "../x"}),
     ]
+
+
+def test_every_record_on_a_disk(tmp_path: Path) -> None:
+    """Files, entries and tombstones with all that happened to them are described, each as one kind."""
+    (tmp_path / "workflow.yaml").write_text(EVERYTHING)
+    with memfiles.open(tmp_path / "workflow.yaml", watch=False) as memory:
+        session = memory.session("support", run="evt-1", channel="email", thread="t")
+        memory.manager.append("notes-1", "- one\n", call_id="toolu_01")
+        memory.manager.edit("notes-1", "one", "two")
+        memory.manager.undo("notes-1", to_revision=1)
+        memory.manager.redact("notes-1", "two")
+        for key in ("plan", "gone", "deleted"):
+            memory.entries.save(session, key, f"about {key}", tags=["a"], links=["plan"], category="daily", source="s")
+        memory.entries.update(session, "plan", content="new", outcome="success", pinned=True)
+        memory.entries.delete(session, "deleted")
+        memory.entries.forget(session, key="gone", why="asked for")
+        memory.entries.save(session, "gone", "again")
+        memory.entries.forget(session, key="gone")
+    directory = tmp_path / ".memory"
+    records = [json.loads(path.read_bytes()) for path in [*directory.glob("*.json"), *directory.glob("entries/*/*")]]
+    validator = jsonschema.Draft202012Validator(record_schema())
+
+    assert ["entry", "entry", "file", "tombstone"] == sorted(record["type"] for record in records)
+    assert [] == [error.message for record in records for error in validator.iter_errors(record)]
+    assert not any(validator.is_valid({**record, "type": "other"}) for record in records)
+    assert not any(validator.is_valid({**record, "revision": "1"}) for record in records)
 
 
 @pytest.mark.parametrize(

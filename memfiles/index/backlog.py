@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from memfiles.errors import StorageFailed
 from memfiles.index.change_log import ChangeLog, Line, done_line, intent_line
 from memfiles.index.rows import Row
 from memfiles.index.totals import Heap, Place, Sum, Sums, Totals, count, totals_of
@@ -77,8 +78,8 @@ class Backlog:
         with self._turn:
             token = f"{self.name}:{next(self._numbers):x}"
             self._current()
-            self._open_intents[token] = tuple(paths)
             self._append(intent_line(token, paths))
+            self._open_intents[token] = tuple(paths)
             return token
 
     def put(self, rows: Iterable[Row], token: str, *, before: Iterable[Row]) -> bool:
@@ -195,9 +196,14 @@ class Backlog:
         return log
 
     def _finish(self, token: str) -> tuple[str, ...]:
-        self._current()
-        self._append(done_line(token))
-        return self._open_intents.pop(token, ())
+        """Call a change over, which happened or not: where that cannot be written, a look at all records makes up."""
+        paths = self._open_intents.pop(token, ())
+        try:
+            self._current()
+            self._append(done_line(token))
+        except StorageFailed:
+            self.is_behind = True
+        return paths
 
     def _append(self, line: bytes) -> None:
         if self.log is not None:

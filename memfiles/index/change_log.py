@@ -54,8 +54,12 @@ class ChangeLog:
         self.is_alone = False  # nobody else had it open when it was opened
         for _ in range(_ATTEMPTS):
             self._descriptor = self._open()
-            if self._begin():
-                return
+            try:
+                if self._begin():
+                    return
+            except BaseException:  # an open descriptor would go on holding the lock
+                os.close(self._descriptor)
+                raise
             os.close(self._descriptor)
         raise StorageFailed(f"{PATH} is replaced again and again")
 
@@ -76,12 +80,12 @@ class ChangeLog:
         return os.fstat(self._descriptor).st_nlink > 0
 
     def append(self, line: bytes) -> None:
-        """Write a whole line. One that could not be written costs everybody a look at all records."""
+        """Write a line. One that could not be written as a whole costs everybody a look at all records."""
         try:
             written = os.write(self._descriptor, line)
         except OSError:
             written = 0
-        if written == 0:
+        if written < len(line):
             remove(self._directory)
 
     def read(self, offset: int, *, but: str) -> tuple[list[Line], int, bool]:
@@ -105,10 +109,16 @@ class ChangeLog:
         return self.size() is not None
 
     def empty(self) -> None:
-        """Begin a new log in the same file; the caller is alone."""
+        """Begin a new log in the same file; the caller is alone. ``StorageFailed``: then it has no beginning."""
         self.id = secrets.token_hex(6)
-        os.ftruncate(self._descriptor, 0)
-        os.write(self._descriptor, f"#{self.id}\n".encode())
+        header = f"#{self.id}\n".encode()
+        try:
+            os.ftruncate(self._descriptor, 0)
+            is_written = os.write(self._descriptor, header) == len(header)
+        except OSError as error:
+            raise StorageFailed(f"{PATH} cannot be written: {error.strerror}") from error
+        if not is_written:
+            raise StorageFailed(f"{PATH} cannot be written: the disk is full")
 
     def share(self) -> None:
         """Let others open it again."""

@@ -1,0 +1,8 @@
+"""Run the command line as ``python -m memfiles``."""
+
+from __future__ import annotations
+
+from memfiles.cli import main
+
+if __name__ == "__main__":
+    main()
