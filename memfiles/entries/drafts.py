@@ -62,8 +62,8 @@ def check_draft(draft: Draft, *, secrets: Policy, allow: Sequence[str] = (), sca
         _check_share(getattr(draft, name), what=name)
     if draft.ttl is not None and not (_is_whole(draft.ttl) and 1 <= draft.ttl <= MAX_TTL_SECONDS):
         raise InvalidArgument(f"ttl must be 1 to {MAX_TTL_SECONDS} seconds")
-    if draft.pinned is not None and not isinstance(draft.pinned, bool):
-        raise InvalidArgument("pinned must be True or False")
+    if draft.pinned is not None:
+        check_switch(draft.pinned, what="pinned")
     if draft.source is not None:
         _check_source(draft.source)
     if draft.outcome not in (None, "success", "failure"):
@@ -83,6 +83,13 @@ def check_draft(draft: Draft, *, secrets: Policy, allow: Sequence[str] = (), sca
             f"entries under keys of their own"
         )
     return Checked(replace(draft, content=gated.text, tags=tags, links=links), gated.warnings)
+
+
+def drafts_of(said: Iterable[Draft | Mapping[str, Any]]) -> list[Draft]:
+    """Drafts out of a list of them, or of objects with their fields."""
+    if isinstance(said, (str, bytes, Mapping, Draft)) or not isinstance(said, Iterable):
+        raise InvalidArgument(f"entries to save are a list of objects, not {type(said).__name__}")
+    return [draft_of(each) for each in said]
 
 
 def draft_of(said: Draft | Mapping[str, Any]) -> Draft:
@@ -108,6 +115,12 @@ def checked_tags(tags: object) -> tuple[str, ...]:
     if len(found) > MAX_TAGS:
         raise InvalidArgument(f"{len(found)} tags are more than the {MAX_TAGS} an entry may have")
     return found
+
+
+def check_switch(value: object, *, what: str) -> None:
+    """Refuse what is neither True nor False: "false" would count as true."""
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{what} must be True or False")
 
 
 def _listed(values: object, what: str) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from memfiles.embedding import Embedder
-from memfiles.entries.drafts import check_category, checked_tags
+from memfiles.entries.drafts import check_category, check_switch, checked_tags
 from memfiles.entries.meaning import CarefulEmbedder, NoMeaning, Question, fill
 from memfiles.entries.receipts import Found, Match, Page, Results, found_in
 from memfiles.entries.shelf import Shelf
@@ -82,6 +82,7 @@ class Finder:
         """
         query = checked_query(query)
         check_count(max_results, what="max_results", most=MAX_RESULTS)
+        check_switch(associate, what="associate")
         view = view_of(caller, self._levels)
         for _ in range(_ROUNDS):
             self.refresh()
