@@ -85,12 +85,12 @@ def test_what_is_no_session_is_refused(tmp_path: Path, method: str) -> None:
                 getattr(entries, method)(value, **USUAL.get(method, {}))
 
 
-@pytest.mark.parametrize("provenance", [{"run": None}, {"run": ""}, {"run": 7}])
+@pytest.mark.parametrize("provenance", [{"run": None}, {"run": ""}, {"run": 7}, {"run": "\udc80"}])
 def test_an_origin_that_is_nothing_means_no_entry(tmp_path: Path, provenance: Any) -> None:
     """A program whose run is not known does not forget everything that has none."""
     with entries_in(tmp_path) as entries:
         entries.save(Visitor(), "safe", "x")
-        with pytest.raises(InvalidArgument, match="run"):
+        with pytest.raises(InvalidArgument):
             entries.forget(Visitor(), provenance=provenance)
 
         assert entries.get(Visitor(), "safe") is not None

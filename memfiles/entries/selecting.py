@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
+from memfiles.changes import check_text
 from memfiles.entries.drafts import check_category, checked_tags
 from memfiles.entry import KINDS, Entry, Provenance
 from memfiles.errors import InvalidArgument
@@ -50,6 +51,7 @@ class Selector:
                 raise InvalidArgument(f"provenance has no {str(name)[:40]!r}: use one of {', '.join(_SOURCES)}")
             if not isinstance(value, str) or not value:
                 raise InvalidArgument(f"provenance {name} must be text that is not empty")
+            check_text(value)
 
     def means(self, entry: Entry) -> bool:
         """Whether it means this entry."""
