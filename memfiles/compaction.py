@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Protocol
 
+from memfiles.graphemes import last_bytes
 from memfiles.secrets import gate
 from memfiles.tool_result import ToolResult
 
@@ -209,7 +210,7 @@ def _transcript(messages: Sequence[Any]) -> _Transcript:
     chosen: list[str] = []
     left = MAX_TRANSCRIPT_BYTES
     for message in reversed(messages[-MAX_MESSAGES:]):
-        text = _last_bytes(_line_of(message), left)
+        text = last_bytes(_line_of(message), left)
         if text:
             chosen.append(text)
             left -= len(text.encode()) + 1
@@ -247,11 +248,6 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _field(message: Any, name: str) -> Any:
     return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
-
-
-def _last_bytes(text: str, limit: int) -> str:
-    data = text.encode()
-    return text if len(data) <= limit else data[len(data) - limit :].decode(errors="ignore")
 
 
 def _name_of(tool: Mapping[str, Any]) -> str | None:

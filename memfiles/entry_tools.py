@@ -63,8 +63,7 @@ class EntryAccess:
 
     def prompt(self, caller: Caller, *, read_only: bool = False) -> Iterator[str]:
         """What stands in its system prompt about entries: how to save, if it can, and then the entries that fit."""
-        yield "" if read_only else guidance(operations_of(self.tool_names)).removesuffix("
-")
+        yield "" if read_only else guidance(operations_of(self.tool_names)).removesuffix("\n")
         yield self.entries.hydrate(caller).text
 
 

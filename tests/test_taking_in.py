@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,12 @@ def known(entries: Entries, visitor: Visitor) -> dict[str, Any]:
     view = view_of(visitor, entries.rules.levels)
     seen = [place.path(each.key) for each in entries.list(visitor).memories for place in view]
     found = [entry for path in seen if (entry := entries.shelf.entry(path)) is not None and entry.retired is None]
-    own = {"text", "reorganised", "path"}
+    own = {"text", "reorganised"}
     times = {entry.key: (entry.content, entry.created_at, entry.updated_at) for entry in found}
-    return {"times": times, **{e.key: {n: it for n, it in vars(e).items() if n not in own} for e in found}}
+    return {
+        "times": times,
+        **{e.key: {it.name: getattr(e, it.name) for it in fields(e) if it.name not in own} for e in found},
+    }
 
 
 @pytest.mark.parametrize("format", ["markdown", "jsonl"])

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from memfiles import telemetry
 from memfiles.auditing import Refusals
-from memfiles.entries.views import Caller
+from memfiles.entries.views import Caller, check_caller
 
 _OPERATIONS: dict[str, telemetry.Operation] = {
     "save": "upsert_memory",
@@ -36,7 +36,7 @@ class Account:
 
     def of(self, op: str, session: Caller) -> Told:
         """Around one operation of a session; ``InvalidArgument`` if that is closed."""
-        session.check_open()
+        check_caller(session)
         return Told(self._refusals, op, session, store=self._store)
 
 

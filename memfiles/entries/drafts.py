@@ -63,8 +63,8 @@ def check_draft(draft: Draft, *, secrets: Policy, allow: Sequence[str] = (), sca
         _check_share(getattr(draft, name), what=name)
     if draft.ttl is not None:
         check_whole(draft.ttl, what="ttl (in seconds)", least=1, most=MAX_TTL_SECONDS)
-    if draft.pinned is not None and not isinstance(draft.pinned, bool):
-        raise InvalidArgument("pinned must be True or False")
+    if draft.pinned is not None:
+        check_switch(draft.pinned, what="pinned")
     if draft.source is not None:
         _check_source(draft.source)
     if draft.outcome not in (None, "success", "failure"):
@@ -88,8 +88,8 @@ def check_draft(draft: Draft, *, secrets: Policy, allow: Sequence[str] = (), sca
 
 def drafts_of(said: Iterable[Draft | Mapping[str, Any]]) -> list[Draft]:
     """The drafts out of a list of them, or of objects with their fields."""
-    if isinstance(said, (str, bytes, Mapping)) or not isinstance(said, Iterable):
-        raise InvalidArgument("pass a list of entries to save")
+    if isinstance(said, (str, bytes, Mapping, Draft)) or not isinstance(said, Iterable):
+        raise InvalidArgument(f"entries to save are a list of objects, not {type(said).__name__}")
     return [draft_of(each) for each in said]
 
 
@@ -116,6 +116,12 @@ def checked_tags(tags: object) -> tuple[str, ...]:
     if len(found) > MAX_TAGS:
         raise InvalidArgument(f"{len(found)} tags are more than the {MAX_TAGS} an entry may have")
     return found
+
+
+def check_switch(value: object, *, what: str) -> None:
+    """Refuse what is neither True nor False: "false" would count as true."""
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{what} must be True or False")
 
 
 def _listed(values: object, what: str) -> list[str]:

@@ -37,7 +37,7 @@ from memfiles.entries.selecting import Selector
 from memfiles.entries.shelf import Shelf
 from memfiles.entries.showing import Showing
 from memfiles.entries.taking_in import Importing
-from memfiles.entries.views import Caller
+from memfiles.entries.views import Caller, check_caller
 from memfiles.entry import Tombstone
 from memfiles.errors import MemfilesError
 from memfiles.events import RecordChanged, Subscribers
@@ -255,12 +255,12 @@ class Entries:
 
     def explain(self, session: Caller, key: str, *, budget_bytes: int | None = None) -> Explanation:
         """Why ``hydrate`` shows the entry of ``key`` or does not, in numbers."""
-        session.check_open()
+        check_caller(session)
         return self._showing.explain(session, key, budget_bytes=budget_bytes)
 
     def plan(self, session: Caller, *, share: float = DEFAULT_SHARE) -> Plan:
         """What would bring the agent's entries at the session's level down to this share of their budget."""
-        session.check_open()
+        check_caller(session)
         return self._reorganising.plan(session, share=share)
 
     def apply(self, session: Caller, plan: Plan) -> Applied:
@@ -278,7 +278,7 @@ class Entries:
 
     def export(self, session: Caller, target: str | os.PathLike[str], *, format: ExportFormat = "markdown") -> Exported:
         """Write what the session may see to ``target``: a folder for ``markdown``, a file for ``jsonl``."""
-        session.check_open()
+        check_caller(session)
         return self._exporting.export(session, target, format=format)
 
     def import_(
@@ -293,6 +293,7 @@ class Entries:
 
     def end_run(self, session: Caller) -> int:
         """Remove what belongs to the session's run alone, as its end does; how many entries that were."""
+        check_caller(session, may_be_closed=True)
         return self._clearing.end_run(session)
 
     def counts(self) -> Sequence[Counted]:

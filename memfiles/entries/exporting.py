@@ -17,6 +17,7 @@ from memfiles import atomic
 from memfiles.entries import json_lines, markdown
 from memfiles.entries.documents import Document, written_provenance
 from memfiles.entries.finding import Finder
+from memfiles.entries.folder import checked_path
 from memfiles.entries.receipts import Exported
 from memfiles.entries.shelf import Shelf
 from memfiles.entries.views import Caller, view_of
@@ -48,14 +49,15 @@ class Exporting:
         """
         if format not in EXPORT_FORMATS:
             raise InvalidArgument(f"format {str(format)[:40]!r} is not known: use one of {', '.join(EXPORT_FORMATS)}")
+        target = checked_path(target, what="the target")
         documents = [document_of(entry) for entry in self._entries(caller)]
         try:
             if format == "jsonl":
                 _write(Path(target), b"".join(json_lines.render(document) for document in documents))
-                return Exported(len(documents), os.fspath(target))
-            return Exported(len(documents), os.fspath(target), _write_folder(Path(target), documents))
+                return Exported(len(documents), target)
+            return Exported(len(documents), target, _write_folder(Path(target), documents))
         except OSError as error:
-            raise StorageFailed(f"{os.fspath(target)} cannot be written: {error.strerror}") from error
+            raise StorageFailed(f"{target} cannot be written: {error.strerror}") from error
 
     def _entries(self, caller: Caller) -> list[Entry]:
         """What the caller may see, by key and level; also what is shadowed, so that nothing is lost on the way."""

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from memfiles.embedding import Embedder
-from memfiles.entries.drafts import check_category, checked_tags
+from memfiles.entries.drafts import check_category, check_switch, checked_tags
+from memfiles.entries.meaning import CarefulEmbedder, NoMeaning, Question, fill
 from memfiles.entries.receipts import Found, Match, Page, Results, found_in
 from memfiles.entries.shelf import Shelf
 from memfiles.entries.views import Caller, View, view_of
 from memfiles.entry import KINDS, Entry
 from memfiles.errors import InvalidArgument
-from memfiles.index import expiring, ranking, reading, vectors
+from memfiles.index import expiring, ranking, reading
 from memfiles.index.indexing import Index
 from memfiles.index.reading import Filters
 from memfiles.index.rows import Row
@@ -52,7 +54,7 @@ class Finder:
         self._index = index
         self._levels = levels
         self._now = now
-        self._embedder = embedder
+        self._embedder = CarefulEmbedder(embedder) if embedder is not None else None
         self._begin = begin
         self._has_begun = False
 
@@ -81,14 +83,17 @@ class Finder:
         """
         query = checked_query(query)
         check_whole(max_results, what="max_results", least=1, most=MAX_RESULTS)
+        check_switch(associate, what="associate")
         view = view_of(caller, self._levels)
         for _ in range(_ROUNDS):
             self.refresh()
             self._let_expire(view)
-            self._embed(view)
-            hits = self._index.ask(
-                lambda connection: self._hits(connection, view, query, max_results, filters, associate)
-            )
+            question = self._question(view, query)
+            try:
+                hits = self._index.ask(partial(self._hits, view, query, max_results, filters, associate, question))
+            except NoMeaning:  # something came meanwhile that cannot be embedded
+                question = None
+                hits = self._index.ask(partial(self._hits, view, query, max_results, filters, associate, question))
             matches = [self._match(version, hit) for version, hit in hits]
             if all(matches):
                 break
@@ -97,7 +102,7 @@ class Finder:
             if match is not None:
                 self._index.touch(path, at=now)
         found = tuple(match for match in matches if match is not None)
-        return Results(query, found, meaning=self._embedder is not None)
+        return Results(query, found, meaning=question is not None)
 
     def page(self, caller: Caller, *, filters: Filters, limit: int = 50, cursor: str | None = None) -> Page:
         """What the caller sees, by key, ``limit`` at a time; ``cursor`` is the ``next`` of the page before."""
@@ -139,20 +144,25 @@ class Finder:
                 lambda connection: expiring.take_out(connection, reading.parts(connection, view), now=now)
             )
 
-    def _embed(self, view: View) -> None:
-        """Have vectors of all that the view holds, if searches go by meaning."""
-        embedder = self._embedder
-        if embedder is not None:
-            self._index.derive(lambda connection: vectors.fill(connection, reading.parts(connection, view), embedder))
+    def _question(self, view: View, query: str) -> Question | None:
+        """The question for the leg of meaning, with vectors of all that the view holds; None without that leg."""
+        if self._embedder is None:
+            return None
+        try:
+            fill(self._index, view, self._embedder)
+            return Question(self._embedder, query)
+        except NoMeaning:
+            return None
 
     def _hits(
         self,
-        connection: sqlite3.Connection,
         view: View,
         query: str,
         max_results: int,
         filters: Filters,
         associate: bool,
+        question: Question | None,
+        connection: sqlite3.Connection,
     ) -> list[tuple[_Version, ranking.Hit]]:
         parts, now = reading.parts(connection, view), self._now()
         if not parts:
@@ -162,7 +172,7 @@ class Finder:
             return reading.visible(connection, parts, ids, now=now, filters=filters)
 
         hits = ranking.search(
-            connection, parts, query, keep=keep, limit=max_results, associate=associate, embedder=self._embedder
+            connection, parts, query, keep=keep, limit=max_results, associate=associate, embedder=question
         )
         versions = reading.versions(connection, [hit.id for hit in hits])
         return [(versions[hit.id], hit) for hit in hits]

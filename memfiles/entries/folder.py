@@ -44,6 +44,19 @@ class _Place:
         return f"{self.path}/{name}" if self.path else name
 
 
+def checked_path(path: object, *, what: str) -> str:
+    """A path as text; ``InvalidArgument`` for what none can be."""
+    named = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(named, str) or not named:
+        raise InvalidArgument(f"{what} must be a path, not {type(path).__name__}")
+    try:
+        if "\0" not in named and os.fsencode(named):
+            return named
+    except UnicodeEncodeError:
+        pass
+    raise InvalidArgument(f"{what} {ascii(named[:80])} can be no path")
+
+
 def read_file(path: str | os.PathLike[str]) -> bytes:
     """The bytes of one file of at most 256 MiB, else ``InvalidArgument``; never waits on a FIFO or a device."""
     try:

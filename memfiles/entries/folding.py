@@ -14,6 +14,7 @@ from typing import Protocol
 
 from memfiles.entries.plans import Note
 from memfiles.entry import MAX_LINKS, MAX_SOURCES, MAX_TAGS, Entry
+from memfiles.graphemes import first_bytes
 from memfiles.history import contents
 
 MOST_EPISODES = 64
@@ -52,11 +53,10 @@ def first_sentence(text: str) -> str:
 
 def cut(text: str, most_bytes: int) -> str:
     """``text`` in at most that many bytes of UTF-8, with an ellipsis where something is missing."""
-    encoded = text.encode()
-    if len(encoded) <= most_bytes:
+    if len(text.encode()) <= most_bytes:
         return text
     room = most_bytes - len(_CUT.encode())
-    return encoded[:room].decode(errors="ignore").rstrip() + _CUT if room >= 0 else ""
+    return first_bytes(text, room).rstrip() + _CUT if room >= 0 else ""
 
 
 def groups_to_fold(episodes: Sequence[Entry]) -> list[list[Entry]]:

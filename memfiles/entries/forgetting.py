@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from memfiles.changes import Stamp, check_text
 from memfiles.entries import saving
+from memfiles.entries.drafts import check_switch
 from memfiles.entries.finding import Finder
 from memfiles.entries.folding import FOLDED, is_made_of
 from memfiles.entries.lending import give_back, stands_for
@@ -91,6 +92,7 @@ class Forgetting:
         another process does not answer: the records are tombstones then, that process's journal may hold the content.
         """
         selector.check()
+        check_switch(dry_run, what="dry_run")
         self.finish()
         stamp = Stamp(self._now(), caller.actor(call_id))
         why = self._checked_why(why)

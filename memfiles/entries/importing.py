@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from memfiles.entries import foreign, json_lines, markdown
 from memfiles.entries.documents import Parsed, Skipped, joined, printed, text_in
-from memfiles.entries.folder import Found, Wanted, read_file, read_folder
+from memfiles.entries.folder import Found, Wanted, checked_path, read_file, read_folder
 from memfiles.errors import InvalidArgument
 
 Format = Literal["markdown", "jsonl", "memory-directory", "memory-server", "claude-code"]
@@ -33,6 +33,7 @@ def read(path: str | os.PathLike[str], *, format: Format | None = None) -> Parse
 
     ``InvalidArgument`` if there is nothing, it cannot be opened, or its format cannot be told and is not given.
     """
+    path = checked_path(path, what="the source")
     chosen = _checked(format) if format is not None else detect(path)
     folder = os.path.isdir(path)
     if chosen in _LINE_PARSERS:

@@ -7,6 +7,7 @@ from typing import Any
 
 from memfiles.entries.documents import Skipped
 from memfiles.entry import Entry, Kind
+from memfiles.graphemes import first_bytes
 
 SHOWN_BYTES = 2000
 """How much of a content a search result shows, in UTF-8 bytes; ``get`` returns all of it."""
@@ -249,7 +250,5 @@ def found_in(entry: Entry) -> Found:
 
 
 def shortened(text: str, *, limit: int = SHOWN_BYTES) -> str:
-    """``text``, or its first ``limit`` UTF-8 bytes at most, cut between characters."""
-    if len(text) * 4 <= limit or len(data := text.encode()) <= limit:
-        return text
-    return data[:limit].decode(errors="ignore")
+    """``text``, or its first ``limit`` UTF-8 bytes at most, cut between whole characters."""
+    return first_bytes(text, limit)

@@ -30,7 +30,8 @@ class Seen:
     ``by_hand``: someone changed the file; the record is what that makes, not yet written. ``problem``: why the file
     cannot be used; the record is then the last good one, if one is known. ``settled``: no change within the same tick
     of the kernel's clock can have the same signature. ``stored``: the last version known to have been on disk, if that
-    is not the record. ``news``: where a change came from that the subscribers have not been told of.
+    is not the record. ``news``: where a change came from that the subscribers have not been told of. ``is_ours``: this
+    process wrote it, and told of it.
     """
 
     record: EntryRecord | None
@@ -40,6 +41,7 @@ class Seen:
     settled: bool = True
     stored: EntryRecord | None = None
     news: Origin | None = None
+    is_ours: bool = False
 
     @property
     def is_plain(self) -> bool:

@@ -5,13 +5,15 @@ The rule this file guards: who says nothing means nothing, and what no entry can
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
+from memfiles.changes import check_text
 from memfiles.entries.drafts import check_category, checked_tags
 from memfiles.entry import KINDS, Entry, Provenance
 from memfiles.errors import InvalidArgument
-from memfiles.keys import check_key
+from memfiles.keys import ENTRY_UID_PATTERN, check_key
 
 _SOURCES = tuple(each.name for each in fields(Provenance) if each.name != "ordinal")
 
@@ -34,6 +36,8 @@ class Selector:
             raise InvalidArgument("say what is to be forgotten: a key, uid, tag, kind, category or provenance")
         if self.key is not None:
             check_key(self.key)
+        if self.uid is not None and not (isinstance(self.uid, str) and re.fullmatch(ENTRY_UID_PATTERN[1:-1], self.uid)):
+            raise InvalidArgument("uid must be that of an entry: 40 hexadecimal digits")
         if self.tag is not None:
             checked_tags([self.tag])
         if self.kind is not None and self.kind not in KINDS:
@@ -42,9 +46,12 @@ class Selector:
             check_category(self.category)
         if not isinstance(self.provenance, Mapping):
             raise InvalidArgument("provenance must be an object such as {'run': 'evt-1'}")
-        for name in self.provenance:
+        for name, value in self.provenance.items():
             if name not in _SOURCES:
                 raise InvalidArgument(f"provenance has no {str(name)[:40]!r}: use one of {', '.join(_SOURCES)}")
+            if not isinstance(value, str) or not value:
+                raise InvalidArgument(f"provenance {name} must be text that is not empty")
+            check_text(value)
 
     def means(self, entry: Entry) -> bool:
         """Whether it means this entry."""

@@ -131,7 +131,7 @@ class Shelf:
                 return (True, self._mend(path, seen)) if at_once or seen.is_saved else (False, [])
             if seen.by_hand and seen.record is not None:
                 return True, self._commit({path: seen}, [seen.record], is_own=True, origin="external")
-            told = told_of(seen if is_known else replace(seen, news="process"))
+            told = told_of(seen if is_known or seen.is_ours else replace(seen, news="process"))
             self._keep(path, replace(seen, news=None), before=seen)
             self._index.doubt([path])
             return True, told
@@ -196,7 +196,7 @@ class Shelf:
         rows = [row_of(record, signatures[record.path]) for record in final]
         self._index.put(rows, intent, before=[row_of(record, None) for record in earlier if record is not None])
         for record in final:
-            self._remember(record.path, Seen(record, signatures[record.path]))
+            self._remember(record.path, Seen(record, signatures[record.path], is_ours=True))
         pairs = zip(records, final, strict=True)
         told = [(before[each.path], each if each is before[each.path].record else stored) for each, stored in pairs]
         return [event for seen, record in told for event in events_of(seen, record, origin)]

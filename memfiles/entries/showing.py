@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from memfiles.entries import hydrating
@@ -67,6 +67,7 @@ class Showing:
 
         def explained(connection: sqlite3.Connection) -> Explanation:
             offered = _Offered(connection, view, self._shelf, now=now)
+            offered.know(entry for entry in records if entry is not None)
             window = Window(budget, now=now)
             return hydrating.explain(
                 key, window, under_key=under_key, standings=offered.standings(), words=offered.words
@@ -89,6 +90,10 @@ class _Offered:
         self._shelf = shelf
         self._now = now
         self._paths: dict[str, str] = {}
+
+    def know(self, entries: Iterable[Entry]) -> None:
+        """Know where these lie, also if the walk ends before it comes to them."""
+        self._paths.update((entry.uid, entry.path) for entry in entries)
 
     def standings(self) -> Iterator[Standing]:
         """How each stands, read from the index some at a time."""

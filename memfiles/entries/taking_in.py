@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from memfiles.entries.documents import Document, Skipped, is_time, provenance_in
-from memfiles.entries.drafts import Draft, check_draft, gate_labels
+from memfiles.entries.drafts import Draft, check_draft, check_switch, gate_labels
 from memfiles.entries.exporting import document_of
 from memfiles.entries.importing import Format, read
 from memfiles.entries.keeping import Keeper, Taken
@@ -46,6 +46,7 @@ class Importing:
         ``InvalidArgument`` if nothing there can be read at all, ``BudgetExceeded`` if it is more than is kept,
         ``StorageFailed``: nothing was changed.
         """
+        check_switch(dry_run, what="dry_run")
         parsed = read(source, format=format)
         sorted_out = [self._sort(caller, document) for document in parsed.documents]
         skipped = [*parsed.skipped, *(found for found in sorted_out if isinstance(found, Skipped))]

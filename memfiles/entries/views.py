@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
+from memfiles.errors import InvalidArgument
 from memfiles.keys import WORKSPACE, agent_folder, entry_path, entry_place, entry_uid
 from memfiles.levels import Levels
 from memfiles.record import Actor
@@ -59,6 +60,16 @@ class Caller(Protocol):
     def check_open(self) -> None:
         """``InvalidArgument`` once the session is closed: its run may be over, and what it saved would be nobody's."""
         ...
+
+
+def check_caller(caller: Caller, *, may_be_closed: bool = False) -> None:
+    """Refuse what is no session, and a session that is closed: ``InvalidArgument``."""
+    if not all(hasattr(caller, name) for name in ("level", "provenance", "actor", "check_open")):
+        raise InvalidArgument(
+            f"the first argument is a session, as memory.session('support') makes it, not {type(caller).__name__}"
+        )
+    if not may_be_closed:
+        caller.check_open()
 
 
 class Partition(NamedTuple):

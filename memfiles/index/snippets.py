@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
+from memfiles.graphemes import whole_after, whole_before
 from memfiles.index.porter import stem
 from memfiles.index.words import Term, fold
 
@@ -21,7 +22,8 @@ def snippet(content: str, terms: Sequence[Term]) -> str:
         return content
     room = LONGEST - 2 * len(MORE)
     begin = _begin(content[:READ], {word for term in terms for form in term.stems for word in form}, room)
-    end = begin + room
+    end = whole_before(content, begin + room)
+    begin = min(whole_after(content, begin), end)
     return (MORE if begin else "") + content[begin:end] + (MORE if end < len(content) else "")
 
 

@@ -196,11 +196,11 @@ def _containing_short(connection: sqlite3.Connection, part: int, needle: str, *,
     return [row for (row,) in connection.execute(statement, (needle, limit))]
 
 
-def without_vector(connection: sqlite3.Connection, part: int, model: str) -> list[tuple[bytes, str]]:
-    """Digest and content of what the model has not embedded."""
+def without_vector(connection: sqlite3.Connection, part: int, model: str, *, limit: int) -> list[tuple[bytes, str]]:
+    """Digest and content of what the model has not embedded, of at most so many entries."""
     statement = f"""SELECT digest, content FROM text_{part} AS text WHERE NOT EXISTS
-                    (SELECT 1 FROM vector WHERE model = ? AND digest = text.digest)"""
-    return connection.execute(statement, (model,)).fetchall()
+                    (SELECT 1 FROM vector WHERE model = ? AND digest = text.digest) LIMIT ?"""
+    return connection.execute(statement, (model, limit)).fetchall()
 
 
 def vectors(connection: sqlite3.Connection, part: int, model: str) -> list[tuple[int, bytes]]:

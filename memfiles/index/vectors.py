@@ -8,8 +8,8 @@ and quick enough, and needs no index of its own.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from memfiles.index import texts
 from memfiles.index.view import View
@@ -27,18 +27,28 @@ BATCH = 64  # texts embedded at once
 
 def fill(connection: sqlite3.Connection, parts: Sequence[int], embedder: Embedder) -> int:
     """Embed what has no vector yet, in the caller's transaction; returns how many contents that were."""
-    missing = {
-        digest: content
-        for part in texts.present(connection, parts)
-        for digest, content in texts.without_vector(connection, part, embedder.model_id)
-    }
-    for batch in _batches(list(missing.items())):
-        vectors = embedder.embed([content for _, content in batch])
-        rows = [
-            (embedder.model_id, digest, _packed(vector)) for (digest, _), vector in zip(batch, vectors, strict=True)
-        ]
-        connection.executemany("INSERT OR REPLACE INTO vector (model, digest, data) VALUES (?, ?, ?)", rows)
-    return len(missing)
+    count = 0
+    while batch := missing(connection, parts, embedder.model_id):
+        found = embedder.embed([content for _, content in batch])
+        keep(connection, embedder.model_id, zip((digest for digest, _ in batch), found, strict=True))
+        count += len(batch)
+    return count
+
+
+def missing(connection: sqlite3.Connection, parts: Sequence[int], model: str) -> list[tuple[bytes, str]]:
+    """Digests and contents that the model has not embedded, each once, some at a time; none if it has them all."""
+    found: dict[bytes, str] = {}
+    for part in texts.present(connection, parts):
+        found.update(texts.without_vector(connection, part, model, limit=BATCH - len(found)))
+        if len(found) >= BATCH:
+            break
+    return list(found.items())
+
+
+def keep(connection: sqlite3.Connection, model: str, vectors: Iterable[tuple[bytes, Any]]) -> None:
+    """Have these vectors, by the digests of their contents, in the caller's transaction."""
+    rows = [(model, digest, _packed(vector)) for digest, vector in vectors]
+    connection.executemany("INSERT OR REPLACE INTO vector (model, digest, data) VALUES (?, ?, ?)", rows)
 
 
 def drop_vectors(connection: sqlite3.Connection) -> int:
@@ -48,12 +58,13 @@ def drop_vectors(connection: sqlite3.Connection) -> int:
 
 def gains(view: View, embedder: Embedder, query: str, *, best: float) -> dict[int, float]:
     """What the entries nearest in meaning gain: ``SHARE`` of ``best`` for the nearest, nothing at the edge."""
-    ids, vectors = _all(view, embedder.model_id)
-    if not ids:
-        return {}
     import numpy
 
-    near = vectors @ _unit(numpy.asarray(embedder.embed([query]), dtype=numpy.float32))[0]
+    asked = _unit(numpy.asarray(embedder.embed([query]), dtype=numpy.float32))[0]
+    ids, vectors = _all(view, embedder.model_id, length=len(asked))
+    if not ids:
+        return {}
+    near = vectors @ asked
     chosen = _kept(view, [(float(near[place]), ids[place]) for place in numpy.argsort(-near, kind="stable")])
     middle = float(numpy.median(near))
     low = max(middle, chosen[-1][0]) if len(chosen) == NEAREST else middle
@@ -73,10 +84,12 @@ def _kept(view: View, ordered: Sequence[tuple[float, int]]) -> list[tuple[float,
     return found[:NEAREST]
 
 
-def _all(view: View, model: str) -> tuple[list[int], NDArray[float32]]:
+def _all(view: View, model: str, *, length: int) -> tuple[list[int], NDArray[float32]]:
+    """The vectors of that length: a model that gives others under the same name is another one."""
     import numpy
 
-    rows = [row for part in view.parts for row in texts.vectors(view.connection, part, model)]
+    found = [row for part in view.parts for row in texts.vectors(view.connection, part, model)]
+    rows = [(id, data) for id, data in found if len(data) == length * numpy.dtype(numpy.float16).itemsize]
     flat = numpy.frombuffer(b"".join(data for _, data in rows), dtype=numpy.float16)
     matrix = flat.reshape(len(rows), -1) if rows else flat.reshape(0, 0)
     return [id for id, _ in rows], matrix.astype(numpy.float32)
@@ -93,7 +106,3 @@ def _unit(vectors: NDArray[float32]) -> NDArray[float32]:
 
     lengths = numpy.linalg.norm(vectors, axis=1, keepdims=True)
     return (vectors / numpy.where(lengths == 0, 1, lengths)).astype(numpy.float32)
-
-
-def _batches(items: list[tuple[bytes, str]]) -> Iterator[list[tuple[bytes, str]]]:
-    yield from (items[at : at + BATCH] for at in range(0, len(items), BATCH))
