@@ -63,7 +63,7 @@ def _move_and_die(directory: Path) -> None:
         os._exit(9)
 
     with entries_in(directory, durability="fsync") as entries:
-        Store.commit = commit_and_die  # type: ignore[method-assign]
+        Store.commit = commit_and_die  # type: ignore[assignment, method-assign]
         entries.update(Visitor(), "where", category="workspace")
 
 

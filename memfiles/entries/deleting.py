@@ -10,6 +10,7 @@ from typing import TypeGuard
 
 from memfiles.changes import Stamp
 from memfiles.entries import saving
+from memfiles.entries.drafts import listed
 from memfiles.entries.receipts import Deleted
 from memfiles.entries.shelf import Records, Shelf
 from memfiles.entries.views import Caller, own_level
@@ -20,7 +21,7 @@ from memfiles.keys import check_key
 def delete_many(shelf: Shelf, caller: Caller, keys: Iterable[str], *, now: Callable[[], str]) -> list[Deleted]:
     """Hide the entries of these keys at the caller's level; returned are those that were there, by key."""
     stamp, own = Stamp(now(), caller.actor(None)), own_level(caller)
-    paths = [partition.path(key) for key in {check_key(key) for key in keys} for partition in own]
+    paths = [partition.path(key) for key in {check_key(key) for key in listed(keys, "keys")} for partition in own]
 
     def decide(records: Records) -> list[Entry]:
         return [saving.delete(record, stamp, key=record.key).entry for record in records.values() if is_there(record)]

@@ -70,7 +70,7 @@ def check_draft(draft: Draft, *, secrets: Policy, allow: Sequence[str] = (), sca
     if draft.outcome not in (None, "success", "failure"):
         raise InvalidArgument("outcome must be 'success' or 'failure'")
     tags = None if draft.tags is None else checked_tags(draft.tags)
-    links = None if draft.links is None else _unique(check_key(link) for link in _listed(draft.links, "links"))
+    links = None if draft.links is None else _unique(check_key(link) for link in listed(draft.links, "links"))
     if links is not None and len(links) > MAX_LINKS:
         raise InvalidArgument(f"{len(links)} links are more than the {MAX_LINKS} an entry may have")
     gate_labels([draft.key, *(tags or ()), *(links or ())], secrets, allow)
@@ -107,7 +107,7 @@ def draft_of(said: Draft | Mapping[str, Any]) -> Draft:
 
 def checked_tags(tags: object) -> tuple[str, ...]:
     """Tags without repetitions, in their order; ``InvalidArgument`` for what is none, or too many."""
-    found = _unique(_listed(tags, "tags"))
+    found = _unique(listed(tags, "tags"))
     for tag in found:
         check_text(tag)
         size = len(tag.encode())
@@ -124,8 +124,8 @@ def check_switch(value: object, *, what: str) -> None:
         raise InvalidArgument(f"{what} must be True or False")
 
 
-def _listed(values: object, what: str) -> list[str]:
-    """The texts in a list of them; a single text is not taken for a list of its letters."""
+def listed(values: object, what: str) -> list[str]:
+    """The texts in a list of them; a single text is not taken for a list of its letters. ``InvalidArgument``."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise InvalidArgument(f"{what} must be a list of texts")
     found = list(values)

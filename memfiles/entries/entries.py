@@ -264,10 +264,7 @@ class Entries:
         return self._reorganising.plan(session, share=share)
 
     def apply(self, session: Caller, plan: Plan) -> Applied:
-        """Do what the plan says as one change; ``RevisionConflict`` if what it is about changed since it was made.
-
-        ``undo`` takes it back.
-        """
+        """Do what the plan says as one change, which ``undo`` takes back; ``RevisionConflict`` if it is out of date."""
         with self._account.of("consolidate", session):
             return self._reorganising.apply(session, plan)
 

@@ -7,11 +7,11 @@ index alone, but read from its record, so that what an index says too late is ne
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from memfiles.embedding import Embedder
-from memfiles.entries.drafts import check_category, check_switch, checked_tags
+from memfiles.entries.drafts import check_category, check_switch, checked_tags, listed
 from memfiles.entries.meaning import CarefulEmbedder, NoMeaning, Question, fill
 from memfiles.entries.receipts import Found, Match, Page, Results, found_in
 from memfiles.entries.shelf import Shelf
@@ -209,14 +209,14 @@ def checked_query(query: object) -> str:
 
 
 def checked_filters(
-    *, tags: object, category: object, kind: object, prefix: object = None, among: Iterable[str] | None = None
+    *, tags: object, category: object, kind: object, prefix: object = None, among: object = None
 ) -> Filters:
     """What was asked for as filters; ``InvalidArgument`` for what no entry could ever have."""
     if kind is not None and kind not in KINDS:
         raise InvalidArgument(f"kind {str(kind)[:40]!r} is not known: use one of {', '.join(KINDS)}")
     said = None if kind is None else str(kind)
     named = None if category is None else check_category(category)
-    keys = None if among is None else tuple(check_key(key) for key in among)
+    keys = None if among is None else tuple(check_key(key) for key in listed(among, "among"))
     return Filters(checked_tags(tags), named, said, _text(prefix, "prefix") or "", keys)
 
 
