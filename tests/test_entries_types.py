@@ -25,6 +25,7 @@ USUAL: dict[str, dict[str, Any]] = {
     "list": {},
     "update": {"key": "k"},
     "delete": {"key": "k"},
+    "delete_many": {"keys": []},
     "restore": {"key": "k"},
     "forget": {"key": "none such"},
     "hydrate": {},
