@@ -17,6 +17,7 @@ import os
 import stat
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from memfiles.errors import RecordCorrupt
@@ -152,6 +153,25 @@ def publish(directory: int, path: str, *, is_first: bool = False) -> bool:
             raise
         _publish_in_steps(directory, path)
     return True
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Have ``data`` in a file at ``path``, whole and flushed, or leave nothing; ``FileExistsError`` if one is there."""
+    directory = open_directory(path.parent)
+    temp = temp_path(path.name)
+    try:
+        remove(directory, temp)  # of one that was killed
+        descriptor = os.open(temp, _NEW_FILE, 0o666, dir_fd=directory)
+        try:
+            _write_all(descriptor, data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.link(temp, path.name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+        sync_folder(directory)
+    finally:
+        remove(directory, temp)
+        os.close(directory)
 
 
 def take_back(directory: int, path: str) -> None:

@@ -300,6 +300,16 @@ def _read(source: Source) -> Reading:
     return Reading({"memory": {}, **ours, "extra": extra}, tuple(problems))
 
 
+def misplaced_keys(path: str | os.PathLike[str]) -> list[str]:
+    """The keys of a workflow that stand beside ``memory`` and have the name of a part of it: one line each."""
+    source = yaml_source.load(path)
+    if not isinstance(source.value, dict) or is_older(source.value):
+        return []
+    what = "this stands beside memory, where it is left alone; if it is meant for it, indent it under `memory:`"
+    problems = [Problem((key,), what, at_key=True) for key in source.value if key in MemorySpec.model_fields]
+    return str(source.error(problems)).splitlines()
+
+
 def _no_memory(extra: Mapping[str, Any]) -> Problem:
     likely = next((key for key in extra if nearest_to(key, ["memory"])), "")
     what = "no memory is declared; add `memory: {files: [...]}`"

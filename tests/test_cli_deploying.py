@@ -24,7 +24,20 @@ def states(command: str) -> dict[str, str]:
 def test_a_workflow_that_is_right() -> None:
     """Check says how much is declared."""
     assert "workflow.yaml: ok, 3 memory files, 2 agents\n" == run("check").out
-    assert {"workflow": "workflow.yaml", "name": "desk", "files": 3, "agents": 2} == run("check", "--json").data
+    shown = {"workflow": "workflow.yaml", "name": "desk", "files": 3, "agents": 2, "warnings": []}
+    assert shown == run("check", "--json").data
+
+
+def test_keys_that_were_meant_for_the_memory(project: Path) -> None:
+    """Beside it they mean nothing, which is a warning with line and column; other keys are the engine's."""
+    (project / "workflow.yaml").write_text("memory:\n  files: []\nentries: {}\n\nsecrets: block\nnodes: [1]\n")
+    checked = run("check")
+    lines = checked.err.splitlines()
+
+    assert (0, "workflow.yaml: ok, 0 memory files, 0 agents\n", 2) == (checked.code, checked.out, len(lines))
+    assert lines[0].startswith("warning: workflow.yaml:3:1: entries: this stands beside memory")
+    assert lines[1].startswith("warning: workflow.yaml:5:1: secrets: this stands beside memory")
+    assert 2 == len(run("check", "--json").data["warnings"])
 
 
 def test_a_workflow_that_is_wrong(project: Path) -> None:

@@ -285,3 +285,22 @@ def test_the_kind_of_file_system(tmp_path: Path, kind: str, state: str) -> None:
     mounts.write_text(f"x / {kind} rw 0 0\n")
 
     assert state == next(check_file_system(tmp_path, mounts=mounts)).state
+
+
+def test_a_directory_that_is_a_link_to_nowhere(memory: Path) -> None:
+    """It is a failure that says what to do, since no restore can make it."""
+    memory.rename(memory.with_name("away"))
+    memory.symlink_to("nowhere")
+
+    assert (1, ["fail"]) == (run("doctor").code, states("directory"))
+    assert ".memory is a link to nowhere, which is not there" in run("doctor").out
+
+
+def test_what_cannot_be_looked_at_is_one_finding_of_many(memory: Path) -> None:
+    """Here a folder that leads in a circle: everything else is told all the same."""
+    (memory / ".journal").rmdir()
+    (memory / ".journal").symlink_to(".journal")
+    looked = run("doctor")
+
+    assert (1, ["fail"], ["ok"]) == (looked.code, states("journals"), states("records"))
+    assert "journals: cannot be looked at: " in looked.out and "Too many levels of symbolic links" in looked.out

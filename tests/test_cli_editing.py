@@ -102,6 +102,42 @@ def test_a_text_that_is_refused_is_kept(project: Path, script: str, code: int) -
     assert stat.S_IMODE(next((project / "tmp").rglob("*.md")).stat().st_mode) == 0o600
 
 
+def test_an_editor_with_arguments_and_spaces(project: Path) -> None:
+    """It is written as in a shell."""
+    editor = project / "my editor"
+    editor.write_text('#!/bin/sh\ntest "$1" = --wait && printf new > "$2"\n')
+    editor.chmod(0o700)
+
+    assert 0 == run("open", "notes", env={"VISUAL": f"'{editor}' --wait"}).code
+    assert "new" == run("read", "notes").out
+
+
+def test_an_editor_that_is_no_command(project: Path) -> None:
+    """A quote that is not closed is told, with the name of the variable, and nothing is left behind."""
+    opened = run("open", "notes", env={"VISUAL": "'code --wait"})
+
+    assert (2, 'error: $VISUAL is no command: No closing quotation, in "\'code --wait"\n') == (opened.code, opened.err)
+    assert [] == list((project / "tmp").iterdir())
+
+
+def test_a_blank_editor_is_none(project: Path) -> None:
+    """The next one is taken; the file itself is never run."""
+    editor = project / "editor"
+    editor.write_text('#!/bin/sh\nprintf new > "$1"\n')
+    editor.chmod(0o700)
+
+    assert 0 == run("open", "notes", env={"VISUAL": "  ", "EDITOR": str(editor)}).code
+    assert "new" == run("read", "notes").out
+
+
+def test_a_killed_editor(project: Path) -> None:
+    """What had been saved is kept."""
+    opened = open_with(project, 'printf mine > "$1"; kill -9 $$')
+
+    assert (1, ["mine"]) == (opened.code, kept(project))
+    assert "Your text is kept in" in opened.err
+
+
 def test_an_editor_that_is_not_there(project: Path) -> None:
     """An editor that cannot be started is an error, and leaves nothing behind."""
     opened = run("open", "notes", env={"VISUAL": "/nowhere/editor"})

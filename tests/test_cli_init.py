@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,37 @@ def test_a_schema_of_ones_own_is_not_overwritten(project: Path) -> None:
     (project / "workflow.yaml").unlink()
     (project / "schemas" / "workflow.schema.json").write_text("{}")
     assert 4 == run("init").code
+
+
+@pytest.mark.parametrize("room", [0, 500, 5000])
+def test_a_full_disk_leaves_nothing_half_written(project: Path, room: int) -> None:
+    """Where there is no room for all of a file it is not there, and the next try is not refused for it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+    try:
+        failed = run("init")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert (1, "error: File too large\n") == (failed.code, failed.err)
+    assert {"schemas"} == set(files_under(project))
+    assert 0 == run("init").code
+
+
+def test_a_killed_init_is_made_again(project: Path) -> None:
+    """What it left under a temporary name is nobody's workflow."""
+    (project / ".workflow.yaml.tmp").write_text("half")
+
+    assert 0 == run("init").code
+    assert {"workflow.yaml", "schemas", "schemas/workflow.schema.json"} == set(files_under(project))
+
+
+def test_a_link_to_nowhere_is_not_written_through(project: Path) -> None:
+    """It counts as something that is there."""
+    (project / "workflow.yaml").symlink_to(project / "elsewhere")
+
+    assert 4 == run("init").code
+    assert not (project / "elsewhere").exists()
 
 
 def test_init_as_json(project: Path) -> None:

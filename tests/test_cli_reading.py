@@ -135,3 +135,22 @@ def test_a_broken_record_is_named(project: Path) -> None:
     assert (1, "") == (read.code, read.out)
     assert "memfiles restore" in read.err
     assert "[]" == (project / ".memory" / "notes-1.json").read_text()
+
+
+HOSTILE = "-- old@1\n++ new@2\n@@ -1 +1 @@\n\x1b[31mred\x1b[0m\r+++ over\x0c--- page\x85@@ next\u2028+++ sep\nno end"
+
+
+def test_content_forges_no_part_of_a_diff() -> None:
+    """Piped it is exact; shown in colours, only what is head looks like it, and nothing drives the terminal."""
+    run("append", "notes", HOSTILE)
+    run("edit", "notes", "--old", HOSTILE, "--new", "")
+    piped, shown = run("diff", "notes").out, run("diff", "notes", "--color").out
+    lines = shown.split("\n")[:-1]
+    removed = [f"-{line}" for line in HOSTILE.split("\n")]
+
+    assert ["--- notes@2", "+++ notes@3", "@@ -1,6 +1 @@", " # Notes", *removed] == piped.split("\n")[:-2]
+    assert "\\ No newline at end of file" == piped.split("\n")[-2]
+    assert ["--- notes@2", "+++ notes@3"] == lines[:2]
+    assert ["\x1b[31m--- old@1\x1b[0m", "\x1b[31m-++ new@2\x1b[0m", "\x1b[31m-@@ -1 +1 @@\x1b[0m"] == lines[4:7]
+    assert len(piped.split("\n")) == len(lines) + 1
+    assert not set(shown.replace("\x1b[", "").replace("\n", "")) & set("\x1b\r\x0c\x85\u2028")

@@ -230,16 +230,6 @@ def test_a_selector_finds_what_all_its_fields_fit(memory: Memory) -> None:
     assert [] == keys(key="a", tag="u")
 
 
-def test_equal_contents_are_found_together(memory: Memory) -> None:
-    """For them to be merged."""
-    _fill(memory, [saved("a", "same"), saved("b", "other"), saved("c", "same"), saved("d", "same", kind="fact")])
-    groups = memory.index.ask(
-        lambda connection: reading.duplicates(connection, reading.parts(connection, [("support", "INTERNAL", "")])[0])
-    )
-
-    assert [["a", "c"]] == [[row.key for row in group] for group in groups]
-
-
 def test_expired_and_retired_ones_are_listed_earliest_first(memory: Memory) -> None:
     """They are the ones to become tombstones."""
     _fill(

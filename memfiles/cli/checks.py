@@ -95,7 +95,7 @@ def check_directory(directory: Path) -> Iterator[Finding]:
     try:
         found = directory.stat()
     except FileNotFoundError:
-        yield _warn("directory", f"{directory} is not there yet: memfiles restore makes it")
+        yield _missing(directory)
         return
     mode, owner = stat.S_IMODE(found.st_mode), found.st_uid
     if not stat.S_ISDIR(found.st_mode):
@@ -108,6 +108,19 @@ def check_directory(directory: Path) -> Iterator[Finding]:
         yield _warn("directory", f"{directory} is open to others (mode {mode:04o}): chmod 700 {directory}")
     else:
         yield _ok("directory", f"{directory} (mode {mode:04o})")
+
+
+def _missing(directory: Path) -> Finding:
+    """What is to say where nothing is yet: whether a restore can make it."""
+    if directory.is_symlink():
+        target = os.readlink(directory)
+        return _fail(
+            "directory", f"{directory} is a link to {target}, which is not there: make that, or remove the link"
+        )
+    nearest = next(folder for folder in directory.parents if folder.exists())
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return _fail("directory", f"{directory} is not there, and you may not make it in {nearest}")
+    return _warn("directory", f"{directory} is not there yet: memfiles restore makes it")
 
 
 def check_file_system(directory: Path, *, mounts: Path = MOUNTS) -> Iterator[Finding]:

@@ -16,17 +16,25 @@ from memfiles.cli.progress import waiting
 from memfiles.cli.settings import current, shared_options
 from memfiles.restoring import RestoreReport
 from memfiles.sync.looking import look
+from memfiles.workflow import misplaced_keys
 
 
 @click.command("check", epilog=example("memfiles check -w workflows/support.yaml"))
 @shared_options
 def check_command() -> None:
-    """Validate the workflow without touching the disk."""
+    """Validate the workflow without touching the disk.
+
+    Keys beside `memory` belong to your workflow engine; one that is named like a part of the memory is shown.
+    """
     workflow = load_workflow()
     files, agents = len(workflow.memory.files), len(workflow.agents)
+    warnings = misplaced_keys(current().workflow)
     if current().json:
-        output.data({"workflow": current().workflow, "name": workflow.name, "files": files, "agents": agents})
+        shown = {"workflow": current().workflow, "name": workflow.name, "files": files, "agents": agents}
+        output.data(shown | {"warnings": warnings})
         return
+    for warning in warnings:
+        output.warn(output.harmless(warning))
     what = f"{output.count(files, 'memory file')}, {output.count(agents, 'agent')}"
     output.line(f"{current().workflow}: ok, {what}")
 

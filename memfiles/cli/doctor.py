@@ -11,10 +11,12 @@ import click
 from memfiles.cli import checks, output
 from memfiles.cli.checks import Finding
 from memfiles.cli.entry_checks import check_entries
+from memfiles.cli.failures import failure_of
 from memfiles.cli.help_text import example
 from memfiles.cli.mirror_checks import check_conflicts, check_mirror, check_pending
 from memfiles.cli.opening import quiet_log
 from memfiles.cli.settings import current, shared_options
+from memfiles.errors import MemfilesError
 
 _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -46,16 +48,24 @@ def look(path: Path) -> Iterator[Finding]:
     yield from findings
     if workflow is None:
         return
-    yield from checks.check_schema_comment(path)
     directory, files = workflow.directory, workflow.memory.files
-    yield from checks.check_directory(directory)
+    yield from _told("editor schema", checks.check_schema_comment(path))
+    yield from _told("directory", checks.check_directory(directory))
     if directory.is_dir():
-        yield from checks.check_file_system(directory)
-        yield from checks.check_records(directory, files)
-        yield from check_entries(workflow)
-        yield from checks.check_leftovers(directory, files)
-        yield from checks.check_quarantine(directory)
-        yield from checks.check_locks_and_journals(directory)
-    yield from check_pending(workflow)
-    yield from check_mirror(workflow)
-    yield from check_conflicts(directory)
+        yield from _told("file system", checks.check_file_system(directory))
+        yield from _told("records", checks.check_records(directory, files))
+        yield from _told("entries", check_entries(workflow))
+        yield from _told("left-overs", checks.check_leftovers(directory, files))
+        yield from _told("quarantine", checks.check_quarantine(directory))
+        yield from _told("journals", checks.check_locks_and_journals(directory))
+    yield from _told("mirror pending", check_pending(workflow))
+    yield from _told("mirror", check_mirror(workflow))
+    yield from _told("conflicts", check_conflicts(directory))
+
+
+def _told(what: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """The findings; where the system does not let us look, that is one, and the others are told all the same."""
+    try:
+        yield from findings
+    except (MemfilesError, OSError) as error:
+        yield Finding("fail", what, f"cannot be looked at: {failure_of(error).message}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
 import tempfile
 from pathlib import Path
@@ -30,9 +32,10 @@ def open_command(name: str) -> None:
     meanwhile, or the text is refused, nothing is overwritten: your text is kept and you are told where.
     """
     before = view().find(name).record
+    editor = chosen_editor()
     copy = private_copy(before)
     try:
-        click.edit(filename=str(copy))
+        click.edit(filename=str(copy), editor=editor)
         apply(_text_in(copy), before=before)
     except (MemfilesError, click.ClickException) as error:
         if not _is_changed(copy, before):
@@ -43,6 +46,19 @@ def open_command(name: str) -> None:
         output.note(f"your text is kept in {copy}")
         raise
     shutil.rmtree(copy.parent)
+
+
+def chosen_editor() -> str | None:
+    """The command in $VISUAL, else in $EDITOR; None for the system's. A blank one would run the file itself."""
+    for name in ("VISUAL", "EDITOR"):
+        command = os.environ.get(name, "").strip()
+        try:
+            if shlex.split(command):
+                return command
+        except ValueError as error:
+            raise InvalidArgument(f"${name} is no command: {error}, in {command!r}") from None
+        os.environ.pop(name, None)
+    return None
 
 
 def private_copy(record: Record) -> Path:

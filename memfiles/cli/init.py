@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from memfiles import atomic
 from memfiles.cli import output
 from memfiles.cli.failures import AlreadyThere
 from memfiles.cli.help_text import example
@@ -44,10 +45,12 @@ def write_new(directory: Path, texts: dict[str, str]) -> list[Path]:
     if taken:
         raise AlreadyThere(f"{taken[0]} exists and is never overwritten: move it away, or give another directory")
     missing = [path for path in wanted if not path.exists()]
-    for path in missing:
+    for path in reversed(missing):  # the workflow last: with it, the next try would be refused
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(wanted[path])
+        try:
+            atomic.write_new(path, wanted[path].encode())
+        except FileExistsError:
+            raise AlreadyThere(f"{path} was made meanwhile and is never overwritten") from None
     return missing
 
 

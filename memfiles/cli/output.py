@@ -19,6 +19,7 @@ import click
 from memfiles.cli import settings
 
 MIN_WIDTH = 40
+_DIFF_HEAD = 2  # lines
 _DIFF_COLORS = {"+": "green", "-": "red", "@": "cyan"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -37,12 +38,15 @@ def content(text: str) -> None:
 
 
 def diff(text: str) -> None:
-    """Print a unified diff; on a terminal what came is green, what went is red."""
+    """Print a unified diff; on a terminal what came is green, what went is red.
+
+    Only the first two lines are its head, and only a line feed ends a line: whatever else looks so is content.
+    """
     if not sys.stdout.isatty() and not click.get_current_context().color:
         click.echo(text.encode(), nl=False)
         return
-    for shown in text.splitlines():
-        color = _DIFF_COLORS.get(shown[:1]) if shown[:4] not in ("+++ ", "--- ") else None
+    for number, shown in enumerate(text.removesuffix("\n").split("\n") if text else ()):
+        color = _DIFF_COLORS.get(shown[:1]) if number >= _DIFF_HEAD else None
         click.echo(click.style(harmless(shown), fg=color) if color else harmless(shown))
 
 

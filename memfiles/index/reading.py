@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
-from itertools import groupby, islice
+from itertools import islice
 from typing import Any
 
 from pydantic_core import to_json
@@ -232,20 +232,6 @@ def reads(connection: sqlite3.Connection, parts: Sequence[int]) -> dict[str, tup
     """How often the entries of these partitions were read and when last, by their paths; none that never was."""
     statement = "SELECT path, reads, read_at FROM entry WHERE part IN (SELECT value FROM json_each(?)) AND reads > 0"
     return {path: (count, at) for path, count, at in connection.execute(statement, (_json(parts),))}
-
-
-def duplicates(connection: sqlite3.Connection, part: int) -> list[list[Row]]:
-    """Live entries of one partition with the same content, kind and category, each group with the earliest first."""
-    same = "digest, kind, category"
-    statement = f"""
-        {_FROM.format(hint="")}
-        WHERE e.part = :part AND e.state = 'live' AND e.digest <> '' AND (e.digest, e.kind, e.category) IN (
-            SELECT {same} FROM entry WHERE part = :part AND state = 'live' GROUP BY {same} HAVING count(*) > 1
-        )
-        ORDER BY e.digest, e.kind, e.category, e.ordinal, e.key
-    """
-    found = (row_from(row[1:]) for row in connection.execute(statement, {"part": part}))
-    return [list(group) for _, group in groupby(found, key=lambda row: (row.digest, row.kind, row.category))]
 
 
 def _filtered(filters: Filters) -> tuple[str, dict[str, Any]]:

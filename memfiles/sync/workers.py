@@ -21,11 +21,6 @@ class Workers:
         self._threads = 0
         self._unfinished = 0
 
-    @property
-    def unfinished(self) -> int:
-        """How many jobs wait or are being done."""
-        return self._unfinished
-
     def submit(self, job: Callable[[], None]) -> None:
         """Have ``job`` carried out soon; what it raises is logged."""
         with self._counting:

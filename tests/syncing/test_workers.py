@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from records import wait_until
 
 from memfiles.sync.workers import Workers
 
@@ -34,8 +35,7 @@ def test_a_thread_that_is_free_is_used_again() -> None:
 
         workers.submit(job)
         assert done.wait(60)
-        while workers.unfinished:
-            pass
+        wait_until(lambda: not workers._unfinished)
     workers.close()
 
     assert {"test-1"} == names
