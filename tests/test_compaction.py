@@ -14,8 +14,9 @@ from secret_corpus import SECRETS
 
 import memfiles
 from memfiles import compaction
-from memfiles.compaction import MAX_TRANSCRIPT_BYTES, FlushReport, flush_before_compaction
+from memfiles.compaction import FlushReport, flush_before_compaction
 from memfiles.tool_result import ToolResult, refused
+from memfiles.transcripts import MAX_TRANSCRIPT_BYTES
 
 TOKEN = next(secret.value for secret in SECRETS if secret.rule == "github-token")
 ADA = {"name": "memory_save", "arguments": {"key": "ada/plan", "content": "Ada is on Pro."}, "id": "m1"}
