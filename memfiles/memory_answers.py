@@ -33,7 +33,7 @@ class MemoryAnswers:
 
     def view(self, path: str, view_range: Sequence[int] | None = None) -> str:
         """A folder's paths with their sizes, or a text with line numbers."""
-        found = None if path.endswith("/") and self._is_folder(path) else self._find(path)
+        found = self._find(path)
         if found is None:
             return self._listing(path)
         lines = found.text.split("\n")
@@ -87,7 +87,7 @@ class MemoryAnswers:
         """An entry is deleted, or all entries of a folder in one commit; a declared file is emptied."""
         if not name_of(path):
             raise InvalidArgument(f"Cannot delete the {ROOT} directory itself")
-        found = None if path.endswith("/") and self._is_folder(path) else self._find(path)
+        found = self._find(path)
         if found is None and not self._is_folder(path):
             raise _missing(path)
         if found is None:
@@ -103,7 +103,7 @@ class MemoryAnswers:
             raise InvalidArgument(f"Cannot rename the {ROOT} directory itself")
         if self._folder.is_folder(new) or self._folder.find(new) is not None:
             raise InvalidArgument(f"The destination {new_path} already exists")
-        found = None if old_path.endswith("/") and self._is_folder(old_path) else self._find(old_path)
+        found = self._find(old_path)
         if found is None and not self._is_folder(old_path):
             raise _missing(old_path)
         self._check_parents(new)
@@ -116,8 +116,13 @@ class MemoryAnswers:
         return f"Successfully renamed {old_path} to {new_path}"
 
     def _find(self, path: str) -> FileText | EntryText | None:
-        found = (self._folder.find(name) for name in names_of(path))
-        return next((text for text in found if text is not None), None)
+        """The text at a path; behind a slash at its end, a folder goes before a text of the same name."""
+        for name in names_of(path):
+            if (found := self._folder.find(name)) is not None:
+                return found
+            if path.endswith("/") and self._is_folder(path):
+                return None
+        return None
 
     def _is_folder(self, path: str) -> bool:
         return self._folder.is_folder(name_of(path))
