@@ -96,7 +96,7 @@ class MemoryAnswers:
             return f"Successfully deleted the content of {path}; the file is declared, so it stays, empty"
         return f"Successfully deleted {path}"
 
-    def rename(self, old_path: str, new_path: str) -> str:
+    def move(self, old_path: str, new_path: str) -> str:
         """An entry gets another key, or all entries of a folder do in one commit."""
         old, new = name_of(old_path), name_of(new_path)
         if not old:

@@ -67,7 +67,7 @@ class MemoryTool(BetaAbstractMemoryTool):
 
     def rename(self, command: beta.BetaMemoryTool20250818RenameCommand) -> str:
         """A text or a folder gets another path."""
-        return self._answers.rename(command.old_path, command.new_path)
+        return self._answers.move(command.old_path, command.new_path)
 
 
 class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
