@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 from collections import Counter
@@ -213,3 +214,17 @@ def test_the_same_id_again_is_another_call(tmp_path: Path) -> None:
         assert (0, "", "") == talk.end()
 
     assert ["# Notes", *["- a"] * 6] == talk.lines
+
+
+@pytest.mark.parametrize(
+    ("redirected", "code", "told"),
+    [("<&-", 2, "one of them is closed"), (">&- </dev/null", 2, "one of them is closed"), ("2>&- </dev/null", 0, "")],
+)
+def test_a_stream_that_is_closed(tmp_path: Path, redirected: str, code: int, told: str) -> None:
+    """Without stdin or stdout there is nobody to talk to; stderr can be done without."""
+    program = f"{shlex.join(command(tmp_path))} {redirected}"
+    ran = subprocess.run(["sh", "-c", program], env=environment(), capture_output=True, text=True, timeout=60)
+
+    assert (code, "") == (ran.returncode, ran.stdout)
+    assert told in ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -22,8 +22,8 @@ from memfiles.mcp_server.lines import Incoming, Outgoing, Waker, standard_stream
 from memfiles.mcp_server.messages import NoMessage, message_in
 from memfiles.mcp_server.server import MemoryServer
 
-PATIENCE_SECONDS = 10.0
-"""For the answers to calls that were begun, once the client has said that it sends no more."""
+PATIENCE_SECONDS = 35.0
+"""For the answers to calls that were begun, once no more comes: a call may wait 30 seconds for a record."""
 
 _Sending = MemoryObjectSendStream[SessionMessage]
 
