@@ -179,6 +179,18 @@ def test_calls_that_were_begun_are_answered(tmp_path: Path) -> None:
     assert {"# Notes", *(f"- {number}" for number in range(60))} == set(talk.lines)
 
 
+def test_a_cancelled_call_is_not_waited_for(tmp_path: Path) -> None:
+    """It has no answer; the server ends when all the others have theirs."""
+    talk = Talk(tmp_path)
+    cancel = json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
+    talk.say(append(2, "- a\n"), cancel, append(3, "- b\n"), cancel)
+    code, out, err = talk.end()
+
+    assert (0, "") == (code, err)
+    assert 3 in {json.loads(line)["id"] for line in out.splitlines()} <= {2, 3}
+    assert {"# Notes", "- b"} <= set(talk.lines) <= {"# Notes", "- a", "- b"}
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_after_the_calls(tmp_path: Path, number: signal.Signals) -> None:
     """What was begun is answered and brought to rest; the exit code is 0, and nothing is said."""
