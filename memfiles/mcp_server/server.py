@@ -127,7 +127,8 @@ class MemoryServer(Server[dict[str, Any]]):
 
 def _instructions(offer: Offer) -> str:
     """What a client may tell its model before it asks for anything; nothing in it goes stale."""
-    change = "It can only be read here." if offer.read_only else "Save there what later runs should know."
+    can_change = not offer.read_only and any(not tool.read_only for tool in offer.session.definitions())
+    change = "Save there what later runs should know." if can_change else "It can only be read here."
     return (
         f"The lasting memory of the agent {offer.session.agent}. Look there before you answer from memory. {change} "
         f"The prompt {prompts.NAME!r} says what it holds."
