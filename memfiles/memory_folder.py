@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memfiles.errors import FileNotDeclared, LevelDenied, MemfilesError, ReadOnly, RevisionConflict
+from memfiles.memory_paths import is_hidden
 from memfiles.tool_arguments import shortened
 from memfiles.visibility import VisibleFile, check_writable
 
@@ -90,12 +91,9 @@ class EntryText:
         return True
 
     def move_to(self, name: str) -> None:
-        """Save it under another key with all that is said of it, then delete it: stopped in between, both are there."""
+        """Give it another key, with all that is said of it."""
         check_level(self._session, self._found)
-        facets = ("tags", "category", "kind", "confidence", "importance", "pinned", "links")
-        said = {facet: getattr(self._found, facet) for facet in facets}
-        self._entries.save(self._session, name, self.text, **said)
-        self._entries.delete(self._session, self._found.key)
+        self._entries.relocate(self._session, {self._found.key: name})
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +137,20 @@ class MemoryFolder:
         elif not self.create(name, text):  # somebody else made one meanwhile
             self.put(name, text)
 
+    def is_folder(self, name: str) -> bool:
+        """Whether something lies below that name, hidden items too. The root is always a folder."""
+        return not name or next(self._listed(f"{name}/"), None) is not None
+
     def sizes(self, folder: str) -> dict[str, int]:
-        """The bytes of what lies in ``folder`` ("" for all), by path below it; two levels deep, folders end in "/"."""
+        """The bytes of what lies in ``folder`` ("" for all), by path below it; two levels deep, folders end in "/".
+
+        What has a part that begins with a dot is left out, and does not count.
+        """
         prefix = f"{folder}/" if folder else ""
         sizes: Counter[str] = Counter()
         for name, lying in self.texts(prefix).items():
+            if is_hidden(name.removeprefix(prefix)):
+                continue
             parts = name.removeprefix(prefix).split("/")
             for depth in range(1, min(len(parts), 2) + 1):
                 sizes["/".join(parts[:depth]) + ("/" if depth < len(parts) else "")] += lying.size_bytes
@@ -169,6 +176,27 @@ class MemoryFolder:
             check_level(self._session, each)
         entries = self._entries
         return len(entries.delete_many(self._session, [each.key for each in found])) if entries and found else 0
+
+    def remove_folder(self, folder: str) -> None:
+        """Delete all that lies below ``folder``, in one commit; refused as a whole if a part of it may not go.
+
+        Only entries can: no name of a declared file holds a slash.
+        """
+        below = [found.key for found in self._changeable(folder)]
+        if (entries := self._entries) is not None:
+            entries.delete_many(self._session, below)
+
+    def move_folder(self, folder: str, name: str) -> None:
+        """Give all that lies below ``folder`` keys below ``name``, in one commit; refused as a whole as well."""
+        below = [found.key for found in self._changeable(folder)]
+        if (entries := self._entries) is not None:
+            entries.relocate(self._session, {key: name + key.removeprefix(folder) for key in below})
+
+    def _changeable(self, folder: str) -> list[Found]:
+        found = list(self._listed(f"{folder}/"))
+        for each in found:
+            check_level(self._session, each)
+        return found
 
     def _save(self, name: str, text: str) -> bool:
         entries = self._entries

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 NUMBER_WIDTH = 6
@@ -30,14 +30,14 @@ def readable(size_bytes: int) -> str:
     return f"{size:.1f}".removesuffix(".0") + _UNITS[unit]
 
 
-def lines_with(text: str, wanted: str) -> list[int]:
-    """The lines, counted from 1, in which ``wanted`` begins, once for each time it occurs."""
-    found, line = [], 1
-    for before in text.split(wanted)[:-1]:
-        line += before.count("\n")
-        found.append(line)
-        line += wanted.count("\n")
-    return found
+def lines_with(text: str, wanted: str) -> Iterator[int]:
+    """The lines, counted from 1, in which ``wanted`` begins, also within itself, as the vendor's own tool counts."""
+    line, counted, at = 1, 0, text.find(wanted)
+    while at >= 0:
+        line += text.count("\n", counted, at)
+        counted = at
+        yield line
+        at = text.find(wanted, at + 1)
 
 
 def children(texts: Mapping[str, T], *, prefix: str) -> dict[str, T | None]:

@@ -32,13 +32,13 @@ CANCEL = {"method": "notifications/cancelled", "params": {"requestId": 1}}
         ([PING, PING], [ANSWER, ANSWER], False),
         ([PING, CANCEL], [], False),
         ([PING, {"method": "notifications/cancelled", "params": {"requestId": [1]}}], [], True),
-        ([{"method": "subscriptions/listen", "id": 1}], [], False),
+        ([{"method": "subscriptions/listen", "id": 1}], [], True),
         ([{"method": "notifications/initialized"}, ANSWER], [], False),
         ([], [ANSWER, ANSWER, {"method": "notifications/message"}], False),
     ],
 )
 def test_what_waits_for_an_answer(taken: list[object], given: list[object], is_open: bool) -> None:
-    """Requests do, but for those that were cancelled and streams of news, which have no end of their own."""
+    """Requests do, streams of news as well, but for those that were cancelled."""
 
     async def waited() -> bool:
         due = Due()

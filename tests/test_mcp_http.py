@@ -53,9 +53,9 @@ class Serving:
         return self.process.stderr.readline().rstrip("\n")
 
     def end(self) -> tuple[int, str]:
-        """Ask it to end; its exit code and all that it wrote to stdout."""
+        """Ask it to end; its exit code and all that it wrote to stdout. ``said`` is what it wrote to stderr."""
         self.process.send_signal(signal.SIGTERM)
-        out, _ = self.process.communicate(timeout=180)
+        out, self.said = self.process.communicate(timeout=180)
         return self.process.returncode, out
 
     def ask(self, headers: dict[str, str], *, method: str = "POST", body: Any = PING) -> int:
@@ -215,6 +215,19 @@ def test_what_was_promised_is_kept_at_the_end(tmp_path: Path) -> None:
 
     assert (0, "") == server.end()
     assert [] == list((tmp_path / ".memory" / ".journal").iterdir())
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_stream_of_news_holds_nobody_up(tmp_path: Path, era: str) -> None:
+    """Asked to end while a client listens, the server ends at once, and says no more than that."""
+    serving = Serving(tmp_path)
+
+    async def listened() -> tuple[int, str]:
+        async with listening(over_http(serving), era, [NOTES]):
+            return await anyio.to_thread.run_sync(serving.end)
+
+    assert (0, "") == in_loop(listened)
+    assert serving.said == "MCP server ended\n"
 
 
 @pytest.mark.parametrize("token", ["", "short", "with a space in between", "caf\xe9" * 8])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -74,6 +75,14 @@ def test_who_waits_for_a_line_can_be_woken(waker: Waker, pipe: tuple[int, int]) 
     os.write(pipe[1], b"late\n")
 
     assert incoming.next() is None
+
+
+def test_a_waker_may_be_rung_any_number_of_times(waker: Waker, pipe: tuple[int, int]) -> None:
+    """It never blocks who rings."""
+    for _ in range(100_000):
+        waker.ring()
+
+    assert not waker.outlasts(pipe[0], select.POLLIN)
 
 
 def test_a_line_goes_out_whole(waker: Waker, pipe: tuple[int, int]) -> None:

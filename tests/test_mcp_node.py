@@ -90,10 +90,13 @@ def test_the_inspector_calls_and_reads(inspect: Callable[..., Any]) -> None:
     assert "- notes (RW, 27B of 16384B): What is known." in prompt["content"]["text"]
 
 
+@pytest.mark.parametrize("uri", [NOTES, "memory://files/%6Eotes"])
 @pytest.mark.parametrize("era", ERAS)
-def test_the_typescript_client_hears_of_a_change_by_hand(node_modules: Path, tmp_path: Path, era: str) -> None:
-    """Whoever changes a record, a client of another implementation that subscribed is told."""
-    asked = ["node", "--input-type=module", "-e", HEAR, NOTES, era, *command(tmp_path)]
+def test_the_typescript_client_hears_of_a_change_by_hand(
+    node_modules: Path, tmp_path: Path, era: str, uri: str
+) -> None:
+    """Whoever changes a record, a client of another implementation that subscribed is told, under its own URI."""
+    asked = ["node", "--input-type=module", "-e", HEAR, uri, era, *command(tmp_path)]
     with subprocess.Popen(
         asked, cwd=node_modules.parent, env=environment(), stdout=subprocess.PIPE, text=True
     ) as process:
@@ -101,4 +104,4 @@ def test_the_typescript_client_hears_of_a_change_by_hand(node_modules: Path, tmp
         assert "listening" == json.loads(process.stdout.readline())
         changed_by_hand(tmp_path / ".memory" / "notes-1.json", added="- hand\n")
 
-        assert NOTES == json.loads(process.stdout.readline())
+        assert uri == json.loads(process.stdout.readline())

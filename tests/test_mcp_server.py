@@ -10,7 +10,7 @@ import anyio
 import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
-from mcp_clients import ERAS, NOTES, client_of, in_loop, offered, text_of
+from mcp_clients import ERAS, NOTES, WORKFLOW, client_of, in_loop, offered, text_of
 from mcp_types import INVALID_PARAMS, TextContent, TextResourceContents
 
 from memfiles.mcp_server.offer import Offer
@@ -212,14 +212,26 @@ def test_read_only_speaks_of_nothing_that_changes(tmp_path: Path) -> None:
     async def told() -> str:
         with offered(tmp_path, read_only=True) as offer:
             offer.session.call("memory_save", {"key": "plan", "content": "On Pro."})
-            async with client_of(offer) as client:
+            async with client_of(offer, "legacy") as client:
                 (message,) = (await client.get_prompt("memory")).messages
-                return str(message.content.model_dump()["text"]) + (client.instructions or "")
+                return str(message.content.model_dump()["text"]) + str(client.instructions)
 
     text = in_loop(told)
     assert "- notes (R, 8B): What is known." in text
     assert "| On Pro." in text
     assert set() == {word for word in ("append", "edit_", "memory_save", "Save ", "RW") if word in text}
+
+
+def test_who_has_nothing_to_change_is_not_told_to_save(tmp_path: Path) -> None:
+    """Also where it is the workflow that lets an agent only read."""
+    (tmp_path / "workflow.yaml").write_text(WORKFLOW.replace("  entries: {}\n", "").replace("mode: rw", "mode: r"))
+
+    async def told() -> str | None:
+        with offered(tmp_path) as offer:
+            async with client_of(offer, "legacy") as client:
+                return client.instructions
+
+    assert "It can only be read here." in (in_loop(told) or "")
 
 
 @pytest.mark.parametrize("era", ERAS)

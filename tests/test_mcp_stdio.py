@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 from collections import Counter
@@ -178,6 +179,18 @@ def test_calls_that_were_begun_are_answered(tmp_path: Path) -> None:
     assert {"# Notes", *(f"- {number}" for number in range(60))} == set(talk.lines)
 
 
+def test_a_cancelled_call_is_not_waited_for(tmp_path: Path) -> None:
+    """It has no answer; the server ends when all the others have theirs."""
+    talk = Talk(tmp_path)
+    cancel = json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
+    talk.say(append(2, "- a\n"), cancel, append(3, "- b\n"), cancel)
+    code, out, err = talk.end()
+
+    assert (0, "") == (code, err)
+    assert 3 in {json.loads(line)["id"] for line in out.splitlines()} <= {2, 3}
+    assert {"# Notes", "- b"} <= set(talk.lines) <= {"# Notes", "- a", "- b"}
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_after_the_calls(tmp_path: Path, number: signal.Signals) -> None:
     """What was begun is answered and brought to rest; the exit code is 0, and nothing is said."""
@@ -213,3 +226,17 @@ def test_the_same_id_again_is_another_call(tmp_path: Path) -> None:
         assert (0, "", "") == talk.end()
 
     assert ["# Notes", *["- a"] * 6] == talk.lines
+
+
+@pytest.mark.parametrize(
+    ("redirected", "code", "told"),
+    [("<&-", 2, "one of them is closed"), (">&- </dev/null", 2, "one of them is closed"), ("2>&- </dev/null", 0, "")],
+)
+def test_a_stream_that_is_closed(tmp_path: Path, redirected: str, code: int, told: str) -> None:
+    """Without stdin or stdout there is nobody to talk to; stderr can be done without."""
+    program = f"{shlex.join(command(tmp_path))} {redirected}"
+    ran = subprocess.run(["sh", "-c", program], env=environment(), capture_output=True, text=True, timeout=60)
+
+    assert (code, "") == (ran.returncode, ran.stdout)
+    assert told in ran.stderr
+    assert "Traceback" not in ran.stderr

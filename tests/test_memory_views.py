@@ -43,6 +43,8 @@ def test_a_listing_counts_what_lies_below_once() -> None:
     [
         ("a\nb\na", "a", [1, 3]),
         ("aa", "a", [1, 1]),
+        ("aaa", "aa", [1, 1]),
+        ("\n\n\n", "\n\n", [1, 2]),
         ("a\na\nb", "a\n", [1, 2]),
         ("x", "a", []),
         ("\n\nab\n", "b\n", [3]),
@@ -51,7 +53,7 @@ def test_a_listing_counts_what_lies_below_once() -> None:
 def test_the_lines_in_which_a_text_begins(text: str, wanted: str, lines: list[int]) -> None:
     """Counted from 1, once for each occurrence."""
 
-    assert lines == lines_with(text, wanted)
+    assert lines == list(lines_with(text, wanted))
 
 
 def test_the_children_of_a_folder_are_told_apart_from_what_lies_below() -> None:

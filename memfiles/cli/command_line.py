@@ -114,7 +114,8 @@ class CommandLine(click.Group):
         arguments = list(sys.argv[1:] if args is None else args)
         settings = Settings()
         for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+            if stream is not None:  # as it is for who was started with it closed
+                stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         try:
             extra.update(obj=settings, terminal_width=_help_width())
             code = super().main(arguments, prog_name or PROGRAM, complete_var, standalone_mode=False, **extra)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -88,9 +88,12 @@ def _serve_http(offer: Offer, *, port: int, token: object) -> None:
 
 
 def _check_installed() -> None:
-    if find_spec("mcp") is None:
+    try:
+        found = version("mcp") if find_spec("mcp") is not None else None
+    except PackageNotFoundError:  # something else of that name
+        found = None
+    if found is None:
         raise ExtraMissing("The MCP server needs an extra: pip install 'memfiles[mcp]'")
-    found = version("mcp")
     if not NEEDED <= _numbers(found) < (NEEDED[0] + 1,):
         needed = f"mcp {'.'.join(map(str, NEEDED))} or a later {NEEDED[0]}.x"
         raise ExtraMissing(

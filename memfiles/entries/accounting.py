@@ -15,6 +15,7 @@ _OPERATIONS: dict[str, telemetry.Operation] = {
     "save": "upsert_memory",
     "import": "upsert_memory",
     "update": "update_memory",
+    "relocate": "update_memory",
     "restore": "update_memory",
     "consolidate": "update_memory",
     "delete": "delete_memory",

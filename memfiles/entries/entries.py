@@ -30,6 +30,7 @@ from memfiles.entries.letting_go import LettingGo
 from memfiles.entries.noticing import EntryFiles
 from memfiles.entries.plans import Plan
 from memfiles.entries.receipts import Deleted, Exported, Forgotten, Found, Imported, Page, Results, Saved
+from memfiles.entries.relocating import Relocating
 from memfiles.entries.reorganising import DEFAULT_SHARE, Applied, Reorganising
 from memfiles.entries.room import Room
 from memfiles.entries.rules import Rules
@@ -71,7 +72,6 @@ class Entries:
     ) -> None:
         """Nothing is opened before the first use. ``origin`` is the id of this directory, if it is mirrored."""
         self.rules = rules
-        self._store = store
         self._account = Account(refusals or Refusals(), store=store.directory.name)
         self._now = now
         self._index = Index(store.directory, store.descriptor, read=self._row, texts=TextTables())
@@ -84,12 +84,7 @@ class Entries:
             self.shelf, self._index, levels=rules.levels, now=now, embedder=embedder, begin=self._begin
         )
         self._showing = Showing(
-            self.shelf,
-            self._index,
-            self._finder,
-            levels=rules.levels,
-            budget_bytes=rules.hydrate_bytes,
-            now=now,
+            self.shelf, self._index, self._finder, levels=rules.levels, budget_bytes=rules.hydrate_bytes, now=now
         )
         self._reorganising = Reorganising(
             self.shelf, self._index, self._finder, rules=rules, now=now, summariser=summariser
@@ -219,6 +214,11 @@ class Entries:
         """Hide the entries of these keys at the session's level, in one commit; those that were there are returned."""
         with self._account.of("delete", session):
             return delete_many(self.shelf, session, keys, now=self._now)
+
+    def relocate(self, session: Caller, moves: Mapping[str, str]) -> None:
+        """Give entries at the session's level other keys, in one commit; ``RevisionConflict`` if one is taken."""
+        with self._account.of("relocate", session):
+            Relocating(self.shelf, rules=self.rules, now=self._now).relocate(session, moves)
 
     def restore(self, session: Caller, key: str, *, call_id: str | None = None) -> Saved:
         """Bring back what was deleted, evicted or expired under ``key`` at the session's level. ``EntryNotFound``."""

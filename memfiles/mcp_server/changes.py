@@ -90,6 +90,10 @@ class Changes:
         with self._watching(params.notifications.resource_subscriptions or []):
             return await self._streams(ctx, params)
 
+    def end(self) -> None:
+        """Have every stream of news end with its answer, so that its client knows that no more comes."""
+        self._streams.close()
+
     @asynccontextmanager
     async def followed(self, _: object) -> AsyncIterator[dict[str, Any]]:
         """Tell of every change until the end of the block."""

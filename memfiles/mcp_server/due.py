@@ -12,7 +12,6 @@ from anyio import Event
 from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, RequestId
 
-_ENDLESS = "subscriptions/listen"
 _CANCELLED = "notifications/cancelled"
 
 
@@ -24,8 +23,8 @@ class Due:
         self._settled = Event()
 
     def taken(self, message: JSONRPCMessage) -> None:
-        """A message came in. What is cancelled is not answered, and neither is a stream of news before it ends."""
-        if isinstance(message, JSONRPCRequest) and message.method != _ENDLESS:
+        """A message came in. What is cancelled is not answered."""
+        if isinstance(message, JSONRPCRequest):
             self._waiting[coerce_request_id(message.id)] += 1
         if isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
             self._settle((message.params or {}).get("requestId"))

@@ -7,9 +7,11 @@ person's name: the server listens on loopback only, and takes no other ``Host`` 
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
 import signal
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
@@ -19,11 +21,13 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memfiles.errors import InvalidArgument
+from memfiles.mcp_server.server import MemoryServer
 
 HOST = "127.0.0.1"
 PATH = "/mcp"
 TOKEN_MIN = 16
 _FAREWELL_SECONDS = 2
+_FAREWELL = "ASGI callable returned without completing response"
 _REFUSAL = "a bearer token is needed: it was printed when the server started, or chosen by who started it\n"
 
 
@@ -69,8 +73,9 @@ def end_like_ctrl_c() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def serve(server: Server[Any], *, listening: socket.socket, token: str) -> None:
+def serve(server: MemoryServer, *, listening: socket.socket, token: str) -> None:
     """Serve until the process is asked to end, by a ``KeyboardInterrupt``."""
+    logging.getLogger("uvicorn.error").addFilter(_is_telling)
     guarded = app(server, port=listening.getsockname()[1], token=token)
     config = uvicorn.Config(
         guarded,
@@ -80,7 +85,25 @@ def serve(server: Server[Any], *, listening: socket.socket, token: str) -> None:
         ws="none",
         timeout_graceful_shutdown=_FAREWELL_SECONDS,
     )
-    uvicorn.Server(config).run(sockets=[listening])
+    _EndingNews(config, server.changes.end).run(sockets=[listening])
+
+
+class _EndingNews(uvicorn.Server):
+    """Ends the streams of news first, as it would wait for them; inheriting is the only way to know when."""
+
+    def __init__(self, config: uvicorn.Config, end_news: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._end_news = end_news
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """See ``uvicorn.Server``."""
+        self._end_news()
+        await super().shutdown(sockets)
+
+
+def _is_telling(record: logging.LogRecord) -> bool:
+    """Not what uvicorn says of each stream of an older client that is open when the server ends."""
+    return not str(record.msg).startswith(_FAREWELL)
 
 
 class TokenGuard:

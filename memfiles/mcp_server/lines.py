@@ -26,10 +26,13 @@ class Waker:
 
     def __init__(self) -> None:
         self.descriptor, self._end = os.pipe()
+        self._is_rung = False
 
     def ring(self) -> None:
-        """Wake who waits, now and later."""
-        os.write(self._end, b".")
+        """Wake who waits, now and later; once is enough, as nobody takes out what is in the pipe."""
+        if not self._is_rung:
+            self._is_rung = True
+            os.write(self._end, b".")
 
     def close(self) -> None:
         """Let go of the descriptors; nobody may wait any more."""

@@ -33,11 +33,11 @@ NAME = "memfiles"
 Context = ServerRequestContext[Any]
 
 
-def build(offer: Offer) -> Server[dict[str, Any]]:
+def build(offer: Offer) -> MemoryServer:
     """A server of this memory, for one process; any number of clients may use it."""
     crossing = Crossing()
     answers, changes = Answers(offer, crossing), Changes(offer, crossing)
-    server = _MemoryServer(
+    server = MemoryServer(
         NAME,
         version=memfiles.__version__,
         title="Memory",
@@ -54,6 +54,7 @@ def build(offer: Offer) -> Server[dict[str, Any]]:
         on_unsubscribe_resource=changes.older.unsubscribe,
         on_subscriptions_listen=changes.listen,
     )
+    server.changes = changes
     server.add_notification_handler("notifications/initialized", NotificationParams, changes.older.joined)
     return server
 
@@ -103,11 +104,15 @@ class Answers:
         await self._run(partial(resources.no_cursor, params.cursor if params else None))
 
 
-class _MemoryServer(Server[dict[str, Any]]):
-    """Says to clients of older protocols, too, that it tells when the list of resources or of tools changes.
+class MemoryServer(Server[dict[str, Any]]):
+    """A server that can end its streams of news.
+
+    It says to clients of older protocols, too, that it tells when the list of resources or of tools changes.
 
     Inheriting is the only way to say so that the SDK has over HTTP.
     """
+
+    changes: Changes
 
     def create_initialization_options(
         self,
@@ -122,7 +127,8 @@ class _MemoryServer(Server[dict[str, Any]]):
 
 def _instructions(offer: Offer) -> str:
     """What a client may tell its model before it asks for anything; nothing in it goes stale."""
-    change = "It can only be read here." if offer.read_only else "Save there what later runs should know."
+    can_change = not offer.read_only and any(not tool.read_only for tool in offer.session.definitions())
+    change = "Save there what later runs should know." if can_change else "It can only be read here."
     return (
         f"The lasting memory of the agent {offer.session.agent}. Look there before you answer from memory. {change} "
         f"The prompt {prompts.NAME!r} says what it holds."

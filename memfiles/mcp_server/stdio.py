@@ -7,7 +7,7 @@ quietly, after the calls that were begun, when its client closes stdin or stdout
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,20 +15,20 @@ from typing import Any
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from anyio.to_thread import run_sync
-from mcp.server import Server
 from mcp.shared.message import SessionMessage
 
 from memfiles.mcp_server.due import Due
 from memfiles.mcp_server.lines import Incoming, Outgoing, Waker, standard_streams
 from memfiles.mcp_server.messages import NoMessage, message_in
+from memfiles.mcp_server.server import MemoryServer
 
-PATIENCE_SECONDS = 10.0
-"""For the answers to calls that were begun, once the client has said that it sends no more."""
+PATIENCE_SECONDS = 35.0
+"""For the answers to calls that were begun, once no more comes: a call may wait 30 seconds for a record."""
 
 _Sending = MemoryObjectSendStream[SessionMessage]
 
 
-def serve(server: Server[Any]) -> None:
+def serve(server: MemoryServer) -> None:
     """Serve one client until it closes stdin or stdout, or until SIGTERM or SIGINT; a second one kills at once."""
     enough, given_up = Waker(), Waker()
     with standard_streams() as (stdin, stdout), _ended_by_signals(enough):
@@ -63,16 +63,23 @@ class Talk:
         self._given_up = given_up
         self._due = Due()
 
-    async def hold(self, server: Server[Any]) -> None:
+    async def hold(self, server: MemoryServer) -> None:
         """Have the server answer until no more comes in and what was begun is answered."""
         passing_on, messages = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         answering, answers = anyio.create_memory_object_stream[SessionMessage](0)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._take_in, passing_on, answering.clone())
+            tasks.start_soon(self._take_in, passing_on, answering.clone(), server.changes.end)
             tasks.start_soon(self._give_out, answers)
-            await server.run(messages, answering, server.create_initialization_options())
+            try:
+                await server.run(messages, answering, server.create_initialization_options())
+            except BaseException:  # a defect: what waits in a thread cannot be cancelled, and must not hold it up
+                self._enough.ring()
+                self._given_up.ring()
+                raise
 
-    async def _take_in(self, passing_on: MemoryObjectSendStream[Any], refusing: _Sending) -> None:
+    async def _take_in(
+        self, passing_on: MemoryObjectSendStream[Any], refusing: _Sending, end_news: Callable[[], None]
+    ) -> None:
         async with passing_on, refusing:
             while (line := await run_sync(self._incoming.next)) is not None:
                 if not line.strip():
@@ -84,6 +91,7 @@ class Talk:
                     continue
                 self._due.taken(message)
                 await passing_on.send(SessionMessage(message))
+            end_news()
             with anyio.move_on_after(PATIENCE_SECONDS) as patience:
                 await self._due.nothing()
             if patience.cancelled_caught:

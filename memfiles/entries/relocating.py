@@ -1,0 +1,103 @@
+"""Several entries get other keys as one change.
+
+The rules this file guards: all of it is done or nothing; what changed since it was looked at is not touched; and an
+entry that gets another key keeps its times, and whatever is said of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from memfiles.changes import Stamp
+from memfiles.entries import saving
+from memfiles.entries.drafts import Draft, check_draft
+from memfiles.entries.rules import Rules
+from memfiles.entries.saving import Past, Place
+from memfiles.entries.shelf import Records, Shelf
+from memfiles.entries.views import Caller, Partition, View, own_level
+from memfiles.entry import Entry, EntryRecord
+from memfiles.errors import RevisionConflict
+from memfiles.keys import WORKSPACE, check_key
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """An entry as it was found, where it lies, and what it becomes."""
+
+    entry: Entry
+    partition: Partition
+    draft: Draft
+
+    @property
+    def target(self) -> str:
+        """Where it will lie."""
+        return self.partition.path(self.draft.key)
+
+
+class Relocating:
+    """Moves entries at the level of a session."""
+
+    def __init__(self, shelf: Shelf, *, rules: Rules, now: Callable[[], str]) -> None:
+        """``now`` gives the time of the change."""
+        self._shelf = shelf
+        self._rules = rules
+        self._now = now
+
+    def relocate(self, caller: Caller, moves: Mapping[str, str]) -> None:
+        """Give the entry of each key the other one; all or nothing, one commit.
+
+        ``EntryNotFound``, ``RevisionConflict`` (a key is taken, or an entry was changed meanwhile), and what a save
+        refuses: nothing changed.
+        """
+        stamp, own = Stamp(self._now(), caller.actor(None)), own_level(caller)
+        planned = [self._planned(own, key, new, now=stamp.at) for key, new in moves.items()]
+        agent = caller.provenance.agent
+
+        def decide(records: Records) -> list[EntryRecord]:
+            after = dict(records)
+            for move in planned:
+                expected = replace(stamp, expected_revision=move.entry.revision)
+                after[move.entry.path] = saving.delete(after[move.entry.path], expected, key=move.entry.key).entry
+            for move in planned:
+                after[move.target] = self._moved(after[move.target], move, stamp, agent=agent)
+            return [record for path, record in after.items() if record is not None and record is not records[path]]
+
+        paths = [path for move in planned for path in (move.entry.path, move.target)]
+        self._shelf.change(paths, decide, record_of=lambda changed: changed)
+
+    def _planned(self, own: View, key: str, new: str, *, now: str) -> _Move:
+        found = self._live(own, check_key(key), now)
+        if found is None:
+            raise saving.not_there(key)
+        entry, partition = found
+        facets = ("tags", "category", "kind", "confidence", "importance", "pinned", "links")
+        said = Draft(new, entry.content, **{facet: getattr(entry, facet) for facet in facets})
+        rules = self._rules
+        draft = check_draft(said, secrets=rules.secrets, allow=rules.allow, scan=rules.scan).draft
+        if self._live(own, new, now) is not None:
+            raise _taken(new)
+        return _Move(entry, partition, draft)
+
+    def _moved(self, before: EntryRecord | None, move: _Move, stamp: Stamp, *, agent: str) -> Entry:
+        """What lies at the new place then; what was there may only be what is gone."""
+        entry, draft, place = move.entry, move.draft, move.partition
+        if isinstance(before, Entry) and before.retired is None and not before.is_expired(stamp.at):
+            raise _taken(draft.key)
+        past = Past(entry.created_at, entry.updated_at, entry.expires_at)
+        where = Place(WORKSPACE if place.scope == WORKSPACE else agent, place.level, place.run)
+        expiry = self._rules.expiry
+        taken = saving.take_in(before, draft, stamp, place=where, by=entry.provenance, expiry=expiry, past=past).entry
+        kept = ("successes", "failures", "made_of", "merged")
+        return replace(taken, **{name: getattr(entry, name) for name in kept})
+
+    def _live(self, own: View, key: str, now: str) -> tuple[Entry, Partition] | None:
+        for partition in own:
+            entry = self._shelf.entry(partition.path(key))
+            if entry is not None and entry.retired is None and not entry.is_expired(now):
+                return entry, partition
+        return None
+
+
+def _taken(key: str) -> RevisionConflict:
+    return RevisionConflict(f"there is an entry {ascii(key[:80])} already: choose another key, or delete it first")

@@ -1,0 +1,106 @@
+"""Several entries get other keys as one change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import memfiles
+from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict, SecretRefused
+from memfiles.session import Session
+
+WORKFLOW = """\
+memory: {durability: os, entries: {max_entries: 3, categories: {daily: {ttl: 72h}}}}
+agents: {a: {level: INTERNAL}}
+"""
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[memfiles.Memory]:
+    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
+    with memfiles.open(tmp_path / "workflow.yaml", watch=False) as memory:
+        yield memory
+
+
+@pytest.fixture
+def session(memory: memfiles.Memory) -> Session:
+    return memory.session("a", run="monday")
+
+
+def keys(memory: memfiles.Memory, session: Session) -> list[str]:
+    return [found.key for found in memory.entries.list(session).memories]
+
+
+def test_all_of_it_is_one_change(memory: memfiles.Memory, session: Session) -> None:
+    """Nobody sees a state in between, and whoever watches is told of each."""
+    memory.entries.save_many(session, [{"key": key, "content": key} for key in ("a", "b", "c")])
+    told: list[str] = []
+    memory.manager.subscribe(lambda change: told.append(f"{change.op} {change.name}"))
+    memory.entries.relocate(session, {"a": "x/a", "c": "x/c"})
+
+    assert ["b", "x/a", "x/c"] == keys(memory, session)
+    assert ["delete a", "delete c", "save x/a", "save x/c"] == sorted(told)
+
+
+def test_an_entry_keeps_its_times_and_what_is_said_of_it(memory: memfiles.Memory, session: Session) -> None:
+    """Another key makes it no newer, and lets it live no longer."""
+    entries = memory.entries
+    entries.save(session, "a", "text", tags=["t"], category="daily", kind="procedure", importance=0.75, links=["z"])
+    entries.update(session, "a", outcome="success")
+    before = entries.get(session, "a")
+    entries.relocate(session, {"a": "b"})
+    after = entries.get(session, "b")
+
+    assert before is not None
+    assert after is not None
+    for facet in ("content", "tags", "category", "kind", "importance", "links", "expires_at", "updated_at"):
+        assert getattr(before, facet) == getattr(after, facet)
+    assert (before.created_at, 1) == (after.created_at, after.successes)
+
+
+@pytest.mark.parametrize(
+    ("moves", "error"),
+    [
+        ({"a": "x", "b": "c"}, RevisionConflict),
+        ({"a": "x", "never": "y"}, EntryNotFound),
+        ({"a": "x", "b": "k" * 256}, InvalidArgument),
+        ({"a": "x", "b": " "}, InvalidArgument),
+        ({"a": "x", "b": "AKIAIOSFODNN7EXAMPL3"}, SecretRefused),
+    ],
+)
+def test_what_cannot_be_done_leaves_all_as_it_was(
+    memory: memfiles.Memory, session: Session, moves: dict[str, str], error: type[Exception]
+) -> None:
+    """Also what stood before it in the list."""
+    memory.entries.save_many(session, [{"key": key, "content": key} for key in ("a", "b", "c")])
+    with pytest.raises(error):
+        memory.entries.relocate(session, moves)
+
+    assert ["a", "b", "c"] == keys(memory, session)
+
+
+def test_a_key_that_was_used_before_may_be_used_again(memory: memfiles.Memory, session: Session) -> None:
+    """What was deleted or forgotten there does not come back with it."""
+    entries = memory.entries
+    for key, end in (("deleted", entries.delete), ("forgotten", None)):
+        entries.save(session, key, "old", tags=["old"], pinned=True)
+        if end is None:
+            entries.forget(session, key=key, why="asked to")
+        else:
+            end(session, key)
+    entries.save(session, "a", "new")
+    for source, target in (("a", "deleted"), ("deleted", "forgotten")):
+        entries.relocate(session, {source: target})
+        found = entries.get(session, target)
+        assert found is not None
+        assert ("new", (), False) == (found.content, found.tags, found.pinned)
+
+
+def test_an_entry_of_a_run_stays_one(memory: memfiles.Memory, session: Session) -> None:
+    """It belongs to the same ones as before, and goes when they would have gone."""
+    memory.entries.save(session, "a", "text", category="conversation")
+    memory.entries.relocate(session, {"a": "b"})
+
+    assert [["b"], []] == [keys(memory, session), keys(memory, memory.session("a"))]
