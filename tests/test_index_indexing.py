@@ -494,3 +494,26 @@ def test_a_partition_without_entries_is_gone(memory: Memory) -> None:
     left = memory.index.ask(lambda connection: connection.execute("SELECT count(*) FROM part").fetchone()[0])
 
     assert ([], 0) == (live_keys(memory.index), left)
+
+
+def test_reads_are_known_to_the_next_process(tmp_path: Path) -> None:
+    """Also of one that did nothing else, and of more entries than are noted at once."""
+
+    def reads() -> list[int]:
+        memory = Memory(tmp_path)
+        memory.index.catch_up()
+        rows = memory.index.ask(lambda connection: connection.execute("SELECT reads FROM entry").fetchall())
+        memory.close()
+        return [count for (count,) in rows]
+
+    memory, paths = Memory(tmp_path), [record.path for record in many(5)]
+    memory.save(*many(5))
+    memory.close()
+    for _ in range(2):
+        memory = Memory(tmp_path)
+        memory.index.catch_up()
+        for path in paths:
+            memory.index.touch(path, at="2026-11-21T09:00:00.000Z")
+        memory.close()
+
+    assert [2] * 5 == reads()

@@ -172,7 +172,14 @@ class Finder:
             return reading.visible(connection, parts, ids, now=now, filters=filters)
 
         hits = ranking.search(
-            connection, parts, query, keep=keep, limit=max_results, associate=associate, embedder=question
+            connection,
+            parts,
+            query,
+            keep=keep,
+            limit=max_results,
+            associate=associate,
+            embedder=question,
+            shadowed=reading.shadowed(connection, parts, now=now),
         )
         versions = reading.versions(connection, [hit.id for hit in hits])
         return [(versions[hit.id], hit) for hit in hits]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import fsum
 
 from pydantic_core import to_json
@@ -35,10 +35,12 @@ _NEIGHBOURS = """
     WHERE source.source_run <> '' AND near.id IN (
         SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours WHERE part = p.value
             AND source_run = source.source_run AND thread IS source.thread AND state = 'live' AND digest <> ''
+            AND id NOT IN (SELECT value FROM json_each(:but))
             AND ordinal > source.ordinal ORDER BY ordinal LIMIT :reach)
         UNION ALL
         SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours WHERE part = p.value
             AND source_run = source.source_run AND thread IS source.thread AND state = 'live' AND digest <> ''
+            AND id NOT IN (SELECT value FROM json_each(:but))
             AND ordinal < source.ordinal ORDER BY ordinal DESC LIMIT :reach))
 """
 
@@ -51,22 +53,31 @@ def prepare(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX IF NOT EXISTS entry_key ON entry (part, key)")
 
 
-def lent(connection: sqlite3.Connection, parts: Sequence[int], scores: Mapping[int, float]) -> dict[int, float]:
-    """What the hits, id to score and best first, lend to which entries of the partitions; hits may be among them."""
+def lent(
+    connection: sqlite3.Connection,
+    parts: Sequence[int],
+    scores: Mapping[int, float],
+    *,
+    but: Collection[int] = frozenset(),
+) -> dict[int, float]:
+    """What the hits, id to score and best first, lend to which entries of the partitions; hits may be among them.
+
+    Those in ``but`` are not there: nothing is lent to them, and they stand between nobody.
+    """
     if not parts or not scores:
         return {}
     sources = list(scores)[:SOURCES]
     shares: dict[int, list[float]] = defaultdict(list)
-    for source, target, share in _ties(connection, parts, sources):
+    for source, target, share in _ties(connection, parts, sources, but):
         if target != source:
             shares[target].append(share * scores[source])
     return {target: fsum(lent) for target, lent in shares.items()}
 
 
 def _ties(
-    connection: sqlite3.Connection, parts: Sequence[int], sources: Sequence[int]
+    connection: sqlite3.Connection, parts: Sequence[int], sources: Sequence[int], but: Collection[int]
 ) -> Iterator[tuple[int, int, float]]:
-    yield from _neighbours(connection, parts, sources)
+    yield from _neighbours(connection, parts, sources, but)
     leading = sources[:TAGGED_SOURCES]
     rows = connection.execute(
         f"SELECT id, tags, links FROM entry WHERE id IN ({_list(leading)}) AND (tags <> '[]' OR links <> '[]')"
@@ -76,15 +87,16 @@ def _ties(
         yield from ((source, target, LINK) for target in _linked(connection, parts, _strings(links)))
         for tag in _strings(tags)[:MOST_TAGS]:
             if tag not in tagged:
-                tagged[tag] = _tagged(connection, parts, tag)
+                tagged[tag] = _tagged(connection, parts, tag, but)
             yield from ((source, target, TAG) for target in tagged[tag])
 
 
 def _neighbours(
-    connection: sqlite3.Connection, parts: Sequence[int], sources: Sequence[int]
+    connection: sqlite3.Connection, parts: Sequence[int], sources: Sequence[int], but: Collection[int]
 ) -> Iterator[tuple[int, int, float]]:
     """The nearest visible entries on either side of each source; what is hidden between them does not count."""
     asked = {"sources": to_json(sources).decode(), "parts": to_json(parts).decode(), "reach": REACH}
+    asked["but"] = to_json(sorted(but)).decode()
     sides: dict[tuple[int, bool], list[tuple[int, int]]] = defaultdict(list)
     for source, near, ordinal, own in connection.execute(_NEIGHBOURS, asked):
         sides[source, ordinal > own].append((abs(ordinal - own), near))
@@ -101,9 +113,9 @@ def _linked(connection: sqlite3.Connection, parts: Sequence[int], keys: Sequence
     return [row for (row,) in connection.execute(statement, keys)] if keys else []
 
 
-def _tagged(connection: sqlite3.Connection, parts: Sequence[int], tag: str) -> list[int]:
+def _tagged(connection: sqlite3.Connection, parts: Sequence[int], tag: str, but: Collection[int]) -> list[int]:
     """The entries with the tag, if only few share it."""
-    found = [row for part in parts for row in texts.tagged(connection, part, tag, limit=MOST_TAGGED + 1)]
+    found = [row for part in parts for row in texts.tagged(connection, part, tag, limit=MOST_TAGGED + 1, but=but)]
     return found if len(found) <= MOST_TAGGED else []
 
 

@@ -106,11 +106,17 @@ class Backlog:
         """Whether there is so much here that nothing may be added before it is written."""
         return len(self._rows) >= HEAVY * MOST_ROWS or self._bytes >= HEAVY * MOST_BYTES
 
-    def read(self, path: str, *, at: str) -> None:
-        """Note that the entry was read."""
+    def read(self, path: str, *, at: str) -> bool:
+        """Note that the entry was read; whether so many were that they should go."""
         with self._turn:
             if path in self._reads or len(self._reads) < _MOST_READS:
                 self._reads[path] = (self._reads.get(path, (0, ""))[0] + 1, at)
+            return len(self._reads) >= MOST_ROWS
+
+    @property
+    def has_reads(self) -> bool:
+        """Whether reads are noted here that the database does not have."""
+        return bool(self._reads)
 
     def is_empty(self) -> bool:
         """Whether there is neither a row here nor a line of another process in the log since the last ``take``."""

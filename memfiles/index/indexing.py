@@ -150,7 +150,8 @@ class Index:
 
     def touch(self, path: str, *, at: str) -> None:
         """Note that an entry was read at this time: a hint for evictions, which may be lost."""
-        self._backlog.read(path, at=at)
+        if self._backlog.read(path, at=at) and self._is_ready:
+            self._writer.begin()
 
     def settle_reads(self) -> None:
         """Have the reads of this process in the rows, too, if nobody holds them; what else is new comes with them."""
@@ -323,7 +324,7 @@ class Index:
     def _put_to_rest(self) -> None:
         if not self._is_ready and self._backlog.log is None:
             return
-        if not self._is_fresh():
+        if not self._is_fresh() or self._backlog.has_reads:
             self._guarded(self._apply)
         log = self._backlog.open()
         if self._must_verify or not log.take_alone():

@@ -8,7 +8,7 @@ counts and snippets are those of a store in which nothing else exists.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
@@ -72,13 +72,14 @@ def search(
     limit: int,
     associate: bool = True,
     embedder: Embedder | None = None,
+    shadowed: Collection[int] = frozenset(),
 ) -> list[Hit]:
     """The at most ``limit`` entries of the partitions that answer ``query`` best, of those that ``keep`` keeps.
 
     ``keep`` is given rows and returns those that count. No text of a query raises. With an ``embedder``, contents that
-    have no vector yet are embedded first, which writes to the connection.
+    have no vector yet are embedded first, which writes to the connection. The rows ``shadowed`` count in nothing.
     """
-    view = View(connection, parts, keep=keep)
+    view = View(connection, parts, keep=keep, shadowed=shadowed)
     terms = terms_of(query)
     standing = Standing()
     missing = _add_words(view, terms, standing, wanted=max(ENOUGH, limit))
@@ -89,7 +90,7 @@ def search(
         best = max(standing.scores.values(), default=1.0)
         standing.add(vectors.gains(view, embedder, query, best=best), leg=MEANING)
     if associate:
-        shares = association.lent(connection, view.parts, standing.best())
+        shares = association.lent(connection, view.parts, standing.best(), but=view.shadowed)
         standing.add({id: shares[id] for id in view.kept(list(shares))}, leg=ASSOCIATION)
     return _hits(view, standing, terms=terms, limit=limit)
 

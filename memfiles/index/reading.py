@@ -90,6 +90,35 @@ def visible(
     return found
 
 
+def shadowed(connection: sqlite3.Connection, parts: Sequence[int], *, now: str) -> frozenset[int]:
+    """The ids of those live entries of the view whose keys are seen in an earlier partition; most often none.
+
+    What it costs goes by the smaller one of every two partitions.
+    """
+    found: set[int] = set()
+    sizes = {part: _live(connection, part) for part in parts} if len(parts) > 1 else {}
+    for place, part in enumerate(parts):
+        for before in parts[:place]:
+            if not sizes[before] or not sizes[part]:
+                continue
+            first, second = ("s", "e") if sizes[before] <= sizes[part] else ("e", "s")
+            statement = f"""
+                SELECT e.id FROM entry AS {first} INDEXED BY entry_by_key
+                    CROSS JOIN entry AS {second} INDEXED BY entry_by_key ON {second}.key = {first}.key
+                WHERE s.part = ? AND s.state = 'live' AND (s.expires_at IS NULL OR s.expires_at > ?)
+                    AND e.part = ? AND e.state = 'live'
+            """
+            found.update(id for (id,) in connection.execute(statement, (before, now, part)))
+    return frozenset(found)
+
+
+def _live(connection: sqlite3.Connection, part: int) -> int:
+    ((count,),) = connection.execute(
+        "SELECT coalesce(sum(count), 0) FROM total WHERE part = ? AND state = 'live'", (part,)
+    )
+    return int(count)
+
+
 def versions(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, tuple[str, int]]:
     """The path and the revision of the records of these ids."""
     statement = "SELECT id, path, revision FROM entry WHERE id IN (SELECT value FROM json_each(?))"

@@ -16,7 +16,7 @@ except ``scrub``.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -30,6 +30,7 @@ from memfiles.index.words import fold, forget_texts, indexed, words_of
 WEIGHTS = (2.0, 1.0, 1.5)
 
 _TAG_SEPARATOR = "\n"
+_BUT = "AND rowid NOT IN (SELECT value FROM json_each(?))"
 
 
 @dataclass(slots=True)
@@ -143,9 +144,12 @@ def size(connection: sqlite3.Connection, part: int) -> int:
     return int(count)
 
 
-def matches(connection: sqlite3.Connection, part: int, match: str) -> int:
-    """How many entries of the partition an FTS5 expression matches."""
-    ((count,),) = connection.execute(f"SELECT count(*) FROM words_{part} WHERE words_{part} MATCH ?", (match,))
+def matches(connection: sqlite3.Connection, part: int, match: str, *, but: Collection[int] = ()) -> int:
+    """How many entries of the partition an FTS5 expression matches, some of them left out."""
+    statement = f"SELECT count(*) FROM words_{part} WHERE words_{part} MATCH ?"
+    ((count,),) = connection.execute(
+        f"{statement} {_BUT}" if but else statement, (match, *([_json(but)] if but else []))
+    )
     return int(count)
 
 
@@ -166,13 +170,18 @@ def best(connection: sqlite3.Connection, part: int, match: str, *, limit: int, o
     return [row for (row,) in rows]
 
 
-def tagged(connection: sqlite3.Connection, part: int, tag: str, *, limit: int) -> list[int]:
-    """Entries of the partition with exactly this tag, newest first; at most ``limit`` rows are looked at."""
+def tagged(connection: sqlite3.Connection, part: int, tag: str, *, limit: int, but: Collection[int] = ()) -> list[int]:
+    """Entries of the partition with exactly this tag, newest first; at most ``limit`` rows are looked at.
+
+    Those in ``but`` are left out.
+    """
     words = words_of(indexed(tag))
     if not words:
         return []
-    statement = f"SELECT rowid FROM words_{part} WHERE words_{part} MATCH ? ORDER BY rowid DESC LIMIT ?"
-    rows = connection.execute(statement, (f'tags : "{" ".join(words)}"', limit)).fetchall()
+    left_out = _BUT if but else ""
+    statement = f"SELECT rowid FROM words_{part} WHERE words_{part} MATCH ? {left_out} ORDER BY rowid DESC LIMIT ?"
+    asked = f'tags : "{" ".join(words)}"', *([_json(but)] if but else []), limit
+    rows = connection.execute(statement, asked).fetchall()
     return [row for (row,) in rows if len(rows) == limit or _has_tag(connection, part, row, tag)]
 
 

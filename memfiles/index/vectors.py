@@ -89,7 +89,11 @@ def _all(view: View, model: str, *, length: int) -> tuple[list[int], NDArray[flo
     import numpy
 
     found = [row for part in view.parts for row in texts.vectors(view.connection, part, model)]
-    rows = [(id, data) for id, data in found if len(data) == length * numpy.dtype(numpy.float16).itemsize]
+    rows = [
+        (id, data)
+        for id, data in found
+        if id not in view.shadowed and len(data) == length * numpy.dtype(numpy.float16).itemsize
+    ]
     flat = numpy.frombuffer(b"".join(data for _, data in rows), dtype=numpy.float16)
     matrix = flat.reshape(len(rows), -1) if rows else flat.reshape(0, 0)
     return [id for id, _ in rows], matrix.astype(numpy.float32)

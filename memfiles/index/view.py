@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain
 
 from memfiles.index import texts
 from memfiles.index.scoring import Weighed, weigh
@@ -15,12 +16,25 @@ Keep = Callable[[Sequence[int]], Collection[int]]
 
 
 class View:
-    """Partitions of one connection; ``keep`` is given rows and returns those that count."""
+    """Partitions of one connection; ``keep`` is given rows and returns those that count.
 
-    def __init__(self, connection: sqlite3.Connection, parts: Sequence[int], *, keep: Keep) -> None:
+    ``shadowed`` are rows that are not there for whoever asks: they count in nothing.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        parts: Sequence[int],
+        *,
+        keep: Keep,
+        shadowed: Collection[int] = frozenset(),
+    ) -> None:
         self.connection = connection
         self.parts = texts.present(connection, dict.fromkeys(parts))
-        self.entries = sum(texts.size(connection, part) for part in self.parts)
+        self.shadowed = frozenset(shadowed)
+        self._hidden = {part: texts.readings(connection, part, shadowed) for part in self.parts} if shadowed else {}
+        hidden = sum(map(len, self._hidden.values()))
+        self.entries = sum(texts.size(connection, part) for part in self.parts) - hidden
         self._keep = keep
         self._kept: dict[int, bool] = {}
 
@@ -37,6 +51,9 @@ class View:
         total: Counter[str] = Counter()
         for part in self.parts:
             total.update(texts.counts(self.connection, part, stems))
+        wanted = frozenset(stems)
+        for reading in chain.from_iterable(self._hidden.values()):
+            total.subtract(wanted & reading.stems)
         return total
 
     def weighed(self, terms: Sequence[Term]) -> list[Weighed]:
@@ -52,5 +69,5 @@ class View:
 
     def _matches(self, term: Term, counts: Counter[str]) -> int:
         if term.is_phrase:
-            return sum(texts.matches(self.connection, part, term.match) for part in self.parts)
+            return sum(texts.matches(self.connection, part, term.match, but=self.shadowed) for part in self.parts)
         return min(self.entries, sum(counts[form] for (form,) in term.stems))

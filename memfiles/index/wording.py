@@ -22,6 +22,11 @@ class Reading:
     rest: str = ""
 
     @property
+    def stems(self) -> frozenset[str]:
+        """All stems that it holds, wherever they stand."""
+        return frozenset((*self.content, *self.key, *self.tags, *(stems_of(indexed(self.rest)) if self.rest else ())))
+
+    @property
     def packed(self) -> str:
         """The reading as one text; no stem holds a space or a line break."""
         lines = (" ".join(stems) for stems in (self.content, self.key, self.tags, self.label))
