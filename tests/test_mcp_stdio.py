@@ -228,15 +228,10 @@ def test_the_same_id_again_is_another_call(tmp_path: Path) -> None:
     assert ["# Notes", *["- a"] * 6] == talk.lines
 
 
-@pytest.mark.parametrize(
-    ("redirected", "code", "told"),
-    [("<&-", 2, "one of them is closed"), (">&- </dev/null", 2, "one of them is closed"), ("2>&- </dev/null", 0, "")],
-)
-def test_a_stream_that_is_closed(tmp_path: Path, redirected: str, code: int, told: str) -> None:
-    """Without stdin or stdout there is nobody to talk to; stderr can be done without."""
+@pytest.mark.parametrize("redirected", ["<&-", ">&- </dev/null", "2>&- </dev/null"])
+def test_a_stream_that_is_closed(tmp_path: Path, redirected: str) -> None:
+    """It is as if there were nothing at its other end: the server ends, and harms no file."""
     program = f"{shlex.join(command(tmp_path))} {redirected}"
     ran = subprocess.run(["sh", "-c", program], env=environment(), capture_output=True, text=True, timeout=60)
 
-    assert (code, "") == (ran.returncode, ran.stdout)
-    assert told in ran.stderr
-    assert "Traceback" not in ran.stderr
+    assert (0, "", "") == (ran.returncode, ran.stdout, ran.stderr)
