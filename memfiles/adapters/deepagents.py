@@ -67,8 +67,11 @@ class MemfilesBackend(protocol.BackendProtocol):
     @told_by(protocol.GlobResult)
     def glob(self, pattern: str, path: str | None = None) -> protocol.GlobResult:
         """The texts whose path below ``path`` fits a pattern, the newest first."""
-        fits, base = utils.compile_grep_include_glob(pattern), f"{_name(path or '/')}/".lstrip("/")
-        texts = [(name, lying) for name, lying in self._folder.texts(base).items() if fits(name.removeprefix(base))]
+        fits, here = utils.compile_grep_include_glob(pattern), _name(path or "/")
+        found, base = self._folder.texts(here), f"{here}/".lstrip("/")
+        if here in found:  # a text, though there may be a folder of the same name
+            found, base = {here: found[here]}, here[: here.rfind("/") + 1]
+        texts = [(name, lying) for name, lying in found.items() if name.startswith(base) and fits(name[len(base) :])]
         newest = sorted(texts, key=lambda text: text[1].updated_at, reverse=True)
         return protocol.GlobResult(matches=[_info(name, lying) for name, lying in newest])
 
