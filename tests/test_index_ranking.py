@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memfiles.index import texts
+from memfiles.index.reading import Filters, is_all_visible
 
 DESK = [
     Row("name", "The user's name is Hanna Weber."),
@@ -191,6 +192,17 @@ def test_the_limit_is_applied_after_what_does_not_count() -> None:
     alone.save(Row("wanted", "about zebras, among a good deal of other things"))
 
     assert [wanted] == [hit.id for hit in rows.search("zebra", keep=lambda ids: {wanted} & set(ids), limit=1)]
+
+
+def test_nothing_is_left_out_only_of_one_partition_without_a_filter() -> None:
+    """Beside another with text something may be shadowed, and has to be asked for."""
+    rows = Rows()
+    rows.save(Row("a", "red", part=1), Row("b", "green", part=2))
+    asked: list[tuple[list[int], Filters]] = [([1], Filters()), ([1, 3], Filters()), ([1, 2], Filters())]
+    asked.append(([1], Filters(kind="note")))
+    found = [is_all_visible(rows.connection, parts, filters=filters) for parts, filters in asked]
+
+    assert [True, True, False, False] == found
 
 
 VOCABULARY = "red green blue car house tree train ticket monday dinner user's node.js C++ 東京 école".split()

@@ -85,6 +85,21 @@ def test_what_can_be_read_back_is_the_whole_record() -> None:
     assert encode_entry(entry()) == version_of_entry(entry(), replaces=None).data
 
 
+def test_changes_that_were_read_back_before_stay_where_they_were() -> None:
+    """Between the head of the record, read anew, and its end; also if nothing of the history is new."""
+    tricky = '"history":[\n]}\n'
+    record = replace(RECORD, content=tricky, sha256=digest(tricky.encode()))
+    known = version_of(record, replaces=None).data
+    later = replace(record, revision=2, history=(*record.history, Change(2, AT, "edit", bytes=1, offset=0, old=tricky)))
+    saved = entry()
+    version_of_entry(saved, replaces=None)
+    text = replace(saved.text, revision=2, history=(*saved.text.history, Change(2, AT, "update")))
+    changed = replace(saved, text=text)
+
+    assert [known, encode(later)] == [version_of(each, replaces=None).data for each in (record, later)]
+    assert encode_entry(changed) == version_of_entry(changed, replaces=None).data
+
+
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[MemoryManager]:
     with MemoryManager(tmp_path / "memory", durability="os") as manager:

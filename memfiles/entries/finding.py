@@ -175,7 +175,7 @@ class Finder:
             connection,
             parts,
             query,
-            keep=keep,
+            keep=None if reading.is_all_visible(connection, parts, filters=filters) else keep,
             limit=max_results,
             associate=associate,
             embedder=question,

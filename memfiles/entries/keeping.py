@@ -200,8 +200,7 @@ class Keeper:
             def attempt(before: Records) -> _Outcome:
                 records = dict(before)
                 decisions = decide(records)
-                cause = f"evict-{uuid.uuid4().hex[:12]}"
-                went = _evict(records, [path for path in victims if path not in paths], stamp, cause=cause)  # noqa: B023
+                went = _evict(records, [path for path in victims if path not in paths], stamp)  # noqa: B023
                 if not is_last:  # noqa: B023
                     self._room.check(before, records)
                 changed = [record for path, record in records.items() if record is not before[path]]
@@ -299,9 +298,10 @@ class Keeper:
             return self._ordinal
 
 
-def _evict(records: dict[str, EntryRecord | None], victims: Sequence[str], stamp: Stamp, *, cause: str) -> list[str]:
+def _evict(records: dict[str, EntryRecord | None], victims: Sequence[str], stamp: Stamp) -> list[str]:
     """Evict those of the victims that are still there; their keys, but not those of what had expired anyway."""
     went = []
+    cause = f"evict-{uuid.uuid4().hex[:12]}" if victims else ""
     for path in victims:
         found = records[path]
         if isinstance(found, Entry) and found.retired is None:

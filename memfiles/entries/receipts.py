@@ -227,7 +227,14 @@ class Imported:
 
 
 def found_in(entry: Entry) -> Found:
-    """What a session that may see the entry is told of it."""
+    """What a session that may see the entry is told of it; made once for each version, and kept with it."""
+    known: Found | None = vars(entry).get("found")
+    if known is None:
+        known = vars(entry)["found"] = _found_in(entry)
+    return known
+
+
+def _found_in(entry: Entry) -> Found:
     return Found(
         key=entry.key,
         content=entry.content,

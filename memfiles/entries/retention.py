@@ -125,6 +125,9 @@ class Limit:
         return Tally(entries, size)
 
 
+NO_LIMIT = Limit()
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """The limits on what is kept in one folder at one level, for all entries and for single kinds and categories."""

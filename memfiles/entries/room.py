@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from memfiles.entries.retention import Budget, Scope, Tally, check_fits, victims
+from memfiles.entries.retention import NO_LIMIT, Budget, Scope, Tally, check_fits, victims
 from memfiles.entries.shelf import Records
 from memfiles.entries.standing import Standing
 from memfiles.entries.stood import standing_in
@@ -41,13 +41,15 @@ class Room:
     def __init__(self, index: Index, *, budget: Budget) -> None:
         self._index = index
         self._budget = budget
-        self._limits = budget.limits
+        self._limits = {scope: limit for scope, limit in budget.limits.items() if limit != NO_LIMIT}
 
     def check(self, before: Records, after: Mapping[str, EntryRecord | None]) -> None:
         """Raise ``Outgrown`` if a commit that makes ``after`` of ``before`` ends over a budget and adds to it.
 
         ``BudgetExceeded`` if one entry alone is larger than a whole budget.
         """
+        if not self._limits:
+            return
         growths: dict[Partition, list[tuple[Entry, int]]] = {}
         for path, record in after.items():
             if record is before[path]:

@@ -98,9 +98,9 @@ def take_in(
     created_at = min(before.created_at if isinstance(before, Entry) else past.created_at, updated_at)
     expires_at = past.expires_at or expiry(entry.category, updated_at, None)
     text = successor(entry.text, created_at=created_at, updated_at=updated_at)
-    taken = replace(entry, text=text, expires_at=expires_at)
+    taken = entry.amended(text=text, expires_at=expires_at)
     if past.provenance is not None:
-        taken = replace(taken, provenance=past.provenance)
+        taken = taken.amended(provenance=past.provenance)
     return Decided(taken, taken)
 
 
@@ -180,7 +180,7 @@ def restore(before: EntryRecord | None, stamp: Stamp, *, key: str, expiry: Expir
     expires_at = before.expires_at
     if before.is_expired(stamp.at):
         expires_at = expiry(before.category, stamp.at, None)
-    return _stored(replace(before, retired=None, expires_at=expires_at), stamp, op="restore", text=before.text)
+    return _stored(before.amended(retired=None, expires_at=expires_at), stamp, op="restore", text=before.text)
 
 
 def bury(record: Entry, stamp: Stamp, *, id: str, why: str, cleared: bool = False) -> Tombstone:
@@ -235,7 +235,7 @@ def _first(
     )
     entry = _counted(entry, draft)
     if before is not None:
-        entry = replace(entry, text=successor(entry.text, origins=before.origins))
+        entry = entry.amended(text=successor(entry.text, origins=before.origins))
     return Decided(entry, entry)
 
 
@@ -263,9 +263,9 @@ def _changed(
         expires_at = expiry(category, stamp.at, ttl)
     elif draft.ttl is not None or category != before.category:
         expires_at = expiry(category, before.updated_at, draft.ttl)
-    after = replace(before, retired=None, expires_at=expires_at, **_facets(draft))
+    after = before.amended(retired=None, expires_at=expires_at, **_facets(draft))
     if is_new_text or renews:
-        after = replace(after, provenance=replace(by, ordinal=before.provenance.ordinal or by.ordinal))
+        after = after.amended(provenance=replace(by, ordinal=before.provenance.ordinal or by.ordinal))
     after = _counted(after, draft)
     if after == before and not is_new_text:
         return Decided(None, before)
@@ -281,7 +281,7 @@ def _own_lifetime(entry: Entry, expiry: Expiry) -> int | None:
 
 
 def _retired(entry: Entry, stamp: Stamp, retired: Retired, *, op: EntryOperation) -> Decided:
-    return _stored(replace(entry, retired=retired), stamp, op=op, text=entry.text)
+    return _stored(entry.amended(retired=retired), stamp, op=op, text=entry.text)
 
 
 def _stored(entry: Entry, stamp: Stamp, *, op: EntryOperation, text: Record, renews: bool = False) -> Decided:
@@ -292,7 +292,7 @@ def _stored(entry: Entry, stamp: Stamp, *, op: EntryOperation, text: Record, ren
     longer = extend(text, change)
     if text.content == before.content and not renews:
         longer = successor(longer, updated_at=before.updated_at)
-    stored = replace(entry, text=longer)
+    stored = entry.amended(text=longer)
     return Decided(stored, stored)
 
 
@@ -311,8 +311,8 @@ def _facets(draft: Draft) -> dict[str, Any]:
 
 def _counted(entry: Entry, draft: Draft) -> Entry:
     if draft.outcome == "success":
-        return replace(entry, successes=entry.successes + 1)
-    return replace(entry, failures=entry.failures + 1) if draft.outcome == "failure" else entry
+        return entry.amended(successes=entry.successes + 1)
+    return entry.amended(failures=entry.failures + 1) if draft.outcome == "failure" else entry
 
 
 def check_revision(entry: EntryRecord | None, stamp: Stamp, *, key: str) -> None:

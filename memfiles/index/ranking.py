@@ -68,7 +68,7 @@ def search(
     parts: Sequence[int],
     query: str,
     *,
-    keep: Keep,
+    keep: Keep | None,
     limit: int,
     associate: bool = True,
     embedder: Embedder | None = None,
@@ -76,8 +76,9 @@ def search(
 ) -> list[Hit]:
     """The at most ``limit`` entries of the partitions that answer ``query`` best, of those that ``keep`` keeps.
 
-    ``keep`` is given rows and returns those that count. No text of a query raises. With an ``embedder``, contents that
-    have no vector yet are embedded first, which writes to the connection. The rows ``shadowed`` count in nothing.
+    ``keep`` is given rows and returns those that count; None if all that have text do. No text of a query raises. With
+    an ``embedder``, contents that have no vector yet are embedded first, which writes to the connection. The rows
+    ``shadowed`` count in nothing.
     """
     view = View(connection, parts, keep=keep, shadowed=shadowed)
     terms = terms_of(query)

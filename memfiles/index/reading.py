@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from memfiles.index import texts
 from memfiles.index.rows import SELECTED, Row, row_from
 from memfiles.index.totals import Place
 
@@ -88,6 +89,14 @@ def visible(
         bound = {**values, "ids": asked, "part": part, "now": now, "before": _json(parts[:place])}
         found.update(row[0] for row in connection.execute(statement, bound))
     return found
+
+
+def is_all_visible(connection: sqlite3.Connection, parts: Sequence[int], *, filters: Filters) -> bool:
+    """Whether ``visible`` would leave out none of those that have text, once what has expired was taken out.
+
+    So it is if they are all in one partition, where nothing shadows them: most sessions see no more.
+    """
+    return filters == Filters() and len(texts.present(connection, parts)) == 1
 
 
 def shadowed(connection: sqlite3.Connection, parts: Sequence[int], *, now: str) -> frozenset[int]:

@@ -16,7 +16,7 @@ Keep = Callable[[Sequence[int]], Collection[int]]
 
 
 class View:
-    """Partitions of one connection; ``keep`` is given rows and returns those that count.
+    """Partitions of one connection; ``keep`` is given rows and returns those that count; None: all that have text.
 
     ``shadowed`` are rows that are not there for whoever asks: they count in nothing.
     """
@@ -26,7 +26,7 @@ class View:
         connection: sqlite3.Connection,
         parts: Sequence[int],
         *,
-        keep: Keep,
+        keep: Keep | None,
         shadowed: Collection[int] = frozenset(),
     ) -> None:
         self.connection = connection
@@ -40,6 +40,8 @@ class View:
 
     def kept(self, ids: Sequence[int]) -> list[int]:
         """Those of the rows that count, in the order given; each row is asked for once."""
+        if self._keep is None:
+            return list(ids)
         unknown = [id for id in dict.fromkeys(ids) if id not in self._kept]
         if unknown:
             kept = frozenset(self._keep(unknown))
