@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from agents import Agent as OpenAIAgent
+from agents import RunConfig, Runner
+from agents.testing import ScriptedModel, assistant_message, function_call
 from agents_at_work import opened
 from langchain.agents import create_agent
 from langchain_core.callbacks import BaseCallbackHandler
@@ -18,6 +21,7 @@ from langgraph.prebuilt import ToolNode
 from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
+from memfiles.adapters import openai_agents
 from memfiles.adapters.call_ids import in_conversation
 from memfiles.adapters.langgraph import MemfilesMiddleware, tools
 from memfiles.adapters.pydantic_ai import MemoryToolset
@@ -59,12 +63,12 @@ def ids_of(session: Session) -> list[str | None]:
 
 
 def test_the_number_is_that_of_the_call_among_those_of_its_id() -> None:
-    """Results of other calls, and what is no result, do not count."""
-    others = ToolMessage("x", tool_call_id="call_1"), "text", object()
+    """Other ids, and what is no id, do not count."""
+    others = "call_1", None, "", object()
 
-    assert "call_0" == in_conversation("call_0", [CALL, *others])
-    assert "call_0#3" == in_conversation("call_0", [CALL, RESULT, *others, CALL, RESULT, CALL])
-    assert [None, ""] == [in_conversation(none, [AIMessage("x"), object()]) for none in (None, "")]
+    assert "call_0" == in_conversation("call_0", answered=others)
+    assert "call_0#3" == in_conversation("call_0", answered=["call_0", *others, "call_0"])
+    assert [None, ""] == [in_conversation(none, answered=others) for none in (None, "")]
 
 
 def test_pydantic_ai(session: Session) -> None:
@@ -82,6 +86,21 @@ def test_pydantic_ai(session: Session) -> None:
     asyncio.run(agent.run(message_history=lost))
 
     assert "- again\n- again\n" == session.manager.read("u-notes")
+    assert ["c", "c#2"] == ids_of(session)
+
+
+def test_the_openai_agents_sdk(session: Session) -> None:
+    """A run that begins with the messages of another makes another call; one that is begun again makes none."""
+
+    def messages(asked: list[Any]) -> list[Any]:
+        model = ScriptedModel([[function_call("append_memory", NOTE, call_id="c")], [assistant_message("Done.")]])
+        agent = OpenAIAgent(name="support", tools=[*openai_agents.tools(session)], model=model)
+        return asyncio.run(Runner.run(agent, asked, run_config=RunConfig(tracing_disabled=True))).to_input_list()
+
+    first: list[Any] = [{"role": "user", "content": "Go."}, function_call("elsewhere", {}, call_id="c")]
+    for asked in (first, first, [*messages(first), *first], [*messages(first), *first]):
+        messages(asked)
+
     assert ["c", "c#2"] == ids_of(session)
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def in_conversation(call_id: str | None, results: Iterable[object]) -> str | None:
-    """The id under which the memory keeps a call, in a conversation that holds these results of earlier calls.
+def in_conversation(call_id: str | None, *, answered: Iterable[object]) -> str | None:
+    """The id under which the memory keeps a call, in a conversation with results of calls of the ids ``answered``.
 
-    It is the id itself, and with a number behind it where the conversation has a result of a call of that id: what has
-    its ``tool_call_id`` is one. So a call that is made again, as its result was lost, comes out as it did before.
+    It is the id itself, and with a number behind it where a call of that id has its result. So a call that is made
+    again, as its result was lost, comes out as it did before. What is no id does not count.
     """
-    before = sum(getattr(each, "tool_call_id", None) == call_id for each in results) if call_id else 0
+    before = sum(each == call_id for each in answered) if call_id else 0
     return f"{call_id}#{before + 1}" if before else call_id

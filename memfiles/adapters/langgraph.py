@@ -61,7 +61,7 @@ class MemoryTool(BaseTool):
         return ({name: sent for name, sent in tool_input.items() if name != "runtime"}, tool_call_id, runtime), {}
 
     def _run(self, arguments: Any, call_id: str | None, runtime: Runtime = None) -> ToolMessage | str:
-        known_as = in_conversation(call_id, _messages(runtime) if runtime else ())
+        known_as = in_conversation(call_id, answered=_answered(runtime) if runtime else ())
         result = self._session.call(self.name, arguments, call_id=known_as)
         if call_id is None:  # called by hand
             return result.text
@@ -133,10 +133,10 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
         return request.override(tool=found[0]) if found else request
 
 
-def _messages(runtime: ToolRuntime) -> list[Any]:
+def _answered(runtime: ToolRuntime) -> list[object]:
     state: Any = runtime.state
     messages = state.get("messages") if isinstance(state, dict) else getattr(state, "messages", state)
-    return messages if isinstance(messages, list) else []
+    return [getattr(each, "tool_call_id", None) for each in messages] if isinstance(messages, list) else []
 
 
 def _appended(message: SystemMessage | None, prompt: str) -> SystemMessage | None:

@@ -77,7 +77,7 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
         """Carry out one call; a refusal is a ``ToolFailed`` with what the model can do about it."""
         session = await _session_of(self._session, ctx)
         sent = tool_args.get(UNREADABLE, tool_args)
-        call_id = in_conversation(ctx.tool_call_id, _results(ctx))
+        call_id = in_conversation(ctx.tool_call_id, answered=_answered(ctx))
         async with self._in_turn:
             result = await in_worker(partial(session.call, name, sent, call_id=call_id))
         if result.is_error:
@@ -123,9 +123,10 @@ class _AsSent:
         return dict(input) if isinstance(input, Mapping) else {UNREADABLE: input}
 
 
-def _results(ctx: RunContext[Any]) -> Iterator[object]:
-    """What the model was sent in the conversation, with the results of calls among it."""
-    return (part for message in ctx.messages if isinstance(message, ModelRequest) for part in message.parts)
+def _answered(ctx: RunContext[Any]) -> Iterator[object]:
+    """The ids of the calls that have a result in the conversation."""
+    told = (part for message in ctx.messages if isinstance(message, ModelRequest) for part in message.parts)
+    return (getattr(part, "tool_call_id", None) for part in told)
 
 
 async def _session_of(
