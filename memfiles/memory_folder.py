@@ -8,7 +8,7 @@ changed the text after it was found.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -171,32 +171,33 @@ class MemoryFolder:
             error = ReadOnly(f"{declared[0]} is declared in the workflow and stays; to empty it, write an empty text")
             self._session.refused(TOOL, error)
             raise error
-        found = [each for each in self._listed(name) if each.key == name or each.key.startswith(below)]
-        for each in found:
-            check_level(self._session, each)
-        entries = self._entries
-        return len(entries.delete_many(self._session, [each.key for each in found])) if entries and found else 0
+        return self._remove(each for each in self._listed(name) if each.key == name or each.key.startswith(below))
 
-    def remove_folder(self, folder: str) -> None:
-        """Delete all that lies below ``folder``, in one commit; refused as a whole if a part of it may not go.
+    def remove_folder(self, folder: str) -> int:
+        """As ``delete``, but what has the name of the folder itself stays.
 
-        Only entries can: no name of a declared file holds a slash.
+        Only entries can lie below: no name of a declared file holds a slash.
         """
-        below = [found.key for found in self._changeable(folder)]
-        if (entries := self._entries) is not None:
-            entries.delete_many(self._session, below)
+        return self._remove(self._listed(f"{folder}/"))
 
     def move_folder(self, folder: str, name: str) -> None:
         """Give all that lies below ``folder`` keys below ``name``, in one commit; refused as a whole as well."""
-        below = [found.key for found in self._changeable(folder)]
+        below = self._changeable(self._listed(f"{folder}/"))
         if (entries := self._entries) is not None:
             entries.relocate(self._session, {key: name + key.removeprefix(folder) for key in below})
 
-    def _changeable(self, folder: str) -> list[Found]:
-        found = list(self._listed(f"{folder}/"))
+    def _remove(self, found: Iterable[Found]) -> int:
+        keys = self._changeable(found)
+        entries = self._entries
+        return len(entries.delete_many(self._session, keys)) if entries is not None and keys else 0
+
+    def _changeable(self, found: Iterable[Found]) -> list[str]:
+        """The keys of these entries; ``LevelDenied`` if one of them may not be changed."""
+        keys = []
         for each in found:
             check_level(self._session, each)
-        return found
+            keys.append(each.key)
+        return keys
 
     def _save(self, name: str, text: str) -> bool:
         entries = self._entries

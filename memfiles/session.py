@@ -138,7 +138,8 @@ class Session:
         """Carry out a tool call of the model; never raises, every failure is a result with ``is_error``.
 
         ``arguments`` are an object or its JSON text. ``call_id`` is the vendor's id of the call: when the same call
-        is made again with the same id, it is answered with what it did the first time and changes nothing.
+        is made again with the same id, it is answered with what it did the first time and changes nothing. Pass none
+        where the vendor's ids are not unique within the session's run.
         """
         if self._closed:
             return refused("this session is closed: no memory can be used any more", code=SESSION_CLOSED)

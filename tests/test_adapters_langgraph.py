@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatResult
 from langchain_core.tools import tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 
@@ -87,10 +89,11 @@ def scripted(*answers: AIMessage, before: dict[int, Callable[[], object]] | None
     return Scripted(messages=iter([*answers, AIMessage("done")]), offered=[], told=[], before=before or {})
 
 
-def run(agent: Any, way: str) -> list[ToolMessage]:
+def run(agent: Any, way: str, *, thread: str = "", goes_on: bool = False) -> list[ToolMessage]:
     """What the tools answered."""
-    asked = {"messages": [{"role": "user", "content": "go"}]}
-    done = agent.invoke(asked) if way == "invoke" else asyncio.run(agent.ainvoke(asked))
+    asked = None if goes_on else {"messages": [{"role": "user", "content": "go"}]}
+    which: Any = {"configurable": {"thread_id": thread}}
+    done = agent.invoke(asked, which) if way == "invoke" else asyncio.run(agent.ainvoke(asked, which))
     return [message for message in done["messages"] if isinstance(message, ToolMessage)]
 
 
@@ -140,11 +143,29 @@ def test_what_goes_wrong_is_an_error_message(session: Session, way: str) -> None
 
 @WAYS
 def test_a_call_that_is_made_again_is_answered_as_the_first_time(session: Session, way: str) -> None:
-    """The id of the call reaches the history."""
-    note = ("append_memory", {"file": "notes", "content": "once\n"})
-    answers = run(create_agent(scripted(calls(note), calls(note)), middleware=[MemfilesMiddleware(session)]), way)
+    """The run is lost after the call, and goes on from its checkpoint."""
+    lost = iter([True])
 
-    assert "This call was carried out before; nothing was changed again." in answers[1].text
+    class Losing(AgentMiddleware[Any, Any, Any]):
+        def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+            done = handler(request)
+            if next(lost, False):
+                raise ConnectionError("the machine went away")
+            return done
+
+        async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+            done = await handler(request)
+            if next(lost, False):
+                raise ConnectionError("the machine went away")
+            return done
+
+    model = scripted(calls(("append_memory", {"file": "notes", "content": "once\n"})))
+    agent = create_agent(model, middleware=[Losing(), MemfilesMiddleware(session)], checkpointer=InMemorySaver())
+    with pytest.raises(ConnectionError):
+        run(agent, way, thread="one")
+    answers = run(agent, way, thread="one", goes_on=True)
+
+    assert "This call was carried out before; nothing was changed again." in answers[0].text
     assert "once\n" == session.manager.read("u-notes")
     assert "call_0" == session.manager.log("u-notes")[-1].by.call
 

@@ -205,6 +205,31 @@ def test_a_replayed_call_changes_nothing(entries: Entries) -> None:
     assert "two" == found.content
 
 
+def test_an_update_under_the_id_of_another_call_is_made(entries: Entries) -> None:
+    """Some servers of models give one id to many calls; and a success that is told again is counted once."""
+    entries.save(Visitor(), "n", "one", call_id="c1")
+    entries.update(Visitor(), "n", pinned=True, call_id="c1")
+    entries.update(Visitor(), "n", importance=1, outcome="success", call_id="c1")
+    again = entries.update(Visitor(), "n", importance=1, outcome="success", call_id="c1")
+    found = entries.get(Visitor(), "n")
+
+    assert found is not None
+    assert (True, 1.0, 1) == (found.pinned, found.importance, found.successes)
+    assert (3, True) == (again.revision, again.replayed)
+
+
+def test_an_update_that_is_made_again_later_takes_nothing_back(entries: Entries) -> None:
+    """What somebody said since stays, as with a save."""
+    entries.save(Visitor(), "n", "one")
+    entries.update(Visitor(), "n", importance=1, call_id="c1")
+    entries.update(Visitor(), "n", importance=0, call_id="c2")
+    again = entries.update(Visitor(), "n", importance=1, call_id="c1")
+    found = entries.get(Visitor(), "n")
+
+    assert found is not None
+    assert (0.0, 2, True) == (found.importance, again.revision, again.replayed)
+
+
 def test_an_expected_revision_is_checked(entries: Entries) -> None:
     """0 means that nothing is there yet."""
     entries.save(Visitor(), "n", "one", expected_revision=0)

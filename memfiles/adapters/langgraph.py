@@ -7,32 +7,35 @@ where tools or prompt cannot be made, the turn goes without them and the log say
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
+from memfiles.adapters.call_ids import in_conversation
 from memfiles.adapters.crossing import in_worker
 from memfiles.errors import ExtraMissing, MemfilesError
 
 try:
     from langchain.agents.middleware import AgentMiddleware
+    from langchain.tools import ToolRuntime
     from langchain_core.messages import SystemMessage, ToolMessage
-    from langchain_core.tools import BaseTool
+    from langchain_core.tools import BaseTool, InjectedToolArg
     from pydantic import PrivateAttr
 except ImportError as error:
     raise ExtraMissing("agents of LangGraph need an extra: pip install 'memfiles[langgraph]'") from error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
 
     from langchain.agents.middleware import ModelRequest, ModelResponse, ToolCallRequest
 
     from memfiles.session import Session
     from memfiles.tool_definitions import ToolDefinition
 
-
 GONE = "No memory can be used at the moment."
 """The prompt where none can be made."""
 
 _log = logging.getLogger("memfiles")
+Runtime = Annotated[ToolRuntime | None, InjectedToolArg]  # which is so not shown to whoever traces the call
 
 
 class MemoryTool(BaseTool):
@@ -45,13 +48,22 @@ class MemoryTool(BaseTool):
         super().__init__(name=definition.name, **shown)
         self._session = session
 
+    @property
+    def func(self) -> Callable[..., Any]:
+        """Where a ``ToolNode`` sees that the tool takes its ``runtime``."""
+        return self._run
+
     def _to_args_and_kwargs(self, tool_input: Any, tool_call_id: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments in one piece: no name that a model invents can clash with one of ours."""
-        return (tool_input, tool_call_id), {}
+        runtime = tool_input.get("runtime") if isinstance(tool_input, dict) else None
+        if not isinstance(runtime, ToolRuntime):
+            return (tool_input, tool_call_id), {}
+        return ({name: sent for name, sent in tool_input.items() if name != "runtime"}, tool_call_id, runtime), {}
 
-    def _run(self, arguments: Any, call_id: str | None) -> ToolMessage | str:
-        result = self._session.call(self.name, arguments, call_id=call_id)
-        if call_id is None:  # called by hand: there is nobody to send a message to
+    def _run(self, arguments: Any, call_id: str | None, runtime: Runtime = None) -> ToolMessage | str:
+        known_as = in_conversation(call_id, answered=_answered(runtime) if runtime else ())
+        result = self._session.call(self.name, arguments, call_id=known_as)
+        if call_id is None:  # called by hand
             return result.text
         return ToolMessage(
             result.text,
@@ -61,8 +73,8 @@ class MemoryTool(BaseTool):
             status="error" if result.is_error else "success",
         )
 
-    async def _arun(self, arguments: Any, call_id: str | None) -> ToolMessage | str:
-        return await in_worker(lambda: self._run(arguments, call_id))
+    async def _arun(self, *call: Any) -> ToolMessage | str:
+        return await in_worker(lambda: self._run(*call))
 
 
 def tools(session: Session) -> list[BaseTool]:
@@ -97,9 +109,7 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
         """Have a tool found that the session has only since the agent was made."""
         return handler(self._with_tool(request))
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
-    ) -> Any:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: Callable[..., Awaitable[Any]]) -> Any:
         """As ``wrap_tool_call``."""
         return await handler(request if request.tool else await in_worker(lambda: self._with_tool(request)))
 
@@ -123,12 +133,16 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
         return request.override(tool=found[0]) if found else request
 
 
+def _answered(runtime: ToolRuntime) -> list[object]:
+    state: Any = runtime.state
+    messages = state.get("messages") if isinstance(state, dict) else getattr(state, "messages", state)
+    return [getattr(each, "tool_call_id", None) for each in messages] if isinstance(messages, list) else []
+
+
 def _appended(message: SystemMessage | None, prompt: str) -> SystemMessage | None:
     """A system message with the prompt at its end."""
-    if not prompt:
-        return message
-    if message is None:
-        return SystemMessage(prompt)
+    if not prompt or message is None:
+        return SystemMessage(prompt) if prompt else message
     text = message.content
     content = f"{text}\n\n{prompt}" if isinstance(text, str) else [*text, {"type": "text", "text": prompt}]
     return message.model_copy(update={"content": content})

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
+from memfiles.adapters.call_ids import in_conversation
 from memfiles.adapters.crossing import in_worker
 from memfiles.dialects import render
 from memfiles.errors import ExtraMissing, MemfilesError
@@ -75,8 +76,15 @@ class _Calls:
     async def make(self, name: str, context: ToolContext[Any], sent: str) -> str:
         """What the model is told of a call."""
         async with self._in_turn.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
-            call = partial(self._session.call, name, sent, call_id=context.tool_call_id)
+            call_id = in_conversation(context.tool_call_id, answered=_answered(context))
+            call = partial(self._session.call, name, sent, call_id=call_id)
             return (await in_worker(call)).text
+
+
+def _answered(context: ToolContext[Any]) -> Iterator[object]:
+    """The ids of the calls that have a result in what the run began with."""
+    items = (item for item in context.turn_input if isinstance(item, dict))  # a program may put in other things
+    return (item.get("call_id") for item in items if item.get("type") == "function_call_output")
 
 
 class _FileTool:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from memfiles.adapters.call_ids import in_conversation
 from memfiles.adapters.crossing import in_worker
 from memfiles.errors import ExtraMissing, MemfilesError
 
 try:
-    from pydantic_ai import AbstractToolset, RunContext, ToolDefinition, ToolFailed, ToolReturn
+    from pydantic_ai import AbstractToolset, ModelRequest, RunContext, ToolDefinition, ToolFailed, ToolReturn
     from pydantic_ai.tools import AgentDepsT
     from pydantic_ai.toolsets import ToolsetTool
     from pydantic_core import from_json
@@ -43,8 +44,9 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
 
     ``session`` may be a function from the run's context to its session, as in ``lambda ctx: ctx.deps.session``. A run's
     calls are carried out in the order in which the model made them, in a worker thread, each to its end; the
-    framework's id of a call is the memory's, so a call that is made again is not carried out twice. A result's metadata
-    is its data: the receipt. A tool's says whether it is ``read_only``, for whoever asks for approval of the others.
+    framework's id of a call is the memory's, with a number behind it where the conversation has a result of that id,
+    so a call that is made again is not carried out twice. A result's metadata is its data: the receipt. A tool's says
+    whether it is ``read_only``, for whoever asks for approval of the others.
     """
 
     def __init__(
@@ -75,8 +77,9 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
         """Carry out one call; a refusal is a ``ToolFailed`` with what the model can do about it."""
         session = await _session_of(self._session, ctx)
         sent = tool_args.get(UNREADABLE, tool_args)
+        call_id = in_conversation(ctx.tool_call_id, answered=_answered(ctx))
         async with self._in_turn:
-            result = await in_worker(partial(session.call, name, sent, call_id=ctx.tool_call_id))
+            result = await in_worker(partial(session.call, name, sent, call_id=call_id))
         if result.is_error:
             raise ToolFailed(result.text)
         return ToolReturn(result.text, metadata=result.data)
@@ -118,6 +121,12 @@ class _AsSent:
     def validate_python(self, input: Any, **_: Any) -> dict[str, Any]:
         """As ``validate_json``, for what is decoded already."""
         return dict(input) if isinstance(input, Mapping) else {UNREADABLE: input}
+
+
+def _answered(ctx: RunContext[Any]) -> Iterator[object]:
+    """The ids of the calls that have a result in the conversation."""
+    told = (part for message in ctx.messages if isinstance(message, ModelRequest) for part in message.parts)
+    return (getattr(part, "tool_call_id", None) for part in told)
 
 
 async def _session_of(

@@ -51,6 +51,15 @@ class Checked:
     warnings: tuple[str, ...] = ()
 
 
+def facets_of(draft: Draft) -> dict[str, Any]:
+    """What the draft says of an entry, apart from its content."""
+    names = ("category", "kind", "confidence", "importance", "pinned")
+    said = {name: value for name in names if (value := getattr(draft, name)) is not None}
+    lists = {name: tuple(value) for name in ("tags", "links") if (value := getattr(draft, name)) is not None}
+    shares = {name: float(said[name]) for name in ("confidence", "importance") if name in said}
+    return said | shares | lists
+
+
 def check_draft(draft: Draft, *, secrets: Policy, allow: Sequence[str] = (), scan: Scanner | None = None) -> Checked:
     """The draft as it may be stored; ``InvalidArgument``, ``SizeExceeded`` or ``SecretRefused`` for what may not."""
     check_key(draft.key)

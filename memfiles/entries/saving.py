@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from memfiles.changes import Stamp
 from memfiles.entries.categories import seconds_between
-from memfiles.entries.drafts import Draft
+from memfiles.entries.drafts import Draft, facets_of
+from memfiles.entries.repeating import called_before, saved_before, updated_before
 from memfiles.entry import GENERAL, MAX_SOURCES, Entry, EntryRecord, Provenance, Retired, Tombstone, new_text, passed
 from memfiles.errors import EntryNotFound, ReadOnly, RevisionConflict
-from memfiles.history import contents, extend, splice_between
+from memfiles.history import extend, splice_between
 from memfiles.record import Change, EntryOperation, Record, successor, with_content
 
 Expiry = Callable[[str, str, int | None], str | None]
@@ -52,7 +53,7 @@ def save(
     before: EntryRecord | None, draft: Draft, stamp: Stamp, *, place: Place, by: Provenance, expiry: Expiry
 ) -> Decided:
     """What saving ``draft`` makes of what is stored under its key; an expired or deleted entry is as good as none."""
-    if isinstance(before, Entry) and (replay := _replay(before, draft.content, stamp)) is not None:
+    if isinstance(before, Entry) and (replay := saved_before(before, draft.content, stamp)) is not None:
         return Decided(None, before, replay)
     is_there = isinstance(before, Entry) and before.retired is None and not before.is_expired(stamp.at)
     check_revision(before if is_there else None, stamp, key=draft.key)
@@ -117,8 +118,7 @@ def _with_past(entry: Entry, past: Past) -> Entry:
 def update(before: EntryRecord | None, draft: Draft, stamp: Stamp, *, by: Provenance, expiry: Expiry) -> Decided:
     """What an update makes of an entry, which must be there; ``EntryNotFound``."""
     entry = present(before, key=draft.key, now=stamp.at)
-    replay = _replay(entry, draft.content, stamp) if draft.content is not None else _replayed_call(entry, stamp)
-    if replay is not None:
+    if (replay := updated_before(entry, draft, stamp)) is not None:
         return Decided(None, entry, replay)
     check_revision(entry, stamp, key=draft.key)
     content = entry.content if draft.content is None else draft.content
@@ -147,7 +147,7 @@ def move(entry: Entry, there: EntryRecord | None, stamp: Stamp, *, place: Place,
 
 def delete(before: EntryRecord | None, stamp: Stamp, *, key: str, cause: str = "") -> Decided:
     """Hide an entry, which must be there; its content is kept until it is forgotten or its place is needed."""
-    if isinstance(before, Entry) and before.retired is not None and (done := _replayed_call(before, stamp)) is not None:
+    if isinstance(before, Entry) and before.retired is not None and (done := called_before(before, stamp)) is not None:
         return Decided(None, before, done)
     entry = present(before, key=key, now=stamp.at)
     check_revision(entry, stamp, key=key)
@@ -222,7 +222,7 @@ def _first(
     revision = before.revision if before is not None else 0
     change = _change(revision + 1, stamp, op="save", size=text.size_bytes, offset=0)
     category = draft.category or place.category
-    said = {"category": category, **_facets(draft)}
+    said = {"category": category, **facets_of(draft)}
     entry = Entry(
         extend(text, change),
         place.agent,
@@ -263,7 +263,7 @@ def _changed(
         expires_at = expiry(category, stamp.at, ttl)
     elif draft.ttl is not None or category != before.category:
         expires_at = expiry(category, before.updated_at, draft.ttl)
-    after = before.amended(retired=None, expires_at=expires_at, **_facets(draft))
+    after = before.amended(retired=None, expires_at=expires_at, **facets_of(draft))
     if is_new_text or renews:
         after = after.amended(provenance=replace(by, ordinal=before.provenance.ordinal or by.ordinal))
     after = _counted(after, draft)
@@ -300,15 +300,6 @@ def _change(revision: int, stamp: Stamp, *, op: EntryOperation, size: int, offse
     return Change(revision=revision, at=stamp.at, op=op, by=stamp.by, bytes=size, offset=offset, old=old)
 
 
-def _facets(draft: Draft) -> dict[str, Any]:
-    """What the draft says of an entry, apart from its content."""
-    names = ("category", "kind", "confidence", "importance", "pinned")
-    said = {name: value for name in names if (value := getattr(draft, name)) is not None}
-    lists = {name: tuple(value) for name in ("tags", "links") if (value := getattr(draft, name)) is not None}
-    shares = {name: float(said[name]) for name in ("confidence", "importance") if name in said}
-    return said | shares | lists
-
-
 def _counted(entry: Entry, draft: Draft) -> Entry:
     if draft.outcome == "success":
         return entry.amended(successes=entry.successes + 1)
@@ -322,22 +313,3 @@ def check_revision(entry: EntryRecord | None, stamp: Stamp, *, key: str) -> None
         raise RevisionConflict(
             f"{ascii(key[:80])} is at revision {found}, not {stamp.expected_revision}: read it again and decide anew"
         )
-
-
-def _replay(entry: Entry, content: str | None, stamp: Stamp) -> int | None:
-    """The revision that this very call made: same caller, same call id, same content."""
-    if stamp.by.call is None or not any(change.by.call == stamp.by.call for change in entry.text.history):
-        return None
-    wanted = (content or "").encode()
-    for change, after in contents(entry.text):
-        if change.by == stamp.by and change.op in ("save", "update") and (change.is_altered or after == wanted):
-            return change.revision
-    return None
-
-
-def _replayed_call(entry: Entry, stamp: Stamp) -> int | None:
-    """The revision that a call with this id made, whatever it was."""
-    if stamp.by.call is None:
-        return None
-    made = (change.revision for change in reversed(entry.text.history) if change.by == stamp.by)
-    return next(made, None)
