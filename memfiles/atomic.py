@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
 import stat
 import time
 from collections.abc import Iterable
@@ -201,6 +202,16 @@ def remove(directory: int, path: str) -> None:
         return
     except (IsADirectoryError, PermissionError):
         os.rmdir(path, dir_fd=directory)
+
+
+def remove_all(directory: int, path: str) -> None:
+    """Remove whatever lies at ``path``, if anything does: a folder with all that is in it, a link itself."""
+    try:
+        remove(directory, path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        shutil.rmtree(path, dir_fd=directory)
 
 
 def move(directory: int, path: str, *, to: str) -> None:

@@ -64,11 +64,20 @@ class Provenance:
 _PROVENANCE = tuple(each.name for each in fields(Provenance))
 
 
+MOVED = "moved to "
+
+
+def moved_to(path: str) -> str:
+    """The cause of what is hidden because the entry at ``path`` took its place."""
+    return MOVED + path
+
+
 @dataclass(frozen=True)
 class Retired:
     """Why an entry is hidden though its content is kept: ``deleted`` by someone, or ``evicted`` over a budget.
 
-    ``cause`` is the id of the plan, of the call or of whatever else did it, by which it can be taken back.
+    ``cause`` is the id of the plan, of the call or of whatever else did it, by which it can be taken back; of an entry
+    that was moved, where to (``moved_to``).
     """
 
     __pydantic_config__ = _CONFIG
@@ -76,6 +85,11 @@ class Retired:
     state: Literal["deleted", "evicted"]
     at: Timestamp
     cause: str = ""
+
+    @property
+    def is_move(self) -> bool:
+        """Whether another entry took its place, so that it goes with that one."""
+        return self.cause.startswith(MOVED)
 
     def to_dict(self) -> dict[str, str]:
         """The JSON object."""

@@ -1,13 +1,14 @@
 """Where copies of records are kept, each with a reason beside it.
 
-``quarantine`` has what could not be read, moved aside byte for byte, never followed, read or deleted; ``conflicts`` the
-losing side of a merge that could not be made clean.
+``quarantine`` has what could not be read, moved aside byte for byte and never followed; ``conflicts`` the losing side
+of a merge that could not be made clean. Nothing in them is read or deleted but to redact or to forget a record.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 import uuid
 
 from memfiles import atomic
@@ -74,7 +75,7 @@ def _copies(directory: int, path: str) -> list[str]:
 
 def _remove(directory: int, kept: list[str]) -> int:
     for path in kept:
-        atomic.remove(directory, path)
+        atomic.remove_all(directory, path)
         atomic.remove(directory, path + REASON_SUFFIX)
     return len(kept)
 
@@ -114,9 +115,11 @@ def _reason_of(directory: int, kept: str) -> str:
 
 
 def _holds(directory: int, kept: str, needles: tuple[bytes, ...]) -> bool:
-    """Whether a quarantined regular file holds one of these bytes; it may be of any size."""
+    """Whether a quarantined file, or one in a quarantined folder, holds one of these bytes; it may be of any size."""
     longest = max(map(len, needles))
     try:
+        if stat.S_ISDIR(os.stat(kept, dir_fd=directory, follow_symlinks=False).st_mode):
+            return any(_holds(directory, f"{kept}/{name}", needles) for name in atomic.names(directory, kept))
         descriptor = os.open(kept, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
     except OSError:
         return False

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from saved import files_holding
 
 import memfiles
 from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict, SecretRefused
@@ -104,3 +105,49 @@ def test_an_entry_of_a_run_stays_one(memory: memfiles.Memory, session: Session) 
     memory.entries.relocate(session, {"a": "b"})
 
     assert [["b"], []] == [keys(memory, session), keys(memory, memory.session("a"))]
+
+
+def test_a_key_that_was_moved_away_is_used_again_without_its_past(
+    memory: memfiles.Memory, session: Session, tmp_path: Path
+) -> None:
+    """What the new entry under it says has nothing to do with what was there, which goes with what it became."""
+    memory.entries.save(session, "log", "a zebrafish")
+    memory.entries.relocate(session, {"log": "log.old"})
+    memory.entries.save(session, "log", "a day without")
+    memory.entries.forget(session, key="log.old")
+
+    assert ["log"] == keys(memory, session)
+    assert [] == files_holding(tmp_path, "zebrafish")
+
+
+@pytest.mark.parametrize("key", ["newest", "oldest"])
+def test_what_was_moved_is_forgotten_where_it_was_as_well(
+    memory: memfiles.Memory, session: Session, tmp_path: Path, key: str
+) -> None:
+    """Under its newest key, with all that it was before; what has one of its earlier keys only goes alone."""
+    memory.entries.save(session, "oldest", "a zebrafish")
+    memory.entries.relocate(session, {"oldest": "older"})
+    memory.entries.relocate(session, {"older": "newest"})
+    forgotten = memory.entries.forget(session, key=key)
+
+    gone = {"newest": ("newest", "older", "oldest"), "oldest": ("oldest",)}
+    assert gone[key] == forgotten.keys
+    assert (key == "newest") == ([] == files_holding(tmp_path, "zebrafish"))
+
+
+def test_what_changed_hands_is_forgotten_where_it_was_as_well(
+    memory: memfiles.Memory, session: Session, tmp_path: Path
+) -> None:
+    """Another category gives an entry to all agents; what it was told by is no longer said of its first record."""
+    memory.entries.save(session, "key", "a zebrafish", tags=["old"])
+    memory.entries.update(session, "key", category="workspace", tags=["new"])
+    forgotten = memory.entries.forget(session, tag="new")
+
+    assert 2 == forgotten.count
+    assert [] == files_holding(tmp_path, "zebrafish")
+
+
+def test_what_maps_no_keys_is_refused(memory: memfiles.Memory, session: Session) -> None:
+    """A list of pairs is no mapping."""
+    with pytest.raises(InvalidArgument, match="moves maps keys"):
+        memory.entries.relocate(session, [("a", "b")])  # type: ignore[arg-type]

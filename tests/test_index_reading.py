@@ -225,9 +225,20 @@ def test_a_selector_finds_what_all_its_fields_fit(memory: Memory) -> None:
         return [row.key for row in found]
 
     assert ["a", "b"] == keys() == keys(tag="t")
-    assert ["b"] == keys(cause="plan-1") == keys(key="b", tag="t") == keys(path=gone.path)
+    assert ["b"] == keys(key="b", tag="t") == keys(path=gone.path)
     assert ["a"] == keys(provenance={"call": "c1"}) == keys(kind="note", provenance={"agent": "support", "call": "c1"})
     assert [] == keys(key="a", tag="u")
+
+
+def test_what_is_retired_is_found_by_the_beginning_of_its_cause(memory: Memory) -> None:
+    """Once it is a tombstone, it is not."""
+    gone = [saved(key, retired=Retired("deleted", TIMES[0], f"cause {key}")) for key in ("a", "b")]
+    _fill(memory, [*gone, saved("c"), saved("d", retired=Retired("deleted", TIMES[0], "other"))])
+    memory.save(buried(gone[1]))
+    memory.index.catch_up()
+    found = _ask(memory, lambda connection, parts: reading.retired_by(connection, parts, prefix="cause "))
+
+    assert [("a", "cause a")] == [(row.key, row.cause) for row in found]
 
 
 def test_expired_and_retired_ones_are_listed_earliest_first(memory: Memory) -> None:

@@ -1,4 +1,4 @@
-"""While another process holds the index's database, everything is answered from the records, and nobody waits long."""
+"""While the index's files cannot be used, everything is answered from the records, and nobody waits long."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from memfiles.entries.entries import Entries
 from memfiles.entries.retention import Budget
 from memfiles.entries.rules import Rules
 from memfiles.errors import StorageFailed
+from memfiles.index.change_log import PATH as LOG
 from memfiles.index.database import PATH
 
 VISITOR = Visitor(run="r", thread="t")
@@ -63,6 +64,21 @@ def test_everything_is_answered_while_it_is_held(tmp_path: Path, pragmas: tuple[
         assert "shape" == entries.search(VISITOR, "circle").matches[0].found.key
     with entries_in(tmp_path, rules=RULES) as entries:
         assert after == told(entries)
+
+
+@pytest.mark.parametrize("path", [PATH, LOG])
+def test_everything_is_answered_where_its_files_cannot_be_used(tmp_path: Path, path: str) -> None:
+    """As in a directory that may only be read, or on a full disk; a folder in the way is there for everyone."""
+    with entries_in(tmp_path, rules=RULES) as entries:
+        entries.save_many(VISITOR, COLORS)
+        before = told(entries)
+    (tmp_path / path).unlink()
+    (tmp_path / path / "in the way").mkdir(parents=True)
+    with entries_in(tmp_path, rules=RULES) as entries:
+        assert before == told(entries)
+        with pytest.raises(StorageFailed):
+            entries.forget(VISITOR, key="color/3")
+        assert before == told(entries)
 
 
 def test_what_must_be_written_into_it_is_refused_and_changes_nothing(tmp_path: Path) -> None:

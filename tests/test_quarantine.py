@@ -126,3 +126,18 @@ def test_what_is_no_file_holds_no_text(tmp_path: Path, directory: int) -> None:
     quarantine.set_aside(directory, "notes.json", reason="why", at=AT)
 
     assert 0 == quarantine.remove_holding(directory, "notes.json", (b"hunter2",))
+
+
+def test_a_folder_goes_with_all_that_is_in_it_where_a_file_in_it_holds_the_text(tmp_path: Path, directory: int) -> None:
+    """What it links to stays; a folder that holds nothing of it stays as well."""
+    (tmp_path / "elsewhere").write_bytes(b"hunter2")
+    for content in (b"hunter2", b"nothing"):
+        (tmp_path / "notes.json" / "below").mkdir(parents=True)
+        (tmp_path / "notes.json" / "below" / "copy").write_bytes(content)
+        (tmp_path / "notes.json" / "link").symlink_to(tmp_path / "elsewhere")
+        quarantine.set_aside(directory, "notes.json", reason="why", at=AT)
+
+    assert 1 == quarantine.remove_holding(directory, "notes.json", (b"hunter2",))
+    assert 1 == quarantine.remove_copies(directory, "notes.json")
+    assert [] == os.listdir(tmp_path / "quarantine")
+    assert b"hunter2" == (tmp_path / "elsewhere").read_bytes()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from memfiles.changes import Stamp, check_text
@@ -24,7 +24,7 @@ from memfiles.entries.receipts import Forgotten
 from memfiles.entries.selecting import Selector
 from memfiles.entries.shelf import Records, Shelf
 from memfiles.entries.views import Caller, View, own_level
-from memfiles.entry import MAX_WHY_BYTES, Entry, EntryRecord, Tombstone
+from memfiles.entry import MAX_WHY_BYTES, MOVED, Entry, EntryRecord, Tombstone, moved_to
 from memfiles.errors import InvalidArgument
 from memfiles.index import debts, reading
 from memfiles.index.indexing import Index
@@ -37,15 +37,20 @@ _AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True)
 class _Meant:
-    """What is to go: what the selector means, and what was made of it; by uids, and keys of episodes among them."""
+    """What is to go: what the selector means, where that was before it moved, and what was made of it.
+
+    Told by uids, by keys of episodes among them, and by the causes of what was hidden by a move.
+    """
 
     selector: Selector | None
     uids: frozenset[str]
     episodes: tuple[str, ...]
+    moves: frozenset[str] = frozenset()
 
     def holds(self, entry: Entry) -> bool:
         is_meant = self.selector is not None and self.selector.means(entry)
-        return is_meant or is_made_of(entry, uids=self.uids, keys=self.episodes)
+        was_moved = entry.retired is not None and entry.retired.cause in self.moves
+        return is_meant or was_moved or is_made_of(entry, uids=self.uids, keys=self.episodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,7 @@ class Forgetting:
     def follow(self) -> None:
         """Forget what was made of entries that were forgotten elsewhere, on other machines; errors as of ``forget``."""
         rows = self._index.ask(lambda connection: reading.made_of_others(connection, reading.all_parts(connection)))
-        made = [entry for row in rows if (entry := self._shelf.entry(row.path)) is not None]
+        made = self._read(row.path for row in rows)
         gone = {each.path: found for each in made if (found := self._gone(each))}
         if not gone:
             return
@@ -146,8 +151,8 @@ class Forgetting:
         said = reading.Selector(
             key=selector.key, tag=selector.tag, kind=selector.kind, provenance=dict(selector.provenance)
         )
-        rows = self._index.ask(lambda connection: reading.matching(connection, reading.parts(connection, view), said))
-        meant = [entry for row in rows if (entry := self._shelf.entry(row.path)) is not None and selector.means(entry)]
+        meant = [entry for entry in self._matching(view, said) if selector.means(entry)]
+        meant += self._moved_to(view, meant)
         known, sources = _meant_by(selector, meant), {uid for entry in meant for uid in entry.sources}
         paths = {entry.path for entry in meant}
         made = [entry for entry in self._made_of_others(view) if entry.path not in paths] if meant else []
@@ -155,8 +160,29 @@ class Forgetting:
         known = _meant_by(selector, meant)
         survivors = [entry for entry in made if stands_for(entry, known.uids) and not known.holds(entry)]
         said_there = {entry_path(place.scope, uid) for uid in sources - known.uids for place in view}
-        others = (entry for path in sorted(said_there) if (entry := self._shelf.entry(path)) is not None)
+        others = self._read(sorted(said_there))
         return _Found(tuple(meant), tuple(survivors), tuple(sorted({entry.key for entry in (*survivors, *others)})))
+
+    def _moved_to(self, view: View, entries: Sequence[Entry]) -> list[Entry]:
+        """What these entries were before they got their keys or places, by one move or several."""
+
+        def ask(connection: sqlite3.Connection) -> list[Row]:
+            return reading.retired_by(connection, reading.parts(connection, view), prefix=MOVED)
+
+        left: dict[str, list[str]] = {}
+        for row in self._index.ask(ask) if entries else ():
+            left.setdefault(row.cause, []).append(row.path)
+        paths = [entry.path for entry in entries]
+        for path in paths:  # which grows: something may have moved more than once
+            paths += left.pop(moved_to(path), ())
+        return self._read(set(paths[len(entries) :]) - set(paths[: len(entries)]))
+
+    def _read(self, paths: Iterable[str]) -> list[Entry]:
+        return [entry for path in paths if (entry := self._shelf.entry(path)) is not None]
+
+    def _matching(self, view: View, said: reading.Selector) -> list[Entry]:
+        rows = self._index.ask(lambda connection: reading.matching(connection, reading.parts(connection, view), said))
+        return self._read(row.path for row in rows)
 
     def _made_of_others(self, view: View) -> list[Entry]:
         """What was made of other entries, or has labels of them, hidden or not."""
@@ -164,8 +190,7 @@ class Forgetting:
         def ask(connection: sqlite3.Connection) -> list[Row]:
             return reading.made_of_others(connection, reading.parts(connection, view), prefix=FOLDED)
 
-        found = (self._shelf.entry(row.path) for row in self._index.ask(ask))
-        return [entry for entry in found if entry is not None]
+        return self._read(row.path for row in self._index.ask(ask))
 
     def _bury(self, paths: Sequence[str], meant: _Meant, stamp: Stamp, *, why: str) -> list[EntryRecord]:
         def decide(records: Records) -> list[EntryRecord]:
@@ -190,7 +215,8 @@ class Forgetting:
 
 def _meant_by(selector: Selector, entries: Sequence[Entry]) -> _Meant:
     uids = frozenset(entry.uid for entry in entries)
-    return _Meant(selector, uids, tuple(entry.key for entry in entries if entry.kind == "episode"))
+    moves = frozenset(moved_to(entry.path) for entry in entries)
+    return _Meant(selector, uids, tuple(entry.key for entry in entries if entry.kind == "episode"), moves)
 
 
 def _was_forgotten_from(record: EntryRecord) -> bool:

@@ -22,7 +22,7 @@ from memfiles.entries.rules import Rules
 from memfiles.entries.saving import Decided, Past, Place
 from memfiles.entries.shelf import Records, Shelf
 from memfiles.entries.views import Caller, Partition, View, own_level
-from memfiles.entry import Entry, EntryRecord, Provenance, Tombstone
+from memfiles.entry import Entry, EntryRecord, Provenance, Tombstone, moved_to
 from memfiles.errors import EntryNotFound, InvalidArgument
 from memfiles.keys import WORKSPACE, check_key
 
@@ -102,7 +102,7 @@ class Keeper:
                     expiry=self._rules.expiry,
                 )
                 records[target.path] = decided.entry
-                self._clear(records, target.shadows, stamp)
+                self._clear(records, target.shadows, stamp, for_=target.path)
                 decisions.append(decided)
             return decisions
 
@@ -223,7 +223,7 @@ class Keeper:
                 decided.entry, records[target.path], stamp, place=target.place, expiry=self._rules.expiry
             )
             records[target.path] = moved.entry
-            self._clear(records, [path, *target.shadows], stamp)
+            self._clear(records, [path, *target.shadows], stamp, for_=target.path)
             return [moved]
 
         return _receipts(self._write(paths, decide, stamp=stamp), [each])[0]
@@ -273,11 +273,14 @@ class Keeper:
     def _is_there(self, entry: Entry, now: str) -> bool:
         return entry.retired is None and not entry.is_expired(now)
 
-    def _clear(self, records: dict[str, EntryRecord | None], shadows: Iterable[str], stamp: Stamp) -> None:
-        """Delete what would shadow an entry that was just saved."""
+    def _clear(
+        self, records: dict[str, EntryRecord | None], shadows: Iterable[str], stamp: Stamp, *, for_: str
+    ) -> None:
+        """Delete what would shadow the entry that was just saved at the path ``for_``."""
         for path in shadows:
             if isinstance(found := records[path], Entry) and self._is_there(found, stamp.at):
-                _deleted(records, path, stamp)
+                unchecked = replace(stamp, expected_revision=None)
+                records[path] = saving.delete(found, unchecked, key=found.key, cause=moved_to(for_)).entry
 
     def _provenance(self, caller: Caller, stamp: Stamp, draft: Draft) -> Provenance:
         origin = caller.provenance
@@ -309,14 +312,6 @@ def _evict(records: dict[str, EntryRecord | None], victims: Sequence[str], stamp
             if not found.is_expired(stamp.at):
                 went.append(found.key)
     return went
-
-
-def _deleted(records: dict[str, EntryRecord | None], path: str, stamp: Stamp) -> Decided:
-    found = records[path]
-    key = found.key if isinstance(found, Entry) else ""
-    decided = saving.delete(found, replace(stamp, expected_revision=None), key=key, cause="moved")
-    records[path] = decided.entry
-    return decided
 
 
 def _receipts(outcome: _Outcome, checked: Sequence[Checked]) -> list[Saved]:

@@ -16,8 +16,8 @@ from memfiles.entries.rules import Rules
 from memfiles.entries.saving import Past, Place
 from memfiles.entries.shelf import Records, Shelf
 from memfiles.entries.views import Caller, Partition, View, own_level
-from memfiles.entry import Entry, EntryRecord
-from memfiles.errors import RevisionConflict
+from memfiles.entry import Entry, EntryRecord, moved_to
+from memfiles.errors import InvalidArgument, RevisionConflict
 from memfiles.keys import WORKSPACE, check_key
 
 
@@ -50,6 +50,8 @@ class Relocating:
         ``EntryNotFound``, ``RevisionConflict`` (a key is taken, or an entry was changed meanwhile), and what a save
         refuses: nothing changed.
         """
+        if not isinstance(moves, Mapping):
+            raise InvalidArgument(f"moves maps keys to the new ones; this is {type(moves).__name__}")
         stamp, own = Stamp(self._now(), caller.actor(None)), own_level(caller)
         planned = [self._planned(own, key, new, now=stamp.at) for key, new in moves.items()]
         agent = caller.provenance.agent
@@ -58,7 +60,9 @@ class Relocating:
             after = dict(records)
             for move in planned:
                 expected = replace(stamp, expected_revision=move.entry.revision)
-                after[move.entry.path] = saving.delete(after[move.entry.path], expected, key=move.entry.key).entry
+                after[move.entry.path] = saving.delete(
+                    after[move.entry.path], expected, key=move.entry.key, cause=moved_to(move.target)
+                ).entry
             for move in planned:
                 after[move.target] = self._moved(after[move.target], move, stamp, agent=agent)
             return [record for path, record in after.items() if record is not None and record is not records[path]]

@@ -169,12 +169,11 @@ class Reorganising:
         self._index.settle_reads()
         return self._index.ask(lambda connection: reading.reads(connection, reading.parts(connection, [place])))
 
-    def _entries(self, place: Partition, selector: reading.Selector | None = None) -> list[Entry]:
+    def _entries(self, place: Partition) -> list[Entry]:
         self._finder.refresh()
-        wanted = selector or reading.Selector()
 
         def ask(connection: sqlite3.Connection) -> list[Row]:
-            return reading.matching(connection, reading.parts(connection, [place]), wanted)
+            return reading.matching(connection, reading.parts(connection, [place]), reading.Selector())
 
         found = (self._shelf.entry(row.path) for row in self._index.ask(ask))
         return [entry for entry in found if entry is not None]

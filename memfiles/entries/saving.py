@@ -270,7 +270,15 @@ def _changed(
     if after == before and not is_new_text:
         return Decided(None, before)
     text = with_content(before.text, content) if is_new_text else before.text
-    return _stored(after, stamp, op=op, text=text, renews=renews)
+    stored = _stored(after, stamp, op=op, text=text, renews=renews)
+    return _begun_anew(stored.entry) if before.retired is not None and before.retired.is_move else stored
+
+
+def _begun_anew(entry: Entry) -> Decided:
+    """The entry without a past, as that of what was moved away goes when what it became is forgotten."""
+    change = replace(entry.text.history[-1], old="", opaque=True)
+    begun = replace(entry, text=replace(entry.text, history=(change,)))
+    return Decided(begun, begun)
 
 
 def _own_lifetime(entry: Entry, expiry: Expiry) -> int | None:

@@ -40,10 +40,6 @@ class Lost(Exception):
     """The database is damaged, gone or replaced: it can only be started over."""
 
 
-class Busy(StorageFailed):
-    """Another process holds the database; what is asked can be answered from the records instead."""
-
-
 class Database:
     """One connection to the index of one directory. The caller sees to it that one thread uses it at a time."""
 
@@ -108,7 +104,7 @@ class Database:
             return bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
 
     def copy_into(self, target: sqlite3.Connection) -> bool:
-        """Have in ``target`` all that can be read here while another process holds it; False if that is nothing."""
+        """Have in ``target`` all that can be read here while it cannot be written; False if that is nothing."""
         try:
             with closing(_connect(self._directory / PATH, patience=_COPY_SECONDS)) as source:
                 is_ours = source.execute("PRAGMA user_version").fetchone()[0] == FORMAT
@@ -205,7 +201,7 @@ def failures() -> Iterator[None]:
         if isinstance(error, sqlite3.DatabaseError) and (_code(error) in _LOST or _lacks_table(error)):
             raise Lost(str(error)) from error
         if _code(error) in _HELD:
-            raise Busy(
+            raise StorageFailed(
                 f"the index ({PATH}) is held by another process: {error}; try again when that is over"
             ) from error
         raise StorageFailed(f"the index ({PATH}) cannot be used: {error}") from error

@@ -22,7 +22,7 @@ from memfiles.index import trust
 from memfiles.index.backlog import Backlog
 from memfiles.index.catching_up import CatchingUp, Records, differing
 from memfiles.index.change_log import HEADER_BYTES
-from memfiles.index.database import Busy, Database, Lost, failures
+from memfiles.index.database import Database, Lost, failures
 from memfiles.index.folders import folder_times
 from memfiles.index.late_writing import LateWriter
 from memfiles.index.rows import Row
@@ -33,7 +33,7 @@ from memfiles.index.writing import load_totals
 
 T = TypeVar("T")
 _BATCH = 256  # records looked at in one transaction: others wait no longer than for these
-_STUCK_SECONDS = 5.0  # for so long a database that was held is not asked for again
+_STUCK_SECONDS = 5.0  # for so long a database that could not be used is not asked for again
 _COMPACT_ATTEMPTS = 50
 _COMPACT_PAUSE_SECONDS = 0.05
 
@@ -94,15 +94,18 @@ class Index:
     def catch_up(self) -> None:
         """Have every change that was made before this call, by whichever process, in the rows.
 
-        Where another process holds the database, the records themselves are asked for some seconds.
+        Where the database cannot be used (another process holds it, the disk is full, nothing may be written), the
+        records themselves are asked for some seconds.
         """
+        self._refuse_closed()
         if not self._is_stuck and not self._is_fresh():
-            with suppress(Busy), self._turn:
+            with suppress(StorageFailed), self._turn:
                 self._tried(lambda: self._guarded(self._sync))
 
     def verify(self) -> list[str]:
         """Compare every file with its row, and read what differs; the paths of temp files that lie about."""
-        with suppress(Busy), self._turn:
+        self._refuse_closed()
+        with suppress(StorageFailed), self._turn:
             if not self._is_stuck:
                 self._tried(lambda: self._guarded(self._apply))
                 return self._tried(lambda: self._guarded(self._verify))
@@ -122,7 +125,7 @@ class Index:
             return self._or_stand_in(lambda: self._guarded(lambda: self._answer(work)), work)
 
     def derive(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """As ``change``, for what may as well be lost: a database that another process holds does without it."""
+        """As ``change``, for what may as well be lost: a database that cannot be used does without it."""
         return self._or_stand_in(lambda: self.change(work), work)
 
     def change(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -154,8 +157,9 @@ class Index:
             self._writer.begin()
 
     def settle_reads(self) -> None:
-        """Have the reads of this process in the rows, too, if nobody holds them; what else is new comes with them."""
-        with suppress(Busy), self._turn:
+        """Have the reads of this process in the rows, too, if it can write them; what else is new comes with them."""
+        self._refuse_closed()
+        with suppress(StorageFailed), self._turn:
             if not self._is_stuck:
                 self._tried(lambda: self._guarded(self._apply))
 
@@ -194,24 +198,24 @@ class Index:
 
     @property
     def _is_stuck(self) -> bool:
-        """Whether another process held the database just now, so that nobody waits for it again."""
+        """Whether the database could not be used just now, so that nobody waits for it again."""
         return time.monotonic() < self._stuck_until
 
     def _tried(self, work: Callable[[], T]) -> T:
-        """Do it, and remember for a while if another process holds the database; the turn is taken."""
+        """Do it, and remember for a while if the database cannot be used; the turn is taken."""
         try:
             done = work()
-        except Busy:
+        except StorageFailed:
             self._stuck_until = time.monotonic() + _STUCK_SECONDS
             raise
         self._stand_in.drop()
         return done
 
     def _or_stand_in(self, work: Callable[[], T], instead: Callable[[sqlite3.Connection], T]) -> T:
-        """Do it, or ask the records where another process holds the database."""
+        """Do it, or ask the records where the database cannot be used."""
         with self._turn:
             self._refuse_closed()
-            with suppress(Busy):
+            with suppress(StorageFailed):
                 if not self._is_stuck:
                     return self._tried(work)
             with failures():

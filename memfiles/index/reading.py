@@ -52,14 +52,13 @@ class Filters:
 class Selector:
     """Entries to act upon, whatever state they are in; every field that is given must fit.
 
-    ``provenance`` by its fields' names; ``cause`` is why they are retired.
+    ``provenance`` by its fields' names.
     """
 
     key: str | None = None
     path: str | None = None
     tag: str | None = None
     kind: str | None = None
-    cause: str | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -236,7 +235,7 @@ def matching(connection: sqlite3.Connection, parts: Sequence[int], selector: Sel
     """The rows in these partitions that a selector means, by key; tombstones never."""
     conditions = ["e.part IN (SELECT value FROM json_each(:parts))", "e.state <> 'forgotten'"]
     values: dict[str, str] = {"parts": _json(parts)}
-    for name in ("key", "path", "kind", "cause"):
+    for name in ("key", "path", "kind"):
         if (wanted := getattr(selector, name)) is not None:
             conditions.append(f"e.{name} = :{name}")
             values[name] = wanted
@@ -247,6 +246,17 @@ def matching(connection: sqlite3.Connection, parts: Sequence[int], selector: Sel
         conditions.append(f"json_extract(e.provenance, :at_{name}) = :is_{name}")
         values |= {f"at_{name}": f"$.{name}", f"is_{name}": wanted}
     statement = f"{_FROM.format(hint='')} WHERE {' AND '.join(conditions)} ORDER BY e.key, e.path"
+    return [row_from(found[1:]) for found in connection.execute(statement, values)]
+
+
+def retired_by(connection: sqlite3.Connection, parts: Sequence[int], *, prefix: str) -> list[Row]:
+    """The rows in these partitions of what is retired by a cause that has this ``prefix``, which is not empty."""
+    statement = f"""
+        {_FROM.format(hint="INDEXED BY entry_by_cause")}
+        WHERE e.cause <> '' AND e.cause >= :prefix AND e.cause < :beyond
+        AND e.part IN (SELECT value FROM json_each(:parts)) AND e.state <> 'forgotten'
+    """
+    values = {"prefix": prefix, "beyond": prefix + _BEYOND, "parts": _json(parts)}
     return [row_from(found[1:]) for found in connection.execute(statement, values)]
 
 
