@@ -93,5 +93,6 @@ def parse_command(sent: object) -> dict[str, Any]:
     command = given.pop("command", None)
     model = COMMANDS.get(command) if isinstance(command, str) else None
     if model is None:
-        raise InvalidArgument(f"memory: there is no command {shortened(command)}: use one of {', '.join(COMMANDS)}")
+        wrong = "'command' is missing" if command is None else f"there is no command {shortened(command)}"
+        raise InvalidArgument(f"memory: {wrong}: use one of {', '.join(COMMANDS)}")
     return {"command": command, **parse_arguments(model, given, tool=f"memory {command}").model_dump(exclude_none=True)}

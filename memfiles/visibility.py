@@ -95,7 +95,7 @@ def check_writable(file: VisibleFile) -> None:
     """Return if the caller may change ``file``, else raise ``ReadOnly`` or ``LevelDenied``."""
     name = file.card.name
     if file.mode != "rw":
-        raise ReadOnly(f"{name} is read-only here: read it with read_memory, and write to a file marked RW")
+        raise ReadOnly(f"{name} is read-only here: it may be read; write to a file marked RW")
     if not file.same_level:
         raise LevelDenied(
             f"{name} is at level {file.card.level} and this session is at {file.session_level}: a session changes only "

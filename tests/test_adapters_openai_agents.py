@@ -90,7 +90,7 @@ def test_results_and_errors_are_texts_for_the_model(session: Session) -> None:
     said = results_of(agent_of(session, calls))
 
     assert "Added to the end of notes. It is at revision 2, 17 of 1000 bytes used, 983 left." == said[0]
-    assert "playbook is read-only here: read it with read_memory, and write to a file marked RW" == said[1]
+    assert "playbook is read-only here: it may be read; write to a file marked RW" == said[1]
     assert "the arguments are not JSON: " in said[2]
     assert "" == said[3].replace("- Ada is on Pro.\n", "")
     assert ["call_1"] == [change.by.call for change in session.manager.log("u-notes") if change.op == "append"]

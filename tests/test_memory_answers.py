@@ -146,6 +146,7 @@ def test_a_declared_file_is_read_and_written_under_its_name(session: Session) ->
             "did not appear verbatim",
         ),
         ({"command": "format", "path": "/memories"}, "there is no command 'format': use one of view, create"),
+        ({"path": "/memories"}, "memory: 'command' is missing: use one of view, create"),
         ({}, "use one of view, create, str_replace, insert, delete, rename"),
     ],
 )

@@ -138,7 +138,7 @@ def test_a_caller_without_files_is_told_so() -> None:
 def test_a_read_only_reference_refuses_writing(manager: MemoryManager) -> None:
     """The mode is the first reason, whatever the level."""
     (file,) = visible_files([{"id": "u-notes", "mode": "r"}], manager, clearance=at("CONFIDENTIAL"))
-    with pytest.raises(ReadOnly, match="notes is read-only here: read it with read_memory"):
+    with pytest.raises(ReadOnly, match="notes is read-only here: it may be read"):
         check_writable(file)
 
 
