@@ -18,8 +18,9 @@ from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode
-from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai import Agent, ModelMessage, ModelResponse, RunContext, RunUsage, TextPart, ToolCallPart, UserError
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.test import TestModel
 
 from memfiles.adapters import openai_agents
 from memfiles.adapters.call_ids import in_conversation
@@ -87,6 +88,27 @@ def test_pydantic_ai(session: Session) -> None:
 
     assert "- again\n- again\n" == session.manager.read("u-notes")
     assert ["c", "c#2"] == ids_of(session)
+
+
+def test_pydantic_ai_where_the_context_has_no_messages(session: Session) -> None:
+    """As in an activity of Temporal, in which the context has ids alone: the call is made under its own."""
+
+    class InActivity(RunContext[None]):
+        def __getattribute__(self, name: str) -> Any:
+            if name == "messages":
+                raise UserError("'messages' is not available in an activity")
+            return super().__getattribute__(name)
+
+    async def called() -> object:
+        context = InActivity(deps=None, model=TestModel(), usage=RunUsage(), tool_call_id="c")
+        toolset: MemoryToolset[None] = MemoryToolset(session)
+        return await toolset.call_tool(
+            "append_memory", NOTE, context, (await toolset.get_tools(context))["append_memory"]
+        )
+
+    asyncio.run(called())
+
+    assert ["c"] == ids_of(session)
 
 
 def test_the_openai_agents_sdk(session: Session) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +19,7 @@ from memfiles.errors import ExtraMissing, MemfilesError
 
 try:
     from pydantic_ai import AbstractToolset, ModelRequest, RunContext, ToolDefinition, ToolFailed, ToolReturn
+    from pydantic_ai.exceptions import UserError
     from pydantic_ai.tools import AgentDepsT
     from pydantic_ai.toolsets import ToolsetTool
     from pydantic_core import from_json
@@ -123,10 +124,14 @@ class _AsSent:
         return dict(input) if isinstance(input, Mapping) else {UNREADABLE: input}
 
 
-def _answered(ctx: RunContext[Any]) -> Iterator[object]:
-    """The ids of the calls that have a result in the conversation."""
-    told = (part for message in ctx.messages if isinstance(message, ModelRequest) for part in message.parts)
-    return (getattr(part, "tool_call_id", None) for part in told)
+def _answered(ctx: RunContext[Any]) -> list[object]:
+    """The ids of the calls that have a result in the conversation, where the context has it."""
+    try:
+        messages = ctx.messages
+    except UserError:  # an engine that runs agents durably keeps it elsewhere
+        return []
+    told = (part for message in messages if isinstance(message, ModelRequest) for part in message.parts)
+    return [getattr(part, "tool_call_id", None) for part in told]
 
 
 async def _session_of(
