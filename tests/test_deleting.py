@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from saved import Visitor, entries_in
 
+from memfiles.entries.clearing import Clearing
 from memfiles.entries.entries import Entries
-from memfiles.errors import InvalidArgument
+from memfiles.entries.retention import Budget
+from memfiles.entries.rules import Rules
+from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed
 
 
 @pytest.fixture
@@ -69,3 +72,41 @@ def test_a_search_can_be_kept_to_some_keys(entries: Entries) -> None:
     assert ["a/two"] == found(among=["a/two", "nothing"])
     assert [] == found(prefix="b/", among=["a/two"])
     assert [] == found(among=[])
+
+
+def _delete_each(entries: Entries, key: str) -> None:
+    entries.delete(Visitor(), key)
+
+
+def _move_each(entries: Entries, key: str) -> None:
+    entries.relocate(Visitor(), {key: f"{key} moved"})
+    entries.update(Visitor(), f"{key} moved", category="workspace")
+
+
+@pytest.mark.parametrize("hide", [_delete_each, _move_each])
+def test_what_is_hidden_is_not_kept_without_end(tmp_path: Path, hide: Callable[[Entries, str], None]) -> None:
+    """As many as there may be live ones, and some; the oldest go first, and nothing was over a budget."""
+    with entries_in(tmp_path, rules=Rules(budget=Budget(max_entries=5))) as entries:
+        for number in range(90):
+            entries.save(Visitor(), f"k{number}", f"text{number}text")
+            hide(entries, f"k{number}")
+        hidden = max(counted.retired for counted in entries.counts())
+
+        assert 5 <= hidden <= 5 + 65
+        with pytest.raises(EntryNotFound):
+            entries.restore(Visitor(), "k0")
+
+
+def test_what_was_deleted_is_deleted_though_older_ones_cannot_go(
+    entries: Entries, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The caller is not told that nothing changed."""
+
+    def full(*_: object) -> None:
+        raise StorageFailed("the disk is full")
+
+    entries.save(Visitor(), "a", "text")
+    monkeypatch.setattr(Clearing, "_bury_surplus", full)
+
+    assert "a" == entries.delete(Visitor(), "a").key
+    assert "the disk is full" in caplog.text

@@ -7,9 +7,11 @@ not grow without end and no other copy brings them back.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from memfiles.changes import Stamp
 from memfiles.entries import saving
@@ -17,6 +19,7 @@ from memfiles.entries.room import Room
 from memfiles.entries.shelf import Records, Shelf
 from memfiles.entries.views import Caller, Partition, own_level
 from memfiles.entry import Entry, EntryRecord, Tombstone
+from memfiles.errors import MemfilesError
 from memfiles.index import reading
 from memfiles.index.indexing import Index
 from memfiles.index.rows import Row
@@ -26,6 +29,7 @@ from memfiles.store import Store
 _OVER = "its run is over"
 _TOO_MANY = "retired long ago"
 _AT_ONCE = 1000
+_log = logging.getLogger("memfiles")
 
 
 class Clearing:
@@ -53,13 +57,26 @@ class Clearing:
             self._remove(paths[start : start + _AT_ONCE], stamp)
         return len(paths)
 
-    def thin_out(self, caller: Caller) -> int:
-        """Leave tombstones of the oldest retired entries where there are too many of them; how many."""
-        count = 0
+    def thin_out(self, caller: Caller) -> None:
+        """Leave tombstones of the oldest retired entries where there are too many of them.
+
+        What cannot be done now is done after a later change; what the caller asked for is done already.
+        """
+        try:
+            self._bury_surplus(caller)
+        except MemfilesError as error:
+            _log.warning("more of what was deleted is kept than there should be: %s", error)
+
+    @contextmanager
+    def thinning_out(self, caller: Caller) -> Iterator[None]:
+        """Do in the block what may hide entries, and ``thin_out`` when that is done."""
+        yield
+        self.thin_out(caller)
+
+    def _bury_surplus(self, caller: Caller) -> None:
         for place in own_level(caller):
             if surplus := self._room.surplus(place):
-                count += self._bury_oldest(place, surplus, Stamp(self._now(), caller.actor(None)))
-        return count
+                self._bury_oldest(place, surplus, Stamp(self._now(), caller.actor(None)))
 
     def _remove(self, paths: Sequence[str], stamp: Stamp) -> None:
         """Tombstones first, which no journal undoes; then their files, which nothing else has a copy of."""
@@ -79,11 +96,12 @@ class Clearing:
                 self._index.settle(intent)
         self._shelf.forget(paths)
 
-    def _bury_oldest(self, place: Partition, count: int, stamp: Stamp) -> int:
+    def _bury_oldest(self, place: Partition, count: int, stamp: Stamp) -> None:
+        self._index.catch_up()
         rows = self._index.ask(lambda connection: reading.retired(connection, place, limit=min(count, _AT_ONCE)))
-        return self._bury([row.path for row in rows], stamp, why=_TOO_MANY, only_retired=True)
+        self._bury([row.path for row in rows], stamp, why=_TOO_MANY, only_retired=True)
 
-    def _bury(self, paths: Sequence[str], stamp: Stamp, *, why: str, only_retired: bool) -> int:
+    def _bury(self, paths: Sequence[str], stamp: Stamp, *, why: str, only_retired: bool) -> None:
         def decide(records: Records) -> list[EntryRecord]:
             return [
                 saving.bury(record, stamp, id=secrets.token_hex(6), why=why, cleared=True)
@@ -91,7 +109,7 @@ class Clearing:
                 if isinstance(record, Entry) and (record.retired is not None or not only_retired)
             ]
 
-        return len(self._shelf.change(paths, decide, record_of=lambda buried: buried))
+        self._shelf.change(paths, decide, record_of=lambda buried: buried)
 
 
 def _all_in(connection: sqlite3.Connection, places: Sequence[Partition]) -> list[Row]:

@@ -197,7 +197,7 @@ class Entries:
         ``outcome``: ``success`` or ``failure`` of what the entry advises.
         """
         draft = Draft(key, content, tags, category, kind, confidence, importance, pinned, links, ttl, outcome)
-        with self._account.of("update", session):
+        with self._account.of("update", session), self._clearing.thinning_out(session):
             return self._keeper.update(session, draft, expected_revision=expected_revision, call_id=call_id)
 
     def delete(
@@ -207,17 +207,17 @@ class Entries:
 
         ``RevisionConflict`` if it is not at ``expected_revision``: nothing changed.
         """
-        with self._account.of("delete", session):
+        with self._account.of("delete", session), self._clearing.thinning_out(session):
             return self._keeper.delete(session, key, expected_revision=expected_revision, call_id=call_id)
 
     def delete_many(self, session: Caller, keys: Iterable[str]) -> Sequence[Deleted]:
         """Hide the entries of these keys at the session's level, in one commit; those that were there are returned."""
-        with self._account.of("delete", session):
+        with self._account.of("delete", session), self._clearing.thinning_out(session):
             return delete_many(self.shelf, session, keys, now=self._now)
 
     def relocate(self, session: Caller, moves: Mapping[str, str]) -> None:
         """Give entries at the session's level other keys, in one commit; ``RevisionConflict`` if one is taken."""
-        with self._account.of("relocate", session):
+        with self._account.of("relocate", session), self._clearing.thinning_out(session):
             Relocating(self.shelf, rules=self.rules, now=self._now).relocate(session, moves)
 
     def restore(self, session: Caller, key: str, *, call_id: str | None = None) -> Saved:
