@@ -19,7 +19,8 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 import memfiles
-from memfiles.adapters.pydantic_ai import GONE, MemoryToolset, memory_instructions
+from memfiles.adapters.going_without import GONE
+from memfiles.adapters.pydantic_ai import MemoryToolset, memory_instructions
 from memfiles.session import Session
 
 WORKFLOW = """\

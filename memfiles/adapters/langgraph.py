@@ -6,13 +6,13 @@ where tools or prompt cannot be made, the turn goes without them and the log say
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from memfiles.adapters.call_ids import in_conversation
 from memfiles.adapters.crossing import in_worker
-from memfiles.errors import ExtraMissing, MemfilesError
+from memfiles.adapters.going_without import GONE, made
+from memfiles.errors import ExtraMissing
 
 try:
     from langchain.agents.middleware import AgentMiddleware
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from memfiles.session import Session
     from memfiles.tool_definitions import ToolDefinition
 
-GONE = "No memory can be used at the moment."
-"""The prompt where none can be made."""
-
-_log = logging.getLogger("memfiles")
 Runtime = Annotated[ToolRuntime | None, InjectedToolArg]  # which is so not shown to whoever traces the call
 
 
@@ -120,11 +116,8 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _memory(self) -> tuple[str, list[BaseTool]]:
         """The prompt and the tools of this moment."""
-        try:
-            return self._session.system_prompt(), tools(self._session)
-        except MemfilesError as error:
-            _log.warning("a turn of an agent goes without its memory: %s", error)
-            return GONE, []
+        nothing: tuple[str, list[BaseTool]] = (GONE, [])
+        return made(lambda: (self._session.system_prompt(), tools(self._session)), instead=nothing)
 
     def _with_tool(self, request: ToolCallRequest) -> ToolCallRequest:
         if request.tool is not None:

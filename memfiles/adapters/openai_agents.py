@@ -8,16 +8,16 @@ text for the model, and where tools or prompt cannot be made, the turn goes with
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from memfiles.adapters.call_ids import in_conversation
 from memfiles.adapters.crossing import in_worker
+from memfiles.adapters.going_without import GONE, made
 from memfiles.dialects import render
-from memfiles.errors import ExtraMissing, MemfilesError
+from memfiles.errors import ExtraMissing
 from memfiles.tool_definitions import ToolDefinition, file_tools
 from memfiles.toolset import definitions_of
 
@@ -30,14 +30,9 @@ except ImportError as error:
 if TYPE_CHECKING:
     from memfiles.session import Session
 
-GONE = "No memory can be used at the moment."
-"""The prompt where none can be made."""
-
 Instructions: TypeAlias = Callable[[RunContextWrapper[Any], Agent[Any]], Awaitable[str]]
-T = TypeVar("T")
 
 _ANY_FILE = ["any"]  # stands in the schema of a tool that is not offered
-_log = logging.getLogger("memfiles")
 
 
 def tools(session: Session) -> list[FunctionTool]:
@@ -60,7 +55,7 @@ def instructions(session: Session, first: str = "") -> Instructions:
     """What to give as ``Agent(instructions=...)``: ``first``, then what the session has in memory at that turn."""
 
     async def rendered(_: RunContextWrapper[Any], __: Agent[Any]) -> str:
-        memory = await in_worker(lambda: _made(session.system_prompt, instead=GONE))
+        memory = await in_worker(lambda: made(session.system_prompt, instead=GONE))
         return "\n\n".join(part for part in (first, memory) if part)
 
     return rendered
@@ -102,7 +97,7 @@ class _FileTool:
     async def _is_offered(self, context: RunContextWrapper[Any], _: object) -> bool:
         turn, is_offered = self._decided.get(context, (None, False))
         if turn is not context.turn_input or not turn:  # a new list for every turn of a run; none in a realtime session
-            turn, is_offered = context.turn_input, await in_worker(lambda: _made(self._renew, instead=False))
+            turn, is_offered = context.turn_input, await in_worker(lambda: made(self._renew, instead=False))
             self._decided[context] = (turn, is_offered)
         return is_offered
 
@@ -130,11 +125,3 @@ def _tool(
         strict_json_schema=shape["strict"],
         is_enabled=is_enabled,
     )
-
-
-def _made(make: Callable[[], T], *, instead: T) -> T:
-    try:
-        return make()
-    except MemfilesError as error:
-        _log.warning("a turn of an agent goes without its memory: %s", error)
-        return instead

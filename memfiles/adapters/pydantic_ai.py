@@ -8,14 +8,14 @@ the step goes without them and the log says why.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memfiles.adapters.call_ids import in_conversation
 from memfiles.adapters.crossing import in_worker
-from memfiles.errors import ExtraMissing, MemfilesError
+from memfiles.adapters.going_without import GONE, made
+from memfiles.errors import ExtraMissing
 
 try:
     from pydantic_ai import AbstractToolset, ModelRequest, RunContext, ToolDefinition, ToolFailed, ToolReturn
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 UNREADABLE = "unreadable arguments"
 """Where the text of a call stands that is no JSON object, so that the session can say what is wrong with it."""
 
-GONE = "No memory can be used at the moment."
-"""The prompt where none can be made: with an empty one the framework would show the last one again."""
-
-_log = logging.getLogger("memfiles")
 T = TypeVar("T")
 
 
@@ -69,7 +65,8 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
         """What can be used at this step."""
         session = await _session_of(self._session, ctx)
-        definitions = await in_worker(lambda: _or_none(session.definitions)) or []
+        nothing: list[tool_definitions.ToolDefinition] = []
+        definitions = await in_worker(lambda: made(session.definitions, instead=nothing))
         return {each.name: self._offered(each, ctx) for each in definitions}
 
     async def call_tool(
@@ -103,8 +100,7 @@ def memory_instructions(
 
     async def memory(ctx: RunContext[AgentDepsT]) -> str:
         current = await _session_of(session, ctx)
-        prompt = await in_worker(lambda: _or_none(current.system_prompt))
-        return GONE if prompt is None else prompt
+        return await in_worker(lambda: made(current.system_prompt, instead=GONE))
 
     return memory
 
@@ -138,11 +134,3 @@ async def _session_of(
     session: Session | Callable[[RunContext[AgentDepsT]], Session], ctx: RunContext[AgentDepsT]
 ) -> Session:
     return await in_worker(lambda: session(ctx)) if callable(session) else session
-
-
-def _or_none(make: Callable[[], T]) -> T | None:
-    try:
-        return make()
-    except MemfilesError as error:
-        _log.warning("a step of an agent's run goes without its memory: %s", error)
-        return None
