@@ -7,9 +7,12 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
+
+import memfiles
 
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
@@ -47,6 +50,23 @@ def installed() -> None:
     """Ends the test where memfiles is not installed with its entry points, by which mirrors are found."""
     if not entry_points(group="memfiles.mirrors", name="s3"):
         unavailable("memfiles is not installed with its entry points: pip install -e .")
+
+
+@pytest.fixture
+def open_memory(tmp_path: Path) -> Iterator[Callable[[str], memfiles.Memory]]:
+    """``open_memory(workflow)`` opens the memory of a workflow in a folder of its own, until the end of the test."""
+    opened: list[memfiles.Memory] = []
+
+    def opening(workflow: str) -> memfiles.Memory:
+        path = tmp_path / f"{len(opened)}" / "workflow.yaml"
+        path.parent.mkdir()
+        path.write_text(workflow)
+        opened.append(memfiles.open(path, watch=False))
+        return opened[-1]
+
+    yield opening
+    for memory in opened:
+        memory.close()
 
 
 @pytest.fixture

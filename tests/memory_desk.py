@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from anthropic.lib.tools import ToolError
@@ -28,23 +26,6 @@ agents:
 """
 ENTRIES = FILES.replace("  files:", "  entries: {max_entries: 500}\n  files:")
 Opening = Callable[[str], memfiles.Memory]
-
-
-@contextmanager
-def opening(folder: Path) -> Iterator[Opening]:
-    """What opens a memory of a workflow in a folder of its own, until the end of the block."""
-    opened: list[memfiles.Memory] = []
-
-    def open_one(workflow: str) -> memfiles.Memory:
-        path = folder / f"{len(opened)}" / "workflow.yaml"
-        path.parent.mkdir()
-        path.write_text(workflow)
-        opened.append(memfiles.open(path, watch=False))
-        return opened[-1]
-
-    yield open_one
-    for memory in opened:
-        memory.close()
 
 
 def said_by(tool: Any, command: str, **arguments: Any) -> str:

@@ -6,8 +6,6 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -16,17 +14,11 @@ import httpx2 as httpx
 import pytest
 from agents_at_work import Held
 from anthropic.lib.tools import ToolError
-from memory_desk import ENTRIES, FILES, Opening, calls, opening
+from memory_desk import ENTRIES, FILES, Opening, calls
 
 from memfiles.adapters.anthropic_memory import AsyncMemoryTool, MemoryTool
 from memfiles.errors import InvalidArgument
 from memfiles.session import Session
-
-
-@pytest.fixture
-def open_memory(tmp_path: Path) -> Iterator[Opening]:
-    with opening(tmp_path) as opened:
-        yield opened
 
 
 @pytest.fixture

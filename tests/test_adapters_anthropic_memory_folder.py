@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from anthropic.lib.tools._beta_builtin_memory_tool import BetaLocalFilesystemMemoryTool
-from memory_desk import ENTRIES, FILES, Opening, calls, opening, said_by
+from memory_desk import ENTRIES, FILES, Opening, calls, said_by
 
 from memfiles.adapters.anthropic_memory import MemoryTool
 from memfiles.session import Session
-
-
-@pytest.fixture
-def open_memory(tmp_path: Path) -> Iterator[Opening]:
-    with opening(tmp_path) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -6,9 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,44 +15,15 @@ from deepagents.backends import CompositeBackend, StateBackend
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatResult
+from memory_desk import ENTRIES, FILES, Opening
 
-import memfiles
 from memfiles.adapters.deepagents import MemfilesBackend
 from memfiles.session import Session
 
-FILES = """\
-memory:
-  durability: os
-  files:
-    - {uid: u-notes, name: notes, description: Customers., level: INTERNAL, max_size_bytes: 1000}
-    - {uid: u-play, name: playbook, description: Refunds., level: INTERNAL, content: "Be kind.\\n"}
-    - {uid: u-deals, name: deals, description: Deals., level: CONFIDENTIAL, content: "secret deal\\n"}
-    - {uid: u-news, name: news, description: News., level: PUBLIC, content: "old news\\n"}
-agents:
-  support:
-    level: INTERNAL
-    memory: [{id: u-notes, mode: rw}, {id: u-play, mode: r}, {id: u-deals, mode: rw}, {id: u-news, mode: rw}]
-"""
-ENTRIES = FILES.replace("  files:", "  entries: {max_entries: 500}\n  files:")
-
 
 @pytest.fixture
-def open_session(tmp_path: Path) -> Iterator[Callable[[str], Session]]:
-    opened: list[memfiles.Memory] = []
-
-    def opening(workflow: str) -> Session:
-        (tmp_path / "workflow.yaml").write_text(workflow)
-        opened.append(memfiles.open(tmp_path / "workflow.yaml", watch=False))
-        return opened[-1].session("support", run="monday")
-
-    yield opening
-    for memory in opened:
-        memory.close()
-
-
-@pytest.fixture
-def session(open_session: Callable[[str], Session]) -> Session:
-    return open_session(ENTRIES)
+def session(open_memory: Opening) -> Session:
+    return open_memory(ENTRIES).session("support", run="monday")
 
 
 @pytest.fixture
@@ -133,7 +102,7 @@ def test_a_deep_agent_works_on_it_as_on_files(session: Session, way: str) -> Non
 
 def test_parallel_edits_never_overwrite_each_other(backend: MemfilesBackend, session: Session) -> None:
     """Who comes too late is told so, and what was acknowledged is there."""
-    lines = [f"line{number:02}\n" for number in range(24)]
+    lines = [f"line{number:02}\n" for number in range(12)]
     session.manager.append("u-notes", "".join(lines))
 
     def edited(line: str) -> str:
@@ -255,9 +224,9 @@ def test_files_go_in_and_out_whole(backend: MemfilesBackend) -> None:
     assert [None, "is_directory", "file_not_found", None] == [each.error for each in down]
 
 
-def test_without_entries_there_are_the_declared_files(open_session: Callable[[str], Session]) -> None:
+def test_without_entries_there_are_the_declared_files(open_memory: Opening) -> None:
     """No other can be made, and the error names them."""
-    backend = MemfilesBackend(open_session(FILES))
+    backend = MemfilesBackend(open_memory(FILES).session("support", run="monday"))
     written = backend.write("/plan", "x")
 
     assert ["/news", "/notes", "/playbook"] == paths(backend)
