@@ -72,7 +72,11 @@ def test_results_and_errors_are_told_to_the_model(session: Session) -> None:
 
     assert [
         {"tool_use_id": "toolu_0_0", "content": "Added to the end of notes. It is at revision 2, 17 of 1000 bytes"},
-        {"tool_use_id": "toolu_0_1", "content": "playbook is read-only here", "is_error": True},
+        {
+            "tool_use_id": "toolu_0_1",
+            "content": "playbook is read-only here: it may be read; write to a file marked RW",
+            "is_error": True,
+        },
         {"tool_use_id": "toolu_1_0", "content": "- Ada is on Pro.\n"},
         {"tool_use_id": "toolu_1_1", "content": "memory_get: 'key' is missing", "is_error": True},
         {"tool_use_id": "toolu_1_2", "content": "there is no memory file 'deals'", "is_error": True},

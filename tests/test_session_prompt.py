@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,30 +40,20 @@ def entries_away(directory: Path) -> None:
     (directory / "entries").write_text("in the way")
 
 
-def index_away(directory: Path) -> None:
-    """A folder that cannot be removed lies where the index was."""
-    for path in (directory / ".state").glob("index.sqlite*"):
-        path.unlink()
-    (directory / ".state/index.sqlite/in the way").mkdir(parents=True)
-
-
 def mend(directory: Path) -> None:
     """Put everything back."""
     if (directory / "away").exists():
         (directory / "entries").unlink()
         (directory / "away").rename(directory / "entries")
-    if (directory / ".state/index.sqlite").is_dir():
-        shutil.rmtree(directory / ".state/index.sqlite")
 
 
-@pytest.mark.parametrize("spoil", [entries_away, index_away])
 def test_a_prompt_comes_without_the_entries_that_cannot_be_read(
-    memory: Memory, spoil: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+    memory: Memory, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The card and the rules are there; it is logged once, and when all is well again the entries are back."""
     session = memory.session("support")
     before = session.system_prompt()
-    spoil(memory.workflow.directory)
+    entries_away(memory.workflow.directory)
     with caplog.at_level(logging.WARNING, logger="memfiles"):
         during = [session.system_prompt() for _ in range(3)]
     mend(memory.workflow.directory)
@@ -77,7 +66,8 @@ def test_a_prompt_comes_without_the_entries_that_cannot_be_read(
 def test_the_host_still_learns_of_it(memory: Memory) -> None:
     """Who asks for the entries themselves is told that they cannot be read."""
     session = memory.session("support")
-    index_away(memory.workflow.directory)
+    session.system_prompt()
+    entries_away(memory.workflow.directory)
 
     with pytest.raises(StorageFailed):
         memory.entries.hydrate(session)

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from memfiles import atomic
-from memfiles.errors import StorageFailed
+from memfiles.index.unusable import IndexUnusable
 from memfiles.keys import ENTRIES, RECORD_SUFFIX, entry_path, entry_place
 
 PATH = ".state/entries.log"
@@ -48,7 +48,7 @@ class ChangeLog:
     """This process's end of the log. A shared lock is held while it is open: nobody else empties it meanwhile."""
 
     def __init__(self, directory: int) -> None:
-        """``directory`` is the memory directory's descriptor. Opens the log; ``StorageFailed`` if it cannot."""
+        """``directory`` is the memory directory's descriptor. Opens the log; ``IndexUnusable`` if it cannot."""
         self._directory = directory
         self.id = ""
         self.is_alone = False  # nobody else had it open when it was opened
@@ -61,7 +61,7 @@ class ChangeLog:
                 os.close(self._descriptor)
                 raise
             os.close(self._descriptor)
-        raise StorageFailed(f"{PATH} is replaced again and again")
+        raise IndexUnusable(f"{PATH} is replaced again and again")
 
     def close(self) -> None:
         """Let go of the log."""
@@ -109,16 +109,16 @@ class ChangeLog:
         return self.size() is not None
 
     def empty(self) -> None:
-        """Begin a new log in the same file; the caller is alone. ``StorageFailed``: then it has no beginning."""
+        """Begin a new log in the same file; the caller is alone. ``IndexUnusable``: then it has no beginning."""
         self.id = secrets.token_hex(6)
         header = f"#{self.id}\n".encode()
         try:
             os.ftruncate(self._descriptor, 0)
             is_written = os.write(self._descriptor, header) == len(header)
         except OSError as error:
-            raise StorageFailed(f"{PATH} cannot be written: {error.strerror}") from error
+            raise IndexUnusable(f"{PATH} cannot be written: {error.strerror}") from error
         if not is_written:
-            raise StorageFailed(f"{PATH} cannot be written: the disk is full")
+            raise IndexUnusable(f"{PATH} cannot be written: the disk is full")
 
     def share(self) -> None:
         """Let others open it again."""
@@ -136,7 +136,7 @@ class ChangeLog:
                 remove(self._directory)
                 return os.open(PATH, _FLAGS, 0o600, dir_fd=self._directory)
         except OSError as error:
-            raise StorageFailed(f"{PATH} cannot be opened: {error.strerror}") from error
+            raise IndexUnusable(f"{PATH} cannot be opened: {error.strerror}") from error
 
     def _begin(self) -> bool:
         """Lock and understand the open file; False if it is to be opened anew."""
@@ -165,11 +165,11 @@ class ChangeLog:
                     fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
                 except OSError as error:
                     if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
-                        raise StorageFailed(f"{PATH} cannot be locked: {error.strerror}") from error
+                        raise IndexUnusable(f"{PATH} cannot be locked: {error.strerror}") from error
                 else:
                     return kind == fcntl.LOCK_EX
             if time.monotonic() >= deadline:
-                raise StorageFailed(f"{PATH} is locked by another process for more than {_PATIENCE_SECONDS:g} s")
+                raise IndexUnusable(f"{PATH} is locked by another process for more than {_PATIENCE_SECONDS:g} s")
             time.sleep(_PAUSE_SECONDS)
 
     def _bytes(self, offset: int) -> bytes:
@@ -208,4 +208,4 @@ def remove(directory: int) -> None:
     try:
         atomic.remove(directory, PATH)
     except OSError as error:
-        raise StorageFailed(f"{PATH} cannot be replaced: {error.strerror}") from error
+        raise IndexUnusable(f"{PATH} cannot be replaced: {error.strerror}") from error

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from memfiles import atomic
-from memfiles.errors import StorageFailed
 from memfiles.index.schema import FORMAT, TABLES
+from memfiles.index.unusable import IndexUnusable
 from memfiles.notes_database import boot
 
 PATH = ".state/index.sqlite"
@@ -129,7 +129,7 @@ class Database:
             for path in (PATH, *_SIDE_FILES):
                 atomic.remove(self._descriptor, path)
         except OSError as error:
-            raise StorageFailed(f"the index ({PATH}) cannot be replaced: {error.strerror}") from error
+            raise IndexUnusable(f"the index ({PATH}) cannot be replaced: {error.strerror}") from error
 
     def leave_to_parent(self) -> None:
         """In the child of a fork: the parent may be in the middle of a transaction."""
@@ -194,19 +194,19 @@ class Database:
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Tell a database that is lost from one that cannot be used now, which is ``StorageFailed``."""
+    """Tell a database that is lost from one that cannot be used now, which is ``IndexUnusable``."""
     try:
         yield
     except sqlite3.Error as error:
         if isinstance(error, sqlite3.DatabaseError) and (_code(error) in _LOST or _lacks_table(error)):
             raise Lost(str(error)) from error
         if _code(error) in _HELD:
-            raise StorageFailed(
+            raise IndexUnusable(
                 f"the index ({PATH}) is held by another process: {error}; try again when that is over"
             ) from error
-        raise StorageFailed(f"the index ({PATH}) cannot be used: {error}") from error
+        raise IndexUnusable(f"the index ({PATH}) cannot be used: {error}") from error
     except OSError as error:
-        raise StorageFailed(f"the index ({PATH}) cannot be used: {error}") from error
+        raise IndexUnusable(f"the index ({PATH}) cannot be used: {error}") from error
 
 
 def _code(error: sqlite3.Error) -> int:

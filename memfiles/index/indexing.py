@@ -29,6 +29,7 @@ from memfiles.index.rows import Row
 from memfiles.index.stand_in import StandIn
 from memfiles.index.text_index import TextIndex
 from memfiles.index.totals import Place, Totals, totals_of
+from memfiles.index.unusable import IndexUnusable
 from memfiles.index.writing import load_totals
 
 T = TypeVar("T")
@@ -99,13 +100,13 @@ class Index:
         """
         self._refuse_closed()
         if not self._is_stuck and not self._is_fresh():
-            with suppress(StorageFailed), self._turn:
+            with suppress(IndexUnusable), self._turn:
                 self._tried(lambda: self._guarded(self._sync))
 
     def verify(self) -> list[str]:
         """Compare every file with its row, and read what differs; the paths of temp files that lie about."""
         self._refuse_closed()
-        with suppress(StorageFailed), self._turn:
+        with suppress(IndexUnusable), self._turn:
             if not self._is_stuck:
                 self._tried(lambda: self._guarded(self._apply))
                 return self._tried(lambda: self._guarded(self._verify))
@@ -159,7 +160,7 @@ class Index:
     def settle_reads(self) -> None:
         """Have the reads of this process in the rows, too, if it can write them; what else is new comes with them."""
         self._refuse_closed()
-        with suppress(StorageFailed), self._turn:
+        with suppress(IndexUnusable), self._turn:
             if not self._is_stuck:
                 self._tried(lambda: self._guarded(self._apply))
 
@@ -170,7 +171,7 @@ class Index:
 
     def _write(self) -> None:
         """Write what many saves have left: the records are what counts, and the next question looks at all."""
-        with suppress(StorageFailed), self._turn:
+        with suppress(IndexUnusable), self._turn:
             if not self._is_stuck:
                 self._tried(lambda: self._guarded(self._apply))
 
@@ -205,7 +206,7 @@ class Index:
         """Do it, and remember for a while if the database cannot be used; the turn is taken."""
         try:
             done = work()
-        except StorageFailed:
+        except IndexUnusable:
             self._stuck_until = time.monotonic() + _STUCK_SECONDS
             raise
         self._stand_in.drop()
@@ -215,7 +216,7 @@ class Index:
         """Do it, or ask the records where the database cannot be used."""
         with self._turn:
             self._refuse_closed()
-            with suppress(StorageFailed):
+            with suppress(IndexUnusable):
                 if not self._is_stuck:
                     return self._tried(work)
             with failures():
@@ -246,7 +247,7 @@ class Index:
                 lost = error
                 self._database.start_over()
                 self._must_verify, self._is_ready = True, False
-        raise StorageFailed(f"the index cannot be built: {lost}") from lost
+        raise IndexUnusable(f"the index cannot be built: {lost}") from lost
 
     def _make_ready(self) -> None:
         """Open what is not open, and find out whether it can be believed."""
