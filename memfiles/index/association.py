@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from memfiles.index import texts
 
-SOURCES = 20  # hits that lend, best first
+SOURCES = 30  # hits that lend, best first; with 20 a search by meaning lost what words had found in two categories
 TAGGED_SOURCES = 5  # of them, those whose tags and links are followed
 REACH = 2  # neighbours on either side
 BEFORE = (0.3, 0.3)  # shares lent to the neighbours saved before, the nearest first
