@@ -96,7 +96,7 @@ def test_pydantic_ai(examples: Path) -> None:
 def test_pydantic_ai_harness(examples: Path) -> None:
     """What one run of an agent notes, the next one is shown; it is an entry like any other."""
     if importlib.util.find_spec("pydantic_ai_harness") is None:
-        pytest.skip("pydantic-ai-harness is not installed")
+        unavailable("pydantic-ai-harness is not installed")
 
     shown = output_of(examples / "pydantic_ai_harness_offline.py").splitlines()
 
