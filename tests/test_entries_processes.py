@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from another_process import ROOT, another_process
+from conftest import unavailable
 from durability.conftest import scratch
 from durability.tracer import can_trace
 from entry_sweep import OPERATIONS
@@ -58,7 +59,7 @@ with entries_in(directory, durability="fsync") as entries:
 def kills(scratch: Path) -> list[dict[str, Any]]:
     """Every kill of every operation."""
     if not can_trace():
-        pytest.skip("this machine does not let a process trace its child")
+        unavailable("this machine does not let a process trace its child")
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     command = [sys.executable, "-m", "entry_sweep", str(scratch)]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=300)

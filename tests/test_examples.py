@@ -82,7 +82,7 @@ def test_a_missing_server_is_named(examples: Path) -> None:
 def test_pydantic_ai(examples: Path) -> None:
     """A pydantic-ai agent sees the card, calls the tools, is told what it may not do, and its note is in the file."""
     if importlib.util.find_spec("pydantic_ai") is None:
-        pytest.skip("pydantic-ai-slim is not installed")
+        unavailable("pydantic-ai-slim is not installed")
 
     shown = output_of(examples / "pydantic_ai_offline.py").splitlines()
 
