@@ -42,7 +42,7 @@ class Serving:
             command(folder, "--http", "--port", "0", *args),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
+            bufsize=0,  # else what came with the line that was read is lost to ``communicate``
             env=env,
         )
         self.url = self.hear().rsplit(" ", 1)[-1]
@@ -50,13 +50,14 @@ class Serving:
     def hear(self) -> str:
         """The next line on stderr."""
         assert self.process.stderr is not None
-        return self.process.stderr.readline().rstrip("\n")
+        return self.process.stderr.readline().decode().rstrip("\n")
 
     def end(self) -> tuple[int, str]:
         """Ask it to end; its exit code and all that it wrote to stdout. ``said`` is what it wrote to stderr."""
         self.process.send_signal(signal.SIGTERM)
-        out, self.said = self.process.communicate(timeout=180)
-        return self.process.returncode, out
+        out, err = self.process.communicate(timeout=180)
+        self.said = err.decode()
+        return self.process.returncode, out.decode()
 
     def ask(self, headers: dict[str, str], *, method: str = "POST", body: Any = PING) -> int:
         """The status of the answer to one request."""

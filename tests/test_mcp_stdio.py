@@ -50,8 +50,7 @@ class Talk:
             stdin=pipe,
             stdout=pipe,
             stderr=pipe,
-            text=True,
-            errors="surrogateescape",
+            bufsize=0,  # else what came with the line that was read is lost to ``communicate``
             env=environment(),
         )
         self.ask(request(1, "initialize", HELLO), '{"jsonrpc":"2.0","method":"notifications/initialized"}')
@@ -66,13 +65,12 @@ class Talk:
     def say(self, *lines: str) -> None:
         """Send these lines."""
         assert self.process.stdin is not None
-        self.process.stdin.write("".join(line + "\n" for line in lines))
-        self.process.stdin.flush()
+        self.process.stdin.write("".join(line + "\n" for line in lines).encode(errors="surrogateescape"))
 
     def end(self) -> tuple[int, str, str]:
         """Go away; the server's exit code, and what else was on its stdout and on its stderr."""
         out, err = self.process.communicate(timeout=180)
-        return self.process.returncode, out, err
+        return self.process.returncode, out.decode(), err.decode()
 
     @property
     def lines(self) -> list[str]:
@@ -212,7 +210,7 @@ def test_a_client_that_closes_stdout_ends_the_server(tmp_path: Path) -> None:
         process.stdout.close()
         talk.say(append(2, "- a\n"))
 
-        assert (0, "") == (process.wait(timeout=30), process.stderr.read())
+        assert (0, b"") == (process.wait(timeout=30), process.stderr.read())
     assert ["# Notes", "- a"] == talk.lines
 
 
