@@ -255,7 +255,9 @@ class Sync:
             self._find_lost_copies()
 
     def _fetch_entries(self, listed: Mapping[str, str]) -> None:
-        """Bring the entries here that only the mirror has."""
+        """Bring the entries here that only the mirror has, where entries are used; else they were not fetched."""
+        if not self._replica.entries.is_kept:
+            return
         newcomers = self._reconciler.newcomers
         for path in newcomers.bring(newcomers.missing(listed), listed=listed):
             with self._reporting:

@@ -436,6 +436,20 @@ def test_the_first_use_of_undeclared_entries_waits_for_those_of_the_mirror(tmp_p
     assert ["blue"] == [match.found.content for match in found]
 
 
+def test_a_look_at_the_mirror_before_entries_are_used_takes_nothing_from_the_first_use(
+    tmp_path: Path, shared: Mirror
+) -> None:
+    """What nobody asked for yet was not fetched."""
+    with opened(tmp_path, "one", shared) as one:
+        one.entries.save(one.session("support"), "color", "blue")
+        assert one.sync.flush()
+    with opened(tmp_path, "two", shared) as two:
+        two.sync.pull()
+        found = two.entries.search(two.session("support"), "color").matches
+
+    assert ["blue"] == [match.found.content for match in found]
+
+
 def test_the_first_use_goes_on_without_a_mirror_that_is_away(
     tmp_path: Path, shared: Mirror, caplog: pytest.LogCaptureFixture
 ) -> None:
