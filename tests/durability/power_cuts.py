@@ -28,7 +28,7 @@ WRITERS = ("together", "lines", "counter")
 FILES = [MemoryFile(uid=uid, name=uid, max_size_bytes=1 << 20) for uid in (*TOGETHER, "lines")]
 FILES.append(MemoryFile(uid="counter", name="counter", content="0"))
 _LONGEST_LIFE = 0.12  # seconds
-_LONGEST_OVERTIME = 30.0
+_LONGEST_OVERTIME = 120.0
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ def cuts(ground: Disk, *, seconds: float, chance: random.Random) -> Iterator[Cut
     On a machine so busy that a writer got to nothing, the last lives are longer.
     """
     directory = ground.path / "memory"
-    done = dict.fromkeys(WRITERS, 0)
+    acknowledged = done = dict.fromkeys(WRITERS, 0)
     end = time.monotonic() + seconds
     longest = _LONGEST_LIFE
     for number in count():
         overtime = time.monotonic() - end
-        if overtime >= 0 and (all(done.values()) or overtime > _LONGEST_OVERTIME):
+        if overtime >= 0 and (all(acknowledged.values()) or overtime > _LONGEST_OVERTIME):
             return
         longest *= 1 if overtime < 0 else 2
         acknowledged = _write_until_cut(directory, done, ground, after=chance.random() * longest)
