@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +13,10 @@ from typing import Any
 
 import pytest
 from conftest import unavailable
+from programs import run
 
 from durability.tracer import can_trace
 
-TESTS = Path(__file__).parent.parent
 _MEMORY_DISK = Path("/dev/shm")
 _LONGEST_SECONDS = 240
 
@@ -67,13 +65,7 @@ def programs() -> Programs:
     return run
 
 
-def environment() -> dict[str, str]:
-    """The environment in which a program finds this package and the product."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
-
-
 def _program(module: str, *arguments: object) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", module, *map(str, arguments)]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=_LONGEST_SECONDS)
-    assert 0 == done.returncode, done.stderr[-4000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    done = run(module, *arguments, seconds=_LONGEST_SECONDS)
+    assert 0 == done.code, done.complaints[-4000:]
+    return [json.loads(line) for line in done.output.splitlines()]

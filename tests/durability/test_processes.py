@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
-from durability.conftest import Program, environment
+from programs import start
+
+from durability.conftest import Program
 from durability.crowd import UID, WRITERS, restored
 
+CROWD = "durability.crowd"
 TIMES = 500
 CHILDREN, TURNS = 6, 40
 LONGEST_SECONDS = 240
@@ -22,41 +26,61 @@ LONGEST_SECONDS = 240
 class Member:
     """One process of the crowd."""
 
-    def __init__(self, directory: Path, role: str, number: int = 0) -> None:
+    def __init__(self, module: str, *arguments: object) -> None:
         """It waits until it is told to go."""
-        command = [sys.executable, "-m", "durability.crowd", str(directory), role, str(number), str(TIMES)]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, env=environment(), stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        with ExitStack() as ending:
+            self._complaints = TemporaryFile("w+")  # noqa: SIM115 (closed by ``kill``)
+            self._input, input_there = _pipe(os.O_WRONLY)
+            self._output, output_there = _pipe(os.O_RDONLY)
+            ending.callback(os.close, input_there)
+            ending.callback(os.close, output_there)
+            streams = (input_there, output_there, self._complaints.fileno())
+            self._process = start(module, *arguments, streams=streams)
 
     def wait_until_ready(self) -> None:
         """Until it has restored the files."""
-        assert self._process.stdout is not None
-        assert "ready\n" == self._process.stdout.readline(), self._process.communicate()[1]
+        assert "ready\n" == self._output.readline(), self._said()
 
     def tell(self) -> None:
         """Start a writer; start a reader the first time and stop it the second."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
+        self._input.write("\n")
+        self._input.flush()
 
     def report(self) -> dict[str, Any]:
         """What it did or saw."""
-        printed, complaints = self._process.communicate(timeout=LONGEST_SECONDS)
-        assert 0 == self._process.returncode, complaints
-        found: dict[str, Any] = json.loads(printed)
+        assert 0 == self.end(), self._said()
+        found: dict[str, Any] = json.loads(self._output.read())
         return found
 
+    def end(self) -> int:
+        """Wait until it has ended; how."""
+        return self._process.wait(LONGEST_SECONDS)
+
     def kill(self) -> None:
-        """End it, whatever it is doing."""
+        """End it, whatever it is doing, and its input."""
         self._process.kill()
-        self._process.communicate()
+        for stream in (self._input, self._output, self._complaints):
+            stream.close()
+
+    def _said(self) -> str:
+        self._process.kill()
+        self._complaints.seek(0)
+        return self._complaints.read()
+
+
+def _pipe(mine: int) -> tuple[IO[str], int]:
+    """One end of a pipe to write to or to read from, and the other."""
+    reading, writing = os.pipe()
+    if mine == os.O_WRONLY:
+        return open(writing, "w", encoding="utf-8"), reading
+    return open(reading, encoding="utf-8"), writing
 
 
 @contextmanager
 def _crowd(directory: Path, role: str) -> Iterator[tuple[list[Member], list[Member]]]:
     """Eight writers in one role, a reader through the manager and one that opens the files, all at work."""
-    writers = [Member(directory, role, number) for number in range(WRITERS)]
-    readers = [Member(directory, "watch"), Member(directory, "peek")]
+    writers = [Member(CROWD, directory, role, number, TIMES) for number in range(WRITERS)]
+    readers = [Member(CROWD, directory, role, 0, TIMES) for role in ("watch", "peek")]
     try:
         for member in [*writers, *readers]:
             member.wait_until_ready()
@@ -122,14 +146,14 @@ def test_a_child_keeps_nothing_of_a_parent_that_was_killed(scratch: Path) -> Non
     """While a forked child lives on, the locks and the journal of its dead parent are free."""
     for number in range(5):
         directory = scratch / str(number)
-        command = [sys.executable, "-m", "durability.family", str(directory), "0", "0", "--orphan"]
-        pipe = subprocess.PIPE
-        with subprocess.Popen(command, env=environment(), stdin=pipe, stdout=pipe, stderr=pipe) as parent:
-            assert parent.stdout is not None
-            parent.stdout.readline()
-            parent.wait(LONGEST_SECONDS)
+        parent = Member("durability.family", directory, 0, 0, "--orphan")
+        try:
+            parent.wait_until_ready()
+            assert -signal.SIGKILL == parent.end()
             with restored(directory) as manager:  # the child lives until its input ends
                 manager.append(UID, "afterwards\n")
 
                 assert "afterwards" == manager.read(UID).splitlines()[-1]
                 assert [] == list((directory / ".journal").iterdir())
+        finally:
+            parent.kill()

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from programs import environment
 from records import wait_until
 
-from durability.conftest import environment
 from durability.crowd import FILES as CROWDED
 from durability.crowd import UID
 from durability.operations import FILES, append_to_all, opened, warm

@@ -1,0 +1,196 @@
+"""Runs modules of the tests as programs, each in a process of its own that is forked from one that has imported them.
+
+A new interpreter takes half a second of a processor for the imports, and the tests start some hundred programs. The
+process that forks, ``python -m programs DESCRIPTOR``, has one thread, opens no memory, and ends with the one it is for.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryFile
+from threading import Lock
+from typing import NoReturn
+
+TESTS = Path(__file__).parent
+_NUMBER = struct.Struct("<i")
+_LONGEST_REQUEST = 1 << 16
+_STREAMS = 3
+_END_SECONDS = 60.0
+_asking = Lock()
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a program printed, and how it ended (as ``subprocess`` says it)."""
+
+    code: int
+    output: str
+    complaints: str
+
+
+class Running:
+    """A program that was started."""
+
+    def __init__(self, ending: int) -> None:
+        """``ending`` is where its process id is said, and how it ended."""
+        self._ending = open(ending, "rb", buffering=0)  # noqa: SIM115 (closed by ``wait``)
+        self.pid = self._number()
+        self.code: int | None = None
+
+    def wait(self, seconds: float) -> int:
+        """How it ended; a ``TimeoutError`` if it did not, in so many seconds."""
+        if self.code is None:
+            with selectors.DefaultSelector() as watched:
+                watched.register(self._ending, selectors.EVENT_READ)
+                if not watched.select(seconds):
+                    raise TimeoutError(f"process {self.pid} is still at work after {seconds} s")
+            self.code = self._number()
+            self._ending.close()
+        return self.code
+
+    def kill(self) -> None:
+        """End it, whatever it is doing."""
+        if self.code is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            self.wait(_END_SECONDS)
+
+    def _number(self) -> int:
+        said = self._ending.read(_NUMBER.size)
+        if not said:
+            raise ChildProcessError("the process that forks is gone")
+        number: int = _NUMBER.unpack(said)[0]
+        return number
+
+
+def start(module: str, *arguments: object, streams: tuple[int, int, int]) -> Running:
+    """Run the ``main`` of a module with these arguments on these descriptors: its input, its output, its complaints."""
+    ending, said = os.pipe()
+    try:
+        with _asking:
+            socket.send_fds(
+                _way_to_the_forker(), [json.dumps([module, *map(str, arguments)]).encode()], [*streams, said]
+            )
+    finally:
+        os.close(said)
+    return Running(ending)
+
+
+def run(module: str, *arguments: object, seconds: float) -> Done:
+    """Run it to its end; one that takes longer is killed, and is a ``TimeoutError``."""
+    with TemporaryFile() as output, TemporaryFile() as complaints, open(os.devnull, "rb") as nothing:
+        running = start(module, *arguments, streams=(nothing.fileno(), output.fileno(), complaints.fileno()))
+        try:
+            code = running.wait(seconds)
+        finally:
+            running.kill()
+        output.seek(0)
+        complaints.seek(0)
+        return Done(code, output.read().decode(), complaints.read().decode())
+
+
+def environment() -> dict[str, str]:
+    """The environment in which a program finds the tests and the product."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
+
+
+@cache
+def _way_to_the_forker() -> socket.socket:
+    """Start the process that forks; it ends when this end is closed."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with there:
+        number = there.fileno()
+        command = [sys.executable, "-m", "programs", str(number)]
+        forker = subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL, pass_fds=[number])
+    atexit.register(forker.wait, _END_SECONDS)
+    atexit.register(here.close)  # comes first
+    return here
+
+
+class _Forker:
+    """Forks a program at each request, and says of each how it ended, until nobody is there to ask."""
+
+    def __init__(self, way: socket.socket) -> None:
+        self._way = way
+        self._running: dict[int, tuple[int, int]] = {}  # by the descriptor of a process: its id, and where to say
+        self._watched = selectors.DefaultSelector()
+        self._watched.register(way, selectors.EVENT_READ)
+
+    def serve(self) -> None:
+        while True:
+            for key, _ in self._watched.select():
+                if key.fd in self._running:
+                    self._tell(key.fd)
+                elif not self._answer():
+                    return
+
+    def _answer(self) -> bool:
+        """Fork what is asked for; False if nobody asks any more."""
+        request, descriptors, _, _ = socket.recv_fds(self._way, _LONGEST_REQUEST, _STREAMS + 1)
+        if not request:
+            return False
+        *streams, ending = descriptors
+        command: list[str] = json.loads(request)
+        with suppress(Exception):  # whoever is forked says it
+            importlib.import_module(command[0])
+        pid = os.fork()
+        if pid == 0:
+            self._way.close()
+            self._watched.close()
+            _be(command, streams)
+        for stream in streams:
+            os.close(stream)
+        process = os.pidfd_open(pid)
+        self._running[process] = (pid, ending)
+        self._watched.register(process, selectors.EVENT_READ)
+        _say(ending, pid)
+        return True
+
+    def _tell(self, process: int) -> None:
+        self._watched.unregister(process)
+        os.close(process)
+        pid, ending = self._running.pop(process)
+        _say(ending, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        os.close(ending)
+
+
+def _say(descriptor: int, number: int) -> None:
+    with suppress(BrokenPipeError):
+        os.write(descriptor, _NUMBER.pack(number))
+
+
+def _be(command: list[str], streams: list[int]) -> NoReturn:
+    """What a forked process does."""
+    code = 1
+    try:
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        sys.argv = command
+        importlib.import_module(command[0]).main()
+        sys.stdout.flush()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt), socket.socket(fileno=int(sys.argv[1])) as given:
+        _Forker(given).serve()
