@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 from memfiles.errors import RecordCorrupt
 from memfiles.keys import SPARE_SUFFIX, TEMP_SUFFIX, temp_path
+from memfiles.unreadable import kind_of, refuse_unopened
 
 _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
 _NOT_SUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
-_NOT_THE_FILES_FAULT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.ESTALE)
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _EXISTING_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -96,18 +96,14 @@ def read(directory: int, path: str, *, limit: int) -> tuple[bytes, Signature] | 
     """The bytes and signature of a regular file of at most ``limit`` bytes, None if nothing lies there.
 
     Anything else (a link, a FIFO, a folder, a device, a larger file) is ``RecordCorrupt`` and is not read.
-    ``OSError`` when the system cannot say: too many open files, no memory, a failing disk.
+    ``OSError`` when the system cannot say: too many open files, no memory, a failing disk, someone else's file.
     """
     try:
         descriptor = os.open(path, _EXISTING_FILE, dir_fd=directory)
     except FileNotFoundError:
         return None
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EMLINK):
-            raise RecordCorrupt(f"{path} is a symbolic link, not a file") from None
-        if error.errno in _NOT_THE_FILES_FAULT:
-            raise
-        raise RecordCorrupt(f"{path} cannot be opened: {error.strerror}") from error
+        refuse_unopened(error, directory, path)
     try:
         return _read_all(descriptor, path=path, limit=limit)
     finally:
@@ -330,7 +326,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 def _read_all(descriptor: int, *, path: str, limit: int) -> tuple[bytes, Signature]:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
-        raise RecordCorrupt(f"{path} is {_kind(found.st_mode)}, not a regular file")
+        raise RecordCorrupt(f"{path} is {kind_of(found.st_mode)}, not a regular file")
     if found.st_size > limit:
         raise RecordCorrupt(f"{path} has {found.st_size} bytes, more than the {limit} a record may have")
     chunks = [os.read(descriptor, found.st_size + 1)]
@@ -340,8 +336,3 @@ def _read_all(descriptor: int, *, path: str, limit: int) -> tuple[bytes, Signatu
     if len(data) > limit:
         raise RecordCorrupt(f"{path} grew beyond the {limit} bytes a record may have")
     return data, Signature(found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-def _kind(mode: int) -> str:
-    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFLNK: "a link"}
-    return kinds.get(stat.S_IFMT(mode), "a device")

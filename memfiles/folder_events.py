@@ -133,6 +133,11 @@ class FolderEvents(FileSystemEventHandler):
             observer.join()
         self._let_go()
 
+    def leave_to_parent(self) -> None:
+        """In the child of a fork: the observer's threads are not here, and a lock that one of them held is for ever."""
+        self._observer, self._watch = None, None
+        self._let_go()
+
     def dispatch(self, event: FileSystemEvent) -> None:
         """Called by the observer's thread for every event: as little as can be."""
         self._count_one()

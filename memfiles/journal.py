@@ -70,6 +70,7 @@ class Journal:
         self._broken = False  # the file takes no more frames
         self._unsure = False  # a flush of published files failed
         self._is_closed = False
+        self._has_left = False  # a file that is still to be recovered from
 
     @property
     def is_dirty(self) -> bool:
@@ -125,30 +126,27 @@ class Journal:
             return True
 
     def close(self) -> bool:
-        """Checkpoint and remove the file: after a clean close no journal is left. False: as for ``checkpoint``."""
+        """Checkpoint and remove the file: after a clean close no journal is left. False: one was, now or before."""
         with self.turn:
             self._is_closed = True  # a thread that is still writing must not make another file
             if self._unsure:
                 self.leave()
-                return False
-            if self._descriptor is None:
-                return True
-            try:
-                self._empty()
-                os.unlink(f"{FOLDER}/{self.name}", dir_fd=self._directory)
-            finally:
-                self.leave()
-            return True
+            elif self._descriptor is not None:
+                try:
+                    self._empty()
+                    self._remove()
+                finally:
+                    self.leave()
+            return not self._has_left
 
     def leave(self) -> None:
         """Let go of the file as it is: whoever recovers next replays it. The turn is held."""
         if self._descriptor is None:
             return
+        self._has_left = True
         if self._unsure:
             with suppress(OSError):
                 self._write([journal_header(rewrite=True)], 0)
-        self._unsynced = {}
-        self._broken = self._unsure = False
         self._forget_file()
 
     def mend(self) -> None:
@@ -256,7 +254,7 @@ class Journal:
         if not self._unsure:
             with suppress(OSError):
                 self._sync_published()
-                os.unlink(f"{FOLDER}/{self.name}", dir_fd=self._directory)
+                self._remove()
         self.leave()
 
     def _empty(self) -> None:
@@ -298,9 +296,15 @@ class Journal:
         assert self._blocks is not None
         self._blocks.write(parts, offset=offset)
 
+    def _remove(self) -> None:
+        """Remove the file, which holds nothing that is not flushed in place."""
+        os.unlink(f"{FOLDER}/{self.name}", dir_fd=self._directory)
+        self._forget_file()
+
     def _forget_file(self) -> None:
         """Close the file; an interrupt in between must not leave a number that is soon another file's."""
         descriptor, self._descriptor, self._blocks, self.name = self._descriptor, None, None, ""
         self._tail = self._high_water = HEADER_BYTES
+        self._unsynced, self._broken, self._unsure = {}, False, False
         assert descriptor is not None
         os.close(descriptor)

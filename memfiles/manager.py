@@ -60,7 +60,7 @@ class MemoryManager:
         origin: Callable[[], str | None] | None = None,
         now: Callable[[], str] = utc_now,
     ) -> None:
-        """Nothing touches the disk before ``restore``.
+        """Nothing touches the disk before ``restore``. A relative ``directory`` is meant from where the program is now.
 
         ``durability`` is ``fsync`` (a write is on the disk when it returns) or ``os`` (no flush: survives a kill, not
         a power cut). ``secrets`` says what happens to text that looks like a credential, to memfiles or to ``scan``.
@@ -70,7 +70,7 @@ class MemoryManager:
         """
         if durability not in ("fsync", "os"):
             raise InvalidArgument(f"durability {durability!r} is not known: use 'fsync' or 'os'")
-        self.directory = Path(directory)
+        self.directory = Path(directory).absolute()
         self.hydrated: dict[str, Stored] = {}
         self._durability = durability
         self._gate = partial(gate, policy=secrets, scan=scan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,17 @@ def _running(thread: threading.Thread) -> list[str]:
         names.append(frame.f_code.co_name)
         frame = frame.f_back
     return names
+
+
+def test_a_close_leaves_no_journal_that_was_given_up(tmp_path: Path) -> None:
+    """What could not be flushed for a while is, at the latest, then: the records are all there is."""
+    with MemoryManager(tmp_path) as manager:
+        manager.restore([declared("notes", content="one\n"), declared("plan")])
+        manager.append_many([("notes", "two\n"), ("plan", "a\n")])
+        (tmp_path / "notes.json").rename(tmp_path / "moved")
+        (tmp_path / "notes.json").symlink_to("moved")  # which is not followed, and so cannot be flushed
+        with suppress(StorageFailed):
+            manager.checkpoint()
+        manager.append("plan", "b\n")
+
+    assert ([], False) == (os.listdir(tmp_path / ".journal"), (tmp_path / "notes.json").is_symlink())

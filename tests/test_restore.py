@@ -55,6 +55,18 @@ def test_a_plan_does_not_even_make_the_directory(tmp_path: Path) -> None:
     assert ([], []) == (list(tmp_path.iterdir()), manager.uids())
 
 
+def test_a_relative_directory_stays_the_same_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that goes to another folder looks at the same memory as before, and makes none there."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with managed(Path("memory")) as manager:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        manager.restore([declared("notes")])
+        plan = manager.plan([declared("notes")])
+
+    assert ("kept", []) == (plan["notes"].status, list((tmp_path / "elsewhere").iterdir()))
+
+
 def test_content_survives_and_nothing_is_rewritten(tmp_path: Path) -> None:
     """A deploy without changes leaves every record the very same file."""
     files = [declared("notes", content="# Notes\n"), declared("plan")]

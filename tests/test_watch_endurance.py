@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -199,3 +200,23 @@ def test_while_we_write_a_lot_ourselves_others_are_noticed_all_the_same(
 
     assert ["notes"] == [event.uid for event in told if event.origin == "external"]
     assert FLOOD == sum(event.origin == "local" for event in told)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # as a server does that forks its workers
+def test_a_child_can_close_although_an_event_was_under_way(manager: MemoryManager) -> None:
+    """Locks that the watching threads held at the fork do not hang the child."""
+    watcher = watch(manager)
+    (one,) = watcher._watchers
+    observer = one._events._observer
+    assert observer is not None
+    with observer._lock, one._turn:
+        child = os.fork()
+        if not child:
+            signal.alarm(20)
+            watcher.close()
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    watcher.close()
+
+    assert 0 == status

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from durability.operations import FILES, records_on_disk
-from memfiles.atomic import Signature
+from memfiles.atomic import Signature, read
 from memfiles.errors import StorageFailed
 from memfiles.frames import Version, encode_frame, encode_payload, journal_header
 from memfiles.manager import MemoryManager
 
 DEPTH = 100_000
+NOBODY = 65534
 TOO_LARGE = 100 * 1024 * 1024
 Trap = Callable[[Path, Path], object]
 
@@ -283,3 +284,19 @@ def test_a_folder_that_leads_outside_is_refused(folder: str, memory: Path, outsi
     with pytest.raises(StorageFailed, match="directory|link"):
         MemoryManager(memory).restore(FILES)
     assert _untouched(outside)
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs root, to be someone else for a moment")
+def test_a_record_of_another_user_is_not_set_aside(tmp_path: Path) -> None:
+    """A command that root ran once leaves one: the start says whose it is, and loses nothing of it."""
+    (tmp_path / "notes.json").write_text("sound, as far as anybody knows")
+    (tmp_path / "notes.json").chmod(0o600)
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    tmp_path.chmod(0o755)
+    os.seteuid(NOBODY)
+    try:
+        with pytest.raises(PermissionError, match="notes.json belongs to user 0 and may not be read by user 65534"):
+            read(descriptor, "notes.json", limit=TOO_LARGE)
+    finally:
+        os.seteuid(0)
+        os.close(descriptor)
