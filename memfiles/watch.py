@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from memfiles.errors import InvalidArgument
 from memfiles.folder_events import FolderEvents
+from memfiles.forking import renew_in_child
 from memfiles.keys import uid_of
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ class Watcher:
         self._events.start()
         self._thread = threading.Thread(target=self._run, name="memfiles-watch", daemon=True)
         self._thread.start()
+        renew_in_child(self, Watcher._leave_to_parent)
 
     def expect(self, record: str, *, seconds: float = _CALM_SECONDS) -> None:
         """Look at a record in a moment, at the latest; a burst of events ends in one look."""
@@ -155,6 +157,11 @@ class Watcher:
         if self._thread is not threading.current_thread():
             self._thread.join()
         self._events.close()
+
+    def _leave_to_parent(self) -> None:
+        """In the child of a fork, where no thread watches: there is nothing to wait for when this is closed."""
+        self._turn = threading.Condition()
+        self._events.leave_to_parent()
 
     def _expect_at(self, path: str) -> None:
         if (record := self._watched.record_at(path)) is not None:

@@ -182,6 +182,15 @@ def test_forgetting_an_earlier_key_says_where_the_content_is_now(memory: memfile
     assert ("newest", "older") == memory.entries.forget(session, key="oldest").held_by
 
 
+def test_what_was_moved_is_not_restored_where_it_was(memory: memfiles.Memory, session: Session) -> None:
+    """It would be there twice, and a forget of one would leave the other."""
+    memory.entries.save(session, "old", "a zebrafish")
+    memory.entries.relocate(session, {"old": "new"})
+
+    with pytest.raises(EntryNotFound):
+        memory.entries.restore(session, "old")
+
+
 def test_what_maps_no_keys_is_refused(memory: memfiles.Memory, session: Session) -> None:
     """A list of pairs is no mapping."""
     with pytest.raises(InvalidArgument, match="moves maps keys"):
