@@ -91,6 +91,11 @@ class Retired:
         """Whether another entry took its place, so that it goes with that one."""
         return self.cause.startswith(MOVED)
 
+    @property
+    def target(self) -> str:
+        """The path of the entry that took its place, "" if none did."""
+        return self.cause.removeprefix(MOVED) if self.is_move else ""
+
     def to_dict(self) -> dict[str, str]:
         """The JSON object."""
         return {"state": self.state, "at": self.at, "cause": self.cause}

@@ -14,7 +14,7 @@ from memfiles.session import Session
 
 WORKFLOW = """\
 memory: {durability: os, entries: {max_entries: 3, categories: {daily: {ttl: 72h}}}}
-agents: {a: {level: INTERNAL}}
+agents: {a: {level: INTERNAL}, b: {level: INTERNAL}}
 """
 
 
@@ -145,6 +145,50 @@ def test_what_changed_hands_is_forgotten_where_it_was_as_well(
 
     assert 2 == forgotten.count
     assert [] == files_holding(tmp_path, "zebrafish")
+
+
+@pytest.mark.parametrize("agent", ["a", "b"])
+def test_what_was_of_another_agent_or_run_is_forgotten_there_as_well(
+    memory: memfiles.Memory, session: Session, tmp_path: Path, agent: str
+) -> None:
+    """Who forgets it may see nothing there, and is not told of it."""
+    memory.entries.save(session, "private", "a zebrafish", category="conversation")
+    memory.entries.relocate(session, {"private": "key"})
+    memory.entries.update(session, "key", category="workspace")
+    other = memory.session(agent, level="INTERNAL", run="tuesday")
+    told = memory.entries.forget(other, key="key", dry_run=True)
+    forgotten = memory.entries.forget(other, key="key")
+
+    assert (1, ("key",), 1, ("key",)) == (told.count, told.keys, forgotten.count, forgotten.keys)
+    assert [] == files_holding(tmp_path, "zebrafish")
+
+
+def test_a_selector_means_nothing_where_its_caller_sees_nothing(memory: memfiles.Memory, session: Session) -> None:
+    """What was moved from there goes, and nothing else that fits."""
+    memory.entries.save(session, "key", "shared", category="workspace", tags=["t"])
+    memory.entries.save_many(session, [{"key": key, "content": "own", "tags": ["t"]} for key in ("a", "b")])
+    memory.entries.apply(session, memory.entries.plan(session, share=0.4))
+    memory.entries.forget(memory.session("b", level="INTERNAL"), tag="t")
+
+    assert ["b"] == keys(memory, session)
+
+
+def test_forgetting_an_earlier_key_says_where_the_content_is_now(memory: memfiles.Memory, session: Session) -> None:
+    """As it is not gone: it has another key."""
+    memory.entries.save(session, "oldest", "a zebrafish")
+    memory.entries.relocate(session, {"oldest": "older"})
+    memory.entries.relocate(session, {"older": "newest"})
+
+    assert ("newest", "older") == memory.entries.forget(session, key="oldest").held_by
+
+
+def test_what_was_moved_is_not_restored_where_it_was(memory: memfiles.Memory, session: Session) -> None:
+    """It would be there twice, and a forget of one would leave the other."""
+    memory.entries.save(session, "old", "a zebrafish")
+    memory.entries.relocate(session, {"old": "new"})
+
+    with pytest.raises(EntryNotFound):
+        memory.entries.restore(session, "old")
 
 
 def test_what_maps_no_keys_is_refused(memory: memfiles.Memory, session: Session) -> None:

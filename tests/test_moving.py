@@ -46,6 +46,19 @@ def test_all_that_it_is_moves_with_it(entries: Entries, clock: Clock) -> None:
     assert 1 == getattr(entries.get(visitor, "how"), "successes", None)
 
 
+def test_what_it_was_before_is_not_restored(entries: Entries) -> None:
+    """It is not gone, and what is older would hide what it became."""
+    entries.save(Visitor(), "where", "older")
+    entries.update(Visitor(), "where", category="workspace")
+    entries.update(Visitor(), "where", content="newer")
+    with pytest.raises(EntryNotFound):
+        entries.restore(Visitor(), "where")
+    entries.delete(Visitor(), "where")
+    entries.restore(Visitor(), "where")
+
+    assert "newer" == getattr(entries.get(Visitor(), "where"), "content", None)
+
+
 def test_a_kill_leaves_it_in_one_place(tmp_path: Path) -> None:
     """After the first commit there is no other to be made."""
     with entries_in(tmp_path, durability="fsync") as entries:

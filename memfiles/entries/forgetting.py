@@ -23,13 +23,13 @@ from memfiles.entries.lending import give_back, stands_for
 from memfiles.entries.receipts import Forgotten
 from memfiles.entries.selecting import Selector
 from memfiles.entries.shelf import Records, Shelf
-from memfiles.entries.views import Caller, View, own_level
+from memfiles.entries.views import Caller, View, is_in_view, own_level
 from memfiles.entry import MAX_WHY_BYTES, MOVED, Entry, EntryRecord, Tombstone, moved_to
 from memfiles.errors import InvalidArgument
 from memfiles.index import debts, reading
 from memfiles.index.indexing import Index
 from memfiles.index.rows import Row
-from memfiles.keys import entry_path
+from memfiles.keys import entry_path, entry_place
 from memfiles.secrets import Policy, gate
 
 _AT_ONCE = 1000
@@ -39,31 +39,38 @@ _AT_ONCE = 1000
 class _Meant:
     """What is to go: what the selector means, where that was before it moved, and what was made of it.
 
-    Told by uids, by keys of episodes among them, and by the causes of what was hidden by a move.
+    Told by uids, by keys of episodes among them, and by the causes of what was hidden by a move. The selector means
+    what is in the view; what that was before, or became, may be where the caller sees nothing.
     """
 
     selector: Selector | None
     uids: frozenset[str]
     episodes: tuple[str, ...]
     moves: frozenset[str] = frozenset()
+    view: View = ()
 
     def holds(self, entry: Entry) -> bool:
-        is_meant = self.selector is not None and self.selector.means(entry)
+        is_seen = _is_seen(self.view, entry)
+        is_meant = is_seen and self.selector is not None and self.selector.means(entry)
         was_moved = entry.retired is not None and entry.retired.cause in self.moves
-        return is_meant or was_moved or is_made_of(entry, uids=self.uids, keys=self.episodes)
+        return is_meant or was_moved or is_made_of(entry, uids=self.uids, keys=self.episodes if is_seen else ())
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a selector comes to: the entries that go, those that only have labels of them, and what says the same."""
+    """What a selector comes to: the entries that go, those that only have labels of them, and what says the same.
+
+    ``told`` are those that go of which the caller may know.
+    """
 
     meant: tuple[Entry, ...]
+    told: tuple[Entry, ...]
     survivors: tuple[Entry, ...]
     held_by: tuple[str, ...]
 
     @property
     def keys(self) -> tuple[str, ...]:
-        return tuple(sorted({entry.key for entry in self.meant}))
+        return tuple(sorted({entry.key for entry in self.told}))
 
 
 class Forgetting:
@@ -101,17 +108,19 @@ class Forgetting:
         self.finish()
         stamp = Stamp(self._now(), caller.actor(call_id))
         why = self._checked_why(why)
-        found = self._found(own_level(caller), selector)
+        view = own_level(caller)
+        found = self._found(view, selector)
         if dry_run:
-            return Forgotten(len(found.meant), found.keys, dry_run, found.held_by)
-        meant = _meant_by(selector, found.meant)
+            return Forgotten(len(found.told), found.keys, dry_run, found.held_by)
+        meant = _meant_by(selector, found.meant, view=view)
         paths, lent = [entry.path for entry in found.meant], [entry.path for entry in found.survivors]
         self._index.change(lambda connection: debts.note(connection, [*paths, *lent]))
         changed: list[EntryRecord] = []
         for start in range(0, len(paths), _AT_ONCE):
             changed += self._bury([*paths[start : start + _AT_ONCE], *lent], meant, stamp, why=why)
         self._let_go(changed)
-        buried = [record for record in changed if isinstance(record, Tombstone)]
+        told = {entry.path for entry in found.told}
+        buried = [record for record in changed if isinstance(record, Tombstone) and record.path in told]
         return Forgotten(len(buried), found.keys, held_by=found.held_by)
 
     def finish(self) -> None:
@@ -152,22 +161,24 @@ class Forgetting:
             key=selector.key, tag=selector.tag, kind=selector.kind, provenance=dict(selector.provenance)
         )
         meant = [entry for entry in self._matching(view, said) if selector.means(entry)]
-        meant += self._moved_to(view, meant)
-        known, sources = _meant_by(selector, meant), {uid for entry in meant for uid in entry.sources}
+        meant += self._moved_to(meant)
+        known, sources = _meant_by(selector, meant, view=view), {uid for entry in meant for uid in entry.sources}
         paths = {entry.path for entry in meant}
         made = [entry for entry in self._made_of_others(view) if entry.path not in paths] if meant else []
         meant += (entry for entry in made if known.holds(entry))
-        known = _meant_by(selector, meant)
+        known = _meant_by(selector, meant, view=view)
         survivors = [entry for entry in made if stands_for(entry, known.uids) and not known.holds(entry)]
         said_there = {entry_path(place.scope, uid) for uid in sources - known.uids for place in view}
-        others = self._read(sorted(said_there))
-        return _Found(tuple(meant), tuple(survivors), tuple(sorted({entry.key for entry in (*survivors, *others)})))
+        others = [*self._read(sorted(said_there)), *self._moved_from(meant), *survivors]
+        told = tuple(entry for entry in meant if _is_seen(view, entry))
+        held_by = {entry.key for entry in others if _is_seen(view, entry)}
+        return _Found(tuple(meant), told, tuple(survivors), tuple(sorted(held_by)))
 
-    def _moved_to(self, view: View, entries: Sequence[Entry]) -> list[Entry]:
-        """What these entries were before they got their keys or places, by one move or several."""
+    def _moved_to(self, entries: Sequence[Entry]) -> list[Entry]:
+        """What these entries were before they got their keys or places, by one move or several, whoever had it."""
 
         def ask(connection: sqlite3.Connection) -> list[Row]:
-            return reading.retired_by(connection, reading.parts(connection, view), prefix=MOVED)
+            return reading.retired_by(connection, reading.all_parts(connection), prefix=MOVED)
 
         left: dict[str, list[str]] = {}
         for row in self._index.ask(ask) if entries else ():
@@ -177,6 +188,16 @@ class Forgetting:
             paths += left.pop(moved_to(path), ())
         return self._read(set(paths[len(entries) :]) - set(paths[: len(entries)]))
 
+    def _moved_from(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Where else these entries went, by one move or several; what they said is there."""
+        known, left = {entry.path for entry in entries}, list(entries)
+        for entry in left:  # which grows: what it became may have moved on
+            target = entry.retired.target if entry.retired is not None else ""
+            if target not in known and entry_place(target) is not None:
+                known.add(target)
+                left += self._read([target])
+        return left[len(entries) :]
+
     def _read(self, paths: Iterable[str]) -> list[Entry]:
         return [entry for path in paths if (entry := self._shelf.entry(path)) is not None]
 
@@ -185,12 +206,13 @@ class Forgetting:
         return self._read(row.path for row in rows)
 
     def _made_of_others(self, view: View) -> list[Entry]:
-        """What was made of other entries, or has labels of them, hidden or not."""
+        """What was made of other entries, or has labels of them, hidden or not, wherever it is by now."""
 
         def ask(connection: sqlite3.Connection) -> list[Row]:
-            return reading.made_of_others(connection, reading.parts(connection, view), prefix=FOLDED)
+            seen = reading.made_of_others(connection, reading.parts(connection, view), prefix=FOLDED)
+            return [*seen, *reading.made_of_others(connection, reading.all_parts(connection))]
 
-        return self._read(row.path for row in self._index.ask(ask))
+        return self._read(sorted({row.path for row in self._index.ask(ask)}))
 
     def _bury(self, paths: Sequence[str], meant: _Meant, stamp: Stamp, *, why: str) -> list[EntryRecord]:
         def decide(records: Records) -> list[EntryRecord]:
@@ -213,10 +235,14 @@ class Forgetting:
         return gate(why, policy=self._secrets).text
 
 
-def _meant_by(selector: Selector, entries: Sequence[Entry]) -> _Meant:
+def _meant_by(selector: Selector, entries: Sequence[Entry], *, view: View) -> _Meant:
     uids = frozenset(entry.uid for entry in entries)
     moves = frozenset(moved_to(entry.path) for entry in entries)
-    return _Meant(selector, uids, tuple(entry.key for entry in entries if entry.kind == "episode"), moves)
+    return _Meant(selector, uids, tuple(entry.key for entry in entries if entry.kind == "episode"), moves, view)
+
+
+def _is_seen(view: View, entry: Entry) -> bool:
+    return is_in_view(view, entry.path, key=entry.key, level=entry.level)
 
 
 def _was_forgotten_from(record: EntryRecord) -> bool:

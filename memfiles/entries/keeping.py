@@ -172,10 +172,13 @@ class Keeper:
         return Deleted(key, entry.level, entry.revision)
 
     def restore(self, caller: Caller, key: str, *, call_id: str | None = None) -> Saved:
-        """Bring back the entry of that key that was deleted or evicted last at the caller's level."""
+        """Bring back the entry of that key that was deleted or evicted last at the caller's level.
+
+        What was moved away is not gone: it has another key or place, from which it would be brought back.
+        """
         stamp = Stamp(self._now(), caller.actor(call_id))
         candidates = [self._shelf.entry(partition.path(check_key(key))) for partition in own_level(caller)]
-        retired = [entry for entry in candidates if entry is not None and not self._is_there(entry, stamp.at)]
+        retired = [entry for entry in candidates if entry is not None and self._is_gone(entry, stamp.at)]
         if not retired:
             raise saving.not_there(key)
         path = max(retired, key=_retired_at).path
@@ -272,6 +275,10 @@ class Keeper:
 
     def _is_there(self, entry: Entry, now: str) -> bool:
         return entry.retired is None and not entry.is_expired(now)
+
+    def _is_gone(self, entry: Entry, now: str) -> bool:
+        is_moved = entry.retired is not None and entry.retired.is_move
+        return not is_moved and not self._is_there(entry, now)
 
     def _clear(
         self, records: dict[str, EntryRecord | None], shadows: Iterable[str], stamp: Stamp, *, for_: str

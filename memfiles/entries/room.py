@@ -67,6 +67,7 @@ class Room:
         ``BudgetExceeded`` if what is saved together is more than a budget allows.
         """
         self._index.catch_up()
+        self._index.settle_reads()
 
         def choose(connection: sqlite3.Connection) -> list[str]:
             paths: dict[str, str] = {}

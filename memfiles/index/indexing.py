@@ -161,7 +161,7 @@ class Index:
         """Have the reads of this process in the rows, too, if it can write them; what else is new comes with them."""
         self._refuse_closed()
         with suppress(IndexUnusable), self._turn:
-            if not self._is_stuck:
+            if self._backlog.has_reads and not self._is_stuck:
                 self._tried(lambda: self._guarded(self._apply))
 
     def forget(self, paths: Iterable[str]) -> None:

@@ -1,0 +1,56 @@
+"""What one machine forgets while another one gives it a new key or place, and what it was there before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from saved import Visitor
+
+from mirrors.memory import MemoryMirror
+from syncing.entry_machine import EntryMachine, objects_holding
+from syncing.mirrors_for_tests import AbsentMirror
+
+AGENT = Visitor("support", run="monday")
+SECRET = "the needle in it"
+
+
+class Pair:
+    """Two machines that share a mirror; the first can be offline."""
+
+    def __init__(self, folder: Path, ending: ExitStack) -> None:
+        self.mirror = MemoryMirror()
+        self.way = AbsentMirror(self.mirror, is_away=False)
+        self.one = ending.enter_context(EntryMachine(folder / "one", self.way))
+        self.two = ending.enter_context(EntryMachine(folder / "two", self.mirror))
+
+    def come_together(self) -> None:
+        """Both sync until nothing is new, and both are read."""
+        for each in (self.one, self.two, self.one, self.two):
+            each.flush(60)
+            each.pull()
+            each.entries.search(AGENT, "needle")
+        self.one.flush(60)
+
+    def holding(self, text: str) -> list[str]:
+        """Every file and object that holds the text."""
+        return [*self.one.holding(text), *self.two.holding(text), *objects_holding(self.mirror, text)]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    with ExitStack() as ending:
+        yield Pair(tmp_path, ending)
+
+
+def test_what_was_private_before_it_was_shared_is_forgotten_with_it(pair: Pair) -> None:
+    """The machine that forgets it never had what belonged to the run alone."""
+    pair.one.entries.save(AGENT, "key", SECRET, category="conversation")
+    pair.one.entries.update(AGENT, "key", category="general")
+    pair.come_together()
+    pair.two.entries.forget(AGENT, key="key")
+    pair.come_together()
+
+    assert [] == pair.holding(SECRET)
