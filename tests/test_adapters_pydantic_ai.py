@@ -111,7 +111,7 @@ def test_files_and_entries_are_used_through_the_agent_s_tools(session: Session) 
     texts = [text for _, text in results(messages)]
 
     assert [tool.name for tool in session.definitions()] == script.tools()[0]
-    assert session.definitions()[0].parameters == script.shown[0].function_tools[0].parameters_json_schema
+    assert session.definitions()[0].description == script.shown[0].function_tools[0].description
     assert prompt == script.shown[0].instructions
     assert "Be kind.\n" == texts[0]
     assert texts[1].startswith("Added to the end of notes. It is at revision 2")

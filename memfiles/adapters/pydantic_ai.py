@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from memfiles.adapters.call_ids import in_conversation
 from memfiles.adapters.crossing import in_worker
 from memfiles.adapters.going_without import GONE, made
+from memfiles.dialects.schemas import null_for_not_given
 from memfiles.errors import ExtraMissing
 
 try:
@@ -86,7 +87,7 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
         definition = ToolDefinition(
             name=tool.name,
             description=tool.description,
-            parameters_json_schema=tool.parameters,
+            parameters_json_schema=null_for_not_given(tool.parameters),
             metadata={"read_only": tool.read_only},
         )
         retries = ctx.max_retries
