@@ -278,17 +278,19 @@ def test_a_memory_that_is_gone_does_not_end_the_run(session: Session, caplog: py
     assert "this session of agent support is closed" in caplog.text
 
 
-def test_the_session_may_come_from_the_run_s_dependencies(memory: memfiles.Memory) -> None:
+@dataclass
+class Deps:
+    session: Session
+
+
+async def awaited(context: RunContext[Deps]) -> Session:
+    return context.deps.session
+
+
+@pytest.mark.parametrize("session_of", [lambda context: context.deps.session, awaited])
+def test_the_session_may_come_from_the_run_s_dependencies(memory: memfiles.Memory, session_of: Any) -> None:
     """One agent serves many; each run has its own session."""
     script = Script([])
-
-    @dataclass
-    class Deps:
-        session: Session
-
-    def session_of(context: RunContext[Deps]) -> Session:
-        return context.deps.session
-
     for run in ("ada", "bob"):
         session = memory.session("support", run=run)
         script.steps, script.shown = [[("memory_save", {"key": run, "content": "x"})]], []
