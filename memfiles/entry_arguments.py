@@ -6,14 +6,13 @@ model that asks for another one is told so.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
 from memfiles.entry import Kind
-from memfiles.tool_arguments import Arguments, Text, whole
+from memfiles.tool_arguments import Arguments, Text, list_in, whole
 
 MAX_RESULTS = 50
 DEFAULT_RESULTS = 10
@@ -39,14 +38,8 @@ REFUSALS = {
 
 def _texts(value: object) -> object:
     """A list out of its JSON text, or out of the one text it would hold: models send both for a list."""
-    if not isinstance(value, str):
-        return value
-    if value.lstrip().startswith("["):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-    return value if "," in value else [value]
+    found = list_in(value)
+    return [found] if isinstance(found, str) and "," not in found and not found.lstrip().startswith("[") else found
 
 
 def _small(value: object) -> object:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field
 
 from memfiles.errors import InvalidArgument
-from memfiles.tool_arguments import Arguments, Text, parse_arguments, shortened, whole
+from memfiles.tool_arguments import Arguments, Text, list_in, parse_arguments, shortened, whole
 
 COMMAND_ALIASES: dict[str, tuple[str, ...]] = {
     "path": ("file_path", "file", "filename"),
@@ -28,6 +28,17 @@ COMMAND_ALIASES: dict[str, tuple[str, ...]] = {
 LineNumber = Annotated[int, BeforeValidator(whole)]
 
 
+def _line_range(sent: object) -> object:
+    """Two line numbers, also out of their JSON text, which models send for a list; an empty list is no range."""
+    found = list_in(sent)
+    numbers = [whole(each) for each in found] if isinstance(found, list) else None
+    if numbers == []:
+        return None
+    if numbers is None or len(numbers) != 2 or any(type(each) is not int for each in numbers):
+        raise ValueError("must be two line numbers such as [1, 20]; -1 as the second is the last line")
+    return numbers
+
+
 class Command(Arguments):
     """The arguments of one command."""
 
@@ -38,7 +49,7 @@ class View(Command):
     """To see a folder, or a file with line numbers. In ``view_range``, -1 is the last line."""
 
     path: Text
-    view_range: Annotated[list[LineNumber], Field(min_length=2, max_length=2)] | None = None
+    view_range: Annotated[list[int] | None, BeforeValidator(_line_range)] = None
 
 
 class Create(Command):

@@ -48,6 +48,16 @@ def whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def list_in(value: object) -> object:
+    """A list out of its JSON text, which models send for one; anything else as it is."""
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
 Text = Annotated[str, AfterValidator(_encodable)]
 LineCount = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 

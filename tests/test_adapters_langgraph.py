@@ -23,6 +23,7 @@ from langgraph.prebuilt import ToolNode
 
 import memfiles
 from memfiles.adapters.langgraph import MemfilesMiddleware, tools
+from memfiles.dialects.schemas import null_for_not_given
 from memfiles.session import Session
 
 WORKFLOW = """\
@@ -98,9 +99,12 @@ def run(agent: Any, way: str, *, thread: str = "", goes_on: bool = False) -> lis
 
 
 def test_the_tools_are_those_of_the_session(session: Session) -> None:
-    """Their schemas are ours, word by word."""
+    """Their schemas are ours, word by word, and take null for what is not given."""
     shown = [convert_to_openai_tool(each)["function"] for each in tools(session)]
-    expected = [(each.name, each.description, each.parameters) for each in session.definitions()]
+    schemas = [null_for_not_given(each.parameters) for each in session.definitions()]
+    expected = [
+        (each.name, each.description, schema) for each, schema in zip(session.definitions(), schemas, strict=True)
+    ]
 
     assert [(name, text) for name, text, _ in expected] == [(each["name"], each["description"]) for each in shown]
     for (_, _, schema), each in zip(expected, shown, strict=True):

@@ -111,7 +111,7 @@ def test_files_and_entries_are_used_through_the_agent_s_tools(session: Session) 
     texts = [text for _, text in results(messages)]
 
     assert [tool.name for tool in session.definitions()] == script.tools()[0]
-    assert session.definitions()[0].parameters == script.shown[0].function_tools[0].parameters_json_schema
+    assert session.definitions()[0].description == script.shown[0].function_tools[0].description
     assert prompt == script.shown[0].instructions
     assert "Be kind.\n" == texts[0]
     assert texts[1].startswith("Added to the end of notes. It is at revision 2")
@@ -278,17 +278,19 @@ def test_a_memory_that_is_gone_does_not_end_the_run(session: Session, caplog: py
     assert "this session of agent support is closed" in caplog.text
 
 
-def test_the_session_may_come_from_the_run_s_dependencies(memory: memfiles.Memory) -> None:
+@dataclass
+class Deps:
+    session: Session
+
+
+async def awaited(context: RunContext[Deps]) -> Session:
+    return context.deps.session
+
+
+@pytest.mark.parametrize("session_of", [lambda context: context.deps.session, awaited])
+def test_the_session_may_come_from_the_run_s_dependencies(memory: memfiles.Memory, session_of: Any) -> None:
     """One agent serves many; each run has its own session."""
     script = Script([])
-
-    @dataclass
-    class Deps:
-        session: Session
-
-    def session_of(context: RunContext[Deps]) -> Session:
-        return context.deps.session
-
     for run in ("ada", "bob"):
         session = memory.session("support", run=run)
         script.steps, script.shown = [[("memory_save", {"key": run, "content": "x"})]], []

@@ -174,6 +174,25 @@ def test_names_that_are_obviously_meant_are_understood(session: Session) -> None
     assert "Here's the content of /memories/notes with line numbers:\n     1\ttwo\n     2\t" == results[-1]
 
 
+@pytest.mark.parametrize(
+    "view_range", ["1", ["1", "2"], [True, 2], [1.5, 2], [1, 2, 3], {"start": 1}, 5, "[1", "[" * 9999]
+)
+def test_a_range_that_is_none_is_told_how_to_write_one(session: Session, view_range: object) -> None:
+    """It is made of numbers, so nobody is told to write texts."""
+    with pytest.raises(ToolError) as refused:
+        MemoryTool(session).call({"command": "view", "path": "/memories/playbook", "view_range": view_range})
+
+    assert "memory view: 'view_range' must be two line numbers such as [1, 20]" in str(refused.value)
+
+
+@pytest.mark.parametrize("view_range", ["[1, 1]", [1, 1], [1.0, 1.0], [], "[]", [-5, -1]])
+def test_a_range_is_understood_as_models_write_it(session: Session, view_range: object) -> None:
+    """Also as JSON text; and an empty one is none, as the vendor's tool has it."""
+    shown = MemoryTool(session).call({"command": "view", "path": "/memories/playbook", "view_range": view_range})
+
+    assert "     1\tBe kind." in shown
+
+
 def test_a_refusal_is_in_the_audit_log(session: Session) -> None:
     """Like that of every other surface, once."""
     calls(session, {"command": "delete", "path": "/memories/playbook"})

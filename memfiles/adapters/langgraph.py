@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from memfiles.adapters.call_ids import in_conversation
 from memfiles.adapters.crossing import in_worker
 from memfiles.adapters.going_without import GONE, made
+from memfiles.dialects.schemas import null_for_not_given
 from memfiles.errors import ExtraMissing
 
 try:
@@ -40,7 +41,7 @@ class MemoryTool(BaseTool):
     _session: Session = PrivateAttr()
 
     def __init__(self, definition: ToolDefinition, session: Session) -> None:
-        shown = {"description": definition.description, "args_schema": definition.parameters}
+        shown = {"description": definition.description, "args_schema": null_for_not_given(definition.parameters)}
         super().__init__(name=definition.name, **shown)
         self._session = session
 

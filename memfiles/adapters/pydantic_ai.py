@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memfiles.adapters.call_ids import in_conversation
 from memfiles.adapters.crossing import in_worker
 from memfiles.adapters.going_without import GONE, made
+from memfiles.dialects.schemas import null_for_not_given
 from memfiles.errors import ExtraMissing
 
 try:
@@ -33,22 +35,20 @@ if TYPE_CHECKING:
 UNREADABLE = "unreadable arguments"
 """Where the text of a call stands that is no JSON object, so that the session can say what is wrong with it."""
 
-T = TypeVar("T")
+Whose: TypeAlias = "Session | Callable[[RunContext[AgentDepsT]], Session | Awaitable[Session]]"
 
 
 class MemoryToolset(AbstractToolset[AgentDepsT]):
     """The memory tools of one session, offered afresh at every step: they follow its level.
 
-    ``session`` may be a function from the run's context to its session, as in ``lambda ctx: ctx.deps.session``. A run's
-    calls are carried out in the order in which the model made them, in a worker thread, each to its end; the
-    framework's id of a call is the memory's, with a number behind it where the conversation has a result of that id,
-    so a call that is made again is not carried out twice. A result's metadata is its data: the receipt. A tool's says
-    whether it is ``read_only``, for whoever asks for approval of the others.
+    ``session`` may be a function from the run's context to its session, as in ``lambda ctx: ctx.deps.session``, or one
+    that is ``async``. A run's calls are carried out in the order in which the model made them, in a worker thread, each
+    to its end; the framework's id of a call is the memory's, with a number behind it where the conversation has a
+    result of that id, so a call that is made again is not carried out twice. A result's metadata is its data: the
+    receipt. A tool's says whether it is ``read_only``, for whoever asks for approval of the others.
     """
 
-    def __init__(
-        self, session: Session | Callable[[RunContext[AgentDepsT]], Session], *, id: str | None = None
-    ) -> None:
+    def __init__(self, session: Whose[AgentDepsT], *, id: str | None = None) -> None:
         self._session = session
         self._id = id
         self._in_turn = asyncio.Lock()
@@ -86,16 +86,14 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
         definition = ToolDefinition(
             name=tool.name,
             description=tool.description,
-            parameters_json_schema=tool.parameters,
+            parameters_json_schema=null_for_not_given(tool.parameters),
             metadata={"read_only": tool.read_only},
         )
         retries = ctx.max_retries
         return ToolsetTool(toolset=self, tool_def=definition, max_retries=retries, args_validator=_AsSent())
 
 
-def memory_instructions(
-    session: Session | Callable[[RunContext[AgentDepsT]], Session],
-) -> Callable[[RunContext[AgentDepsT]], Awaitable[str]]:
+def memory_instructions(session: Whose[AgentDepsT]) -> Callable[[RunContext[AgentDepsT]], Awaitable[str]]:
     """What the model shall be told of its memory, for ``Agent(instructions=...)``: rendered for every request."""
 
     async def memory(ctx: RunContext[AgentDepsT]) -> str:
@@ -130,7 +128,6 @@ def _answered(ctx: RunContext[Any]) -> list[object]:
     return [getattr(part, "tool_call_id", None) for part in told]
 
 
-async def _session_of(
-    session: Session | Callable[[RunContext[AgentDepsT]], Session], ctx: RunContext[AgentDepsT]
-) -> Session:
-    return await in_worker(lambda: session(ctx)) if callable(session) else session
+async def _session_of(session: Whose[AgentDepsT], ctx: RunContext[AgentDepsT]) -> Session:
+    found = await in_worker(lambda: session(ctx)) if callable(session) else session
+    return await found if isawaitable(found) else found

@@ -29,6 +29,23 @@ def all_required(schema: dict[str, Any]) -> dict[str, Any]:
     return schema | {"properties": properties, "required": list(properties)}
 
 
+def null_for_not_given(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an object with null for whatever may be left out, said as pydantic says it.
+
+    It is for frameworks that may require every property where they have a model held to the schema: without the null
+    the model would have to make something up.
+    """
+    required = schema["required"]
+    properties = {name: inner if name in required else _or_null(inner) for name, inner in schema["properties"].items()}
+    return schema | {"properties": properties}
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    said = {keyword: value for keyword, value in schema.items() if keyword == "description"}
+    kept = {keyword: deepcopy(value) for keyword, value in schema.items() if keyword not in said}
+    return {"anyOf": [kept, {"type": "null"}], **said}
+
+
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
     nullable = schema | {"type": [schema["type"], "null"]}
     return nullable | {"enum": [*schema["enum"], None]} if "enum" in schema else nullable
