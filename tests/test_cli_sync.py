@@ -20,6 +20,9 @@ from command_line import WORKFLOW, files_under, run
 from mirroring import servers
 from mirroring.servers import BUCKET, aws_environment  # noqa: F401 (a fixture)
 
+from memfiles.cli.mirror_checks import check_mirror
+from memfiles.workflow import Workflow
+
 pytestmark = pytest.mark.usefixtures("installed")
 
 
@@ -438,7 +441,8 @@ def test_a_bucket_that_is_not_there(bucket: str, tmp_path: Path, monkeypatch: py
 
     assert (0, True) == (written.code, "NoSuchBucket" in written.err)
     assert 7 == run("sync", "push", "--timeout", "1").code
-    assert "fail  mirror: it refuses: " in run("doctor").out
+    found = next(check_mirror(Workflow.load("workflow.yaml"), seconds=60))
+    assert ("fail", "it refuses: ") == (found.state, found.detail[:12])
 
 
 def test_nobody_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aws_environment: None) -> None:  # noqa: F811
