@@ -14,6 +14,7 @@ import pytest
 from another_process import another_process
 from conftest import unavailable
 from durability.conftest import scratch
+from durability.stops import LONGEST_SECONDS
 from durability.tracer import can_trace
 from entry_sweep import OPERATIONS
 from programs import run
@@ -59,7 +60,7 @@ def kills(scratch: Path) -> list[dict[str, Any]]:
     """Every kill of every operation."""
     if not can_trace():
         unavailable("this machine does not let a process trace its child")
-    done = run("entry_sweep", scratch, seconds=300)
+    done = run("entry_sweep", scratch, seconds=LONGEST_SECONDS)
     assert 0 == done.code, done.complaints[-4000:]
     return [json.loads(line) for line in done.output.splitlines()]
 

@@ -1,7 +1,7 @@
 """Before which of its system calls a sweep stops a process.
 
 Killed before a call that can change no file, it leaves what it leaves when it is killed before the next: the calls that
-can are all that a sweep needs. With MEMFILES_EVERY_CALL set it stops before all the others as well.
+can are all that a sweep needs. With MEMFILES_EVERY_CALL set it stops before all the others as well, which takes long.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from durability.tracer import Call
 
 EVERY_CALL = bool(os.environ.get("MEMFILES_EVERY_CALL"))
+LONGEST_SECONDS = 3600 if EVERY_CALL else 300
 _HARMLESS = {"read", "pread64", "close", "stat", "fstat", "newfstatat", "lseek", "getdents64", "fcntl", "flock"}
 _MAKING = os.O_CREAT | os.O_TRUNC
 _IN_RUNS = {"pwrite64"}  # SQLite's, many in a row
