@@ -6,10 +6,14 @@ BIN := .venv/bin
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])')
 INSTALLED := .venv/installed-$(VERSION)
 
-.PHONY: test check format bench tools clean
+# The tests start some hundred programs: without it each would compile all of memfiles anew.
+unexport PYTHONDONTWRITEBYTECODE
 
+.PHONY: test sweeps check format bench tools clean
+
+# Three workers for two processors: a good part of the tests' time goes by in waiting, for disks and for time-outs.
 test: tools check  ## Everything CI runs: format, lint, types, import contracts, tests.
-	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 check: $(INSTALLED)  ## All of it but the tests.
 	$(BIN)/ruff format --check .
@@ -20,6 +24,10 @@ check: $(INSTALLED)  ## All of it but the tests.
 format: $(INSTALLED)  ## Put the code into the house format and mend what the linter can mend.
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+sweeps: $(INSTALLED) tools  ## Kills, power cuts and faults alone, at every single call and with every error; many minutes.
+	MEMFILES_EVERY_CALL=1 MEMFILES_POWER_SECONDS=60 $(BIN)/pytest tests/durability tests/syncing/test_kill_sweep.py \
+	  tests/test_entries_processes.py
 
 bench: $(INSTALLED)  ## The figures in tests/benchmarks, printed; they need a quiet machine.
 	$(BIN)/pytest -s -o python_files='bench_*.py' tests/benchmarks

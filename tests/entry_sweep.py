@@ -1,8 +1,7 @@
 """Kills a process with SIGKILL before every file-changing system call of each operation on entries.
 
-Of a run of writes into one place (SQLite's) it is the first two. Run as a program, ``python -m entry_sweep WORKSPACE``
-prints one line of JSON a kill: before which call it came, whether the operation had returned by then, and what was
-wrong for whoever opens the directory next.
+Run as a program, ``python -m entry_sweep WORKSPACE`` prints one line of JSON a kill: before which call it came, whether
+the operation had returned by then, and what was wrong for whoever opens the directory next.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from durability.side_by_side import in_order
-from durability.tracer import Call, Traced
+from durability.stops import stops
+from durability.tracer import Traced
 from saved import Visitor, entries_in, files_holding
 
 from memfiles.entries.entries import Entries
@@ -29,11 +29,6 @@ from memfiles.store import Store
 
 KEYS = ["first", "second", "third", "fourth", "talk", "again"]
 SECRET = "xylophone"
-_CHANGING = {
-    *("write", "pwrite64", "writev", "pwritev", "ftruncate", "truncate", "fallocate", "fsync", "fdatasync", "syncfs"),
-    *("rename", "renameat", "renameat2", "unlink", "unlinkat", "mkdir", "mkdirat", "rmdir", "link", "linkat"),
-    *("utimensat", "fchmod", "flock"),
-}
 _ENOUGH_ENDS = 2
 SOMEBODY = Visitor(run="evt-1")
 State = dict[str, str]
@@ -186,30 +181,16 @@ def _run(operation: Operation, directory: Path, *, kill_before: int) -> tuple[st
 
         return act
 
-    name, number, repeated = "", 0, 0
+    name = ""
     with Traced(setup) as child:
-        last = ""
-        for call in child.calls():
-            if not _changes_files(call):
-                continue
-            repeated = repeated + 1 if call.name == last == "pwrite64" else 0
-            last = call.name
-            if repeated > 1:
-                continue
+        for number, call in enumerate(stops(child.calls())):
             if number == kill_before:
                 name = call.name
                 child.kill()
                 break
-            number += 1
     os.close(answering)
     with os.fdopen(answers, "rb") as reader:
         return name, bool(reader.read())
-
-
-def _changes_files(call: Call) -> bool:
-    if call.name == "openat":
-        return bool(call.arguments[2] & os.O_CREAT)
-    return call.name in _CHANGING
 
 
 def _examined(operation: Operation, directory: Path, possible: list[State]) -> list[str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -13,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from another_process import ROOT, another_process
+from another_process import another_process
 from conftest import unavailable
 from durability.conftest import scratch
+from durability.stops import LONGEST_SECONDS
 from durability.tracer import can_trace
 from entry_sweep import OPERATIONS
+from programs import run
 from records import wait_until
 from saved import Visitor, entries_in, saved
 
@@ -60,11 +60,9 @@ def kills(scratch: Path) -> list[dict[str, Any]]:
     """Every kill of every operation."""
     if not can_trace():
         unavailable("this machine does not let a process trace its child")
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    command = [sys.executable, "-m", "entry_sweep", str(scratch)]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=300)
-    assert 0 == done.returncode, done.stderr[-4000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    done = run("entry_sweep", scratch, seconds=LONGEST_SECONDS)
+    assert 0 == done.code, done.complaints[-4000:]
+    return [json.loads(line) for line in done.output.splitlines()]
 
 
 @pytest.mark.kill

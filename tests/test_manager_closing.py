@@ -43,7 +43,7 @@ def test_a_change_under_way_stays_in_its_directory(tmp_path: Path) -> None:
     one.close()
     other.restore([declared("notes", content="other\n")])
     closed.set()
-    thread.join(10)
+    thread.join(60)
     other.close()
 
     assert ["one\n"] == outcome

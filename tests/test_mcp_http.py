@@ -161,7 +161,7 @@ def test_a_body_without_end_is_refused(serving: Serving) -> None:
 def test_a_body_that_does_not_say_its_length_is_bounded(serving: Serving) -> None:
     """It is counted while it comes."""
     place = urlsplit(serving.url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=20)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=180)
     with suppress(BrokenPipeError, ConnectionResetError):  # the server may hang up before it has all
         connection.request("POST", place.path, body=iter([b" " * 2**16] * 128), headers=ALLOWED, encode_chunked=True)
     status = connection.getresponse().status

@@ -123,21 +123,21 @@ def test_one_that_hangs_is_left_behind() -> None:
     def hangs(texts: Sequence[str]) -> Any:
         asked.append(texts)
         begun.set()
-        going_on.wait(30)
+        going_on.wait(60)
         return [[1.0]] * len(texts)
 
     careful = CarefulEmbedder(OddEmbedder(hangs), seconds=0.01, rest_seconds=0.0)
     for _ in range(3):
         with pytest.raises(NoMeaning):
             careful.embed(["tea"])
-    assert begun.wait(20)
+    assert begun.wait(60)
     assert 1 == len(asked)
     going_on.set()
 
 
 def test_several_threads_ask_at_once() -> None:
     """Nobody's search goes by words because somebody else's is under way."""
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=60)
 
     def gives(texts: Sequence[str]) -> Any:
         both.wait()
@@ -159,7 +159,7 @@ def test_nobody_waits_for_the_embedder_but_the_search(tmp_path: Path) -> None:
 
     def slow(texts: Sequence[str]) -> Any:
         thinking.set()
-        going_on.wait(9)
+        going_on.wait(60)
         return [[1.0]] * len(texts)
 
     with entries_in(tmp_path, embedder=OddEmbedder(slow)) as entries, entries_in(tmp_path) as others:
@@ -167,7 +167,7 @@ def test_nobody_waits_for_the_embedder_but_the_search(tmp_path: Path) -> None:
         found: list[bool] = []
         search = threading.Thread(target=lambda: found.append(entries.search(Visitor(), "blue").meaning))
         search.start()
-        assert thinking.wait(20)
+        assert thinking.wait(60)
         others.save(Visitor(), "shape", "circle")
         entries.save(Visitor(), "size", "large")
 

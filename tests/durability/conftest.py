@@ -15,10 +15,11 @@ import pytest
 from conftest import unavailable
 from programs import run
 
+from durability.stops import LONGEST_SECONDS
 from durability.tracer import can_trace
 
 _MEMORY_DISK = Path("/dev/shm")
-_LONGEST_SECONDS = 240
+_MUCH_ROOM_BYTES = 4 << 30
 
 Program = Callable[..., list[dict[str, Any]]]
 Programs = Callable[[Sequence[tuple[Any, ...]]], list[list[dict[str, Any]]]]
@@ -31,6 +32,12 @@ def scratch() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="memfiles-", dir=parent))
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def images(scratch: Path, tmp_path: Path) -> Path:
+    """A folder for images, in memory where that has room: on their disk is what reached them, wherever they lie."""
+    return scratch if shutil.disk_usage(scratch).free > _MUCH_ROOM_BYTES else tmp_path
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +73,6 @@ def programs() -> Programs:
 
 
 def _program(module: str, *arguments: object) -> list[dict[str, Any]]:
-    done = run(module, *arguments, seconds=_LONGEST_SECONDS)
+    done = run(module, *arguments, seconds=LONGEST_SECONDS)
     assert 0 == done.code, done.complaints[-4000:]
     return [json.loads(line) for line in done.output.splitlines()]

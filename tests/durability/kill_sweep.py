@@ -1,4 +1,6 @@
-"""Kills a process with SIGKILL before every single system call of an operation and looks at what is left.
+"""Kills a process with SIGKILL before every system call of an operation and looks at what is left.
+
+Before every single one if asked to, else before those that can change a file.
 
 Run as a program, ``python -m durability.kill_sweep WORKSPACE OPERATION`` prints one line of JSON a kill.
 """
@@ -17,6 +19,7 @@ from pathlib import Path
 from durability.examination import examine, examine_by_living, unreadable
 from durability.operations import BAD_EXAMPLE, FILES, OPERATIONS, Operation, Rehearsal
 from durability.side_by_side import in_order
+from durability.stops import stops
 from durability.tracer import Traced
 from memfiles.manager import MemoryManager
 
@@ -35,9 +38,12 @@ class Kill:
 _ENOUGH_ENDS = 2  # a thread that starts makes the operation a call longer or shorter
 
 
-def sweep(operation: Operation, workspace: Path, *, living: bool = False, lacking: str = "") -> Iterator[Kill]:
+def sweep(
+    operation: Operation, workspace: Path, *, every: bool = False, living: bool = False, lacking: str = ""
+) -> Iterator[Kill]:
     """Do the operation again and again, killed one system call later each time, until it gets to its end.
 
+    ``every``: also before calls that change nothing.
     ``living``: what is left is looked at by a process that ran all the while, not by a new one.
     ``lacking`` names a system call that the machine is made to lack.
     """
@@ -46,7 +52,7 @@ def sweep(operation: Operation, workspace: Path, *, living: bool = False, lackin
     def kill(number: int) -> Kill:
         directory = rehearsal.copy_to(workspace / str(number))
         bystander = _opened(directory) if living else None
-        call, acknowledged = _run(operation, directory, kill_before=number, lacking=lacking)
+        call, acknowledged = _run(operation, directory, kill_before=number, every=every, lacking=lacking)
         problems = unreadable(directory, rehearsal.visible)
         possible = rehearsal.states[acknowledged : acknowledged + 2]
         problems += examine(directory, possible) if bystander is None else examine_by_living(bystander, possible)
@@ -67,12 +73,12 @@ def _opened(directory: Path) -> MemoryManager:
     return manager
 
 
-def _run(operation: Operation, directory: Path, *, kill_before: int, lacking: str) -> tuple[str, int]:
+def _run(operation: Operation, directory: Path, *, kill_before: int, every: bool, lacking: str) -> tuple[str, int]:
     """The call that never happened ("" if the operation ended first), and how many steps had returned."""
     answers, answering = os.pipe()
     call_name = ""
     with Traced(lambda: acting(operation, directory, answering)) as child:
-        for number, call in enumerate(child.calls()):
+        for number, call in enumerate(stops(child.calls(), every=every)):
             if number == kill_before:
                 call_name = call.name
                 child.kill()
@@ -106,11 +112,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("workspace", type=Path)
     parser.add_argument("operation", choices=[*OPERATIONS, BAD_EXAMPLE.name])
+    parser.add_argument("--every", action="store_true")
     parser.add_argument("--living", action="store_true")
     parser.add_argument("--lacking", default="")
     asked = parser.parse_args()
     operation = (OPERATIONS | {BAD_EXAMPLE.name: BAD_EXAMPLE})[asked.operation]
-    for kill in sweep(operation, asked.workspace, living=asked.living, lacking=asked.lacking):
+    kills = sweep(operation, asked.workspace, every=asked.every, living=asked.living, lacking=asked.lacking)
+    for kill in kills:
         print(json.dumps(asdict(kill)), flush=True)
 
 

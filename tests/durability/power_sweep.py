@@ -18,11 +18,10 @@ from durability.examination import examine
 from durability.kill_sweep import acknowledged_in, acting
 from durability.operations import ENTRY_OPERATIONS, OPERATIONS, Operation, Rehearsal
 from durability.side_by_side import in_order
+from durability.stops import stops
 from durability.tracer import Traced
 
-_IN_RUNS = {"pwrite64"}  # SQLite's, of which the first two in a row are cut before
 ALL = {**OPERATIONS, **ENTRY_OPERATIONS}
-_HARMLESS = {"read", "pread64", "close", "stat", "fstat", "newfstatat", "lseek", "getdents64", "fcntl", "flock"}
 
 
 @dataclass(frozen=True)
@@ -61,16 +60,12 @@ def _run(operation: Operation, directory: Path, ground: Disk, *, cut_before: int
     answers, answering = os.pipe()
     call_name = ""
     with Traced(lambda: acting(operation, directory, answering)) as child:
-        changing = (call for call in child.calls() if call.name not in _HARMLESS and not call.name.startswith("#"))
-        number, earlier = 0, ("", "")
-        for call in changing:
+        for number, call in enumerate(stops(child.calls())):
             if number == cut_before:
                 call_name = call.name
                 break
             if call.name == without:
                 child.refuse(0)
-            number += (call.name, call.name) != earlier or call.name not in _IN_RUNS
-            earlier = (earlier[1], call.name)
         ground.cut_power()
         child.kill()
     os.close(answering)

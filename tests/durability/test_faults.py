@@ -12,11 +12,14 @@ import pytest
 from durability.conftest import Program
 from durability.disks import Disk, disk
 from durability.operations import FILES, OPERATIONS, append_to_all, contents_on_disk, opened, warm
+from durability.stops import EVERY_CALL
 from memfiles.errors import MemfilesError, StorageFailed
 from memfiles.manager import MemoryManager
 
 WRITES = ["first append of a process", "append that makes the journal", "append to three files at once", "redeploy"]
 SAME_CALLS = {"first edit of a process", "journaled edit", "undo"}  # as an append: they differ in what is decided
+REFUSALS = [("ENOSPC", "--lasting"), ("EROFS", "--lasting"), ("EMFILE",)]  # as they come
+EVERY_REFUSAL = [*REFUSALS, ("ENOSPC",), ("EROFS",), ("EMFILE", "--lasting")]
 EVERY_SEEN_ERROR = {None, "StorageFailed", "OutcomeUnknown"}
 
 
@@ -43,10 +46,10 @@ def test_all_calls_may_fail_for_a_while(program: Program, scratch: Path) -> None
 
 
 @pytest.mark.usefixtures("require_tracing")
-@pytest.mark.parametrize("lasting", [(), ("--lasting",)], ids=["once", "lasting"])
-@pytest.mark.parametrize("error", ["ENOSPC", "EROFS", "EMFILE"])
-def test_a_disk_may_refuse(error: str, program: Program, scratch: Path, lasting: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("refused", EVERY_REFUSAL if EVERY_CALL else REFUSALS, ids=" ".join)
+def test_a_disk_may_refuse(refused: tuple[str, ...], program: Program, scratch: Path) -> None:
     """A full disk, a read-only one and too many open files: the same."""
+    error, *lasting = refused
     faults = program("durability.fault_sweep", scratch, error, *WRITES, *lasting)
 
     assert [] == _badly_taken(faults)
@@ -54,9 +57,9 @@ def test_a_disk_may_refuse(error: str, program: Program, scratch: Path, lasting:
 
 
 @pytest.fixture
-def ground(require_disks: None, tmp_path: Path) -> Iterator[Disk]:
+def ground(require_disks: None, images: Path) -> Iterator[Disk]:
     """A small file system that turns read-only when it finds an error."""
-    with disk("ext4-watchful", tmp_path / "ground") as made:
+    with disk("ext4-watchful", images / "ground") as made:
         yield made
 
 

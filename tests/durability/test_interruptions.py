@@ -7,10 +7,12 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
+from records import wait_until
 
 from durability.conftest import Program
 from durability.crowd import UID, restored
@@ -23,17 +25,28 @@ from memfiles.workflow import MemoryFile
 INTERRUPTS = 300
 BARE_INTERRUPTS = 2000
 CLOSES = 10
-MOMENT = 0.5  # seconds
+MOMENT = 0.3  # seconds
 LONG = 60
 
 
 @pytest.fixture
-def alarm() -> Iterator[None]:
-    """The alarm clock interrupts the main thread."""
-    before = signal.signal(signal.SIGALRM, interrupt)
-    yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
+def rung() -> Iterator[threading.Event]:
+    """The alarm interrupts the main thread, and sets this."""
+    has_rung = threading.Event()
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        has_rung.set()
+        interrupt(number, frame)
+
+    before = signal.signal(signal.SIGALRM, ring)
+    yield has_rung
     signal.signal(signal.SIGALRM, before)
+
+
+def _ring() -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGALRM)
 
 
 class Clerk:
@@ -79,49 +92,72 @@ def test_interrupts_at_any_step_of_a_group_keep_nobody_waiting(program: Program,
     assert [] == [name for name in said["acknowledged"] if served[name] != 1]
 
 
-@pytest.mark.usefixtures("alarm")
+def _wait_for(group: Group[str], count: int) -> None:
+    """Until so many wait for their turn."""
+    wait_until(lambda: len(group._waiting) == count, what=f"{count} waiting")
+
+
+def _meanwhile(*steps: Callable[[], object]) -> threading.Thread:
+    """Take these steps, one after the other, in another thread."""
+
+    def take() -> None:
+        for step in steps:
+            step()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    return thread
+
+
+@pytest.mark.usefixtures("rung")
 def test_an_interrupted_waiter_is_not_served_later() -> None:
     """Whoever is interrupted before its turn came has changed nothing, and holds nobody up."""
     clerk = Clerk()
     group = Group(clerk.serve)
     first = _submitting(group, "first")
     clerk.begun.get(timeout=LONG)
-    signal.setitimer(signal.ITIMER_REAL, MOMENT)
     with pytest.raises(Interrupted):
+        alarm = _meanwhile(lambda: _wait_for(group, 1), _ring)
         group.submit("interrupted")
     clerk.permits.put(None)
-    first.join()
+    for thread in (first, alarm):
+        thread.join()
     clerk.permits.put(None)
     group.submit("later")
 
     assert [["first"], ["later"]] == clerk.groups
 
 
-@pytest.mark.usefixtures("alarm")
-def test_an_interrupted_waiter_stays_while_it_is_served() -> None:
+def test_an_interrupted_waiter_stays_while_it_is_served(rung: threading.Event) -> None:
     """Once its change is under way it keeps its locks until that is done."""
     clerk = Clerk()
     group = Group(clerk.serve)
+    has_gone = threading.Event()
+    gone_early: list[bool] = []
     first = _submitting(group, "first")
     clerk.begun.get(timeout=LONG)
     second = _submitting(group, "second")
-    time.sleep(MOMENT)  # it queues up before the main thread and so leads next, for both
-    permits = [threading.Timer(delay * MOMENT, clerk.permits.put, [None]) for delay in (1, 4)]
-    started = time.monotonic()
-    for permit in permits:
-        permit.start()
-    signal.setitimer(signal.ITIMER_REAL, 2 * MOMENT)
+    _wait_for(group, 1)  # it queues up before the main thread and so leads next, for both
     with pytest.raises(Interrupted):
+        meanwhile = _meanwhile(
+            lambda: _wait_for(group, 2),
+            lambda: clerk.permits.put(None),
+            lambda: clerk.begun.get(timeout=LONG),
+            _ring,
+            lambda: rung.wait(LONG),
+            lambda: gone_early.append(has_gone.wait(MOMENT)),
+            lambda: clerk.permits.put(None),
+        )
         group.submit("interrupted")
-    waited = time.monotonic() - started
-    for thread in (first, second, *permits):
+    has_gone.set()
+    for thread in (first, second, meanwhile):
         thread.join()
 
     assert [["first"], ["second", "interrupted"]] == clerk.groups
-    assert waited >= 4 * MOMENT
+    assert [False] == gone_early
 
 
-@pytest.mark.usefixtures("alarm")
+@pytest.mark.usefixtures("rung")
 def test_an_interrupted_leader_tells_the_others() -> None:
     """Those whose changes were not done when their leader was interrupted are not told that they were."""
     clerk = Clerk()
@@ -134,15 +170,20 @@ def test_an_interrupted_leader_tells_the_others() -> None:
         except OSError as error:
             failed.append(error)
 
+    follower = threading.Thread(target=follow)
     first = _submitting(group, "first")
     clerk.begun.get(timeout=LONG)
-    follower = threading.Timer(MOMENT, follow)
-    follower.start()
-    threading.Timer(2 * MOMENT, clerk.permits.put, [None]).start()
-    signal.setitimer(signal.ITIMER_REAL, 4 * MOMENT)
     with pytest.raises(Interrupted):
+        meanwhile = _meanwhile(
+            lambda: _wait_for(group, 1),
+            follower.start,
+            lambda: _wait_for(group, 2),
+            lambda: clerk.permits.put(None),
+            lambda: clerk.begun.get(timeout=LONG),
+            _ring,
+        )
         group.submit("leader")
-    for thread in (first, follower):
+    for thread in (meanwhile, first, follower):
         thread.join()
 
     assert [["first"], ["leader", "follower"]] == clerk.groups

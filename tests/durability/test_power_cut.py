@@ -32,9 +32,9 @@ def _sync_many(directory: int) -> None:
 
 @pytest.mark.power
 @pytest.mark.usefixtures("require_disks", "require_tracing")
-def test_a_power_cut_before_any_call_does_no_harm(program: Program, tmp_path: Path) -> None:
+def test_a_power_cut_before_any_call_does_no_harm(program: Program, images: Path) -> None:
     """A mounted file system is shut down before each system call that can change it, and mounted again."""
-    cuts = program("durability.power_sweep", tmp_path, *ONE_BY_ONE, "--on", *KINDS)
+    cuts = program("durability.power_sweep", images, *ONE_BY_ONE, "--on", *KINDS)
 
     assert [] == _harmful(cuts)
     assert set(product(KINDS, ONE_BY_ONE)) == {(cut["kind"], cut["operation"]) for cut in cuts if cut["call"] == ""}
@@ -42,9 +42,9 @@ def test_a_power_cut_before_any_call_does_no_harm(program: Program, tmp_path: Pa
 
 @pytest.mark.power
 @pytest.mark.usefixtures("require_disks")
-def test_a_power_cut_at_any_time_does_no_harm(programs: Programs, tmp_path: Path) -> None:
+def test_a_power_cut_at_any_time_does_no_harm(programs: Programs, images: Path) -> None:
     """Cut at random moments under three threads that append, edit, and change fifty records at once."""
-    found = programs([("durability.power_cuts", tmp_path / kind, kind, SECONDS, 2026) for kind in KINDS])
+    found = programs([("durability.power_cuts", images / kind, kind, SECONDS, 2026) for kind in KINDS])
 
     for kind, cuts in zip(KINDS, found, strict=True):
         assert (kind, []) == (kind, _harmful(cuts))
@@ -56,10 +56,10 @@ def test_a_power_cut_at_any_time_does_no_harm(programs: Programs, tmp_path: Path
 @pytest.mark.parametrize(
     ("missing", "operation"), [("fdatasync", "append that makes the journal"), ("fsync", "checkpoint")]
 )
-def test_the_power_cuts_find_a_missing_flush(missing: str, operation: str, program: Program, tmp_path: Path) -> None:
+def test_the_power_cuts_find_a_missing_flush(missing: str, operation: str, program: Program, images: Path) -> None:
     """With a flush that does nothing, the same cuts find acknowledged changes lost."""
     # a later append is written directly, and a loop mount has no cache that could lose it: see the recordings below
-    cuts = program("durability.power_sweep", tmp_path, operation, "--on", "ext4", "--without", missing)
+    cuts = program("durability.power_sweep", images, operation, "--on", "ext4", "--without", missing)
 
     assert _harmful(cuts)
 
@@ -97,9 +97,9 @@ def test_the_losses_find_a_missing_flush(missing: str, program: Program, scratch
 @pytest.mark.usefixtures("require_disks")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("flush", [sync_folder, _sync_many], ids=["a folder", "many files"])
-def test_a_flush_that_was_not_done_is_an_error(kind: str, flush: Callable[[int], None], tmp_path: Path) -> None:
+def test_a_flush_that_was_not_done_is_an_error(kind: str, flush: Callable[[int], None], images: Path) -> None:
     """On a file system that shut down after a rename the flush of the names fails, also where fsync says nothing."""
-    with disk(kind, tmp_path / "ground") as ground:
+    with disk(kind, images / "ground") as ground:
         folder = ground.path / "folder"
         folder.mkdir()
         (folder / "old").touch()

@@ -18,7 +18,7 @@ from memfiles.record import encode
 from memfiles.restorer import Restorer
 from memfiles.restoring import RestoreReport, Status
 from mirroring.faulty_endpoint import Fault, FaultyEndpoint
-from mirroring.servers import BUCKET, client_of
+from mirroring.servers import BUCKET, put_into_moto
 from mirrors import PrefixedMirror, S3Mirror
 from mirrors.s3.bucket import Bucket
 from mirrors.s3.client import make_client, make_session
@@ -34,8 +34,7 @@ def prefix(moto_url: str) -> str:
     """A part of the bucket with 60 records."""
     prefix = f"cold/{next(_fresh)}"
     for uid in UIDS:
-        body = encode(seeded("remote", uid=uid))
-        client_of(moto_url).put_object(Bucket=BUCKET, Key=f"{prefix}/{uid}.json", Body=body)
+        put_into_moto(f"{prefix}/{uid}.json", encode(seeded("remote", uid=uid)))
     return prefix
 
 
@@ -128,7 +127,7 @@ def test_a_store_that_hangs(endpoint: FaultyEndpoint, prefix: str, tmp_path: Pat
 def test_some_bodies_trickle(endpoint: FaultyEndpoint, prefix: str, tmp_path: Path) -> None:
     """What arrives in time is used, whatever the others do."""
     endpoint.script.extend([None, "trickle", "trickle", "trickle"])  # not the list
-    restorer = Restorer(mirror_at(endpoint.url, prefix), now=lambda: "", lowest_level="INTERNAL", deadline_seconds=5.0)
+    restorer = Restorer(mirror_at(endpoint.url, prefix), now=lambda: "", lowest_level="INTERNAL", deadline_seconds=10.0)
     report = restorer.plan(tmp_path / "none", [declared(uid) for uid in UIDS])
 
     assert [COUNT - 3, 3] == [[row.status for row in report.files].count(each) for each in ("hydrated", "provisional")]

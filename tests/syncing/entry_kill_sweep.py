@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from durability.side_by_side import in_order
+from durability.stops import stops
 from durability.tracer import Traced
 from records import declared
 from saved import files_holding, saved
@@ -27,7 +28,7 @@ from memfiles.manager import MemoryManager
 from memfiles.sync.reconciling import Reconciler
 from mirrors.urls import open_mirror
 from syncing.entry_machine import AGENT, EntryMachine, bodies_in
-from syncing.kill_sweep import HARMLESS, Kill
+from syncing.kill_sweep import Kill
 
 KEY = "color"
 SECRET = "the needle in it"
@@ -131,8 +132,7 @@ def _run(place: Path, *, kill_before: int) -> str:
         return act
 
     with Traced(setup) as child:
-        changing = (call for call in child.calls() if call.name not in HARMLESS and not call.name.startswith("#"))
-        for number, call in enumerate(changing):
+        for number, call in enumerate(stops(child.calls())):
             if number == kill_before:
                 child.kill()
                 return call.name

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from durability.side_by_side import in_order
+from durability.stops import stops
 from durability.tracer import Traced
 
 import memfiles
@@ -27,7 +28,6 @@ from memfiles.manager import MemoryManager
 from memfiles.sync.reconciling import Reconciler
 from syncing.machines import content, record_bytes, workflow
 
-HARMLESS = {"read", "pread64", "close", "stat", "fstat", "newfstatat", "lseek", "getdents64", "fcntl", "flock"}
 UID, PATH = "notes", "notes.json"
 Change = tuple[str, ...]  # a method of the manager and what it is given after the uid; nothing: no change
 
@@ -131,8 +131,7 @@ def _run(path: Path, *, kill_before: int) -> str:
         return act
 
     with Traced(setup) as child:
-        changing = (call for call in child.calls() if call.name not in HARMLESS and not call.name.startswith("#"))
-        for number, call in enumerate(changing):
+        for number, call in enumerate(stops(child.calls())):
             if number == kill_before:
                 child.kill()
                 return call.name

@@ -78,7 +78,7 @@ def test_one_at_a_time(courtesy: Courtesy) -> None:
 
     def first() -> None:
         began.set()
-        may_end.wait(5)
+        may_end.wait(60)
         order.append("first")
 
     threads = [
@@ -86,11 +86,11 @@ def test_one_at_a_time(courtesy: Courtesy) -> None:
         threading.Thread(target=courtesy.transfer, args=(lambda: order.append("second"),)),
     ]
     threads[0].start()
-    began.wait(5)
+    began.wait(60)
     threads[1].start()
     threads[1].join(0.05)
     may_end.set()
     for thread in threads:
-        thread.join(5)
+        thread.join(60)
 
     assert ["first", "second"] == order
