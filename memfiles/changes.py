@@ -68,13 +68,14 @@ Repeats = Callable[[Change, bytes | None], bool]
 """Whether a change is the one asked for; the content right after it is None where it cannot be told any more."""
 
 
-def append(record: Record, stamp: Stamp, *, text: str, earlier: Record | None = None) -> Decision:
+def append(record: Record, stamp: Stamp, *, text: str, earlier: Record | None = None, same_later: int = 0) -> Decision:
     """Put ``text`` at the very end, exactly as it is.
 
-    ``earlier`` is where to look for a replay, if one call appends several texts to the same file.
+    If one call appends several: ``earlier`` is where to look for a replay, ``same_later`` how often this comes again.
     """
     data = text.encode()
-    if replay := _replay_of(earlier or record, stamp, op="append", repeats=partial(_repeats_append, text=data)):
+    repeats = partial(_repeats_append, text=data)
+    if replay := _replay_of(earlier or record, stamp, op="append", repeats=repeats, same_later=same_later):
         return Decision(None, replay)
     _check_revision(record, stamp)
     if not text:
@@ -269,18 +270,20 @@ def _check_revision(record: Record, stamp: Stamp) -> None:
         )
 
 
-def _replay_of(record: Record, stamp: Stamp, *, op: Operation, repeats: Repeats) -> Receipt | None:
+def _replay_of(record: Record, stamp: Stamp, *, op: Operation, repeats: Repeats, same_later: int = 0) -> Receipt | None:
     """The receipt of this very call if the history holds it: same caller, same call id, same change."""
     call = stamp.by.call
     if call is None or not any(change.by.call == call for change in record.history):
         return None
     known = {change.revision: after for change, after in contents(record)}
-    for change in reversed(record.history):
-        after = known.get(change.revision)
-        if change.by == stamp.by and change.op == op and (change.is_altered or repeats(change, after)):
-            size = record.size_bytes if after is None else len(after)
-            return replace(receipt_of_change(record, change, size=size), replayed=True)
-    return None
+    mine = [change for change in reversed(record.history) if change.by == stamp.by and change.op == op]
+    found = [change for change in mine if change.is_altered or repeats(change, known.get(change.revision))]
+    if not found:
+        return None
+    change = found[min(same_later, len(found) - 1)]  # the history may have forgotten the first of them
+    after = known.get(change.revision)
+    size = record.size_bytes if after is None else len(after)
+    return replace(receipt_of_change(record, change, size=size), replayed=True)
 
 
 def _repeats_append(change: Change, after: bytes | None, *, text: bytes) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -158,9 +159,11 @@ class MemoryManager:
         stamp = self._stamp(by, None, None)
 
         def decide(records: dict[str, Record]) -> list[Decision]:
-            decisions, earlier = [], dict(records)
+            decisions, earlier, same = [], dict(records), Counter((uid, gated.text) for uid, gated in wanted)
             for uid, gated in wanted:
-                decisions.append(changes.append(records[uid], stamp, text=gated.text, earlier=earlier[uid]))
+                same[uid, gated.text] -= 1
+                before, later = earlier[uid], same[uid, gated.text]
+                decisions.append(changes.append(records[uid], stamp, text=gated.text, earlier=before, same_later=later))
                 records[uid] = decisions[-1].record or records[uid]
             return decisions
 

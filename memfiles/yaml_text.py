@@ -72,7 +72,7 @@ def checked(data: bytes | str, *, source: str) -> YamlText:
     text = text.removeprefix("\ufeff")
     _check_characters(text, source=source)
     if len(text.encode()) > SIZE_MAX:
-        raise _refused(source, _too_large(len(text.encode())))
+        raise _too_large(source, len(text.encode()))
     return _protected(_without_json_tabs(text), source=source)
 
 
@@ -99,7 +99,7 @@ def _content(name: str, descriptor: int) -> bytes:
             kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
             raise _refused(name, f"this is {kind}; name a workflow file")
         if status.st_size > SIZE_MAX:
-            raise _refused(name, _too_large(status.st_size))
+            raise _too_large(name, status.st_size)
         return b"".join(_chunks(name, descriptor))
     except OSError as error:
         raise _refused(name, f"the file cannot be read: {_reason(error)}") from error
@@ -110,13 +110,13 @@ def _chunks(name: str, descriptor: int) -> Iterator[bytes]:
     while chunk := os.read(descriptor, 1 << 20):
         total += len(chunk)
         if total > SIZE_MAX:  # it grew meanwhile, or its size is not known beforehand (/proc)
-            raise _refused(name, _too_large(total))
+            raise _too_large(name, total)
         yield chunk
 
 
 def _decoded(data: bytes, *, source: str) -> str:
     if len(data) > SIZE_MAX:
-        raise _refused(source, _too_large(len(data)))
+        raise _too_large(source, len(data))
     if data.startswith(_UTF16_OR_32):
         raise _at(source, (1, 1), "this is UTF-16 or UTF-32; save it as UTF-8")
     try:
@@ -171,8 +171,9 @@ def _joined(scalar: str, escape: str) -> str:
     return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
-def _too_large(size: int) -> str:
-    return f"the workflow is {size} bytes and the limit is {SIZE_MAX}; keep seeds short, content grows on disk"
+def _too_large(source: str, size: int) -> WorkflowError:
+    what = f"the workflow is {size} bytes and the limit is {SIZE_MAX}; keep seeds short, content grows on disk"
+    return _at(source, (1, 1), what)
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -54,6 +54,22 @@ def test_another_directory(project: Path) -> None:
     assert (project / "agents" / "desk" / "workflow.yaml").is_file()
 
 
+def test_the_way_on_can_be_pasted() -> None:
+    """Whatever the directory is called."""
+    assert "Next: cd 'my agents' && memfiles read notes" in run("init", "my agents").err
+
+
+def test_a_workflow_of_another_name(project: Path) -> None:
+    """Init writes the file that -w names, where its schema can be found, and no other."""
+    said = run("-w", "agents/desk.yaml", "init").err
+
+    assert "Next: cd agents && memfiles -w desk.yaml read notes; then open desk.yaml" in said
+    assert ["desk.yaml", "schemas"] == sorted(path.name for path in (project / "agents").iterdir())
+    assert (False, "# Notes\n") == (Path("workflow.yaml").exists(), run("-w", "agents/desk.yaml", "read", "notes").out)
+    assert 4 == run("-w", "agents/desk.yaml", "init").code
+    assert 2 == run("-w", "agents/desk.yaml", "init", "elsewhere").code
+
+
 def test_nothing_is_overwritten(project: Path) -> None:
     """A workflow that is there ends init with code 4, and nothing is written beside it."""
     (project / "workflow.yaml").write_text("mine")

@@ -210,12 +210,23 @@ def test_a_child_can_close_although_an_event_was_under_way(manager: MemoryManage
     (one,) = watcher._watchers
     observer = one._events._observer
     assert observer is not None
-    with observer._lock, one._turn:
-        child = os.fork()
-        if not child:
-            signal.alarm(20)
-            watcher.close()
-            os._exit(0)
+    held, forked = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with observer._lock, one._turn:
+            held.set()
+            assert forked.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(60)
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        watcher.close()
+        os._exit(0)
+    forked.set()
+    thread.join()
     _, status = os.waitpid(child, 0)
     watcher.close()
 

@@ -267,7 +267,7 @@ def test_too_large() -> None:
     """A document over 4 MiB is refused before it is parsed, as text and as bytes."""
 
     text = "#" * (4 * 1024 * 1024 + 1)
-    assert ["w.yaml: the workflow is 4194305 bytes and the limit is 4194304"] * 2 == [
+    assert ["w.yaml:1:1: the workflow is 4194305 bytes and the limit is 4194304"] * 2 == [
         refusal(data).partition(";")[0] for data in (text, text.encode())
     ]
 

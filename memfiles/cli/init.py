@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import click
@@ -19,23 +20,37 @@ SCHEMA = "schemas/workflow.schema.json"
 
 
 @click.command("init", epilog=example("memfiles init my-agents && cd my-agents && memfiles read notes"))
-@click.argument("directory", required=False, default=".", type=click.Path(file_okay=False))
+@click.argument("directory", required=False, type=click.Path(file_okay=False))
 @shared_options
-def init_command(directory: str) -> None:
+def init_command(directory: str | None) -> None:
     """Write a commented workflow that works as it is.
 
-    Beside it goes its schema, for your editor. Nothing that exists is ever overwritten.
+    It is workflow.yaml in DIRECTORY, by default in this one, or the file that -w names. Beside it goes its schema, for
+    your editor. Nothing that exists is ever overwritten.
     """
-    written = write_new(Path(directory), {DEFAULT_WORKFLOW: WORKFLOW, SCHEMA: _json_text(workflow_schema())})
+    folder, name = _place(directory)
+    written = write_new(folder, {name: WORKFLOW, SCHEMA: _json_text(workflow_schema())})
     if current().json:
-        output.data({"directory": str(Path(directory).resolve()), "written": [str(path) for path in written]})
+        output.data({"directory": str(folder.resolve()), "written": [str(path) for path in written]})
         return
     for path in written:
         output.note(f"wrote {path}")
-    there = "" if Path(directory).resolve() == Path.cwd() else f"cd {directory} && "
-    output.note(f"Next: {there}memfiles read notes; then open {DEFAULT_WORKFLOW} and make it yours.")
-    if not _ignored(Path(directory)):
+    there = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
+    named = "" if name == DEFAULT_WORKFLOW else f" -w {shlex.quote(name)}"
+    output.note(f"Next: {there}memfiles{named} read notes; then open {name} and make it yours.")
+    if not _ignored(folder):
         output.note("If this folder is under version control, add the line .memory/ to its .gitignore.")
+
+
+def _place(directory: str | None) -> tuple[Path, str]:
+    """The folder and the name of the workflow to write."""
+    workflow = Path(current().workflow)
+    if directory is None:
+        return workflow.parent, workflow.name
+    if current().workflow != DEFAULT_WORKFLOW:
+        context = click.get_current_context()
+        raise click.UsageError(f"give the directory {directory} or -w {workflow}, not both", context)
+    return Path(directory), DEFAULT_WORKFLOW
 
 
 def write_new(directory: Path, texts: dict[str, str]) -> list[Path]:
@@ -58,7 +73,7 @@ def _is_other(path: Path, text: str) -> bool:
     """Whether something else than ``text`` lies at ``path``; the workflow itself always counts as something else."""
     if not path.exists() and not path.is_symlink():
         return False
-    return path.name == DEFAULT_WORKFLOW or not path.is_file() or path.read_bytes() != text.encode()
+    return text == WORKFLOW or not path.is_file() or path.read_bytes() != text.encode()
 
 
 def _ignored(directory: Path) -> bool:
