@@ -138,10 +138,16 @@ def _following(tombstone: Tombstone, other: EntryRecord) -> Tombstone:
     """The tombstone with where the other copy says that it went, if whoever forgot it did not know of that."""
     moved = other.moved if isinstance(other, Tombstone) else ()
     if isinstance(other, Entry) and other.retired is not None and other.retired.is_move:
-        is_known = all(tombstone.origins.get(origin, 0) >= made for origin, made in other.origins.items())
+        is_known = _knows(tombstone, other)
         moved = () if is_known or entry_place(other.retired.target) is None else (other.retired.target,)
     missing = [path for path in moved if path not in tombstone.moved]
     return replace(tombstone, moved=(*missing, *tombstone.moved)[-MAX_MOVED:]) if missing else tombstone
+
+
+def _knows(tombstone: Tombstone, entry: Entry) -> bool:
+    """Whether who forgot it had this very version; what was changed without a mirror does not say by whom."""
+    made = entry.origins
+    return entry.revision in made.values() and all(tombstone.origins.get(origin, 0) >= made[origin] for origin in made)
 
 
 def _raised(record: EntryRecord, local: EntryRecord, remote: EntryRecord, *, at: str) -> EntryRecord:

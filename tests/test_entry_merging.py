@@ -257,6 +257,7 @@ def test_a_tombstone_says_where_nobody_knew_that_it_went() -> None:
         assert (TARGET,) == record.moved
         assert record == merged(record, elsewhere).record == merged(tombstone, record).record
     assert () == getattr(merged(known, here(moved(shared()))).record, "moved", None)
+    assert (TARGET,) == getattr(merged(tombstone, moved(shared())).record, "moved", None)
 
 
 def test_a_place_where_nothing_can_be_is_followed_by_nobody() -> None:
