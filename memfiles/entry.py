@@ -13,7 +13,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from memfiles.keys import ENTRY_UID_PATTERN, WORKSPACE, agent_folder, check_key, entry_path, entry_uid
+from memfiles.keys import (
+    ENTRY_PATH_PATTERN,
+    ENTRY_UID_PATTERN,
+    WORKSPACE,
+    agent_folder,
+    check_key,
+    entry_path,
+    entry_uid,
+)
 from memfiles.record import FORMAT, MAX_COUNT, MAX_ORIGINS, NOBODY, Actor, Origins, Record, Revision, Timestamp, digest
 
 MAX_ENTRY_BYTES = 64 * 1024
@@ -26,6 +34,7 @@ CONVERSATION = "conversation"
 WORKSPACE_CATEGORY = "workspace"
 TEXT_NAME = "entry"
 FORGOTTEN_KEPT = 8
+MAX_MOVED = 8
 MAX_SOURCES = 256
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 
@@ -35,6 +44,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL_BYTES)]
 TombstoneId = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
 EntryUid = Annotated[str, Field(pattern=ENTRY_UID_PATTERN)]
+EntryPath = Annotated[str, Field(pattern=ENTRY_PATH_PATTERN)]
 
 
 @dataclass(frozen=True)
@@ -240,6 +250,7 @@ class Tombstone:
 
     ``id`` is random: an entry that is saved later under the same key names it, and by that alone is known not to be a
     stale copy of what was forgotten. ``cleared``: nobody asked for it; it was hidden, and its place was needed.
+    ``moved`` are the paths to which other machines had moved it, of which nobody knew who forgot it.
     """
 
     __pydantic_config__ = _CONFIG
@@ -256,6 +267,7 @@ class Tombstone:
     forgotten: Annotated[tuple[TombstoneId, ...], Field(max_length=FORGOTTEN_KEPT)] = ()
     origins: Annotated[Origins, Field(max_length=MAX_ORIGINS)] = field(default_factory=dict, hash=False)
     cleared: bool = False
+    moved: Annotated[tuple[EntryPath, ...], Field(max_length=MAX_MOVED)] = ()
     format: Literal["memfiles/1"] = field(default=FORMAT, kw_only=True)
     type: Literal["tombstone"] = field(default="tombstone", kw_only=True)
 

@@ -161,6 +161,7 @@ def _tombstone_lines(tombstone: Tombstone) -> list[bytes]:
         *([b'"forgotten":' + to_json(tombstone.forgotten)] if tombstone.forgotten else []),
         *([_origins_line(tombstone.origins)] if tombstone.origins else []),
         *([b'"cleared":true'] if tombstone.cleared else []),
+        *([b'"moved":' + to_json(tombstone.moved)] if tombstone.moved else []),
     ]
 
 

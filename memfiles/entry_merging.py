@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from memfiles.ancestry import base_revision, with_origins
-from memfiles.entry import FORGOTTEN_KEPT, Entry, EntryRecord, Tombstone, passed
+from memfiles.entry import FORGOTTEN_KEPT, MAX_MOVED, Entry, EntryRecord, Tombstone, passed
 from memfiles.facets import Told, merged_facets
 from memfiles.history import extend
+from memfiles.keys import entry_place
 from memfiles.merging import Merged, Policy, merge, supersede
 from memfiles.parting import how_they_stand
 from memfiles.record import MAX_ORIGINS, Change, Origins, Record, successor
@@ -123,12 +124,30 @@ def _standing(wanted: EntryRecord, local: EntryRecord, remote: EntryRecord, *, a
 
 def _united(wanted: EntryRecord, other: EntryRecord) -> EntryRecord:
     """The record with the names of the other's tombstones before its own; itself if it has them all."""
+    if isinstance(wanted, Tombstone):
+        wanted = _following(wanted, other)
     own = passed(wanted) if isinstance(wanted, Tombstone) else wanted.forgotten
     named = passed(other) if isinstance(other, Tombstone) else other.forgotten
     missing = [each for each in named if each not in own]
     if not missing:
         return wanted
     return replace(wanted, forgotten=(*missing, *wanted.forgotten)[-FORGOTTEN_KEPT:])
+
+
+def _following(tombstone: Tombstone, other: EntryRecord) -> Tombstone:
+    """The tombstone with where the other copy says that it went, if whoever forgot it did not know of that."""
+    moved = other.moved if isinstance(other, Tombstone) else ()
+    if isinstance(other, Entry) and other.retired is not None and other.retired.is_move:
+        is_known = _knows(tombstone, other)
+        moved = () if is_known or entry_place(other.retired.target) is None else (other.retired.target,)
+    missing = [path for path in moved if path not in tombstone.moved]
+    return replace(tombstone, moved=(*missing, *tombstone.moved)[-MAX_MOVED:]) if missing else tombstone
+
+
+def _knows(tombstone: Tombstone, entry: Entry) -> bool:
+    """Whether who forgot it had this very version; what was changed without a mirror does not say by whom."""
+    made = entry.origins
+    return entry.revision in made.values() and all(tombstone.origins.get(origin, 0) >= made[origin] for origin in made)
 
 
 def _raised(record: EntryRecord, local: EntryRecord, remote: EntryRecord, *, at: str) -> EntryRecord:

@@ -25,10 +25,11 @@ ENTRIES = "entries"
 WORKSPACE = "@workspace"
 KEY_MAX_BYTES = 255
 ENTRY_UID_PATTERN = r"^[0-9a-f]{40}$"
+ENTRY_PATH_PATTERN = r"^entries/(@workspace|[a-z0-9_=-]{1,160})/([0-9a-f]{40})\.json$"
 
 _NAME = re.compile(NAME_PATTERN[1:-1], re.ASCII)
 _UID = re.compile(UID_PATTERN[1:-1], re.ASCII)
-_ENTRY_PATH = re.compile(r"entries/(@workspace|[a-z0-9_=-]{1,160})/([0-9a-f]{40})\.json", re.ASCII)
+_ENTRY_PATH = re.compile(ENTRY_PATH_PATTERN[1:-1], re.ASCII)
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-")
 _LONGEST_FOLDER = 120
 

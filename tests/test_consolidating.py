@@ -327,7 +327,7 @@ def test_the_same_entries_give_the_same_plan(members: list[Member], budget: Budg
     assert plan == plan_from(json.loads(json.dumps(plan.to_dict())))
 
 
-@pytest.mark.parametrize("document", [None, [], {}, {"id": "x"}, {"steps": [{"action": "burn"}]}])
+@pytest.mark.parametrize("document", [None, [], {}, {"id": "x"}, {"steps": [{"action": "burn"}]}, "\ud800"])
 def test_what_is_no_plan_is_refused(document: object) -> None:
     """With the first place where it is none, and without what stands there."""
     with pytest.raises(InvalidArgument, match="this is no plan: "):

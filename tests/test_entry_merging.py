@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from saved import buried, deleted, refaceted, resaved, saved, saved_over
 
-from memfiles.entry import Entry, EntryRecord, Tombstone
+from memfiles.entry import Entry, EntryRecord, Retired, Tombstone, moved_to
 from memfiles.entry_format import decode_entry, encode_entry
 from memfiles.entry_merging import MergedEntry, merge_entries, stamped_entry, which_stands
 from memfiles.history import contents
@@ -235,3 +235,33 @@ def test_a_list_of_tombstones_that_is_full_is_the_longer_one() -> None:
 
     assert "life 11" == entry_of(found).content
     assert b"stale" not in encode_entry(found.record)
+
+
+TARGET = "entries/support/" + "0" * 40 + ".json"
+
+
+def moved(entry: Entry, target: str = TARGET) -> Entry:
+    """The entry as it is where it was before it got another key or place."""
+    return replace(deleted(entry, at=at(3)), retired=Retired("deleted", at(3), moved_to(target)))
+
+
+def test_a_tombstone_says_where_nobody_knew_that_it_went() -> None:
+    """On either side, once; who forgot it when that was known meant this place alone."""
+    tombstone, elsewhere = here(buried(shared(), at=at(2))), there(moved(shared()))
+    known = here(buried(moved(shared()), at=at(4)))
+
+    assert isinstance(known, Tombstone)
+    for local, remote in ((tombstone, elsewhere), (elsewhere, tombstone)):
+        record = merged(local, remote).record
+        assert isinstance(record, Tombstone)
+        assert (TARGET,) == record.moved
+        assert record == merged(record, elsewhere).record == merged(tombstone, record).record
+    assert () == getattr(merged(known, here(moved(shared()))).record, "moved", None)
+    assert (TARGET,) == getattr(merged(tombstone, moved(shared())).record, "moved", None)
+
+
+def test_a_place_where_nothing_can_be_is_followed_by_nobody() -> None:
+    """A record in a mirror may say anything."""
+    tombstone, elsewhere = here(buried(shared(), at=at(2))), there(moved(shared(), "../../etc/passwd"))
+
+    assert () == getattr(merged(tombstone, elsewhere).record, "moved", None)

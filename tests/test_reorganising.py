@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from memfiles.entries.retention import Budget
 from memfiles.entries.rules import Rules
 from memfiles.entry import Merged, Reorganised
 from memfiles.entry_format import decode_entry, encode_entry
-from memfiles.errors import InvalidArgument, RevisionConflict
+from memfiles.errors import InvalidArgument, RevisionConflict, SecretRefused, SizeExceeded
+
+CREDENTIAL = "AKIA" + "QWERTYUIOPASDFGH"
 
 
 @pytest.fixture
@@ -154,6 +157,38 @@ def test_a_plan_can_be_kept_as_json(entries: Entries) -> None:
 
     assert plan == plan_from(plan.to_dict())
     assert plan.id == entries.apply(Visitor(), plan_from(plan.to_dict())).plan
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ({"content": f"The key is {CREDENTIAL}"}, SecretRefused),
+        ({"tags": [CREDENTIAL]}, SecretRefused),
+        ({"content": "x" * 65537}, SizeExceeded),
+        ({"category": "../x"}, InvalidArgument),
+        ({"run": "of another"}, InvalidArgument),
+    ],
+)
+def test_what_a_plan_writes_is_checked_like_any_save(entries: Entries, said: Any, error: type[Exception]) -> None:
+    """It may have been kept where somebody changed it, and a summariser may be a model."""
+    document = json.loads(json.dumps(entries.plan(Visitor(), share=0.2).to_dict()))
+    (note,) = [step["note"] for step in document["steps"] if step["note"]]
+    note |= said
+    before = told(entries)
+    with pytest.raises(error):
+        entries.apply(Visitor(), plan_from(document))
+
+    assert before == told(entries)
+
+
+def test_what_a_plan_says_of_an_entry_is_checked_like_any_save(entries: Entries) -> None:
+    """A merge gives labels to the entry that stays."""
+    document = json.loads(json.dumps(entries.plan(Visitor(), share=0.2).to_dict()))
+    (merge,) = [step for step in document["steps"] if step["action"] == "merge"]
+    merge["tags"] = [CREDENTIAL]
+
+    with pytest.raises(SecretRefused):
+        entries.apply(Visitor(), plan_from(document))
 
 
 @pytest.mark.parametrize("plan", [None, 7, "", "plan-0", [], {}])

@@ -335,7 +335,7 @@ class Entries:
         if change.origin == "local" or entry_place(change.path) is None:
             return
         record = self.shelf.find(change.path)
-        if isinstance(record, Tombstone) or (record is not None and record.sources):
+        if isinstance(record, Tombstone) or (record and record.sources) or self._forgetting.awaits(change.path):
             self._finder.begin_again()
 
     def let_go(self, paths: Sequence[str] = ()) -> None:

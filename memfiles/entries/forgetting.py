@@ -9,9 +9,10 @@ the next start; and it returns when no file under the directory holds the conten
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from memfiles.changes import Stamp, check_text
@@ -20,11 +21,12 @@ from memfiles.entries.drafts import check_switch
 from memfiles.entries.finding import Finder
 from memfiles.entries.folding import FOLDED, is_made_of
 from memfiles.entries.lending import give_back, stands_for
+from memfiles.entries.moves import Moves
 from memfiles.entries.receipts import Forgotten
 from memfiles.entries.selecting import Selector
 from memfiles.entries.shelf import Records, Shelf
 from memfiles.entries.views import Caller, View, is_in_view, own_level
-from memfiles.entry import MAX_WHY_BYTES, MOVED, Entry, EntryRecord, Tombstone, moved_to
+from memfiles.entry import FORGOTTEN_KEPT, MAX_WHY_BYTES, Entry, EntryRecord, Tombstone, moved_to
 from memfiles.errors import InvalidArgument
 from memfiles.index import debts, reading
 from memfiles.index.indexing import Index
@@ -93,6 +95,8 @@ class Forgetting:
         self._secrets = secrets
         self._now = now
         self._scrub = scrub
+        self._moves = Moves(shelf, index)
+        self._awaited: frozenset[str] = frozenset()
 
     def forget(
         self, caller: Caller, selector: Selector, *, why: str = "", dry_run: bool = False, call_id: str | None = None
@@ -130,24 +134,72 @@ class Forgetting:
             self._let_go(changed)
 
     def follow(self) -> None:
-        """Forget what was made of entries that were forgotten elsewhere, on other machines; errors as of ``forget``."""
+        """Forget what was made of entries that were forgotten elsewhere, on other machines, or what those were before.
+
+        Errors as of ``forget``.
+        """
+        self._follow_moves()
         rows = self._index.ask(lambda connection: reading.made_of_others(connection, reading.all_parts(connection)))
-        made = self._read(row.path for row in rows)
+        made = self._moves.read(row.path for row in rows)
+        before = self._gone_before()
         gone = {each.path: found for each in made if (found := self._gone(each))}
+        gone |= {each.path: [found] for each, found in before}
         if not gone:
             return
         self._index.change(lambda connection: debts.note(connection, list(gone)))
+        moves = frozenset(each.retired.cause for each, _ in before if each.retired is not None)
         changed: list[EntryRecord] = []
         for path, tombstones in gone.items():
-            meant = _Meant(None, frozenset(found.uid for found in tombstones), ())
+            meant = _Meant(None, frozenset(found.uid for found in tombstones), (), moves)
             last = tombstones[-1]
             changed += self._bury([path], meant, Stamp(self._now(), last.by), why=last.why)
         self._let_go(changed)
 
+    def awaits(self, path: str) -> bool:
+        """Whether what lies at ``path``, or may come there, was forgotten elsewhere before it was moved there."""
+        return path in self._awaited
+
+    def _follow_moves(self) -> None:
+        """Forget what was moved on another machine than the one that forgot it, wherever it went from there.
+
+        The tombstone that it leaves has an id that follows from where it was forgotten, so that all machines leave the
+        same, and what is saved there later is known.
+        """
+        found = map(self._shelf.find, self._index.ask(reading.followed))
+        tombstones = [record for record in found if isinstance(record, Tombstone)]
+        self._awaited = frozenset(path for tombstone in tombstones for path in tombstone.moved)
+        for tombstone in tombstones:
+            there = self._moves.read(tombstone.moved)
+            reached = (*there, *self._moves.after(there))
+            ids = {entry.path: id for entry in reached if (id := _id_where_it_went(tombstone, entry))}
+            if ids:
+                self._bury_where_it_went(ids, tombstone)
+
+    def _bury_where_it_went(self, ids: Mapping[str, str], tombstone: Tombstone) -> None:
+        stamp = Stamp(self._now(), tombstone.by)
+
+        def decide(records: Records) -> list[EntryRecord]:
+            found = [record for record in records.values() if isinstance(record, Entry)]
+            ids = ((record, _id_where_it_went(tombstone, record)) for record in found)
+            return [saving.bury(record, stamp, id=id, why=tombstone.why) for record, id in ids if id]
+
+        self._index.change(lambda connection: debts.note(connection, list(ids)))
+        self._let_go(self._shelf.change(ids, decide, record_of=lambda buried: buried))
+
+    def _gone_before(self) -> list[tuple[Entry, Tombstone]]:
+        """What was moved, once or several times, to where it was forgotten, and what remains of it there."""
+        found = ((path, self._buried(path)) for path in self._moves.targets())
+        return [(each, gone) for path, gone in found if gone is not None for each in self._moves.before([path])]
+
+    def _buried(self, path: str) -> Tombstone | None:
+        """What remains of an entry that was forgotten because somebody asked for it; None if it was not."""
+        record = self._shelf.find(path) if entry_place(path) is not None else None
+        return record if isinstance(record, Tombstone) and not record.cleared else None
+
     def _gone(self, made: Entry) -> list[Tombstone]:
         """What remains of those of its sources that were forgotten because somebody asked for it."""
-        found = (self._shelf.find(entry_path(made.folder, uid)) for uid in made.sources)
-        return [record for record in found if isinstance(record, Tombstone) and not record.cleared]
+        found = (self._buried(entry_path(made.folder, uid)) for uid in made.sources)
+        return [record for record in found if record is not None]
 
     def _let_go(self, buried: Sequence[EntryRecord]) -> None:
         paths = [record.path for record in buried]
@@ -161,7 +213,7 @@ class Forgetting:
             key=selector.key, tag=selector.tag, kind=selector.kind, provenance=dict(selector.provenance)
         )
         meant = [entry for entry in self._matching(view, said) if selector.means(entry)]
-        meant += self._moved_to(meant)
+        meant += self._moves.before([entry.path for entry in meant])
         known, sources = _meant_by(selector, meant, view=view), {uid for entry in meant for uid in entry.sources}
         paths = {entry.path for entry in meant}
         made = [entry for entry in self._made_of_others(view) if entry.path not in paths] if meant else []
@@ -169,41 +221,14 @@ class Forgetting:
         known = _meant_by(selector, meant, view=view)
         survivors = [entry for entry in made if stands_for(entry, known.uids) and not known.holds(entry)]
         said_there = {entry_path(place.scope, uid) for uid in sources - known.uids for place in view}
-        others = [*self._read(sorted(said_there)), *self._moved_from(meant), *survivors]
+        others = [*self._moves.read(sorted(said_there)), *self._moves.after(meant), *survivors]
         told = tuple(entry for entry in meant if _is_seen(view, entry))
         held_by = {entry.key for entry in others if _is_seen(view, entry)}
         return _Found(tuple(meant), told, tuple(survivors), tuple(sorted(held_by)))
 
-    def _moved_to(self, entries: Sequence[Entry]) -> list[Entry]:
-        """What these entries were before they got their keys or places, by one move or several, whoever had it."""
-
-        def ask(connection: sqlite3.Connection) -> list[Row]:
-            return reading.retired_by(connection, reading.all_parts(connection), prefix=MOVED)
-
-        left: dict[str, list[str]] = {}
-        for row in self._index.ask(ask) if entries else ():
-            left.setdefault(row.cause, []).append(row.path)
-        paths = [entry.path for entry in entries]
-        for path in paths:  # which grows: something may have moved more than once
-            paths += left.pop(moved_to(path), ())
-        return self._read(set(paths[len(entries) :]) - set(paths[: len(entries)]))
-
-    def _moved_from(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Where else these entries went, by one move or several; what they said is there."""
-        known, left = {entry.path for entry in entries}, list(entries)
-        for entry in left:  # which grows: what it became may have moved on
-            target = entry.retired.target if entry.retired is not None else ""
-            if target not in known and entry_place(target) is not None:
-                known.add(target)
-                left += self._read([target])
-        return left[len(entries) :]
-
-    def _read(self, paths: Iterable[str]) -> list[Entry]:
-        return [entry for path in paths if (entry := self._shelf.entry(path)) is not None]
-
     def _matching(self, view: View, said: reading.Selector) -> list[Entry]:
         rows = self._index.ask(lambda connection: reading.matching(connection, reading.parts(connection, view), said))
-        return self._read(row.path for row in rows)
+        return self._moves.read(row.path for row in rows)
 
     def _made_of_others(self, view: View) -> list[Entry]:
         """What was made of other entries, or has labels of them, hidden or not, wherever it is by now."""
@@ -212,7 +237,7 @@ class Forgetting:
             seen = reading.made_of_others(connection, reading.parts(connection, view), prefix=FOLDED)
             return [*seen, *reading.made_of_others(connection, reading.all_parts(connection))]
 
-        return self._read(sorted({row.path for row in self._index.ask(ask)}))
+        return self._moves.read(sorted({row.path for row in self._index.ask(ask)}))
 
     def _bury(self, paths: Sequence[str], meant: _Meant, stamp: Stamp, *, why: str) -> list[EntryRecord]:
         def decide(records: Records) -> list[EntryRecord]:
@@ -243,6 +268,12 @@ def _meant_by(selector: Selector, entries: Sequence[Entry], *, view: View) -> _M
 
 def _is_seen(view: View, entry: Entry) -> bool:
     return is_in_view(view, entry.path, key=entry.key, level=entry.level)
+
+
+def _id_where_it_went(tombstone: Tombstone, entry: Entry) -> str:
+    """The id of what remains of an entry that what was forgotten had become; "" if it was saved after that."""
+    id = hashlib.sha256(f"{tombstone.id} {entry.path}".encode()).hexdigest()[:12]
+    return "" if id in entry.forgotten or len(entry.forgotten) >= FORGOTTEN_KEPT else id
 
 
 def _was_forgotten_from(record: EntryRecord) -> bool:

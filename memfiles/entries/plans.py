@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from memfiles.entries.retention import Tally
 from memfiles.entry import GENERAL, MAX_SOURCES, EntryUid
@@ -149,6 +149,8 @@ def plan_from(document: object) -> Plan:
     """The plan of a JSON object; ``InvalidArgument`` says where it is none."""
     try:
         return _READER.validate_json(to_json(document))
+    except PydanticSerializationError:
+        raise InvalidArgument("this is no plan: it holds what no JSON can") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(map(str, first["loc"])) or "the document"

@@ -16,7 +16,7 @@ from typing import Any
 from memfiles.changes import Stamp, check_text
 from memfiles.entries import saving
 from memfiles.entries.consolidating import Heading, Member, plan_consolidation
-from memfiles.entries.drafts import Draft
+from memfiles.entries.drafts import Draft, check_draft
 from memfiles.entries.finding import Finder
 from memfiles.entries.folding import Summariser, united
 from memfiles.entries.lending import give_back, take_over
@@ -88,14 +88,19 @@ class Reorganising:
         )
 
     def apply(self, caller: Caller, plan: Plan) -> Applied:
-        """Do what the plan says, as one change; ``RevisionConflict`` if an entry that it is about changed since."""
+        """Do what the plan says, as one change; ``RevisionConflict`` if an entry that it is about changed since.
+
+        What it writes passes the same checks as a save, whoever made the plan; errors as of that.
+        """
         if not isinstance(plan, Plan):
             raise InvalidArgument(f"what is applied is a plan, as plan makes it, not {type(plan).__name__}")
         place = _home(caller)
-        if (plan.folder, plan.level) != (place.scope, place.level):
+        runs = {step.note.run for step in plan.steps if step.note is not None}
+        if (plan.folder, plan.level) != (place.scope, place.level) or runs - {place.run}:
             raise InvalidArgument("this plan was made for another agent or level: make one in this session")
         stamp = Stamp(self._now(), caller.actor(None))
         by = Provenance(agent=caller.provenance.agent, session=stamp.by.session, source=plan.id)
+        checked = [self._checked(step) for step in plan.steps]
         paths = {uid: entry_path(plan.folder, uid) for uid in plan.uids}
 
         def decide(records: Records) -> tuple[list[EntryRecord], Applied]:
@@ -107,7 +112,7 @@ class Reorganising:
             if changed := changed_since(plan, revision_of=revision_of):
                 raise RevisionConflict(f"changed since the plan was made: {_named(changed)}: make a new plan")
             after = dict(records)
-            hidden = [key for step in plan.steps for key in self._take(after, plan, step, stamp=stamp, by=by)]
+            hidden = [key for step in checked for key in self._take(after, plan, step, stamp=stamp, by=by)]
             shown = [step.note.key for step in plan.steps if step.note is not None]
             made = [record for path, record in after.items() if record is not records[path]]
             return _signed(made, plan.id), Applied(plan.id, tuple(hidden), tuple(shown))
@@ -138,6 +143,17 @@ class Reorganising:
 
         _, applied = self._shelf.change(paths, decide, record_of=lambda decided: decided[0])
         return applied
+
+    def _checked(self, step: Step) -> Step:
+        """The step as it may be done: what it says of entries, and the note that it saves."""
+        rules = self._rules
+        if step.survivor is not None:
+            said = Draft(step.survivor.key, None, step.tags, links=step.links)
+            check_draft(said, secrets=rules.secrets, allow=rules.allow, scan=rules.scan)
+        if step.note is None:
+            return step
+        draft = check_draft(_draft_of(step.note), secrets=rules.secrets, allow=rules.allow, scan=rules.scan).draft
+        return replace(step, note=replace(step.note, content=draft.content or ""))
 
     def _take(
         self, after: dict[str, EntryRecord | None], plan: Plan, step: Step, *, stamp: Stamp, by: Provenance

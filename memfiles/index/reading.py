@@ -260,6 +260,12 @@ def retired_by(connection: sqlite3.Connection, parts: Sequence[int], *, prefix: 
     return [row_from(found[1:]) for found in connection.execute(statement, values)]
 
 
+def followed(connection: sqlite3.Connection) -> list[str]:
+    """The paths of the tombstones that know where what they stand for went."""
+    statement = "SELECT path FROM entry WHERE state = 'forgotten' AND sources <> '[]' ORDER BY path"
+    return [path for (path,) in connection.execute(statement)]
+
+
 def made_of_others(connection: sqlite3.Connection, parts: Sequence[int], *, prefix: str | None = None) -> list[Row]:
     """The rows of what was made of other entries or stands for them; also of notes whose keys have that ``prefix``."""
     stands = "e.part = :part AND e.state <> 'forgotten' AND"

@@ -70,6 +70,7 @@ def row_of(record: EntryRecord, signature: Signature | None) -> Row:
             revision=record.revision,
             retired_at=record.at,
             signature=signature,
+            sources=record.moved,
         )
     text, retired = record.text, record.retired
     return Row(

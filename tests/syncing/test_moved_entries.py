@@ -54,3 +54,57 @@ def test_what_was_private_before_it_was_shared_is_forgotten_with_it(pair: Pair) 
     pair.come_together()
 
     assert [] == pair.holding(SECRET)
+
+
+@pytest.mark.parametrize("steps", [["b"], ["b", "c"]])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_was_renamed_while_another_machine_forgot_it_is_forgotten(
+    pair: Pair, steps: list[str], is_first: bool
+) -> None:
+    """Whichever of the two comes to the mirror first, and however often it was renamed."""
+    pair.two.entries.save(AGENT, "a", SECRET)
+    pair.come_together()
+    pair.way.is_away = True
+    for key, new in zip(["a", *steps], steps, strict=False):
+        pair.one.entries.relocate(AGENT, {key: new})
+    if not is_first:
+        pair.two.entries.forget(AGENT, key="a", why="asked to")
+        pair.two.flush(60)
+    pair.way.is_away = False
+    pair.one.flush(60)
+    if is_first:
+        pair.two.entries.forget(AGENT, key="a", why="asked to")
+    pair.come_together()
+    pair.come_together()
+
+    assert [] == pair.holding(SECRET)
+    pair.two.entries.save(AGENT, steps[-1], "new")
+    pair.come_together()
+    assert "new" == getattr(pair.one.entries.get(AGENT, steps[-1]), "content", None)
+
+
+def test_what_was_given_to_all_while_another_machine_forgot_it_is_forgotten(pair: Pair) -> None:
+    """Another category is another place."""
+    pair.two.entries.save(AGENT, "key", SECRET)
+    pair.come_together()
+    pair.way.is_away = True
+    pair.one.entries.update(AGENT, "key", category="workspace")
+    pair.two.entries.forget(AGENT, key="key")
+    pair.two.flush(60)
+    pair.way.is_away = False
+    pair.come_together()
+    pair.come_together()
+
+    assert [] == pair.holding(SECRET)
+
+
+def test_what_was_known_to_have_been_renamed_stays(pair: Pair) -> None:
+    """Who forgets an earlier key on another machine is told which one it has now."""
+    pair.one.entries.save(AGENT, "a", "tea at four")
+    pair.one.entries.relocate(AGENT, {"a": "b"})
+    pair.come_together()
+    held_by = pair.two.entries.forget(AGENT, key="a").held_by
+    pair.come_together()
+
+    assert ("b",) == held_by
+    assert all(machine.entries.get(AGENT, "b") is not None for machine in (pair.one, pair.two))

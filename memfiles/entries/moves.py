@@ -1,0 +1,58 @@
+"""Where entries went when they got other keys or places, and what they were before that.
+
+The rule this file guards: a move is told by the cause of what is hidden where the entry was, whoever had it there;
+so it can be followed to both sides, also over several moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from memfiles.entries.shelf import Shelf
+from memfiles.entry import MOVED, Entry, moved_to
+from memfiles.index import reading
+from memfiles.index.indexing import Index
+from memfiles.index.rows import Row
+from memfiles.keys import entry_place
+
+
+class Moves:
+    """The moves of the entries of one open memory."""
+
+    def __init__(self, shelf: Shelf, index: Index) -> None:
+        self._shelf = shelf
+        self._index = index
+
+    def before(self, paths: Iterable[str]) -> list[Entry]:
+        """What the entries at these paths were before they got there, by one move or several, whoever had it."""
+        left: dict[str, list[str]] = {}
+        for row in self._retired():
+            left.setdefault(row.cause, []).append(row.path)
+        known = list(paths)
+        ends = set(known)
+        for path in known:  # which grows: something may have moved more than once
+            known += left.pop(moved_to(path), ())
+        return self.read(path for path in dict.fromkeys(known) if path not in ends)
+
+    def after(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Where else these entries went, by one move or several; what they said is there."""
+        known, left = {entry.path for entry in entries}, list(entries)
+        for entry in left:  # which grows: what it became may have moved on
+            target = entry.retired.target if entry.retired is not None else ""
+            if target not in known and entry_place(target) is not None:
+                known.add(target)
+                left += self.read([target])
+        return left[len(entries) :]
+
+    def targets(self) -> list[str]:
+        """The paths to which something moved that can still be told, sorted."""
+        return sorted({row.cause.removeprefix(MOVED) for row in self._retired()})
+
+    def read(self, paths: Iterable[str]) -> list[Entry]:
+        """The entries at these paths, hidden or not; what is none is left out."""
+        return [entry for path in paths if (entry := self._shelf.entry(path)) is not None]
+
+    def _retired(self) -> list[Row]:
+        return self._index.ask(
+            lambda connection: reading.retired_by(connection, reading.all_parts(connection), prefix=MOVED)
+        )
