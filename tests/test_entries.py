@@ -289,7 +289,7 @@ def test_a_conversation_belongs_to_its_run(entries: Entries, tmp_path: Path) -> 
 
 def test_a_conversation_needs_a_run(entries: Entries) -> None:
     """Without one nobody could see it again."""
-    with pytest.raises(InvalidArgument, match="belongs to a run"):
+    with pytest.raises(InvalidArgument, match="belongs to a run, and this session has none: use another category"):
         entries.save(Visitor(), "topic", "x", category="conversation")
 
 

@@ -153,7 +153,7 @@ def test_a_malformed_request_is_answered_and_the_server_lives_on(serving: Servin
 
 
 def test_a_body_without_end_is_refused(serving: Serving) -> None:
-    """More than four megabytes are not taken in."""
+    """More than a line over stdio may have is not taken in."""
 
     assert 413 == serving.ask(ALLOWED | {"Content-Length": str(2**30)}, body="")
 
@@ -163,11 +163,22 @@ def test_a_body_that_does_not_say_its_length_is_bounded(serving: Serving) -> Non
     place = urlsplit(serving.url)
     connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=180)
     with suppress(BrokenPipeError, ConnectionResetError):  # the server may hang up before it has all
-        connection.request("POST", place.path, body=iter([b" " * 2**16] * 128), headers=ALLOWED, encode_chunked=True)
+        connection.request("POST", place.path, body=iter([b" " * 2**20] * 65), headers=ALLOWED, encode_chunked=True)
     status = connection.getresponse().status
     connection.close()
 
     assert 413 == status
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_call_as_large_as_a_memory_file_may_be_is_answered(serving: Serving, era: str) -> None:
+    """As over stdio: what is too large for the file is told to the model, in numbers."""
+
+    async def called() -> str:
+        async with Client(over_http(serving), mode=era) as client:
+            return text_of(await client.call_tool("append_memory", {"file": "notes", "content": "x" * 8 * 2**20}))
+
+    assert "and this needs 8388608" in in_loop(called)
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -248,7 +248,10 @@ class Keeper:
         """Which of the caller's own partitions entries of the category lie in."""
         rule = self._rules.category(category)
         if rule.is_of_one_run and len(own) < 3:
-            raise InvalidArgument(f"category {category} belongs to a run, and this session has none: name its run")
+            raise InvalidArgument(
+                f"category {category} belongs to a run, and this session has none: use another category, or none "
+                f"(a program names the run when it asks for the session)"
+            )
         return len(own) - 1 if rule.is_shared else len(own) - 3 if rule.is_of_one_run else len(own) - 2
 
     def _scope_of(self, own: View, path: str, key: str) -> int:

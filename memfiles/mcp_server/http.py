@@ -21,6 +21,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memfiles.errors import InvalidArgument
+from memfiles.mcp_server.lines import LINE_MAX
 from memfiles.mcp_server.server import MemoryServer
 
 HOST = "127.0.0.1"
@@ -65,7 +66,10 @@ def app(server: Server[Any], *, port: int, token: str) -> ASGIApp:
     """The ASGI application."""
     names = [f"{name}:{port}" for name in (HOST, "localhost")]
     checks = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
-    return TokenGuard(server.streamable_http_app(streamable_http_path=PATH, transport_security=checks), token=token)
+    bare = server.streamable_http_app(
+        streamable_http_path=PATH, transport_security=checks, max_request_body_size=LINE_MAX
+    )
+    return TokenGuard(bare, token=token)
 
 
 def end_like_ctrl_c() -> None:
