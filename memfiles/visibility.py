@@ -55,6 +55,8 @@ class VisibleFile:
 
 def as_refs(refs: Iterable[RefLike]) -> list[MemoryRef]:
     """References out of ``MemoryRef``s or ``{id, mode}`` objects; ``InvalidArgument`` names the first bad one."""
+    if not isinstance(refs, Iterable):
+        raise InvalidArgument(f"pass a list of references, each {{id, mode}}, not {type(refs).__name__}")
     return [ref if isinstance(ref, MemoryRef) else _ref_of(ref, index) for index, ref in enumerate(refs)]
 
 

@@ -11,7 +11,7 @@ import pytest
 from memfiles.errors import FileNotDeclared, InvalidArgument, LevelDenied, ReadOnly
 from memfiles.levels import Levels
 from memfiles.manager import MemoryManager
-from memfiles.visibility import Clearance, RefLike, check_writable, find_file, validate_refs, visible_files
+from memfiles.visibility import Clearance, RefLike, as_refs, check_writable, find_file, validate_refs, visible_files
 from memfiles.workflow import MemoryFile, MemoryRef
 
 FILES = [
@@ -186,6 +186,13 @@ def test_a_malformed_reference_is_located(manager: MemoryManager, ref: Any, what
     """The error says which reference and what of it."""
     with pytest.raises(InvalidArgument, match=rf"refs\[1\]: .*{what}.*a reference is {{id, mode}}, mode r or rw"):
         visible_files([REFS[0], ref], manager)
+
+
+@pytest.mark.parametrize("refs", [None, 5])
+def test_what_is_no_list_of_references_is_refused_in_words(refs: Any) -> None:
+    """It is not a foreign error from somewhere inside."""
+    with pytest.raises(InvalidArgument, match="pass a list of references, each {id, mode}, not "):
+        as_refs(refs)
 
 
 def test_a_file_at_another_deploys_level_is_hidden(manager: MemoryManager) -> None:
