@@ -128,7 +128,7 @@ def view() -> MemoryView:
         try:
             manager.mend()
         except StorageFailed as error:
-            output.warn(f"a process died here and its last changes cannot be put in place: {error}")
+            output.warn(f"what a process that died may have left cannot be put in place: {error}")
         report = manager.plan(workflow)
     files = workflow.memory.files
     return MemoryView(workflow, report, tuple(_viewed(workflow, file, report[file.uid]) for file in files))
