@@ -42,9 +42,14 @@ def _texts(value: object) -> object:
     return [found] if isinstance(found, str) and "," not in found and not found.lstrip().startswith("[") else found
 
 
+def _said(value: object) -> object:
+    """A text, None for an empty one: where every argument is required and none may be null, models send that."""
+    return None if value == "" else value
+
+
 def _small(value: object) -> object:
-    """A word of an enum in small letters: not every vendor holds a model to those."""
-    return value.lower() if isinstance(value, str) else value
+    """A word of an enum in small letters, as not every vendor holds a model to those; None for an empty one."""
+    return _said(value.lower()) if isinstance(value, str) else value
 
 
 Texts = Annotated[list[Text], BeforeValidator(_texts)]
@@ -55,6 +60,7 @@ PageSize = Annotated[int, Field(ge=1, le=MAX_PAGE), BeforeValidator(whole)]
 Tags = Annotated[Texts | None, Field(description="Short words to group and find it by.")]
 Category = Annotated[
     Text | None,
+    BeforeValidator(_said),
     Field(
         description="How long it is kept: core (always shown), daily (some days), conversation (this run only), "
         "workspace (shared with the other agents), or a name of your own; by default general."
@@ -70,7 +76,7 @@ Pinned = Annotated[bool | None, Field(description="Whether it shall be shown at 
 Confidence = Annotated[Share | None, Field(description="0 to 1: how sure it is; by default 1.")]
 Links = Annotated[Texts | None, Field(description="The keys of entries that belong to this one.")]
 OnlyTags = Annotated[Texts | None, Field(description="Only entries that have all of these tags.")]
-OnlyCategory = Annotated[Text | None, Field(description="Only entries of this category.")]
+OnlyCategory = Annotated[Text | None, BeforeValidator(_said), Field(description="Only entries of this category.")]
 OnlyKind = Annotated[Kind | None, BeforeValidator(_small), Field(description="Only entries of this kind.")]
 MaxResults = Annotated[
     ResultCount | None, Field(description=f"How many results at most; by default {DEFAULT_RESULTS}.")
@@ -157,7 +163,9 @@ class UpdateEntry(EntryArguments):
 class RecallEntries(EntryArguments):
     """The arguments of a recall: a get with ``key``, a search with ``query``."""
 
-    key: Annotated[Text | None, Field(description="The key, to get the one entry saved under it.")] = None
+    key: Annotated[
+        Text | None, BeforeValidator(_said), Field(description="The key, to get the one entry saved under it.")
+    ] = None
     query: Annotated[Text | None, Field(description="Words to look for, or a question, when no key is known.")] = None
     max_results: MaxResults = None
     tags: OnlyTags = None

@@ -107,7 +107,7 @@ class EntryTools:
 
     def _recall(self, sent: object, _: str | None, tool: str) -> ToolResult:
         said = parse_arguments(RecallEntries, sent, tool=tool)
-        if said.key is not None and said.query is None:
+        if said.key is not None and not said.query:
             return self._found(said.key)
         if said.query is not None and said.key is None:
             return self._matching(said.query, said)

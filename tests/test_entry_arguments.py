@@ -117,6 +117,28 @@ def test_a_list_may_come_as_text(tags: object, expected: list[str]) -> None:
     assert expected == parsed(SearchEntries, {"query": "x", "tags": tags}).given()["tags"]
 
 
+@pytest.mark.parametrize(
+    ("model", "required"),
+    [
+        (SaveEntry, {"key": "plan", "content": "Pro"}),
+        (SearchEntries, {"query": "plan"}),
+        (ListEntries, {}),
+        (UpdateEntry, {"key": "plan"}),
+    ],
+)
+def test_an_empty_word_means_not_given(model: type[EntryArguments], required: dict[str, str]) -> None:
+    """A model sends it where a host requires every argument and takes no null; no category or kind is called so."""
+    words = {name: "" for name in ("category", "kind", "outcome") if name in model.model_fields}
+
+    assert parsed(model, required) == parsed(model, required | words)
+
+
+def test_an_empty_key_of_a_recall_means_a_search() -> None:
+    """No entry has it."""
+
+    assert parsed(RecallEntries, {"query": "plan"}) == parsed(RecallEntries, {"query": "plan", "key": ""})
+
+
 def test_a_word_of_an_enum_may_have_capitals() -> None:
     """Vendors hold models to the words of an enum, and not all of them to its letters."""
     sent = {"key": "plan", "kind": "Procedure", "outcome": "SUCCESS"}

@@ -294,7 +294,7 @@ def test_store_recall_and_forget(memory: memfiles.Memory) -> None:
     assert "Ada is on Pro" == done(session, "memory_recall", {"key": "plan"})["content"]
     assert ["plan"] == [each["key"] for each in done(session, "memory_recall", {"query": "Ada"})["results"]]
     assert done(session, "memory_forget", {"key": "plan"})["deleted"]
-    assert {"found": False, "key": "plan"} == done(session, "memory_recall", {"key": "plan", "query": None})
+    assert {"found": False, "key": "plan"} == done(session, "memory_recall", {"key": "plan", "query": ""})
 
 
 @pytest.mark.parametrize("sent", [{}, {"key": "plan", "query": "Ada"}])

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from saved import saved
+import pytest
+from saved import Visitor, saved
 
 from memfiles.clock import utc_now
 from memfiles.entries.entries import Entries
@@ -56,3 +57,28 @@ def test_a_change_of_ours_that_is_noticed_while_it_is_made_is_told_once(tmp_path
     inner.close()
 
     assert [("save", "local")] == told
+
+
+@pytest.mark.parametrize("reads", [0, 1, 3])
+def test_what_another_process_made_is_told_once_also_if_it_was_read_before_it_was_noticed(
+    tmp_path: Path, reads: int
+) -> None:
+    """A question that is answered between a change and the look at it swallows no news of the change."""
+    told: list[tuple[str, str, str]] = []
+    subscribers = Subscribers()
+    subscribers.add(lambda change: told.append((change.op, change.name, change.origin)))
+    stores = [Store(tmp_path, now=utc_now, durability="os") for _ in range(2)]
+    ours = Entries(stores[0], rules=Rules(), subscribers=subscribers)
+    theirs = Entries(stores[1], rules=Rules(), subscribers=Subscribers())
+    theirs.save(Visitor(), "color", "blue")
+
+    for _ in range(reads):
+        assert ours.get(Visitor(), "color") is not None
+    for _ in range(2):
+        assert ours.files.look(saved("color").path)
+    ours.close()
+    theirs.close()
+    for store in stores:
+        store.close()
+
+    assert [("save", "color", "process")] == told

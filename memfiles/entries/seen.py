@@ -31,7 +31,8 @@ class Seen:
     cannot be used; the record is then the last good one, if one is known. ``settled``: no change within the same tick
     of the kernel's clock can have the same signature. ``stored``: the last version known to have been on disk, if that
     is not the record. ``news``: where a change came from that the subscribers have not been told of. ``is_ours``: this
-    process wrote it, and told of it.
+    process wrote it, and told of it. ``is_first``: the first version that this process read, so whether it is a change
+    is not known; if something points at one, it is.
     """
 
     record: EntryRecord | None
@@ -42,6 +43,7 @@ class Seen:
     stored: EntryRecord | None = None
     news: Origin | None = None
     is_ours: bool = False
+    is_first: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -74,7 +76,8 @@ def judged(found: EntryRecord, signature: Signature, *, before: Seen | None, at:
     What is put where a file was removed is taken as it is: a key may begin anew.
     """
     settled, known = is_settled(signature), before.last_stored if before is not None else None
-    stored = Seen(found, signature, settled=settled, news=_origin_of(found, before))
+    news, is_first = _origin_of(found, before), _is_first(found, before)
+    stored = Seen(found, signature, settled=settled, news=news, is_first=is_first)
     if not isinstance(found, Entry):
         return stored
     last = known.text if isinstance(known, Entry) else None
@@ -138,8 +141,14 @@ def event_of(record: EntryRecord, origin: Origin, *, warning: str | None = None)
 
 def _origin_of(found: EntryRecord, before: Seen | None) -> Origin | None:
     """Where a sound version came from that was not read before; None if there is nothing new to tell."""
-    if before is None or (before.signature is None and before.stored is None):
+    if before is None or _is_first(found, before):
         return None
     if found == before.last_stored and before.signature is not None:
         return before.news if before.is_plain else None
     return "process"
+
+
+def _is_first(found: EntryRecord, before: Seen | None) -> bool:
+    if before is None or (before.signature is None and before.stored is None):
+        return True
+    return before.is_first and found == before.record

@@ -121,8 +121,8 @@ class Shelf:
         is so fresh that someone may still be saving it; look again in a moment. ``at_once`` mends it nevertheless. A
         file that was removed is an entry that is gone.
         """
-        is_known = path in self._seen
-        if self.look(path).is_told and is_known:
+        is_known, seen = path in self._seen, self.look(path)
+        if seen.is_told and is_known and not seen.is_first:
             return True
 
         def run() -> tuple[bool, list[RecordChanged]]:
@@ -131,8 +131,9 @@ class Shelf:
                 return (True, self._mend(path, seen)) if at_once or seen.is_saved else (False, [])
             if seen.by_hand and seen.record is not None:
                 return True, self._commit({path: seen}, [seen.record], is_own=True, origin="external")
-            told = told_of(seen if is_known or seen.is_ours else replace(seen, news="process"))
-            self._keep(path, replace(seen, news=None), before=seen)
+            is_news = seen.is_first or not (is_known or seen.is_ours)
+            told = told_of(replace(seen, news="process") if is_news else seen)
+            self._keep(path, replace(seen, news=None, is_first=False), before=seen)
             self._index.doubt([path])
             return True, told
 
