@@ -158,9 +158,9 @@ class Record:
     format: Literal["memfiles/1"] = field(default=FORMAT, kw_only=True)
     type: Literal["file"] = field(default="file", kw_only=True)
 
-    @cached_property
+    @property
     def content_bytes(self) -> bytes:
-        """The content as UTF-8."""
+        """The content as UTF-8; not kept, because it is another copy of all of it and seldom asked for."""
         return self.content.encode()
 
     @cached_property
@@ -222,7 +222,7 @@ def grown(record: Record, text: str) -> Record:
     tail = text.encode()
     hasher = record.hasher.copy()
     hasher.update(tail)
-    longer = successor(
+    return successor(
         record,
         content=record.content + text,
         sha256=hasher.hexdigest(),
@@ -230,8 +230,6 @@ def grown(record: Record, text: str) -> Record:
         size_bytes=record.size_bytes + len(tail),
         content_start=record.content_start + to_json(text)[1:-1],
     )
-    vars(longer).pop("content_bytes", None)  # seldom asked for, and another copy of all of it
-    return longer
 
 
 def successor(record: Record, **changed: Any) -> Record:
@@ -252,23 +250,18 @@ def digest(content: bytes) -> str:
 
 def encode(record: Record) -> bytes:
     """The canonical bytes of a record: one JSON object, one field or change a line, a newline at the end."""
-    parts = [
+    lines = [
         record.declared_json,
-        b',\n"content":',
-        record.content_start,
-        b'",\n"sha256":',
-        to_json(record.sha256),
-        b',\n"revision":%d,\n"created_at":' % record.revision,
-        to_json(record.created_at),
-        b',\n"updated_at":',
-        to_json(record.updated_at),
-        b',\n"provisional":true' if record.provisional else b"",
-        b',\n"origins":' + to_json(dict(sorted(record.origins.items()))) if record.origins else b"",
-        b',\n"history":[\n',
-        record.history_json,
-        b"]}\n",
+        b'"content":' + record.content_start + b'"',
+        b'"sha256":' + to_json(record.sha256),
+        b'"revision":%d' % record.revision,
+        b'"created_at":' + to_json(record.created_at),
+        b'"updated_at":' + to_json(record.updated_at),
+        *([b'"provisional":true'] if record.provisional else []),
+        *([b'"origins":' + to_json(dict(sorted(record.origins.items())))] if record.origins else []),
+        b'"history":[\n' + record.history_json + b"]}\n",
     ]
-    return b"".join(parts)
+    return b",\n".join(lines)
 
 
 def decode(data: bytes, *, uid: str) -> Record:
@@ -291,10 +284,7 @@ def decode(data: bytes, *, uid: str) -> Record:
 
 
 def check_order(record: Record, *, of: str, since: int = 0) -> None:
-    """Refuse a record whose history or origins do not lead up to its revision; ``RecordCorrupt`` names it ``of``.
-
-    ``since`` is the place in the history of the first change that is looked at.
-    """
+    """Refuse a record whose history (``since`` a place in it) or origins do not lead up to its revision."""
     revisions = [change.revision for change in record.history[since:]]
     if revisions != sorted(set(revisions)) or (revisions and revisions[-1] != record.revision):
         raise RecordCorrupt(f"record {of}: its history does not lead up to revision {record.revision}")

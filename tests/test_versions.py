@@ -101,6 +101,10 @@ LATER = appended(KNOWN, "four\n")
 NEWEST = LATER.history[-1]
 
 
+def spoilt_change(change: Change, **said: Any) -> Change:
+    return replace(change, **said)
+
+
 class Loud(str):
     """Text that tells lies about itself."""
 
@@ -127,10 +131,10 @@ SPOILT_LATER: list[dict[str, Any]] = [
     {"level": 7},
     {"origins": {"0" * 12: 5}},
     {"origins": {"x": 1}},
-    {"history": (*LATER.history[:-1], replace(NEWEST, bytes=5.0))},
+    {"history": (*LATER.history[:-1], spoilt_change(NEWEST, bytes=5.0))},
     {"history": (*LATER.history[:-1], replace(NEWEST, revision=3), NEWEST)},
-    {"history": (*LATER.history[:-1], replace(LATER.history[-2], bytes=6.0), NEWEST)},
-    {"history": (*LATER.history[:-2], replace(LATER.history[-2], bytes=6.0), NEWEST)},
+    {"history": (*LATER.history[:-1], spoilt_change(LATER.history[-2], bytes=6.0), NEWEST)},
+    {"history": (*LATER.history[:-2], spoilt_change(LATER.history[-2], bytes=6.0), NEWEST)},
     {"history": (replace(LATER.history[0], bytes=True), *LATER.history[1:])},
     {"history": (*LATER.history[:-1], replace(NEWEST, revision=3)), "revision": 3},
     {"history": (LATER.history[1], LATER.history[0], *LATER.history[2:])},
