@@ -121,7 +121,7 @@ def encode_entry(entry: EntryRecord) -> bytes:
         b'"level":' + to_json(text.level),
         *([b'"run":' + to_json(entry.run)] if entry.run else []),
         b'"key":' + to_json(entry.key),
-        b'"content":' + text.content_json,
+        b'"content":' + text.content_start + b'"',
         b'"sha256":"%b"' % text.sha256.encode(),
         b'"tags":' + to_json(entry.tags),
         b'"category":' + to_json(entry.category),

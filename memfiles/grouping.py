@@ -9,11 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+_LOOKS_AGAIN_SECONDS = 0.0001
 
 
 class Request(Generic[T]):
@@ -47,13 +49,25 @@ class Group(Generic[T]):
     call: one makes all the calls while the others sleep.
     """
 
-    def __init__(self, serve: Callable[[list[Request[T]]], None]) -> None:
-        """``serve`` is given every waiting request, marks each as served or failed, and never runs twice at once."""
+    def __init__(
+        self, serve: Callable[[list[Request[T]]], None], *, patience: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        """``serve`` is given every waiting request, marks each as served or failed, and never runs twice at once.
+
+        ``patience`` tells for how many seconds at most it is worth while to wait for more requests.
+        """
         self._serve = serve
+        self._patience = patience
+        self._together = 1  # how many were served the last time
         self._queueing = threading.Lock()
         self._waiting: deque[Request[T]] = deque()
         self._serving: deque[Request[T]] = deque()
         self._leader: Request[T] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many requests are not being served yet."""
+        return len(self._waiting)
 
     def submit(self, wanted: T) -> None:
         """Return when the request was served; raises what made it fail."""
@@ -79,11 +93,23 @@ class Group(Generic[T]):
 
     def _lead(self, leader: Request[T]) -> None:
         try:
+            if self._together > 1:
+                self._gather()
             with self._queueing:
+                self._together = len(self._waiting)
                 self._serving, self._waiting = self._waiting, deque()
             self._serve(list(self._serving))
         finally:
             self._resign(leader)
+
+    def _gather(self) -> None:
+        """Wait for as many as were served together the last time: they come back, and one flush will do for them.
+
+        The first to come back would be served alone in every other turn.
+        """
+        deadline = time.monotonic() + self._patience()
+        while self.waiting < self._together and time.monotonic() < deadline:
+            time.sleep(_LOOKS_AGAIN_SECONDS)
 
     def _resign(self, leader: Request[T]) -> None:
         """Let those who were served go on, and the first of those who came meanwhile lead next.

@@ -54,14 +54,16 @@ class RecordLocks:
         self._owners: dict[int, threading.Thread] = {}
         self._keep_open = keep_open
         self._files: dict[int, int] = {}  # descriptors of the open lock files, locked or not
+        self._inodes: dict[int, int] = {}  # what each of them is, wherever its name leads by now
         self._unknown_to_child: set[int] = set()  # the stripes of those that a fork may have copied unseen
         weakref.finalize(self, _close_all, self._files)
 
     @contextmanager
-    def hold(self, paths: Iterable[str]) -> Iterator[None]:
+    def hold(self, paths: Iterable[str], *, check: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Hold the locks of these records; ``LockTimeout`` names who has one too long.
 
-        Locks are always taken in the same order, so that two holders of several never wait for each other.
+        Locks are always taken in the same order, so that two holders of several never wait for each other. ``check``
+        is called once they are held, and may raise.
         """
         deadline = self._monotonic() + self._timeout
         wanted = {_stripe(path): path for path in paths}
@@ -71,6 +73,7 @@ class RecordLocks:
                 self._refuse_again(stripe, path=wanted[stripe])
                 begun.append(stripe)
                 self._take(stripe, deadline=deadline, path=wanted[stripe])
+            check()
             yield
         finally:
             try:
@@ -120,9 +123,8 @@ class RecordLocks:
         if self._owners.get(stripe) is threading.current_thread():
             self._unlock_file(stripe)
             self._owners.pop(stripe, None)
-        with suppress(RuntimeError):  # raised once it is not this thread's
-            while True:
-                self._threads[stripe].release()
+        with suppress(RuntimeError):  # raised if it is not this thread's
+            self._threads[stripe].release()
 
     def _lock_file(self, stripe: int, *, deadline: float, path: str) -> None:
         """Lock the stripe's file."""
@@ -130,7 +132,7 @@ class RecordLocks:
         while True:
             try:
                 descriptor = self._files[stripe] if stripe in self._files else self._open_file(stripe, name)
-                if lock_descriptor(descriptor, blocking=False) and self._is_current(descriptor, name):
+                if lock_descriptor(descriptor, blocking=False) and self._is_current(stripe, name):
                     return
                 if self._monotonic() >= deadline:
                     raise LockTimeout(self._complain(path, _holder_of(descriptor)))
@@ -162,6 +164,7 @@ class RecordLocks:
         """
         forks = Forks.so_far()
         descriptor = self._files[stripe] = self._open(name)
+        self._inodes[stripe] = os.fstat(descriptor).st_ino
         if forks is None or forks != Forks.so_far():
             self._unknown_to_child.add(stripe)
         return descriptor
@@ -180,10 +183,10 @@ class RecordLocks:
             make_folder(self._directory, self._folder)
             return os.open(name, _LOCK_FILE, 0o600, dir_fd=self._directory)
 
-    def _is_current(self, descriptor: int, name: str) -> bool:
+    def _is_current(self, stripe: int, name: str) -> bool:
         """Whether the locked file is still the one at its path: a deleted one would have two holders."""
         try:
-            return os.stat(name, dir_fd=self._directory).st_ino == os.fstat(descriptor).st_ino
+            return os.stat(name, dir_fd=self._directory).st_ino == self._inodes[stripe]
         except FileNotFoundError:
             return False
 

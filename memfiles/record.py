@@ -22,7 +22,7 @@ from memfiles.keys import NAME_PATTERN, UID_PATTERN
 FORMAT: Literal["memfiles/1"] = "memfiles/1"
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 MAX_ORIGINS = 32
-READ_BACK = "is_read_back"  # what is noted of a change that was read from a record and so can be read again
+READ_BACK = "is_read_back"  # where it is noted of a change, and of a record, what was read and so can be read again
 ORIGIN_PATTERN = r"^[0-9a-f]{12}$"
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 
@@ -158,20 +158,20 @@ class Record:
     format: Literal["memfiles/1"] = field(default=FORMAT, kw_only=True)
     type: Literal["file"] = field(default="file", kw_only=True)
 
-    @cached_property
+    @property
     def content_bytes(self) -> bytes:
-        """The content as UTF-8."""
+        """The content as UTF-8; not kept, because it is another copy of all of it and seldom asked for."""
         return self.content.encode()
 
-    @property
+    @cached_property
     def size_bytes(self) -> int:
         """The size of the content in UTF-8 bytes."""
         return len(self.content_bytes)
 
     @cached_property
-    def content_json(self) -> bytes:
-        """The content as a JSON string."""
-        return to_json(self.content)
+    def content_start(self) -> bytes:
+        """The content as a JSON string without the quotation mark at its end: what is appended goes there."""
+        return to_json(self.content)[:-1]
 
     @cached_property
     def hasher(self) -> hashlib._Hash:
@@ -227,8 +227,8 @@ def grown(record: Record, text: str) -> Record:
         content=record.content + text,
         sha256=hasher.hexdigest(),
         hasher=hasher,
-        content_bytes=record.content_bytes + tail,
-        content_json=record.content_json[:-1] + to_json(text)[1:],
+        size_bytes=record.size_bytes + len(tail),
+        content_start=record.content_start + to_json(text)[1:-1],
     )
 
 
@@ -252,7 +252,7 @@ def encode(record: Record) -> bytes:
     """The canonical bytes of a record: one JSON object, one field or change a line, a newline at the end."""
     lines = [
         record.declared_json,
-        b'"content":' + record.content_json,
+        b'"content":' + record.content_start + b'"',
         b'"sha256":' + to_json(record.sha256),
         b'"revision":%d' % record.revision,
         b'"created_at":' + to_json(record.created_at),
@@ -283,12 +283,12 @@ def decode(data: bytes, *, uid: str) -> Record:
     return record
 
 
-def check_order(record: Record, *, of: str) -> None:
-    """Refuse a record whose history or origins do not lead up to its revision; ``RecordCorrupt`` names it ``of``."""
-    revisions = [change.revision for change in record.history]
+def check_order(record: Record, *, of: str, since: int = 0) -> None:
+    """Refuse a record whose history (``since`` a place in it) or origins do not lead up to its revision."""
+    revisions = [change.revision for change in record.history[since:]]
     if revisions != sorted(set(revisions)) or (revisions and revisions[-1] != record.revision):
         raise RecordCorrupt(f"record {of}: its history does not lead up to revision {record.revision}")
-    if any(revision > record.revision for revision in record.origins.values()):
+    if record.origins and max(record.origins.values()) > record.revision:
         raise RecordCorrupt(f"record {of}: its origins are ahead of revision {record.revision}")
 
 

@@ -57,6 +57,9 @@ class Scan:
     trouble: str | None = None
 
 
+_NOTHING_FOUND = Scan()
+
+
 class Scanner(Protocol):
     """A scanner that looks beside the rules of memfiles, never in their place."""
 
@@ -89,7 +92,7 @@ def gate(text: str, *, policy: Policy, allow: Collection[str] = (), scan: Scanne
         raise InvalidArgument(f"secrets policy {policy!r} is not known; use one of {', '.join(POLICIES)}")
     if policy == "off":
         return Gated(text)
-    scanned = scan(text) if scan is not None else Scan()
+    scanned = scan(text) if scan is not None else _NOTHING_FOUND
     troubles = (scanned.trouble,) if scanned.trouble else ()
     spans = _unless_allowed(text, _with_leaks(_spans(text), scanned.leaks), allow)
     if not spans:
@@ -113,7 +116,8 @@ def may_hold_secrets(text: str) -> bool:
 
 def _spans(text: str) -> list[_Span]:
     folded = _folded(text)
-    ranks = _ranks(text, folded)
+    if not (ranks := _ranks(text, folded)):
+        return []
     return _merged(span for rank in sorted(ranks) for span in _matches(text, folded, rank=rank))
 
 

@@ -11,7 +11,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from memfiles import atomic, quarantine, recovery, scrub_request
@@ -84,16 +84,12 @@ class Store:
         except OSError as error:
             raise StorageFailed(f"{path} cannot be looked at: {reason(error)}") from error
 
-    @contextmanager
-    def hold(self, paths: Iterable[str]) -> Iterator[None]:
+    def hold(self, paths: Iterable[str]) -> AbstractContextManager[None]:
         """Be the only one, among all threads and processes, who may change these records.
 
         ``InvalidArgument`` if the store was closed while this waited: what was acknowledged before is all there is.
         """
-        with self._locks.hold(paths):
-            if self._is_closed:
-                raise InvalidArgument("the memory was closed while this waited for its turn; nothing was changed")
-            yield
+        return self._locks.hold(paths, check=self._refuse_if_closed)
 
     def commit(self, changes: Sequence[NewVersion]) -> dict[str, Signature]:
         """Change these records together or not at all, and return when the change is durable.
@@ -184,6 +180,10 @@ class Store:
         ):
             self._journal.checkpoint(scrub_token=token)
             self._wait_for_scrub(token)
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise InvalidArgument("the memory was closed while this waited for its turn; nothing was changed")
 
     def _wait_for_scrub(self, token: bytes) -> None:
         deadline = time.monotonic() + self._lock_timeout

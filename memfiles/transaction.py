@@ -9,6 +9,7 @@ Transactions of several threads go through these steps together, each as its own
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from memfiles.record import MAX_RECORD_BYTES
 
 PLAIN_COMMITS = 1
 LARGEST_JOURNALED = CAPACITY // 4
+_WORTH_SHARING_SECONDS = 0.0003  # a quicker flush is over before another thread has anything to flush
+_LONGEST_WAIT_SECONDS = 0.01  # a flush may have taken long for once
 LARGEST_COMMIT = MAX_RECORD_BYTES  # also of several records together: all of it is in memory, and in the journal
 
 
@@ -59,7 +62,8 @@ class Transactions:
         self._flush = flush
         self._now = now
         self._plain_commits = 0
-        self._group: Group[Transaction] = Group(self._serve)
+        self._flush_seconds = 0.0  # how long the last one took
+        self._group: Group[Transaction] = Group(self._serve, patience=self._patience)
 
     def commit(self, changes: Sequence[NewVersion]) -> dict[str, Signature]:
         """Change these records; the caller holds their locks. See ``Store.commit`` for the errors."""
@@ -114,7 +118,7 @@ class Transactions:
             staged = [request for request in requests if self._stages(request)]
             places: list[Place] = []
             try:
-                places += self._journal.append([request.wanted.staged for request in staged]) if staged else []
+                places += self._journaled(staged) if staged else []
                 for request, place in zip(staged, places, strict=True):  # all durable from here on
                     self._publishes(request, place)
             except BaseException as error:
@@ -123,6 +127,17 @@ class Transactions:
                         self._fails(request, places[number] if places else None, because=error)
                 if not isinstance(error, OSError):
                     raise
+
+    def _patience(self) -> float:
+        """For how long to wait for others to share a flush with: as long as it takes, and not at all if it is quick."""
+        took = self._flush_seconds
+        return min(took, _LONGEST_WAIT_SECONDS) if took >= _WORTH_SHARING_SECONDS else 0.0
+
+    def _journaled(self, staged: Sequence[Request[Transaction]]) -> list[Place]:
+        begun = time.monotonic()
+        places = self._journal.append([request.wanted.staged for request in staged])
+        self._flush_seconds = time.monotonic() - begun
+        return places
 
     def _stages(self, request: Request[Transaction]) -> bool:
         try:

@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import declared
+from hypothesis import given
+from hypothesis import strategies as st
+from records import declared, many_times
 
+from memfiles import changes
+from memfiles.changes import Stamp
 from memfiles.entry import Entry, Tombstone, new_text
 from memfiles.entry_format import encode_entry
 from memfiles.errors import InvalidArgument, SizeExceeded
 from memfiles.manager import MemoryManager
-from memfiles.record import Actor, Change, Record, digest, encode
+from memfiles.record import Actor, Change, Record, decode, digest, encode, successor
 from memfiles.transaction import NewVersion, groups_of
 from memfiles.versions import version_of, version_of_entry
 
@@ -83,6 +87,92 @@ def test_what_can_be_read_back_is_the_whole_record() -> None:
     assert ("notes.json", 1, encode(RECORD)) == (first.path, first.revision, first.data)
     assert encode(replace(RECORD, content="two\n", sha256=digest(b"two\n"))) == again.data
     assert encode_entry(entry()) == version_of_entry(entry(), replaces=None).data
+
+
+def appended(record: Record, text: str) -> Record:
+    changed = changes.append(record, Stamp(AT), text=text).record
+    assert changed is not None
+    return changed
+
+
+KNOWN = appended(appended(RECORD, "two\n"), "three\n")
+version_of(KNOWN, replaces=None)
+LATER = appended(KNOWN, "four\n")
+NEWEST = LATER.history[-1]
+
+
+def spoilt_change(change: Change, **said: Any) -> Change:
+    return replace(change, **said)
+
+
+class Loud(str):
+    """Text that tells lies about itself."""
+
+    def startswith(self, *_: object) -> bool:
+        return True
+
+    def __getitem__(self, _: object) -> str:
+        return ""
+
+
+SPOILT_LATER: list[dict[str, Any]] = [
+    {"content": LATER.content + "more"},
+    {"content": Loud("lies")},
+    {"content": "four\n"},
+    {"content": LATER.content.replace("one", "two")},
+    {"content_start": LATER.content_start + b"more"},
+    {"content_start": LATER.content_start[:-1]},
+    {"content_start": LATER.content_start + b"\\ud800"},
+    {"content_start": LATER.content_start + b"\xff"},
+    {"content_start": LATER.content_start.replace(b"one", b"two")},
+    {"sha256": LATER.sha256.upper()},
+    {"revision": 2**53},
+    {"updated_at": "now"},
+    {"level": 7},
+    {"origins": {"0" * 12: 5}},
+    {"origins": {"x": 1}},
+    {"history": (*LATER.history[:-1], spoilt_change(NEWEST, bytes=5.0))},
+    {"history": (*LATER.history[:-1], replace(NEWEST, revision=3), NEWEST)},
+    {"history": (*LATER.history[:-1], spoilt_change(LATER.history[-2], bytes=6.0), NEWEST)},
+    {"history": (*LATER.history[:-2], spoilt_change(LATER.history[-2], bytes=6.0), NEWEST)},
+    {"history": (replace(LATER.history[0], bytes=True), *LATER.history[1:])},
+    {"history": (*LATER.history[:-1], replace(NEWEST, revision=3)), "revision": 3},
+    {"history": (LATER.history[1], LATER.history[0], *LATER.history[2:])},
+    {"history": LATER.history[:-1]},
+]
+
+
+@pytest.mark.parametrize("spoilt", SPOILT_LATER, ids=lambda spoilt: next(iter(spoilt)))
+def test_what_was_read_back_before_covers_up_for_nothing(spoilt: dict[str, Any]) -> None:
+    """A later version that is not what was read back and something new at its end is looked at anew, and refused."""
+    if "history" in spoilt:
+        spoilt = {**spoilt, "history_json": b",\n".join([change.encoded for change in spoilt["history"]])}
+    with pytest.raises(InvalidArgument, match="could not be read back"):
+        version_of(successor(LATER, **spoilt), replaces=None)
+
+
+steps = st.tuples(st.sampled_from(["append", "edit", "undo", "read", "again"]), st.text(max_size=12))
+
+
+@many_times
+@given(st.lists(steps, max_size=12))
+def test_every_version_is_the_record_as_a_start_reads_it(made: list[tuple[str, str]]) -> None:
+    """Whether what it holds was read back before, read from the disk, or is new; down to the last byte."""
+    record = RECORD
+    for kind, text in made:
+        stamp = Stamp(AT, Actor(call=text))
+        if kind == "append":
+            record = changes.append(record, stamp, text=text, earlier=RECORD).record or record
+        elif kind == "edit":
+            record = changes.replace_content(record, stamp, content=text).record or record
+        elif kind == "undo" and len(record.history) > 1:
+            record = changes.undo(record, stamp).record or record
+        elif kind == "read":
+            record = decode(encode(record), uid="notes")
+        if kind != "again":  # then the next version has several changes that are new
+            data = version_of(record, replaces=None).data
+            assert encode(replace(record)) == data
+            assert record == decode(data, uid="notes")
 
 
 def test_changes_that_were_read_back_before_stay_where_they_were() -> None:
