@@ -79,15 +79,14 @@ class Running:
 
 def start(module: str, *arguments: object, streams: tuple[int, int, int]) -> Running:
     """Run the ``main`` of a module with these arguments on these descriptors: its input, its output, its complaints."""
-    ending, said = os.pipe()
-    try:
-        with _asking:
-            socket.send_fds(
-                _way_to_the_forker(), [json.dumps([module, *map(str, arguments)]).encode()], [*streams, said]
-            )
-    finally:
-        os.close(said)
-    return Running(ending)
+    request = json.dumps([module, *map(str, arguments)]).encode() + b"\n"
+    with _asking:  # one request at a time is on its way: it was understood when the process id is there
+        ending, said = os.pipe()
+        try:
+            socket.send_fds(_way_to_the_forker(), [request], [*streams, said])
+        finally:
+            os.close(said)
+        return Running(ending)
 
 
 def run(module: str, *arguments: object, seconds: float) -> Done:
@@ -111,7 +110,7 @@ def environment() -> dict[str, str]:
 @cache
 def _way_to_the_forker() -> socket.socket:
     """Start the process that forks; it ends when this end is closed."""
-    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with there:
         number = there.fileno()
         command = [sys.executable, "-m", "programs", str(number)]
@@ -121,51 +120,38 @@ def _way_to_the_forker() -> socket.socket:
     return here
 
 
-class _Forker:
-    """Forks a program at each request, and says of each how it ended, until nobody is there to ask."""
-
-    def __init__(self, way: socket.socket) -> None:
-        self._way = way
-        self._running: dict[int, tuple[int, int]] = {}  # by the descriptor of a process: its id, and where to say
-        self._watched = selectors.DefaultSelector()
-        self._watched.register(way, selectors.EVENT_READ)
-
-    def serve(self) -> None:
-        while True:
-            for key, _ in self._watched.select():
-                if key.fd in self._running:
-                    self._tell(key.fd)
-                elif not self._answer():
-                    return
-
-    def _answer(self) -> bool:
-        """Fork what is asked for; False if nobody asks any more."""
-        request, descriptors, _, _ = socket.recv_fds(self._way, _LONGEST_REQUEST, _STREAMS + 1)
+def _serve(way: socket.socket) -> None:
+    """Start a program at each request, until nobody is there to ask."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait for the programs
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(way, _LONGEST_REQUEST, _STREAMS + 1)
         if not request:
-            return False
-        *streams, ending = descriptors
+            return
+        while not request.endswith(b"\n"):
+            request += way.recv(_LONGEST_REQUEST)
         command: list[str] = json.loads(request)
-        with suppress(Exception):  # whoever is forked says it
+        with suppress(Exception):  # the program says it
             importlib.import_module(command[0])
-        pid = os.fork()
-        if pid == 0:
-            self._way.close()
-            self._watched.close()
-            _be(command, streams)
-        for stream in streams:
-            os.close(stream)
-        process = os.pidfd_open(pid)
-        self._running[process] = (pid, ending)
-        self._watched.register(process, selectors.EVENT_READ)
-        _say(ending, pid)
-        return True
+        if os.fork() == 0:
+            way.close()
+            *streams, ending = descriptors
+            _wait_for_one(command, streams, ending=ending)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
-    def _tell(self, process: int) -> None:
-        self._watched.unregister(process)
-        os.close(process)
-        pid, ending = self._running.pop(process)
-        _say(ending, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+def _wait_for_one(command: list[str], streams: list[int], *, ending: int) -> NoReturn:
+    """Fork the program, say its process id, and how it ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if pid == 0:
         os.close(ending)
+        _be(command, streams)
+    for stream in (0, 1, 2, *streams):
+        os.close(stream)
+    _say(ending, pid)
+    _say(ending, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    os._exit(0)
 
 
 def _say(descriptor: int, number: int) -> None:
@@ -193,4 +179,4 @@ def _be(command: list[str], streams: list[int]) -> NoReturn:
 
 if __name__ == "__main__":
     with suppress(KeyboardInterrupt), socket.socket(fileno=int(sys.argv[1])) as given:
-        _Forker(given).serve()
+        _serve(given)
