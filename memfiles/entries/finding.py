@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from memfiles.embedding import Embedder
@@ -30,7 +31,16 @@ MAX_RESULTS = 50
 MAX_PAGE = 100
 _ROUNDS = 4
 
-_Version = tuple[str, int]  # the path of a record, and the revision that the index knows
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What is asked for, and of what."""
+
+    view: View
+    query: str
+    max_results: int
+    filters: Filters
+    associate: bool
 
 
 class Finder:
@@ -84,23 +94,22 @@ class Finder:
         query = checked_query(query)
         check_whole(max_results, what="max_results", least=1, most=MAX_RESULTS)
         check_switch(associate, what="associate")
-        view = view_of(caller, self._levels)
+        asked = _Search(view_of(caller, self._levels), query, max_results, filters, associate)
         for _ in range(_ROUNDS):
             self.refresh()
-            self._let_expire(view)
-            question = self._question(view, query)
+            question = self._question(asked)
             try:
-                hits = self._index.ask(partial(self._hits, view, query, max_results, filters, associate, question))
+                hits = self._hits(asked, question)
             except NoMeaning:  # something came meanwhile that cannot be embedded
                 question = None
-                hits = self._index.ask(partial(self._hits, view, query, max_results, filters, associate, question))
-            matches = [self._match(version, hit) for version, hit in hits]
+                hits = self._hits(asked, question)
+            matches = [self._match(hit) for hit in hits]
             if all(matches):
                 break
         now = self._now()
-        for match, ((path, _), _) in zip(matches, hits, strict=True):
+        for match, hit in zip(matches, hits, strict=True):
             if match is not None:
-                self._index.touch(path, at=now)
+                self._index.touch(hit.path, at=now)
         found = tuple(match for match in matches if match is not None)
         return Results(query, found, meaning=question is not None)
 
@@ -144,45 +153,45 @@ class Finder:
                 lambda connection: expiring.take_out(connection, reading.parts(connection, view), now=now)
             )
 
-    def _question(self, view: View, query: str) -> Question | None:
+    def _question(self, asked: _Search) -> Question | None:
         """The question for the leg of meaning, with vectors of all that the view holds; None without that leg."""
         if self._embedder is None:
             return None
+        self._let_expire(asked.view)
         try:
-            fill(self._index, view, self._embedder)
-            return Question(self._embedder, query)
+            fill(self._index, asked.view, self._embedder)
+            return Question(self._embedder, asked.query)
         except NoMeaning:
             return None
 
-    def _hits(
-        self,
-        view: View,
-        query: str,
-        max_results: int,
-        filters: Filters,
-        associate: bool,
-        question: Question | None,
-        connection: sqlite3.Connection,
-    ) -> list[tuple[_Version, ranking.Hit]]:
-        parts, now = reading.parts(connection, view), self._now()
-        if not parts:
-            return []
+    def _hits(self, asked: _Search, question: Question | None) -> list[ranking.Hit]:
+        hits = self._index.ask(partial(self._hits_or_none, asked, question))
+        if hits is None:
+            self._let_expire(asked.view)
+            hits = self._index.ask(partial(self._hits_or_none, asked, question, may_be_due=False))
+        return hits or []
+
+    def _hits_or_none(
+        self, asked: _Search, question: Question | None, connection: sqlite3.Connection, *, may_be_due: bool = True
+    ) -> list[ranking.Hit] | None:
+        """What is found; None if something expired that would count in it."""
+        parts, now = reading.parts(connection, asked.view), self._now()
+        if may_be_due and expiring.is_due(connection, parts, now=now):
+            return None
 
         def keep(ids: Sequence[int]) -> Collection[int]:
-            return reading.visible(connection, parts, ids, now=now, filters=filters)
+            return reading.visible(connection, parts, ids, now=now, filters=asked.filters)
 
-        hits = ranking.search(
+        return ranking.search(
             connection,
             parts,
-            query,
-            keep=None if reading.is_all_visible(connection, parts, filters=filters) else keep,
-            limit=max_results,
-            associate=associate,
+            asked.query,
+            keep=None if reading.is_all_visible(connection, parts, filters=asked.filters) else keep,
+            limit=asked.max_results,
+            associate=asked.associate,
             embedder=question,
             shadowed=reading.shadowed(connection, parts, now=now),
         )
-        versions = reading.versions(connection, [hit.id for hit in hits])
-        return [(versions[hit.id], hit) for hit in hits]
 
     def _rows(self, view: View, *, filters: Filters, now: str, after: str, limit: int) -> Sequence[Row]:
         return self._index.ask(
@@ -191,8 +200,8 @@ class Finder:
             )
         )
 
-    def _match(self, version: _Version, hit: ranking.Hit) -> Match | None:
-        entry = self._read(*version)
+    def _match(self, hit: ranking.Hit) -> Match | None:
+        entry = self._read(hit.path, hit.revision)
         return Match(found_in(entry), hit.score, hit.legs, hit.snippet) if entry is not None else None
 
     def _read(self, path: str, revision: int) -> Entry | None:

@@ -22,33 +22,33 @@ TAGGED_SOURCES = 5  # of them, those whose tags and links are followed
 REACH = 2  # neighbours on either side
 BEFORE = (0.3, 0.3)  # shares lent to the neighbours saved before, the nearest first
 AFTER = (0.5, 0.4)
+_SHARES = (*AFTER, *BEFORE)
 LINK = 0.4
 TAG = 0.2
 MOST_TAGGED = 20  # a tag that more entries share ties none of them
 MOST_LINKS = 20  # that are followed from one hit
 MOST_TAGS = 8
 
-_NEIGHBOURS = """
-    SELECT source.id, near.id, near.ordinal, source.ordinal
-    FROM json_each(:sources) AS leading CROSS JOIN entry AS source ON source.id = leading.value
-        CROSS JOIN json_each(:parts) AS p CROSS JOIN entry AS near
-    WHERE source.source_run <> '' AND near.id IN (
-        SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours WHERE part = p.value
-            AND source_run = source.source_run AND thread IS source.thread AND state = 'live' AND digest <> ''
-            AND id NOT IN (SELECT value FROM json_each(:but))
-            AND ordinal > source.ordinal ORDER BY ordinal LIMIT :reach)
-        UNION ALL
-        SELECT id FROM (SELECT id FROM entry INDEXED BY entry_neighbours WHERE part = p.value
-            AND source_run = source.source_run AND thread IS source.thread AND state = 'live' AND digest <> ''
-            AND id NOT IN (SELECT value FROM json_each(:but))
-            AND ordinal < source.ordinal ORDER BY ordinal DESC LIMIT :reach))
+_NEAR = """
+    (SELECT id FROM entry INDEXED BY entry_near WHERE part = :part AND source_run = source.source_run
+        AND thread IS source.thread AND state = 'live' AND digest <> '' AND ordinal {side} source.ordinal {but}
+        ORDER BY ordinal {order} LIMIT 1 OFFSET {place})
 """
+_NEIGHBOURS = """
+    SELECT source.id, {near} FROM json_each(:sources) AS leading CROSS JOIN entry AS source ON source.id = leading.value
+    WHERE source.source_run <> ''
+"""
+_BUT = "AND id NOT IN (SELECT value FROM json_each(:but))"
+_AMONG = "id IN (SELECT value FROM json_each(?))"
+
+_Near = tuple[int, ...]  # a source, and on either side the nearest, as ``_SHARES`` has them; 0 for nobody
 
 
 def prepare(connection: sqlite3.Connection) -> None:
     """Make the ways from an entry to those tied to it, on the table ``entry``; may be called again."""
     connection.execute(
-        "CREATE INDEX IF NOT EXISTS entry_neighbours ON entry (part, source_run, thread, ordinal) WHERE state = 'live'"
+        """CREATE INDEX IF NOT EXISTS entry_near ON entry (part, source_run, thread, ordinal)
+           WHERE state = 'live' AND digest <> ''"""
     )
     connection.execute("CREATE INDEX IF NOT EXISTS entry_key ON entry (part, key)")
 
@@ -77,10 +77,11 @@ def lent(
 def _ties(
     connection: sqlite3.Connection, parts: Sequence[int], sources: Sequence[int], but: Collection[int]
 ) -> Iterator[tuple[int, int, float]]:
-    yield from _neighbours(connection, parts, sources, but)
-    leading = sources[:TAGGED_SOURCES]
+    for source, *near in _neighbours(connection, parts, sources, but):
+        yield from ((source, target, share) for target, share in zip(near, _SHARES, strict=True) if target)
     rows = connection.execute(
-        f"SELECT id, tags, links FROM entry WHERE id IN ({_list(leading)}) AND (tags <> '[]' OR links <> '[]')"
+        f"SELECT id, tags, links FROM entry WHERE {_AMONG} AND (tags <> '[]' OR links <> '[]')",
+        (_json(sources[:TAGGED_SOURCES]),),
     )
     tagged: dict[str, list[int]] = {}  # hits often share their tags
     for source, tags, links in rows.fetchall():
@@ -93,17 +94,42 @@ def _ties(
 
 def _neighbours(
     connection: sqlite3.Connection, parts: Sequence[int], sources: Sequence[int], but: Collection[int]
-) -> Iterator[tuple[int, int, float]]:
+) -> Iterable[_Near]:
     """The nearest visible entries on either side of each source; what is hidden between them does not count."""
-    asked = {"sources": to_json(sources).decode(), "parts": to_json(parts).decode(), "reach": REACH}
-    asked["but"] = to_json(sorted(but)).decode()
-    sides: dict[tuple[int, bool], list[tuple[int, int]]] = defaultdict(list)
-    for source, near, ordinal, own in connection.execute(_NEIGHBOURS, asked):
-        sides[source, ordinal > own].append((abs(ordinal - own), near))
-    for (source, is_after), near in sides.items():
-        shares = AFTER if is_after else BEFORE
-        for share, (_, target) in zip(shares, sorted(near), strict=False):
-            yield source, target, share
+    asked = {"sources": _json(sources), "but": _json(sorted(but))}
+    statement = _STATEMENT_BUT if but else _STATEMENT
+    found = [near for part in parts for near in connection.execute(statement, {**asked, "part": part})]
+    return found if len(parts) == 1 else _nearest(connection, found)
+
+
+def _near(side: str, order: str, *, but: str) -> Iterator[str]:
+    return (f"ifnull({_NEAR.format(side=side, order=order, but=but, place=place)}, 0)" for place in range(REACH))
+
+
+def _statement(but: str) -> str:
+    """What finds the neighbours in one partition: a look into the index for each, as that costs least."""
+    return _NEIGHBOURS.format(near=", ".join([*_near(">", "", but=but), *_near("<", "DESC", but=but)]))
+
+
+_STATEMENT, _STATEMENT_BUT = _statement(""), _statement(_BUT)
+
+
+def _nearest(connection: sqlite3.Connection, found: Sequence[_Near]) -> Iterator[_Near]:
+    """Of the neighbours found in each of several partitions, those that are nearest."""
+    statement = f"SELECT id, ordinal FROM entry WHERE {_AMONG}"
+    ordinals = dict(connection.execute(statement, (_json({id for near in found for id in near}),)).fetchall())
+    together: dict[int, set[int]] = defaultdict(set)
+    for source, *near in found:
+        together[source].update(filter(None, near))
+    for source, ids in together.items():
+        away = sorted((abs(ordinals[id] - ordinals[source]), id) for id in ids)
+        after = [id for _, id in away if ordinals[id] > ordinals[source]]
+        before = [id for _, id in away if ordinals[id] < ordinals[source]]
+        yield source, *_padded(after), *_padded(before)
+
+
+def _padded(near: Sequence[int]) -> Sequence[int]:
+    return [*near, *(0,) * REACH][:REACH]
 
 
 def _linked(connection: sqlite3.Connection, parts: Sequence[int], keys: Sequence[str]) -> list[int]:
@@ -124,6 +150,11 @@ def _tagged(connection: sqlite3.Connection, parts: Sequence[int], tag: str, but:
 def _strings(text: str | None) -> list[str]:
     values = json.loads(text or "[]")
     return [value for value in values if isinstance(value, str)]
+
+
+def _json(ids: Collection[int]) -> str:
+    """A list as SQLite takes it, so that a statement stays the same and is prepared once."""
+    return to_json(list(ids)).decode()
 
 
 def _list(numbers: Iterable[int]) -> str:

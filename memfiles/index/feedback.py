@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from math import fsum
 
 from memfiles.index.porter import stem
@@ -28,18 +29,18 @@ STOP_STEMS = STOP_WORDS | {stem(word) for word in STOP_WORDS}
 def gains(readings: Sequence[Reading], scores: Mapping[int, float], *, asked: frozenset[str]) -> dict[int, float]:
     """What the readings, best first, gain by the words that the first of them share, other than those asked for."""
     shared = _shared(readings[:TEACHERS]) - asked - STOP_STEMS
-    holding = {reading.id: shared.intersection(reading.content) for reading in readings}
-    held = Counter(word for words in holding.values() for word in words)
+    holding = {reading.id: shared.intersection(reading.words) for reading in readings}
+    held = Counter(chain.from_iterable(holding.values()))
     most = MOST_HELD * len(readings)
     worth = {word: rarity(count, entries=len(readings)) for word, count in held.items() if count <= most}
     lessons = _lessons([(scores[reading.id], holding[reading.id]) for reading in readings[:TEACHERS]], worth)
     gained = {word: share * worth[word] for word, share in lessons.items()}
-    return {id: fsum(gained[word] for word in gained.keys() & words) for id, words in holding.items()}
+    return {id: fsum(map(gained.__getitem__, gained.keys() & words)) for id, words in holding.items()}
 
 
 def _shared(teachers: Sequence[Reading]) -> set[str]:
     """The stems that at least two of the teachers hold."""
-    held = Counter(word for teacher in teachers for word in set(teacher.content))
+    held = Counter(chain.from_iterable(set(teacher.words) for teacher in teachers))
     return {shared for shared, count in held.items() if count > 1 and len(shared) > 2}
 
 

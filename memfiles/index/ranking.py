@@ -12,8 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from pydantic_core import to_json
-
 from memfiles.embedding import Embedder
 from memfiles.index import association, feedback, vectors
 from memfiles.index.candidates import ENOUGH, by_substring, by_words
@@ -29,12 +27,14 @@ PART_OF_A_WORD = 0.5  # what a part of a word counts beside a whole one
 
 @dataclass(frozen=True)
 class Hit:
-    """An entry found: its row, its score, the legs that found it and what to show of it.
+    """An entry found: its row, its record as of then, its score, the legs that found it and what to show of it.
 
     ``legs`` are some of ``words``, ``substring``, ``association`` and ``meaning``.
     """
 
     id: int
+    path: str
+    revision: int
     score: float
     legs: tuple[str, ...]
     snippet: str
@@ -127,17 +127,9 @@ def _substring_gains(view: View, needle: str, *, wanted: int) -> dict[int, float
 
 
 def _hits(view: View, standing: Standing, *, terms: Sequence[Term], limit: int) -> list[Hit]:
-    order = _in_order(view, standing, limit)
-    found = view.texts(order)
-    return [Hit(id, standing.scores[id], standing.legs[id], snippet(found[id].content, terms)) for id in order]
-
-
-def _in_order(view: View, standing: Standing, limit: int) -> list[int]:
     """The first ``limit``, best first; among equals the newest, then by key."""
-    scores = standing.scores
+    scores, legs = standing.scores, standing.legs
     least = sorted(scores.values(), reverse=True)[:limit][-1:]
     leading = [id for id, score in scores.items() if score >= least[0]] if least else []
-    statement = "SELECT id, ordinal, key FROM entry WHERE id IN (SELECT value FROM json_each(?))"
-    rows = view.connection.execute(statement, (to_json(leading).decode(),))
-    ages = {id: (-ordinal, key) for id, ordinal, key in rows}
-    return sorted(ages, key=lambda id: (-scores[id], ages[id]))[:limit]
+    found = sorted(view.sources(leading), key=lambda it: (-scores[it.id], -it.ordinal, it.key))[:limit]
+    return [Hit(it.id, it.path, it.revision, scores[it.id], legs[it.id], snippet(it.content, terms)) for it in found]

@@ -127,12 +127,6 @@ def _live(connection: sqlite3.Connection, part: int) -> int:
     return int(count)
 
 
-def versions(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, tuple[str, int]]:
-    """The path and the revision of the records of these ids."""
-    statement = "SELECT id, path, revision FROM entry WHERE id IN (SELECT value FROM json_each(?))"
-    return {id: (path, revision) for id, path, revision in connection.execute(statement, (_json(ids),))}
-
-
 def page(
     connection: sqlite3.Connection, parts: Sequence[int], *, now: str, filters: Filters, after: str, limit: int
 ) -> list[Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-FORMAT = 3
+FORMAT = 4
 TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     "CREATE TABLE folder (name TEXT PRIMARY KEY, mtime_ns INT) WITHOUT ROWID",

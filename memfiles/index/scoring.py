@@ -38,54 +38,54 @@ class Scorer:
     def __init__(self, terms: Sequence[Weighed]) -> None:
         self._terms = terms
         self._phrases = [
-            (place, f" {' '.join(it.term.stems[0])} ") for place, it in enumerate(terms) if it.term.is_phrase
+            (f" {' '.join(it.term.stems[0])} ", place) for place, it in enumerate(terms) if it.term.is_phrase
         ]
         self._places: dict[str, list[int]] = defaultdict(list)
         for place, it in enumerate(terms):
             for form, *_ in () if it.term.is_phrase else it.term.stems:
                 self._places[form].append(place)
+        self._words = [(f" {word} ", place) for word, places in self._places.items() for place in places]
 
     def gains(self, reading: Reading) -> Mapping[int, float]:
         """What each term, by its place among them, adds to the text's score; what it does not hold is left out."""
         counts = self._counts(reading)
-        norm = K1 * _length_norm(len(reading.content) + len(reading.rest) // 6)
+        words = reading.content.count(" ") + 1 if reading.content else 0
+        norm = K1 * _length_norm(words + len(reading.rest) // 6)
         terms = self._terms
         gains = {place: terms[place].weight * count * (K1 + 1) / (count + norm) for place, count in counts.items()}
         if reading.label:
-            for found in self._places.keys() & reading.label:
+            for found in self._places.keys() & reading.label.split():
                 gains[self._places[found][0]] += LABEL
         return gains
 
     def _counts(self, reading: Reading) -> dict[int, float]:
         """How often each term stands in the text, each time with the weight of its field."""
-        counts: dict[int, float] = defaultdict(float)
-        places = self._places
-        for weight, stems in _fields(reading):
-            for found in places.keys() & stems:
-                times = weight * stems.count(found)
-                for place in places[found]:
-                    counts[place] += times
-        if self._phrases:
-            self._count_phrases(reading, counts)
+        counts: dict[int, float] = {}
+        for weight, stems in (CONTENT, reading.content), (KEY, reading.key), (TAGS, reading.tags):
+            if stems:
+                _count(self._words, _spaced(stems), weight, counts)
+                if self._phrases:
+                    _count(self._phrases, f" {stems} ", weight, counts)
         if reading.rest:
             self._count_rest(reading.rest, counts)
         return counts
 
-    def _count_phrases(self, reading: Reading, counts: dict[int, float]) -> None:
-        for weight, stems in _fields(reading):
-            row = f" {' '.join(stems)} "
-            for place, phrase in self._phrases:
-                if times := row.count(phrase):
-                    counts[place] += weight * times
-
     def _count_rest(self, rest: str, counts: dict[int, float]) -> None:
         for place, it in enumerate(self._terms):
             if times := sum(rest.count(" ".join(form)) for form in it.term.stems):
-                counts[place] += times
+                counts[place] = counts.get(place, 0.0) + times
 
 
-def _fields(reading: Reading) -> tuple[tuple[float, list[str]], ...]:
-    return (CONTENT, reading.content), (KEY, reading.key), (TAGS, reading.tags)
+def _spaced(stems: str) -> str:
+    """The stems with two spaces between them, so that the same one twice in a row is counted twice."""
+    return f" {stems.replace(' ', '  ')} "
+
+
+def _count(wanted: Sequence[tuple[str, int]], stems: str, weight: float, counts: dict[int, float]) -> None:
+    """Count what is wanted, each for its term; to look for it in the text takes less than to cut that into words."""
+    for text, place in wanted:
+        if times := stems.count(text):
+            counts[place] = counts.get(place, 0.0) + weight * times
 
 
 def weigh(term: Term, *, matches: int, entries: int) -> Weighed:

@@ -19,7 +19,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
@@ -46,6 +46,17 @@ class Text:
     def folded(self) -> str:
         """Everything in it, as parts of words are looked for."""
         return fold(f"{self.key}\n{self.content}\n{self.tags}")
+
+
+class Source(NamedTuple):
+    """The content of an entry, and the record that it is from."""
+
+    id: int
+    content: str
+    key: str
+    path: str
+    revision: int
+    ordinal: int
 
 
 def prepare(connection: sqlite3.Connection) -> None:
@@ -129,6 +140,13 @@ def texts(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list
     return [Text(*row) for row in _rows_if_made(connection, wanted, _json(ids))]
 
 
+def sources(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[Source]:
+    """The contents and the records of those of the entries that are indexed in the partition, in any order."""
+    wanted = f"""SELECT id, text.content, entry.key, path, revision, ordinal FROM text_{part} AS text
+                 JOIN entry USING (id) WHERE id IN (SELECT value FROM json_each(?))"""
+    return [Source._make(row) for row in _rows_if_made(connection, wanted, _json(ids))]
+
+
 def readings(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[Reading]:
     """The texts of those of the entries that are indexed in the partition, taken apart, in any order."""
     wanted = f"SELECT id, reading FROM text_{part} WHERE id IN (SELECT value FROM json_each(?))"
@@ -171,7 +189,7 @@ def best(connection: sqlite3.Connection, part: int, match: str, *, limit: int, o
 
 
 def tagged(connection: sqlite3.Connection, part: int, tag: str, *, limit: int, but: Collection[int] = ()) -> list[int]:
-    """Entries of the partition with exactly this tag, newest first; at most ``limit`` rows are looked at.
+    """Entries of the partition with exactly this tag, in any order; at most ``limit`` rows are looked at.
 
     Those in ``but`` are left out.
     """
@@ -179,7 +197,7 @@ def tagged(connection: sqlite3.Connection, part: int, tag: str, *, limit: int, b
     if not words:
         return []
     left_out = _BUT if but else ""
-    statement = f"SELECT rowid FROM words_{part} WHERE words_{part} MATCH ? {left_out} ORDER BY rowid DESC LIMIT ?"
+    statement = f"SELECT rowid FROM words_{part} WHERE words_{part} MATCH ? {left_out} LIMIT ?"
     asked = f'tags : "{" ".join(words)}"', *([_json(but)] if but else []), limit
     rows = connection.execute(statement, asked).fetchall()
     return [row for (row,) in rows if len(rows) == limit or _has_tag(connection, part, row, tag)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 
 from memfiles.index import texts
 from memfiles.index.scoring import Weighed, weigh
-from memfiles.index.texts import Text
+from memfiles.index.texts import Source
 from memfiles.index.words import Term
 
 Keep = Callable[[Sequence[int]], Collection[int]]
@@ -63,11 +63,9 @@ class View:
         counts = self.counts(list({form[0] for term in terms if not term.is_phrase for form in term.stems}))
         return [weigh(term, matches=self._matches(term, counts), entries=self.entries) for term in terms]
 
-    def texts(self, ids: Iterable[int]) -> dict[int, Text]:
-        """The texts of entries, wherever in the view they are."""
-        wanted = list(ids)
-        found = (text for part in self.parts for text in texts.texts(self.connection, part, wanted))
-        return {text.id: text for text in found} if wanted else {}
+    def sources(self, ids: Sequence[int]) -> list[Source]:
+        """The entries' contents and where they are kept, wherever in the view they are, in any order."""
+        return [source for part in self.parts for source in texts.sources(self.connection, part, ids)] if ids else []
 
     def _matches(self, term: Term, counts: Counter[str]) -> int:
         if term.is_phrase:

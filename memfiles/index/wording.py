@@ -10,40 +10,48 @@ LONGEST_LABEL = 40  # characters
 READ_CLOSELY = 16_384  # characters; beyond them stems are counted as parts of words
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reading:
-    """A text taken apart: the stems of its fields and of the label that the content opens with, and what is beyond."""
+    """A text taken apart: the stems of its fields and of the label that the content opens with, and what is beyond.
+
+    Stems stand in one text, with a space between them: most are never looked at one by one.
+    """
 
     id: int
-    content: list[str]
-    key: list[str]
-    tags: list[str]
-    label: list[str]
+    content: str
+    key: str
+    tags: str
+    label: str
     rest: str = ""
+
+    @property
+    def words(self) -> list[str]:
+        """The stems of the content, in order."""
+        return self.content.split()
 
     @property
     def stems(self) -> frozenset[str]:
         """All stems that it holds, wherever they stand."""
-        return frozenset((*self.content, *self.key, *self.tags, *(stems_of(indexed(self.rest)) if self.rest else ())))
+        rest = stems_of(indexed(self.rest)) if self.rest else ()
+        return frozenset((*self.words, *self.key.split(), *self.tags.split(), *rest))
 
     @property
     def packed(self) -> str:
         """The reading as one text; no stem holds a space or a line break."""
-        lines = (" ".join(stems) for stems in (self.content, self.key, self.tags, self.label))
-        return "\n".join((*lines, self.rest))
+        return "\n".join((self.content, self.key, self.tags, self.label, self.rest))
 
 
 def read(id: int, *, key: str, content: str, tags: str) -> Reading:
     """Take a text apart as FTS5 does."""
     closely, rest = content[:READ_CLOSELY], fold(content[READ_CLOSELY:])
-    words = stems_of(indexed(closely)), stems_of(indexed(key)), stems_of(indexed(tags))
-    return Reading(id, *words, _label(closely), rest)
+    words = [" ".join(stems_of(indexed(text))) for text in (closely, key, tags)]
+    return Reading(id, words[0], words[1], words[2], " ".join(_label(closely)), rest)
 
 
 def unpacked(id: int, text: str) -> Reading:
     """The reading of an entry that was ``packed``."""
     content, key, tags, label, rest = text.split("\n", 4)
-    return Reading(id, content.split(), key.split(), tags.split(), label.split(), rest)
+    return Reading(id, content, key, tags, label, rest)
 
 
 def _label(content: str) -> list[str]:
