@@ -6,7 +6,7 @@ refusal says what is wrong and what is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -43,6 +43,13 @@ class Draft:
     source: str | None = None
 
 
+_FACETS: tuple[tuple[str, Callable[[Any], Any] | None], ...] = (
+    *(("category", None), ("kind", None), ("confidence", float), ("importance", float), ("pinned", None)),
+    *(("tags", tuple), ("links", tuple)),
+)
+"""What a draft may say of an entry, and what that is kept as where it may come as something else."""
+
+
 @dataclass(frozen=True, slots=True)
 class Checked:
     """A draft that may be stored, and what its writer is to be told."""
@@ -53,11 +60,11 @@ class Checked:
 
 def facets_of(draft: Draft) -> dict[str, Any]:
     """What the draft says of an entry, apart from its content."""
-    names = ("category", "kind", "confidence", "importance", "pinned")
-    said = {name: value for name in names if (value := getattr(draft, name)) is not None}
-    lists = {name: tuple(value) for name in ("tags", "links") if (value := getattr(draft, name)) is not None}
-    shares = {name: float(said[name]) for name in ("confidence", "importance") if name in said}
-    return said | shares | lists
+    said: dict[str, Any] = {}
+    for name, kept in _FACETS:
+        if (value := getattr(draft, name)) is not None:
+            said[name] = value if kept is None else kept(value)
+    return said
 
 
 def check_draft(draft: Draft, *, secrets: Policy, allow: Sequence[str] = (), scan: Scanner | None = None) -> Checked:
@@ -162,7 +169,8 @@ def check_category(category: object) -> str:
 
 def gate_labels(labels: Sequence[str], secrets: Policy, allow: Sequence[str]) -> None:
     """Refuse a credential where nothing can be taken out of the middle."""
-    for label in labels if may_hold_secrets("\n".join(labels)) else ():  # most often one look at all is enough
+    is_clear = not labels or not may_hold_secrets("\n".join(labels))  # most often one look at all is enough
+    for label in () if is_clear else labels:
         gate(label, policy="block" if secrets == "redact" else secrets, allow=allow)
 
 

@@ -241,7 +241,7 @@ class Keeper:
         agent = WORKSPACE if partition.scope == WORKSPACE else caller.provenance.agent
         before = own[:at] if draft.category is not None else ()  # nothing shadows a key where it is seen
         paths = [other.path(draft.key) for other in before]
-        there = tuple(path for path in paths if (entry := self._shelf.entry(path)) and self._is_there(entry, now))
+        there = tuple(path for path in paths if self._is_seen(path, now))
         return _Target(partition.path(draft.key), Place(agent, partition.level, partition.run), there)
 
     def _scope(self, own: View, category: str) -> int:
@@ -258,11 +258,19 @@ class Keeper:
         return next(index for index, partition in enumerate(own) if partition.path(key) == path)
 
     def _where_seen(self, own: View, key: str, now: str) -> int:
-        for index, partition in enumerate(own):
-            entry = self._shelf.entry(partition.path(key))
-            if entry is not None and self._is_there(entry, now):
-                return index
-        return len(own) - 2
+        """The first of the caller's own partitions where the key is there; the agent's if it is in none of them.
+
+        The agent's is looked at only if the key is there for all: else it is the one in any case.
+        """
+        if len(own) > 2 and self._is_seen(own[0].path(key), now):
+            return 0
+        agents, shared = len(own) - 2, len(own) - 1
+        is_shared = self._is_seen(own[shared].path(key), now) and not self._is_seen(own[agents].path(key), now)
+        return shared if is_shared else agents
+
+    def _is_seen(self, path: str, now: str) -> bool:
+        entry = self._shelf.entry(path)
+        return entry is not None and self._is_there(entry, now)
 
     def _present(self, own: View, key: str, *, now: str, call_id: str | None = None) -> str:
         """Where the entry of that key lies that the caller sees at its own level; or which this call deleted before."""

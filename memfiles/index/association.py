@@ -68,7 +68,11 @@ def lent(
         return {}
     sources = list(scores)[:SOURCES]
     shares: dict[int, list[float]] = defaultdict(list)
-    for source, target, share in _ties(connection, parts, sources, but):
+    for source, *near in _neighbours(connection, parts, sources, but):
+        for target, share in zip(near, _SHARES, strict=True):
+            if target:
+                shares[target].append(share * scores[source])
+    for source, target, share in _ties(connection, parts, sources[:TAGGED_SOURCES], but):
         if target != source:
             shares[target].append(share * scores[source])
     return {target: fsum(lent) for target, lent in shares.items()}
@@ -77,11 +81,9 @@ def lent(
 def _ties(
     connection: sqlite3.Connection, parts: Sequence[int], sources: Sequence[int], but: Collection[int]
 ) -> Iterator[tuple[int, int, float]]:
-    for source, *near in _neighbours(connection, parts, sources, but):
-        yield from ((source, target, share) for target, share in zip(near, _SHARES, strict=True) if target)
+    """Who is tied to the sources by a link or a tag, and how closely."""
     rows = connection.execute(
-        f"SELECT id, tags, links FROM entry WHERE {_AMONG} AND (tags <> '[]' OR links <> '[]')",
-        (_json(sources[:TAGGED_SOURCES]),),
+        f"SELECT id, tags, links FROM entry WHERE {_AMONG} AND (tags <> '[]' OR links <> '[]')", (_json(sources),)
     )
     tagged: dict[str, list[int]] = {}  # hits often share their tags
     for source, tags, links in rows.fetchall():
