@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from entry_rows import Row, Rows
 
 MUSEUM = [
@@ -28,6 +30,13 @@ def test_neighbours_of_the_same_run_and_thread_are_found() -> None:
     keys = _rows(*MUSEUM).keys("museum", associate=True)
 
     assert ("asked", {"asked", "told", "before-1", "before-2", "after-2"}) == (keys[0], set(keys))
+
+
+def test_neighbours_in_several_partitions_are_those_of_one() -> None:
+    """Who sees two partitions is lent the same by the same neighbours as if all of them lay in one."""
+    spread = [replace(row, part=1 + place % 2) for place, row in enumerate(MUSEUM)]
+
+    assert _rows(*MUSEUM).said("museum") == _rows(*spread).said("museum", parts=(1, 2))
 
 
 def test_association_can_be_switched_off() -> None:

@@ -182,6 +182,14 @@ def test_ties_go_to_the_newest() -> None:
     assert ["k4", "k3", "k2", "k1", "k0"] == rows.keys("green tea")
 
 
+def test_a_word_said_twice_in_a_row_counts_twice() -> None:
+    """It adds as much as a word that is said twice with another one between."""
+    rows = Rows()
+    rows.save(Row("a", "tea tea and milk"), Row("b", "tea and tea, milk"))
+
+    assert 1 == len({score for _, score, _, _ in rows.said("tea")})
+
+
 def test_the_limit_is_applied_after_what_does_not_count() -> None:
     """With a thousand better matches that do not count, the one that does is found."""
     rows = Rows()
