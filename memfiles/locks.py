@@ -8,7 +8,6 @@ not need 100,000 lock files, nor a change of 1,000 records as many descriptors.
 from __future__ import annotations
 
 import os
-import random
 import threading
 import time
 import weakref
@@ -16,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from random import SystemRandom
 
 from filelock import lock_descriptor, unlock_descriptor
 
@@ -28,6 +28,7 @@ STRIPES = 512
 _LOCK_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _SHORTEST_WAIT = 0.0002
 _LONGEST_WAIT = 0.002
+_chance = SystemRandom()  # the module's own numbers are the program's, which may have seeded them
 
 
 class RecordLocks:
@@ -140,7 +141,7 @@ class RecordLocks:
                 self._close_file(stripe)
                 raise
             self._close_file(stripe)
-            time.sleep(random.uniform(_SHORTEST_WAIT, _LONGEST_WAIT))  # noqa: S311 (spreads out the waiters)
+            time.sleep(_chance.uniform(_SHORTEST_WAIT, _LONGEST_WAIT))  # spreads out the waiters
 
     def _unlock_file(self, stripe: int) -> None:
         """Unlock, and close what is not kept open, unless a fork left the file to the parent.

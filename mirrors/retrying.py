@@ -6,10 +6,10 @@ outage do not come back together): M. Brooker, "Exponential Backoff And Jitter",
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from random import SystemRandom
 from typing import TypeVar
 
 from memfiles.bulk import get_many
@@ -17,6 +17,7 @@ from memfiles.errors import MirrorUnavailable
 from memfiles.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, shortcomings_of
 
 Result = TypeVar("Result")
+_chance = SystemRandom()  # the module's own numbers are the program's, which may have seeded them
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class RetryingMirror:
         backoff: Backoff = Backoff(),  # noqa: B008 (frozen)
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
-        random: Callable[[], float] = random.random,
+        random: Callable[[], float] = _chance.random,
     ) -> None:
         self._inner = inner
         self._backoff = backoff

@@ -62,7 +62,7 @@ def test_stamping_encodes_nothing_anew() -> None:
     encode(record)
     longer = stamped(grown(record, "y"), A)
 
-    assert {"content_json", "content_bytes", "hasher", "history_json"} <= vars(longer).keys()
+    assert {"content_start", "size_bytes", "hasher", "history_json"} <= vars(longer).keys()
     assert encode(replace(longer)) == encode(longer)
 
 

@@ -134,6 +134,13 @@ def test_a_name_says_something(path: Path) -> None:
     assert set() == {path.stem, path.parent.name} & EMPTY_WORDS
 
 
+def test_a_program_s_random_numbers_are_left_alone() -> None:
+    """Who has seeded them wants the same ones again, whatever the memory does beside: it has its own."""
+    drawing = [_name(path) for path in SOURCES if re.search(r"\brandom\.[a-z]", path.read_text("utf-8"))]
+
+    assert [] == drawing
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=_name)
 def test_only_two_modules_rename_or_flush(path: Path) -> None:
     """Durability has one home, so the tests can cut the power at each of its steps."""

@@ -258,13 +258,11 @@ class Keeper:
         return next(index for index, partition in enumerate(own) if partition.path(key) == path)
 
     def _where_seen(self, own: View, key: str, now: str) -> int:
-        """The first of the caller's own partitions where the key is there; the agent's if it is in none of them.
-
-        The agent's is looked at only if the key is there for all: else it is the one in any case.
-        """
+        """The first of the caller's own partitions where the key is there; the agent's if it is in none of them."""
         if len(own) > 2 and self._is_seen(own[0].path(key), now):
             return 0
         agents, shared = len(own) - 2, len(own) - 1
+        # the agent's is looked at only if the key is there for all: else it is the one in any case
         is_shared = self._is_seen(own[shared].path(key), now) and not self._is_seen(own[agents].path(key), now)
         return shared if is_shared else agents
 

@@ -6,11 +6,11 @@ time; and whoever waits for them has set a time.
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from random import SystemRandom
 
 from memfiles.errors import FileNotDeclared, LockTimeout, MirrorRefused, MirrorUnavailable
 from memfiles.sync.courtesy import Courtesy
@@ -23,6 +23,7 @@ _HANDS = 16
 _ELSEWHERE_SECONDS = 0.2  # until a record that another process has in hand is looked at again
 _OWN_FAULT_SECONDS = 30.0  # until a record is tried again that failed although the mirror answers
 _TICK_SECONDS = 0.1
+_chance = SystemRandom()  # the module's own numbers are the program's, which may have seeded them
 
 
 class Dispatcher:
@@ -156,7 +157,7 @@ class Dispatcher:
                 self._schedule.postponed(task, now=now, seconds=_OWN_FAULT_SECONDS)
             elif isinstance(error, MirrorUnavailable):
                 self._failed_at, self._answers = now, False
-                self._schedule.failed(task, now=now, share=random.random())  # noqa: S311 (spreads machines out)
+                self._schedule.failed(task, now=now, share=_chance.random())  # spreads machines out
             else:
                 self._schedule.postponed(task, now=now, seconds=_OWN_FAULT_SECONDS)
             self._turn.notify_all()
