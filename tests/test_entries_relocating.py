@@ -173,13 +173,26 @@ def test_a_selector_means_nothing_where_its_caller_sees_nothing(memory: memfiles
     assert ["b"] == keys(memory, session)
 
 
+def test_a_key_in_between_that_is_used_again_hides_nothing_from_a_forget(
+    memory: memfiles.Memory, session: Session, tmp_path: Path
+) -> None:
+    """What the entry was under its first key goes with it, and what the other key holds now stays."""
+    memory.entries.save(session, "first", "a zebrafish")
+    memory.entries.relocate(session, {"first": "second"})
+    memory.entries.relocate(session, {"second": "third"})
+    memory.entries.save(session, "second", "new")
+    memory.entries.forget(session, key="third")
+
+    assert ([], ["second"]) == (files_holding(tmp_path, "zebrafish"), keys(memory, session))
+
+
 def test_forgetting_an_earlier_key_says_where_the_content_is_now(memory: memfiles.Memory, session: Session) -> None:
     """As it is not gone: it has another key."""
     memory.entries.save(session, "oldest", "a zebrafish")
     memory.entries.relocate(session, {"oldest": "older"})
     memory.entries.relocate(session, {"older": "newest"})
 
-    assert ("newest", "older") == memory.entries.forget(session, key="oldest").held_by
+    assert ("newest",) == memory.entries.forget(session, key="oldest").held_by
 
 
 def test_what_was_moved_is_not_restored_where_it_was(memory: memfiles.Memory, session: Session) -> None:

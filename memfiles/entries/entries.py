@@ -27,6 +27,7 @@ from memfiles.entries.hydrating import Hydration
 from memfiles.entries.importing import Format
 from memfiles.entries.keeping import Keeper
 from memfiles.entries.letting_go import LettingGo
+from memfiles.entries.moves import Moves
 from memfiles.entries.noticing import EntryFiles
 from memfiles.entries.plans import Plan
 from memfiles.entries.receipts import Deleted, Exported, Forgotten, Found, Imported, Page, Results, Saved
@@ -218,7 +219,8 @@ class Entries:
     def relocate(self, session: Caller, moves: Mapping[str, str]) -> None:
         """Give entries at the session's level other keys, in one commit; ``RevisionConflict`` if one is taken."""
         with self._account.of("relocate", session), self._clearing.thinning_out(session):
-            Relocating(self.shelf, rules=self.rules, now=self._now).relocate(session, moves)
+            known = Moves(self.shelf, self._index)
+            Relocating(self.shelf, known, rules=self.rules, now=self._now).relocate(session, moves)
 
     def restore(self, session: Caller, key: str, *, call_id: str | None = None) -> Saved:
         """Bring back what was deleted, evicted or expired under ``key`` at the session's level. ``EntryNotFound``."""

@@ -34,6 +34,12 @@ class Moves:
             known += left.pop(moved_to(path), ())
         return self.read(path for path in dict.fromkeys(known) if path not in ends)
 
+    def to(self, paths: Iterable[str]) -> list[Entry]:
+        """What got to these paths by one move, as far as it can still be told, whoever had it."""
+        self._index.catch_up()
+        causes = {moved_to(path) for path in paths}
+        return self.read(row.path for row in self._retired() if row.cause in causes)
+
     def after(self, entries: Sequence[Entry]) -> list[Entry]:
         """Where else these entries went, by one move or several; what they said is there."""
         known, left = {entry.path for entry in entries}, list(entries)

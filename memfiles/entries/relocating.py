@@ -1,7 +1,8 @@
 """Several entries get other keys as one change.
 
-The rules this file guards: all of it is done or nothing; what changed since it was looked at is not touched; and an
-entry that gets another key keeps its times, and whatever is said of it.
+The rules this file guards: all of it is done or nothing; what changed since it was looked at is not touched; an entry
+that gets another key keeps its times, and whatever is said of it; and what it was before leads to where it is now, as
+the key in between may be used again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from memfiles.changes import Stamp
 from memfiles.entries import saving
 from memfiles.entries.drafts import Draft, check_draft
+from memfiles.entries.moves import Moves
 from memfiles.entries.rules import Rules
 from memfiles.entries.saving import Past, Place
 from memfiles.entries.shelf import Records, Shelf
@@ -38,9 +40,10 @@ class _Move:
 class Relocating:
     """Moves entries at the level of a session."""
 
-    def __init__(self, shelf: Shelf, *, rules: Rules, now: Callable[[], str]) -> None:
+    def __init__(self, shelf: Shelf, moves: Moves, *, rules: Rules, now: Callable[[], str]) -> None:
         """``now`` gives the time of the change."""
         self._shelf = shelf
+        self._moves = moves
         self._rules = rules
         self._now = now
 
@@ -55,6 +58,8 @@ class Relocating:
         stamp, own = Stamp(self._now(), caller.actor(None)), own_level(caller)
         planned = [self._planned(own, key, new, now=stamp.at) for key, new in moves.items()]
         agent = caller.provenance.agent
+        places = [path for move in planned for path in (move.entry.path, move.target)]
+        before = [entry.path for entry in self._moves.to(move.entry.path for move in planned)]
 
         def decide(records: Records) -> list[EntryRecord]:
             after = dict(records)
@@ -65,10 +70,11 @@ class Relocating:
                 ).entry
             for move in planned:
                 after[move.target] = self._moved(after[move.target], move, stamp, agent=agent)
+            targets = {moved_to(move.entry.path): moved_to(move.target) for move in planned}
+            after |= {path: saving.lead_on(after[path], stamp, targets) for path in before if path not in places}
             return [record for path, record in after.items() if record is not None and record is not records[path]]
 
-        paths = [path for move in planned for path in (move.entry.path, move.target)]
-        self._shelf.change(paths, decide, record_of=lambda changed: changed)
+        self._shelf.change([*places, *before], decide, record_of=lambda changed: changed)
 
     def _planned(self, own: View, key: str, new: str, *, now: str) -> _Move:
         found = self._live(own, check_key(key), now)

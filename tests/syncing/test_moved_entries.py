@@ -83,6 +83,24 @@ def test_what_was_renamed_while_another_machine_forgot_it_is_forgotten(
     assert "new" == getattr(pair.one.entries.get(AGENT, steps[-1]), "content", None)
 
 
+def test_what_was_saved_under_a_key_in_between_is_not_taken_for_it(pair: Pair) -> None:
+    """It was renamed twice, and then its second key was used for something else, while another machine forgot it."""
+    pair.two.entries.save(AGENT, "a", SECRET)
+    pair.come_together()
+    pair.way.is_away = True
+    for key, new in (("a", "b"), ("b", "c")):
+        pair.one.entries.relocate(AGENT, {key: new})
+    pair.one.entries.save(AGENT, "b", "new")
+    pair.two.entries.forget(AGENT, key="a")
+    pair.two.flush(60)
+    pair.way.is_away = False
+    pair.come_together()
+    pair.come_together()
+
+    assert [] == pair.holding(SECRET)
+    assert "new" == getattr(pair.two.entries.get(AGENT, "b"), "content", None)
+
+
 def test_what_was_given_to_all_while_another_machine_forgot_it_is_forgotten(pair: Pair) -> None:
     """Another category is another place."""
     pair.two.entries.save(AGENT, "key", SECRET)
