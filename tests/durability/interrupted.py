@@ -27,6 +27,7 @@ from memfiles.manager import MemoryManager
 
 _SHORTEST, _LONGEST = 0.0005, 0.003  # seconds until an interrupt comes
 _SHORTEST_BARE, _LONGEST_BARE = 0.00001, 0.0003
+_PATIENCE_BARE = 0.0002
 _SWITCH_SECONDS = 0.0001
 _STUCK_SECONDS = 120
 
@@ -91,7 +92,7 @@ class BareGroup:
 
     def __init__(self) -> None:
         """Nothing was submitted."""
-        self._group: Group[str] = Group(self._serve)
+        self._group: Group[str] = Group(self._serve, patience=lambda: _PATIENCE_BARE)
         self.served: list[str] = []
         self.acknowledged: list[str] = []
 

@@ -97,7 +97,7 @@ def test_interrupts_at_any_step_of_a_group_keep_nobody_waiting(program: Program,
 
 def _wait_for(group: Group[str], count: int) -> None:
     """Until so many wait for their turn."""
-    wait_until(lambda: len(group._waiting) == count, what=f"{count} waiting")
+    wait_until(lambda: group.waiting == count, what=f"{count} waiting")
 
 
 def _meanwhile(*steps: Callable[[], object]) -> threading.Thread:
