@@ -186,6 +186,19 @@ def test_a_key_in_between_that_is_used_again_hides_nothing_from_a_forget(
     assert ([], ["second"]) == (files_holding(tmp_path, "zebrafish"), keys(memory, session))
 
 
+def test_a_key_that_is_used_again_where_it_was_given_away_hides_nothing_from_a_forget(
+    memory: memfiles.Memory, session: Session, tmp_path: Path
+) -> None:
+    """Another category is another place, from which what it was before leads on as well."""
+    memory.entries.save(session, "first", "a zebrafish")
+    memory.entries.relocate(session, {"first": "second"})
+    memory.entries.update(session, "second", category="workspace")
+    memory.entries.save(session, "second", "new", category="general")
+    memory.entries.forget(memory.session("b", level="INTERNAL"), key="second")
+
+    assert ([], ["second"]) == (files_holding(tmp_path, "zebrafish"), keys(memory, session))
+
+
 def test_forgetting_an_earlier_key_says_where_the_content_is_now(memory: memfiles.Memory, session: Session) -> None:
     """As it is not gone: it has another key."""
     memory.entries.save(session, "oldest", "a zebrafish")

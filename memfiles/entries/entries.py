@@ -79,7 +79,8 @@ class Entries:
         self.shelf = Shelf(store, index=self._index, now=now, subscribers=subscribers, origin=origin)
         self.files = EntryFiles(store, self.shelf, self._index)
         room = Room(self._index, budget=rules.budget)
-        self._keeper = Keeper(self.shelf, room, rules=rules, now=now)
+        self._moves = Moves(self.shelf, self._index)
+        self._keeper = Keeper(self.shelf, self._moves, room, rules=rules, now=now)
         self._clearing = Clearing(store, self.shelf, self._index, room=room, levels=rules.levels, now=now)
         self._finder = Finder(
             self.shelf, self._index, levels=rules.levels, now=now, embedder=embedder, begin=self._begin
@@ -219,8 +220,7 @@ class Entries:
     def relocate(self, session: Caller, moves: Mapping[str, str]) -> None:
         """Give entries at the session's level other keys, in one commit; ``RevisionConflict`` if one is taken."""
         with self._account.of("relocate", session), self._clearing.thinning_out(session):
-            known = Moves(self.shelf, self._index)
-            Relocating(self.shelf, known, rules=self.rules, now=self._now).relocate(session, moves)
+            Relocating(self.shelf, self._moves, rules=self.rules, now=self._now).relocate(session, moves)
 
     def restore(self, session: Caller, key: str, *, call_id: str | None = None) -> Saved:
         """Bring back what was deleted, evicted or expired under ``key`` at the session's level. ``EntryNotFound``."""

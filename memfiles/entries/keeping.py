@@ -10,19 +10,20 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from memfiles.changes import Stamp
 from memfiles.entries import saving
 from memfiles.entries.drafts import Checked, Draft, check_draft
+from memfiles.entries.moves import Moves, clear
 from memfiles.entries.receipts import Deleted, Saved
 from memfiles.entries.room import Outgrown, Room
 from memfiles.entries.rules import Rules
 from memfiles.entries.saving import Decided, Past, Place
 from memfiles.entries.shelf import Records, Shelf
 from memfiles.entries.views import Caller, Partition, View, own_level
-from memfiles.entry import Entry, EntryRecord, Provenance, Tombstone, moved_to
+from memfiles.entry import Entry, EntryRecord, Provenance, Tombstone
 from memfiles.errors import EntryNotFound, InvalidArgument
 from memfiles.keys import WORKSPACE, check_key
 
@@ -60,9 +61,10 @@ class _Outcome:
 class Keeper:
     """The writes of one open memory. Threads may share it."""
 
-    def __init__(self, shelf: Shelf, room: Room, *, rules: Rules, now: Callable[[], str]) -> None:
+    def __init__(self, shelf: Shelf, moves: Moves, room: Room, *, rules: Rules, now: Callable[[], str]) -> None:
         """``now`` gives the time of changes."""
         self._shelf = shelf
+        self._moves = moves
         self._room = room
         self._rules = rules
         self._now = now
@@ -102,11 +104,12 @@ class Keeper:
                     expiry=self._rules.expiry,
                 )
                 records[target.path] = decided.entry
-                self._clear(records, target.shadows, stamp, for_=target.path)
+                clear(records, target.shadows, stamp, for_=target.path)
                 decisions.append(decided)
             return decisions
 
-        paths = [path for target in targets for path in (target.path, *target.shadows)]
+        shadows = [path for target in targets for path in target.shadows]
+        paths = [*(target.path for target in targets), *shadows, *self._moves.sources(shadows)]
         outcome = self._write(paths, decide, stamp=stamp)
         return _receipts(outcome, checked)
 
@@ -218,7 +221,8 @@ class Keeper:
     def _move(self, caller: Caller, path: str, each: Checked, stamp: Stamp, source: Provenance) -> Saved:
         """An update that changes whom an entry belongs to: it is saved there and gone here, in one commit."""
         target = self._target(caller, own_level(caller), each.draft, now=stamp.at)
-        paths = list(dict.fromkeys((target.path, path, *target.shadows)))
+        left = [path, *target.shadows]
+        paths = list(dict.fromkeys((target.path, *left, *self._moves.sources(left))))
 
         def decide(records: dict[str, EntryRecord | None]) -> list[Decided]:
             decided = saving.update(records[path], each.draft, stamp, by=source, expiry=self._rules.expiry)
@@ -226,7 +230,7 @@ class Keeper:
                 decided.entry, records[target.path], stamp, place=target.place, expiry=self._rules.expiry
             )
             records[target.path] = moved.entry
-            self._clear(records, [path, *target.shadows], stamp, for_=target.path)
+            clear(records, left, stamp, for_=target.path)
             return [moved]
 
         return _receipts(self._write(paths, decide, stamp=stamp), [each])[0]
@@ -288,15 +292,6 @@ class Keeper:
     def _is_gone(self, entry: Entry, now: str) -> bool:
         is_moved = entry.retired is not None and entry.retired.is_move
         return not is_moved and not self._is_there(entry, now)
-
-    def _clear(
-        self, records: dict[str, EntryRecord | None], shadows: Iterable[str], stamp: Stamp, *, for_: str
-    ) -> None:
-        """Delete what would shadow the entry that was just saved at the path ``for_``."""
-        for path in shadows:
-            if isinstance(found := records[path], Entry) and self._is_there(found, stamp.at):
-                unchecked = replace(stamp, expected_revision=None)
-                records[path] = saving.delete(found, unchecked, key=found.key, cause=moved_to(for_)).entry
 
     def _provenance(self, caller: Caller, stamp: Stamp, draft: Draft) -> Provenance:
         origin = caller.provenance

@@ -1,15 +1,19 @@
 """Where entries went when they got other keys or places, and what they were before that.
 
 The rule this file guards: a move is told by the cause of what is hidden where the entry was, whoever had it there;
-so it can be followed to both sides, also over several moves.
+so it can be followed to both sides, also over several moves; and each leads to where the entry is now, as a key in
+between may be used again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from memfiles.changes import Stamp
+from memfiles.entries import saving
 from memfiles.entries.shelf import Shelf
-from memfiles.entry import MOVED, Entry, moved_to
+from memfiles.entry import MOVED, Entry, EntryRecord, moved_to
 from memfiles.index import reading
 from memfiles.index.indexing import Index
 from memfiles.index.rows import Row
@@ -34,11 +38,13 @@ class Moves:
             known += left.pop(moved_to(path), ())
         return self.read(path for path in dict.fromkeys(known) if path not in ends)
 
-    def to(self, paths: Iterable[str]) -> list[Entry]:
-        """What got to these paths by one move, as far as it can still be told, whoever had it."""
+    def sources(self, paths: Collection[str]) -> list[str]:
+        """From where something got to these paths by one move that can still be told, whoever had it there."""
+        if not paths:
+            return []
         self._index.catch_up()
         causes = {moved_to(path) for path in paths}
-        return self.read(row.path for row in self._retired() if row.cause in causes)
+        return [row.path for row in self._retired() if row.cause in causes]
 
     def after(self, entries: Sequence[Entry]) -> list[Entry]:
         """Where else these entries went, by one move or several; what they said is there."""
@@ -62,3 +68,22 @@ class Moves:
         return self._index.ask(
             lambda connection: reading.retired_by(connection, reading.all_parts(connection), prefix=MOVED)
         )
+
+
+def clear(records: dict[str, EntryRecord | None], shadows: Sequence[str], stamp: Stamp, *, for_: str) -> None:
+    """Delete what would shadow the entry that was just saved at the path ``for_``; its sources lead on to there."""
+    for path in shadows:
+        found = records[path]
+        if isinstance(found, Entry) and found.retired is None and not found.is_expired(stamp.at):
+            unchecked = replace(stamp, expected_revision=None)
+            records[path] = saving.delete(found, unchecked, key=found.key, cause=moved_to(for_)).entry
+    if causes := {moved_to(path): moved_to(for_) for path in shadows}:
+        records |= {path: lead_on(record, stamp, causes) for path, record in records.items()}
+
+
+def lead_on(record: EntryRecord | None, stamp: Stamp, causes: Mapping[str, str]) -> EntryRecord | None:
+    """What a move hid, hidden by the next one of the same entry: ``causes`` says for each which; all else as it is."""
+    if not isinstance(record, Entry) or record.retired is None or record.retired.cause not in causes:
+        return record
+    retired = replace(record.retired, cause=causes[record.retired.cause])
+    return saving.resaid(record.amended(retired=retired), stamp, op="delete")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from memfiles.changes import Stamp
 from memfiles.entries import saving
 from memfiles.entries.drafts import Draft, check_draft
-from memfiles.entries.moves import Moves
+from memfiles.entries.moves import Moves, lead_on
 from memfiles.entries.rules import Rules
 from memfiles.entries.saving import Past, Place
 from memfiles.entries.shelf import Records, Shelf
@@ -59,7 +59,7 @@ class Relocating:
         planned = [self._planned(own, key, new, now=stamp.at) for key, new in moves.items()]
         agent = caller.provenance.agent
         places = [path for move in planned for path in (move.entry.path, move.target)]
-        before = [entry.path for entry in self._moves.to(move.entry.path for move in planned)]
+        before = self._moves.sources([move.entry.path for move in planned])
 
         def decide(records: Records) -> list[EntryRecord]:
             after = dict(records)
@@ -71,7 +71,7 @@ class Relocating:
             for move in planned:
                 after[move.target] = self._moved(after[move.target], move, stamp, agent=agent)
             targets = {moved_to(move.entry.path): moved_to(move.target) for move in planned}
-            after |= {path: saving.lead_on(after[path], stamp, targets) for path in before if path not in places}
+            after |= {path: lead_on(after[path], stamp, targets) for path in before if path not in places}
             return [record for path, record in after.items() if record is not None and record is not records[path]]
 
         self._shelf.change([*places, *before], decide, record_of=lambda changed: changed)

@@ -10,7 +10,7 @@ says so, and what is refused is raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -152,13 +152,6 @@ def delete(before: EntryRecord | None, stamp: Stamp, *, key: str, cause: str = "
     entry = present(before, key=key, now=stamp.at)
     check_revision(entry, stamp, key=key)
     return _retired(entry, stamp, Retired("deleted", stamp.at, cause), op="delete")
-
-
-def lead_on(record: EntryRecord | None, stamp: Stamp, causes: Mapping[str, str]) -> EntryRecord | None:
-    """What a move hid, hidden by the next one of the same entry: ``causes`` says for each which; all else as it is."""
-    if not isinstance(record, Entry) or record.retired is None or record.retired.cause not in causes:
-        return record
-    return _retired(record, stamp, replace(record.retired, cause=causes[record.retired.cause]), op="delete").entry
 
 
 def evict(entry: Entry, stamp: Stamp, *, cause: str) -> Entry:
