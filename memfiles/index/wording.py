@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from memfiles.index.words import fold, indexed, stems_of
 
@@ -10,8 +10,7 @@ LONGEST_LABEL = 40  # characters
 READ_CLOSELY = 16_384  # characters; beyond them stems are counted as parts of words
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(NamedTuple):
     """A text taken apart: the stems of its fields and of the label that the content opens with, and what is beyond.
 
     Stems stand in one text, with a space between them: most are never looked at one by one.
