@@ -136,7 +136,7 @@ class Transactions:
     def _journaled(self, staged: Sequence[Request[Transaction]]) -> list[Place]:
         begun = time.monotonic()
         places = self._journal.append([request.wanted.staged for request in staged])
-        self._flush_seconds = time.monotonic() - begun
+        self._flush_seconds = time.monotonic() - begun if self._flush else 0.0
         return places
 
     def _stages(self, request: Request[Transaction]) -> bool:
