@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -43,6 +44,7 @@ class Rows:
 
     def __init__(self, path: str = ":memory:") -> None:
         self.connection = sqlite3.connect(path)
+        weakref.finalize(self, self.connection.close)
         self.connection.execute(ENTRY)
         self._last = 0
         texts.prepare(self.connection)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,8 +23,10 @@ COPY = Acknowledged("a.json", "v1", b"body", 3, "digest", SIGNATURE)
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> Bookkeeping:
-    return Bookkeeping(tmp_path, mirror=MIRROR)
+def book(tmp_path: Path) -> Iterator[Bookkeeping]:
+    book = Bookkeeping(tmp_path, mirror=MIRROR)
+    yield book
+    book.close()
 
 
 def stored_bytes(directory: Path) -> bytes:
@@ -95,7 +99,7 @@ def test_notes_on_another_mirror_count_for_nothing(tmp_path: Path, book: Bookkee
 def test_notes_from_before_a_power_cut_count_for_nothing(tmp_path: Path, book: Bookkeeping) -> None:
     """Notes that were not closed before the machine started anew may be damaged in any way, and are dropped."""
     book.acknowledge(COPY)
-    with sqlite3.connect(tmp_path / PATH) as connection:
+    with closing(sqlite3.connect(tmp_path / PATH, isolation_level=None)) as connection:
         connection.execute("UPDATE meta SET value = 'an earlier start' WHERE key = 'boot'")
 
     assert Note() == Bookkeeping(tmp_path, mirror=MIRROR).find("a.json")
@@ -105,7 +109,7 @@ def test_notes_that_were_closed_survive_a_restart_of_the_machine(tmp_path: Path,
     """A close brings them to the disk, and says so."""
     book.acknowledge(COPY)
     book.close()
-    with sqlite3.connect(tmp_path / PATH) as connection:
+    with closing(sqlite3.connect(tmp_path / PATH, isolation_level=None)) as connection:
         boots = connection.execute("SELECT value FROM meta WHERE key = 'boot'").fetchall()
 
     assert [(None,)] == boots
@@ -119,7 +123,7 @@ def test_one_that_goes_on_after_another_closed_is_not_taken_for_closed(tmp_path:
     book.origin()
     book.close()
     other.acknowledge(COPY)
-    with sqlite3.connect(tmp_path / PATH) as connection:
+    with closing(sqlite3.connect(tmp_path / PATH, isolation_level=None)) as connection:
         boots = connection.execute("SELECT value FROM meta WHERE key = 'boot'").fetchall()
 
     assert [(None,)] != boots

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from memfiles.index.porter import stem
@@ -18,11 +19,10 @@ def test_stems_are_those_of_the_index() -> None:
     """A word that the index finds is a word that the score counts."""
     readme = (Path(__file__).parent.parent / "README.md").read_text("utf-8").lower()
     words = sorted({*re.findall(r"[a-z0-9]+", readme), *FORMS, *(s + e for s in STEMS for e in ENDINGS)})
-    connection = sqlite3.connect(":memory:")
-    connection.execute("CREATE VIRTUAL TABLE texts USING fts5(word, tokenize='porter unicode61')")
-    connection.executemany("INSERT INTO texts (rowid, word) VALUES (?, ?)", enumerate(words))
-    connection.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(texts, instance)")
-
-    found = {words[row]: term for term, row in connection.execute("SELECT term, doc FROM stems")}
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE VIRTUAL TABLE texts USING fts5(word, tokenize='porter unicode61')")
+        connection.executemany("INSERT INTO texts (rowid, word) VALUES (?, ?)", enumerate(words))
+        connection.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(texts, instance)")
+        found = {words[row]: term for term, row in connection.execute("SELECT term, doc FROM stems")}
 
     assert found == {word: stem(word) for word in words}
