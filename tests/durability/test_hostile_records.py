@@ -286,9 +286,9 @@ def test_a_folder_that_leads_outside_is_refused(folder: str, memory: Path, outsi
     assert _untouched(outside)
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs root, to be someone else for a moment")
-def test_a_record_of_another_user_is_not_set_aside(tmp_path: Path) -> None:
+def test_a_record_of_another_user_is_not_set_aside(tmp_path: Path, require_root: Callable[[], None]) -> None:
     """A command that root ran once leaves one: the start says whose it is, and loses nothing of it."""
+    require_root()  # to be someone else for a moment
     (tmp_path / "notes.json").write_text("sound, as far as anybody knows")
     (tmp_path / "notes.json").chmod(0o600)
     descriptor = os.open(tmp_path, os.O_RDONLY)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,6 +33,16 @@ class Pair:
             each.pull()
             each.entries.search(AGENT, "needle")
         self.one.flush(60)
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """The first is offline; afterwards what the second did is in the mirror, and they come together."""
+        self.way.is_away = True
+        yield
+        self.two.flush(60)
+        self.way.is_away = False
+        for _ in range(2):
+            self.come_together()
 
     def holding(self, text: str) -> list[str]:
         """Every file and object that holds the text."""
@@ -87,15 +97,11 @@ def test_what_was_saved_under_a_key_in_between_is_not_taken_for_it(pair: Pair) -
     """It was renamed twice, and then its second key was used for something else, while another machine forgot it."""
     pair.two.entries.save(AGENT, "a", SECRET)
     pair.come_together()
-    pair.way.is_away = True
-    for key, new in (("a", "b"), ("b", "c")):
-        pair.one.entries.relocate(AGENT, {key: new})
-    pair.one.entries.save(AGENT, "b", "new")
-    pair.two.entries.forget(AGENT, key="a")
-    pair.two.flush(60)
-    pair.way.is_away = False
-    pair.come_together()
-    pair.come_together()
+    with pair.apart():
+        for key, new in (("a", "b"), ("b", "c")):
+            pair.one.entries.relocate(AGENT, {key: new})
+        pair.one.entries.save(AGENT, "b", "new")
+        pair.two.entries.forget(AGENT, key="a")
 
     assert [] == pair.holding(SECRET)
     assert "new" == getattr(pair.two.entries.get(AGENT, "b"), "content", None)
@@ -105,13 +111,9 @@ def test_what_was_given_to_all_while_another_machine_forgot_it_is_forgotten(pair
     """Another category is another place."""
     pair.two.entries.save(AGENT, "key", SECRET)
     pair.come_together()
-    pair.way.is_away = True
-    pair.one.entries.update(AGENT, "key", category="workspace")
-    pair.two.entries.forget(AGENT, key="key")
-    pair.two.flush(60)
-    pair.way.is_away = False
-    pair.come_together()
-    pair.come_together()
+    with pair.apart():
+        pair.one.entries.update(AGENT, "key", category="workspace")
+        pair.two.entries.forget(AGENT, key="key")
 
     assert [] == pair.holding(SECRET)
 
