@@ -9,10 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from memfiles.app import Memory, open
-    from memfiles.card import index_card
-    from memfiles.changes import Redaction
-    from memfiles.compaction import FlushReport, flush_before_compaction
     from memfiles.errors import (
         BudgetExceeded,
         EditNoMatch,
@@ -37,25 +33,29 @@ if TYPE_CHECKING:
         StorageFailed,
         WorkflowError,
     )
-    from memfiles.events import RecordChanged
-    from memfiles.manager import MemoryManager
-    from memfiles.mirror import Mirror
-    from memfiles.receipt import FileCard, Receipt
-    from memfiles.record import Actor, Change, Record
-    from memfiles.restoring import FileReport, RestoreReport
-    from memfiles.session import Session
-    from memfiles.tool_result import ToolResult
-    from memfiles.toolset import tools
-    from memfiles.visibility import validate_refs
-    from memfiles.workflow import MemoryFile, MemoryRef, Workflow
+    from memfiles.files.manager import MemoryManager
+    from memfiles.files.restore_report import FileReport, RestoreReport
+    from memfiles.memory import Memory, open
+    from memfiles.records.file_changes import Redaction
+    from memfiles.records.receipt import FileCard, Receipt
+    from memfiles.records.record import Actor, Change, Record
+    from memfiles.storage.events import RecordChanged
+    from memfiles.sync.mirror import Mirror
+    from memfiles.tools.compaction import FlushReport, flush_before_compaction
+    from memfiles.tools.index_card import index_card
+    from memfiles.tools.result import ToolResult
+    from memfiles.tools.session import Session
+    from memfiles.tools.toolset import tools
+    from memfiles.tools.visibility import validate_refs
+    from memfiles.workflow.workflow import MemoryFile, MemoryRef, Workflow
 
     __version__: str
 
 _MODULES = {
-    "app": ("Memory", "open"),
-    "card": ("index_card",),
-    "changes": ("Redaction",),
-    "compaction": ("FlushReport", "flush_before_compaction"),
+    "memory": ("Memory", "open"),
+    "tools.index_card": ("index_card",),
+    "records.file_changes": ("Redaction",),
+    "tools.compaction": ("FlushReport", "flush_before_compaction"),
     "errors": (
         "BudgetExceeded",
         "EditNoMatch",
@@ -80,17 +80,17 @@ _MODULES = {
         "StorageFailed",
         "WorkflowError",
     ),
-    "events": ("RecordChanged",),
-    "manager": ("MemoryManager",),
-    "mirror": ("Mirror",),
-    "receipt": ("FileCard", "Receipt"),
-    "record": ("Actor", "Change", "Record"),
-    "restoring": ("FileReport", "RestoreReport"),
-    "session": ("Session",),
-    "tool_result": ("ToolResult",),
-    "toolset": ("tools",),
-    "visibility": ("validate_refs",),
-    "workflow": ("MemoryFile", "MemoryRef", "Workflow"),
+    "storage.events": ("RecordChanged",),
+    "files.manager": ("MemoryManager",),
+    "sync.mirror": ("Mirror",),
+    "records.receipt": ("FileCard", "Receipt"),
+    "records.record": ("Actor", "Change", "Record"),
+    "files.restore_report": ("FileReport", "RestoreReport"),
+    "tools.session": ("Session",),
+    "tools.result": ("ToolResult",),
+    "tools.toolset": ("tools",),
+    "tools.visibility": ("validate_refs",),
+    "workflow.workflow": ("MemoryFile", "MemoryRef", "Workflow"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

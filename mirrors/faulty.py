@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, TypeVar
 
-from memfiles.bulk import get_many
 from memfiles.errors import MirrorConflict, MirrorUnavailable
-from memfiles.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys
+from memfiles.sync.bulk_reads import get_many
+from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys
 
 Fault = Literal["timeout", "slow_down", "reset", "conflict", "truncated"]
 Result = TypeVar("Result")

@@ -24,8 +24,8 @@ from typing import Any
 from urllib.parse import quote
 
 from memfiles.errors import InvalidArgument, MirrorRefused, MirrorUnavailable
-from memfiles.keys import NAME_MAX, check_name, record_path, uid_of
-from memfiles.mirror import ANY, Answer, Condition, Stored, check_body, check_key, check_keys, check_prefix
+from memfiles.records.keys import NAME_MAX, check_name, record_path, uid_of
+from memfiles.sync.mirror import ANY, Answer, Condition, Stored, check_body, check_key, check_keys, check_prefix
 from mirrors.service import Service, connect
 
 _log = logging.getLogger("memfiles.mirror")

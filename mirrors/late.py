@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from memfiles.bulk import get_many
 from memfiles.errors import MirrorUnavailable
-from memfiles.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, shortcomings_of
+from memfiles.sync.bulk_reads import get_many
+from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, shortcomings_of
 
 
 class LateMirror:

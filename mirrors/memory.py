@@ -6,7 +6,7 @@ import hashlib
 import threading
 from collections.abc import Iterator
 
-from memfiles.mirror import ANY, Condition, Stored, check_body, check_key, check_prefix
+from memfiles.sync.mirror import ANY, Condition, Stored, check_body, check_key, check_prefix
 
 
 class MemoryMirror:

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from memfiles.bulk import get_many
-from memfiles.mirror import ANY, Answer, Condition, Mirror, Stored, check_key, check_prefix, is_key, shortcomings_of
+from memfiles.sync.bulk_reads import get_many
+from memfiles.sync.mirror import (
+    ANY,
+    Answer,
+    Condition,
+    Mirror,
+    Stored,
+    check_key,
+    check_prefix,
+    is_key,
+    shortcomings_of,
+)
 
 
 class PrefixedMirror:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from random import SystemRandom
 from typing import TypeVar
 
-from memfiles.bulk import get_many
 from memfiles.errors import MirrorUnavailable
-from memfiles.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, shortcomings_of
+from memfiles.sync.bulk_reads import get_many
+from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, shortcomings_of
 
 Result = TypeVar("Result")
 _chance = SystemRandom()  # the module's own numbers are the program's, which may have seeded them

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from memfiles.errors import InvalidArgument, MirrorRefused, MirrorUnavailable
-from memfiles.mirror import BODY_MAX_BYTES
+from memfiles.sync.mirror import BODY_MAX_BYTES
 from mirrors.urls import MirrorUrl, parse_url
 
 KEY_VARIABLE = "MEMFILES_AGENT_KEY"

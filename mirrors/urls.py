@@ -17,7 +17,7 @@ from types import MappingProxyType
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from memfiles.errors import InvalidArgument
-from memfiles.mirror import Mirror
+from memfiles.sync.mirror import Mirror
 
 GROUP = "memfiles.mirrors"
 _INSTEAD = "leave them out: a mirror takes them from the environment or from its vendor's configuration"

@@ -36,7 +36,7 @@ LATE_LIBRARIES = {
 # The power is cut at these calls, so they stand in two modules only.
 FLUSHING = {"fdatasync", "fsync", "link", "rename", "renames", "replace", "symlink", "sync", "syncfs"}
 FLUSHING_PATHS = {"hardlink_to", "rename", "symlink_to"}
-MAY_FLUSH = {"memfiles/atomic.py", "memfiles/journal.py"}
+MAY_FLUSH = {"memfiles/storage/atomic.py", "memfiles/storage/journal.py"}
 
 
 def _name(path: Path) -> str:

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from memfiles.adapters.crossing import in_worker
+from memfiles.adapters.shapes.memory_tool import MemoryAnswers
+from memfiles.adapters.shapes.memory_tool_commands import parse_command
+from memfiles.adapters.worker_calls import in_worker
 from memfiles.errors import ExtraMissing, MemfilesError
-from memfiles.memory_answers import MemoryAnswers
-from memfiles.memory_commands import parse_command
 
 try:
     from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from anthropic.lib.tools import BetaFunctionToolResultType
     from anthropic.types import beta
 
-    from memfiles.session import Session
+    from memfiles.tools.session import Session
 
 
 class MemoryTool(BetaAbstractMemoryTool):

@@ -11,7 +11,7 @@ from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from memfiles.adapters.crossing import in_worker
+from memfiles.adapters.worker_calls import in_worker
 from memfiles.errors import ExtraMissing
 
 try:
@@ -22,7 +22,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from anthropic.types.beta import BetaToolUnionParam
 
-    from memfiles.session import Session
+    from memfiles.tools.session import Session
 
 
 def tools(session: Session, *, strict: bool | None = None, examples: bool = False) -> list[SessionTool]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from memfiles.adapters.answering import told_by
-from memfiles.adapters.crossing import in_worker
+from memfiles.adapters.errors_as_results import told_by
+from memfiles.adapters.shapes.folder import MemoryFolder
+from memfiles.adapters.shapes.listing import children
+from memfiles.adapters.worker_calls import in_worker
 from memfiles.errors import ExtraMissing, FileNotDeclared, LevelDenied, MemfilesError, ReadOnly
-from memfiles.memory_folder import MemoryFolder
-from memfiles.memory_views import children
 
 try:
     from deepagents.backends import protocol, utils
@@ -21,8 +21,8 @@ except ImportError as error:
     raise ExtraMissing("the backend for deepagents needs an extra: pip install 'memfiles[deepagents]'") from error
 
 if TYPE_CHECKING:
-    from memfiles.memory_folder import EntryText, FileText, Lying
-    from memfiles.session import Session
+    from memfiles.adapters.shapes.folder import EntryText, FileText, Lying
+    from memfiles.tools.session import Session
 
 
 def _crossing(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from memfiles.adapters.call_ids import in_conversation
-from memfiles.adapters.crossing import in_worker
-from memfiles.adapters.going_without import GONE, made
-from memfiles.dialects.schemas import null_for_not_given
+from memfiles.adapters.degraded import GONE, made
+from memfiles.adapters.worker_calls import in_worker
 from memfiles.errors import ExtraMissing
+from memfiles.tools.dialects.schemas import null_for_not_given
 
 try:
     from langchain.agents.middleware import AgentMiddleware
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from langchain.agents.middleware import ModelRequest, ModelResponse, ToolCallRequest
 
-    from memfiles.session import Session
-    from memfiles.tool_definitions import ToolDefinition
+    from memfiles.tools.definitions import ToolDefinition
+    from memfiles.tools.session import Session
 
 Runtime = Annotated[ToolRuntime | None, InjectedToolArg]  # which is so not shown to whoever traces the call
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memfiles.adapters.crossing import in_worker
+from memfiles.adapters.shapes.item_keys import begins_with, ends_with
+from memfiles.adapters.shapes.items import Change, Items
+from memfiles.adapters.worker_calls import in_worker
 from memfiles.errors import ExtraMissing, InvalidArgument
-from memfiles.items import Change, Items
-from memfiles.namespaces import begins_with, ends_with
 
 try:
     from langgraph.store import base
@@ -21,9 +21,9 @@ except ImportError as error:
     raise ExtraMissing("LangGraph's store needs an extra: pip install 'memfiles[langgraph]'") from error
 
 if TYPE_CHECKING:
-    from memfiles.items import Item
-    from memfiles.namespaces import Namespace
-    from memfiles.session import Session
+    from memfiles.adapters.shapes.item_keys import Namespace
+    from memfiles.adapters.shapes.items import Item
+    from memfiles.tools.session import Session
 
 T = TypeVar("T")
 

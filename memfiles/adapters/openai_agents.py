@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from memfiles.adapters.call_ids import in_conversation
-from memfiles.adapters.crossing import in_worker
-from memfiles.adapters.going_without import GONE, made
-from memfiles.dialects import render
+from memfiles.adapters.degraded import GONE, made
+from memfiles.adapters.worker_calls import in_worker
 from memfiles.errors import ExtraMissing
-from memfiles.tool_definitions import ToolDefinition, file_tools
-from memfiles.toolset import definitions_of
+from memfiles.tools.definitions import ToolDefinition, file_tools
+from memfiles.tools.dialects import render
+from memfiles.tools.toolset import definitions_of
 
 try:
     from agents import Agent, FunctionTool, RunContextWrapper
@@ -28,7 +28,7 @@ except ImportError as error:
     raise ExtraMissing("the OpenAI Agents SDK needs an extra: pip install 'memfiles[openai-agents]'") from error
 
 if TYPE_CHECKING:
-    from memfiles.session import Session
+    from memfiles.tools.session import Session
 
 Instructions: TypeAlias = Callable[[RunContextWrapper[Any], Agent[Any]], Awaitable[str]]
 

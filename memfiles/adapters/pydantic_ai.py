@@ -14,10 +14,10 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memfiles.adapters.call_ids import in_conversation
-from memfiles.adapters.crossing import in_worker
-from memfiles.adapters.going_without import GONE, made
-from memfiles.dialects.schemas import null_for_not_given
+from memfiles.adapters.degraded import GONE, made
+from memfiles.adapters.worker_calls import in_worker
 from memfiles.errors import ExtraMissing
+from memfiles.tools.dialects.schemas import null_for_not_given
 
 try:
     from pydantic_ai import AbstractToolset, ModelRequest, RunContext, ToolDefinition, ToolFailed, ToolReturn
@@ -29,8 +29,8 @@ except ImportError as error:
     raise ExtraMissing("memory for pydantic-ai needs an extra: pip install 'memfiles[pydantic-ai]'") from error
 
 if TYPE_CHECKING:
-    from memfiles import tool_definitions
-    from memfiles.session import Session
+    from memfiles.tools import definitions as tool_definitions
+    from memfiles.tools.session import Session
 
 UNREADABLE = "unreadable arguments"
 """Where the text of a call stands that is no JSON object, so that the session can say what is wrong with it."""

@@ -12,10 +12,10 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from memfiles.adapters.crossing import in_worker
+from memfiles.adapters.shapes.notebook import Done, Notebook, Operation
+from memfiles.adapters.shapes.scan import Bounds, search
+from memfiles.adapters.worker_calls import in_worker
 from memfiles.errors import ExtraMissing, MemfilesError, RevisionConflict
-from memfiles.memory_notebook import Done, Notebook, Operation
-from memfiles.memory_search import Bounds, search
 
 try:
     from pydantic_ai import ToolFailed
@@ -34,7 +34,7 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from memfiles.session import Session
+    from memfiles.tools.session import Session
 
 _SEGMENT = re.compile(r"(?!.*\.\.)(?!\.$)[A-Za-z0-9_.-]{1,200}", re.ASCII)
 _FILE = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._-]{0,79}", re.ASCII)  # what the harness takes for a file's name

@@ -17,7 +17,7 @@ def main() -> None:
     """Run the command line of this process and end it with the exit code."""
     streams.secure()
     gc.disable()  # what the imports make stays to the end: walking it again and again took 7 ms of 48
-    from memfiles.cli.command_line import program
+    from memfiles.cli.program import program
 
     gc.freeze()
     gc.enable()

@@ -17,19 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-from memfiles.app import load, open_mirror_of
-from memfiles.atomic import open_directory, read
 from memfiles.cli import output
 from memfiles.cli.failures import NotFound
-from memfiles.cli.mirroring import mirrored
 from memfiles.cli.settings import current
+from memfiles.cli.with_mirror import mirrored
 from memfiles.errors import FileNotDeclared, RecordCorrupt, StorageFailed
-from memfiles.keys import record_path
-from memfiles.manager import MemoryManager
-from memfiles.receipt import FileCard, card_of
-from memfiles.record import MAX_RECORD_BYTES, Actor, Change, Record, decode
-from memfiles.restoring import FileReport, RestoreReport, metadata_of, redeclared, seed
-from memfiles.workflow import MemoryFile, Workflow
+from memfiles.files.manager import MemoryManager
+from memfiles.files.restore_report import FileReport, RestoreReport, metadata_of, seed
+from memfiles.memory import load, open_mirror_of
+from memfiles.records.declared_metadata import redeclared
+from memfiles.records.keys import record_path
+from memfiles.records.receipt import FileCard, card_of
+from memfiles.records.record import MAX_RECORD_BYTES, Actor, Change, Record, decode
+from memfiles.storage.descriptors import open_directory, read
+from memfiles.workflow.workflow import MemoryFile, Workflow
 
 AUTHOR = "cli"
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from memfiles.entry import CONVERSATION, GENERAL, WORKSPACE_CATEGORY
 from memfiles.errors import InvalidArgument
+from memfiles.records.entry import CONVERSATION, GENERAL, WORKSPACE_CATEGORY
 
 CORE = "core"
 DAILY = "daily"

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from memfiles.changes import check_text
-from memfiles.entry import KINDS, MAX_ENTRY_BYTES, MAX_LABEL_BYTES, MAX_LINKS, MAX_TAGS, Kind
 from memfiles.errors import InvalidArgument, SizeExceeded
-from memfiles.keys import NAME_MAX, check_key, check_name
-from memfiles.secrets import Policy, Scanner, gate, may_hold_secrets
-from memfiles.whole_numbers import check_whole
+from memfiles.records.argument_checks import check_whole
+from memfiles.records.entry import KINDS, MAX_ENTRY_BYTES, MAX_LABEL_BYTES, MAX_LINKS, MAX_TAGS, Kind
+from memfiles.records.file_changes import check_text
+from memfiles.records.keys import NAME_MAX, check_key, check_name
+from memfiles.secrets.gate import Policy, Scanner, gate, may_hold_secrets
 
 MAX_TAG_BYTES = 64
 MAX_TTL_SECONDS = 10 * 365 * 86400

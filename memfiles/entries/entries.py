@@ -11,44 +11,44 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from memfiles.auditing import Refusals
-from memfiles.clock import utc_now
-from memfiles.embedding import Embedder
-from memfiles.entries.accounting import Account
-from memfiles.entries.clearing import Clearing
-from memfiles.entries.deleting import delete_many
+from memfiles.entries.consolidation.consolidator import DEFAULT_SHARE, Applied, Reorganising
+from memfiles.entries.consolidation.folding import Summariser
+from memfiles.entries.consolidation.plan import Plan
+from memfiles.entries.delete_many import delete_many
 from memfiles.entries.drafts import Draft, drafts_of
-from memfiles.entries.explanation import Explanation
-from memfiles.entries.exporting import ExportFormat, Exporting
-from memfiles.entries.finding import Finder, checked_filters
-from memfiles.entries.folding import Summariser
-from memfiles.entries.forgetting import Forgetting
-from memfiles.entries.hydrating import Hydration
-from memfiles.entries.importing import Format
-from memfiles.entries.keeping import Keeper
+from memfiles.entries.eviction import Room
+from memfiles.entries.forget import Forgetting
+from memfiles.entries.hydration.explanation import Explanation
+from memfiles.entries.hydration.hydrator import Showing
+from memfiles.entries.hydration.window import Hydration
 from memfiles.entries.letting_go import LettingGo
 from memfiles.entries.moves import Moves
-from memfiles.entries.noticing import EntryFiles
-from memfiles.entries.plans import Plan
-from memfiles.entries.receipts import Deleted, Exported, Forgotten, Found, Imported, Page, Results, Saved
-from memfiles.entries.relocating import Relocating
-from memfiles.entries.reorganising import DEFAULT_SHARE, Applied, Reorganising
-from memfiles.entries.room import Room
-from memfiles.entries.rules import Rules
-from memfiles.entries.selecting import Selector
-from memfiles.entries.shelf import Shelf
-from memfiles.entries.showing import Showing
-from memfiles.entries.taking_in import Importing
-from memfiles.entries.views import Caller, check_caller
-from memfiles.entry import Tombstone
+from memfiles.entries.partitions import Caller, check_caller
+from memfiles.entries.policy import Rules
+from memfiles.entries.purge import Clearing
+from memfiles.entries.reader import Finder, checked_filters
+from memfiles.entries.relocate import Relocating
+from memfiles.entries.repository import Shelf
+from memfiles.entries.results import Deleted, Exported, Forgotten, Found, Imported, Page, Results, Saved
+from memfiles.entries.selector import Selector
+from memfiles.entries.telemetry import Account
+from memfiles.entries.transfer.exporter import ExportFormat, Exporting
+from memfiles.entries.transfer.formats import Format
+from memfiles.entries.transfer.importer import Importing
+from memfiles.entries.watched import EntryFiles
+from memfiles.entries.writer import Keeper
 from memfiles.errors import MemfilesError
-from memfiles.events import RecordChanged, Subscribers
 from memfiles.index.counting import Counted, counted
-from memfiles.index.indexing import Index
+from memfiles.index.index import Index
 from memfiles.index.rows import row_of
+from memfiles.index.search.embedder import Embedder
 from memfiles.index.text_tables import TextTables
-from memfiles.keys import entry_place
-from memfiles.store import Store
+from memfiles.records.entry import Tombstone
+from memfiles.records.keys import entry_place
+from memfiles.storage.auditing import Refusals
+from memfiles.storage.clock import utc_now
+from memfiles.storage.events import RecordChanged, Subscribers
+from memfiles.storage.store import Store
 
 _log = logging.getLogger("memfiles")
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memfiles import bookkeeping
-from memfiles.entries.shelf import Shelf
-from memfiles.entry import EntryRecord, Tombstone
-from memfiles.index.indexing import Index
-from memfiles.keys import entry_place
-from memfiles.store import Store
+from memfiles.entries.repository import Shelf
+from memfiles.index.index import Index
+from memfiles.records.entry import EntryRecord, Tombstone
+from memfiles.records.keys import entry_place
+from memfiles.storage.store import Store
+from memfiles.sync import ledger as bookkeeping
 
 
 class LettingGo:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from memfiles.changes import Stamp
-from memfiles.entries import saving
-from memfiles.entries.shelf import Shelf
-from memfiles.entry import MOVED, Entry, EntryRecord, moved_to
-from memfiles.index import reading
-from memfiles.index.indexing import Index
+from memfiles.entries import decisions as saving
+from memfiles.entries.repository import Shelf
+from memfiles.index import queries as reading
+from memfiles.index.index import Index
 from memfiles.index.rows import Row
-from memfiles.keys import entry_place
+from memfiles.records.entry import MOVED, Entry, EntryRecord, moved_to
+from memfiles.records.file_changes import Stamp
+from memfiles.records.keys import entry_place
 
 
 class Moves:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from memfiles.entries.standing import Standing
-from memfiles.entry import Kind
+from memfiles.entries.summary import Standing
 from memfiles.index.rows import Row
-from memfiles.keys import entry_place
+from memfiles.records.entry import Kind
+from memfiles.records.keys import entry_place
 
 
 def standing_in(row: Row) -> Standing:

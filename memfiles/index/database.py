@@ -14,10 +14,10 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from memfiles import atomic
 from memfiles.index.schema import FORMAT, TABLES
 from memfiles.index.unusable import IndexUnusable
-from memfiles.notes_database import boot
+from memfiles.storage import descriptors
+from memfiles.storage.boot_id import boot
 
 PATH = ".state/index.sqlite"
 _SIDE_FILES = (f"{PATH}-wal", f"{PATH}-shm", f"{PATH}-journal")
@@ -127,7 +127,7 @@ class Database:
         self.close()
         try:
             for path in (PATH, *_SIDE_FILES):
-                atomic.remove(self._descriptor, path)
+                descriptors.remove(self._descriptor, path)
         except OSError as error:
             raise IndexUnusable(f"the index ({PATH}) cannot be replaced: {error.strerror}") from error
 
@@ -162,12 +162,12 @@ class Database:
 
         One that is there is not opened: closing it would take this process's locks from SQLite.
         """
-        atomic.make_folder(self._descriptor, ".state")
+        descriptors.make_folder(self._descriptor, ".state")
         try:
             found = os.stat(PATH, dir_fd=self._descriptor, follow_symlinks=False)
         except FileNotFoundError:
             for path in _SIDE_FILES:
-                atomic.remove(self._descriptor, path)
+                descriptors.remove(self._descriptor, path)
             with suppress(FileExistsError):
                 os.close(os.open(PATH, _NEW, 0o600, dir_fd=self._descriptor))
             return

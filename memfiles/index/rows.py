@@ -10,12 +10,12 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from memfiles.atomic import Signature
-from memfiles.entry import Entry, EntryRecord, Provenance
+from memfiles.records.entry import Entry, EntryRecord, Provenance
+from memfiles.storage.descriptors import Signature
+from memfiles.storage.entry_folders import MASK
 
 State = Literal["live", "deleted", "evicted", "forgotten"]
 CORE = "core"
-MASK = 2**63 - 1  # what SQLite can hold; some file systems number beyond it
 _SHORT_DIGEST = 32
 
 

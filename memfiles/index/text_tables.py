@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from memfiles.index import association
-from memfiles.index import texts as tables
+from memfiles.index.search import association
+from memfiles.index.text import fts as tables
 from memfiles.index.text_index import NewText
 
 

@@ -1,13 +1,34 @@
-"""The mirror and the directory kept equal, beside the work and never in its way.
+"""The sync: keeps a mirror and the memory directory equal, off the write path.
 
-``engine`` runs it, ``schedule`` says what is due when, ``reconciling`` brings one record and its copy together over
-``replica`` (the record here) and the mirror (the copy there), and ``bookkeeping`` remembers what was acknowledged.
+``engine`` runs it, ``schedule`` says what is due when, ``reconciler`` merges a record and its copy on the mirror, and
+``ledger`` remembers what the mirror acknowledged. The names here load when first used, as mirrors import the contract
+from this package and need none of it.
 """
 
 from __future__ import annotations
 
-from memfiles.sync.engine import Sync
-from memfiles.sync.nothing import NoSync
-from memfiles.sync.reports import SyncReport, SyncSettings, SyncStatus, settings_of
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memfiles.sync.engine import Sync
+    from memfiles.sync.null_sync import NoSync
+    from memfiles.sync.reports import SyncReport, SyncSettings, SyncStatus, settings_of
+
+_MODULES = {
+    "NoSync": "null_sync",
+    "Sync": "engine",
+    "SyncReport": "reports",
+    "SyncSettings": "reports",
+    "SyncStatus": "reports",
+    "settings_of": "reports",
+}
 
 __all__ = ["NoSync", "Sync", "SyncReport", "SyncSettings", "SyncStatus", "settings_of"]
+
+
+def __getattr__(name: str) -> object:
+    """Load a name from its module (PEP 562)."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

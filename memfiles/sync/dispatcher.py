@@ -13,8 +13,8 @@ from functools import partial
 from random import SystemRandom
 
 from memfiles.errors import FileNotDeclared, LockTimeout, MirrorRefused, MirrorUnavailable
-from memfiles.sync.courtesy import Courtesy
 from memfiles.sync.schedule import Schedule, Task
+from memfiles.sync.throttle import Courtesy
 from memfiles.sync.timer import Timer
 from memfiles.sync.workers import Workers
 

@@ -15,20 +15,20 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 
-from memfiles.bookkeeping import Bookkeeping
-from memfiles.clock import utc_now
 from memfiles.errors import FileNotDeclared, InvalidArgument, LockTimeout, MemfilesError, MirrorUnavailable
-from memfiles.events import RecordChanged
-from memfiles.forking import renew_in_child
-from memfiles.keys import entry_place, record_path
-from memfiles.mirror import Mirror, Stored
-from memfiles.replica import Replica
+from memfiles.records.keys import entry_place, record_path
+from memfiles.storage.clock import utc_now
+from memfiles.storage.events import RecordChanged
+from memfiles.storage.fork_safety import renew_in_child
+from memfiles.sync.dirty_scan import Care, Survey, note_hydrated
 from memfiles.sync.dispatcher import Dispatcher, Progress
-from memfiles.sync.packing import Packer
-from memfiles.sync.reconciling import Reconciler
+from memfiles.sync.ledger import Bookkeeping
+from memfiles.sync.mirror import Mirror, Stored
+from memfiles.sync.packer import Packer
+from memfiles.sync.reconciler import Reconciler
+from memfiles.sync.replica import Replica
 from memfiles.sync.reports import OUTCOMES, Outcome, SyncReport, SyncSettings, SyncStatus
 from memfiles.sync.schedule import Task
-from memfiles.sync.survey import Care, Survey, note_hydrated
 from memfiles.sync.timer import Timer
 
 _SWEEP_SECONDS = 30.0

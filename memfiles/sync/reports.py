@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from memfiles.workflow import MirrorSpec
+from memfiles.workflow.workflow import MirrorSpec
 
 Outcome = Literal["equal", "pushed", "pulled", "merged", "conflict"]
 OUTCOMES: tuple[Outcome, ...] = ("equal", "pushed", "pulled", "merged", "conflict")  # the later tells more

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from memfiles.errors import MirrorRefused, MirrorUnavailable
-from memfiles.mirror import ANY, BODY_MAX_BYTES, Condition, Stored, is_key
+from memfiles.sync.mirror import ANY, BODY_MAX_BYTES, Condition, Stored, is_key
 from mirrors.s3.failures import NoSuchObject, failures
 
 DEADLINE = 60.0  # seconds for a body; at most 64 MiB, so a link of about 1 MB/s is enough

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from memfiles.errors import MirrorRefused
-from memfiles.mirror import ABSENT, ANY, Condition, equals
+from memfiles.sync.mirror import ABSENT, ANY, Condition, equals
 from mirrors.s3.bucket import Bucket, md5_of
 from mirrors.s3.client import is_aws
 from mirrors.s3.failures import NoSuchObject, NotMet

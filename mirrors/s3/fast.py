@@ -20,7 +20,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from memfiles.errors import MirrorUnavailable
-from memfiles.mirror import BODY_MAX_BYTES, Stored
+from memfiles.sync.mirror import BODY_MAX_BYTES, Stored
 from mirrors.s3.bucket import DEADLINE, Bucket, believed, is_proven
 from mirrors.s3.client import CONNECT_SECONDS, READ_SECONDS, frozen_credentials, is_aws
 

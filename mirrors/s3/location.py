@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from memfiles.errors import InvalidArgument
-from memfiles.mirror import Mirror, check_key
+from memfiles.sync.mirror import Mirror, check_key
 from mirrors.late import LateMirror
 from mirrors.urls import parse_url
 

@@ -6,7 +6,7 @@ import random
 from functools import partial
 
 from memfiles.errors import InvalidArgument
-from memfiles.mirror import BODY_MAX_BYTES, Mirror
+from memfiles.sync.mirror import BODY_MAX_BYTES, Mirror
 from mirrors.testing.place import Place, expect, expect_error, got, question
 
 ODD_KEYS = (

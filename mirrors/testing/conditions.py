@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from memfiles.errors import MirrorConflict
-from memfiles.mirror import ABSENT, ANY, equals
+from memfiles.sync.mirror import ABSENT, ANY, equals
 from mirrors.testing.place import Place, expect, expect_error, got, question
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from memfiles.mirror import Mirror
+from memfiles.sync.mirror import Mirror
 
 Power = Literal["bytes", "deleting", "folders", "racing"]
 """What a few mirrors cannot do: keep any bytes, delete, take any key, decide between simultaneous writers."""

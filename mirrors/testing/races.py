@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from memfiles.errors import MirrorConflict
-from memfiles.mirror import ABSENT, ANY, Condition, Mirror, equals
+from memfiles.sync.mirror import ABSENT, ANY, Condition, Mirror, equals
 from mirrors.testing.place import Place, expect, got, question
 
 WRITERS = 8

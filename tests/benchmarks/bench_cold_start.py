@@ -12,20 +12,20 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from mirroring import servers
-from mirroring.servers import ACCESS_KEY, BUCKET, SECRET_KEY, aws_environment, tool
 
-from benchmarks.bare import seconds, show
 from memfiles import MemoryFile, MemoryManager
-from memfiles.bulk import get_many
-from memfiles.mirror import Answer, Mirror, Stored
-from memfiles.pack import write_pack
-from memfiles.pack_format import FOLDER
+from memfiles.sync.bulk_reads import get_many
+from memfiles.sync.mirror import Answer, Mirror, Stored
+from memfiles.sync.pack import write_pack
+from memfiles.sync.pack_format import FOLDER
 from mirrors import S3Mirror
 from mirrors.memory import MemoryMirror
 from mirrors.s3.bucket import Bucket
 from mirrors.s3.client import make_client, make_session
 from mirrors.s3.location import S3Location
+from tests.benchmarks.bare import seconds, show
+from tests.mirrors import servers
+from tests.mirrors.servers import ACCESS_KEY, BUCKET, SECRET_KEY, aws_environment, tool
 
 __all__ = ["aws_environment"]  # a fixture of every test here
 

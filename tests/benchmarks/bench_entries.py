@@ -15,14 +15,14 @@ from shutil import copytree, which
 from statistics import median
 
 import pytest
-from saved import Visitor, entries_in
 
-from benchmarks import peers
-from benchmarks.bare import paired, replace_durably, seconds, show
-from benchmarks.language import contents, questions
+from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import Draft
-from memfiles.entries.retention import Budget
-from memfiles.entries.rules import Rules
+from memfiles.entries.policy import Rules
+from tests.benchmarks import peers
+from tests.benchmarks.bare import paired, replace_durably, seconds, show
+from tests.benchmarks.language import contents, questions
+from tests.support.saved import Visitor, entries_in
 
 SIZES = [1_000, 10_000, 100_000]
 IN_A_RUN = 500  # entries that are saved in one run
@@ -209,7 +209,7 @@ def test_evict_half(memory_of: Callable[[int], Path], tmp_path: Path) -> None:
 SAVER = """
 import sys
 from pathlib import Path
-from saved import Visitor, entries_in
+from tests.support.saved import Visitor, entries_in
 with entries_in(Path(sys.argv[1]), durability="fsync") as entries:
     for number in range(int(sys.argv[2])):
         entries.save(Visitor(run="now"), f"key {number}", f"content {number}")

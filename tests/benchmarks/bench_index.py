@@ -6,11 +6,11 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from indexed import SUPPORT, Memory, many
 
-from benchmarks.bare import seconds, show
-from memfiles.index import reading
+from memfiles.index import queries as reading
 from memfiles.index.rows import row_of
+from tests.benchmarks.bare import seconds, show
+from tests.index.indexed import SUPPORT, Memory, many
 
 ROUNDS = 9
 SAVES = 2000

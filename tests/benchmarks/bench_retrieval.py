@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 
 import pytest
-from entry_rows import Row, Rows
 
-from benchmarks.bare import show
-from benchmarks.conversations import CATEGORIES, Conversation, Question, load
 from memfiles.errors import ExtraMissing
-from memfiles.index.vocabulary import STOP_WORDS
-from memfiles.sentence_encoder import SentenceEncoder
+from memfiles.index.search.sentence_encoder import SentenceEncoder
+from memfiles.index.text.vocabulary import STOP_WORDS
+from tests.benchmarks.bare import show
+from tests.benchmarks.conversations import CATEGORIES, Conversation, Question, load
+from tests.index.entry_rows import Row, Rows
 
 CUTS = (5, 10, 25, 50)
 

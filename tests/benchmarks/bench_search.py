@@ -9,10 +9,10 @@ from collections.abc import Collection, Sequence
 from statistics import median
 
 import pytest
-from entry_rows import Row, Rows
 
-from benchmarks.bare import seconds, show
-from memfiles.index import texts
+from memfiles.index.text import fts as texts
+from tests.benchmarks.bare import seconds, show
+from tests.index.entry_rows import Row, Rows
 
 WORDS = 20_000  # in the language of the entries
 QUERIES = 60

@@ -10,8 +10,8 @@ from statistics import median
 
 from pydantic_core import from_json
 
-from benchmarks.bare import paired, seconds, show
 from memfiles import MemoryFile, MemoryManager
+from tests.benchmarks.bare import paired, seconds, show
 
 FILES = 10_000
 

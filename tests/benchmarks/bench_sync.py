@@ -8,12 +8,12 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from mirroring import servers
-from mirroring.faulty_endpoint import FaultyEndpoint
-from mirroring.servers import BUCKET, aws_environment  # noqa: F401 (a fixture)
-from syncing.machines import Machine, workflow
 
-from benchmarks.bare import show
+from tests.benchmarks.bare import show
+from tests.mirrors import servers
+from tests.mirrors.faulty_endpoint import FaultyEndpoint
+from tests.mirrors.servers import BUCKET, aws_environment  # noqa: F401 (a fixture)
+from tests.sync.sync_machines import Machine, workflow
 
 MANY = 1000
 ROUNDS = 30

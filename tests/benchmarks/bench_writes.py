@@ -13,8 +13,8 @@ from statistics import median
 
 import pytest
 
-from benchmarks.bare import paired, rate_of_threads, replace_durably, seconds, show
 from memfiles import MemoryFile, MemoryManager
+from tests.benchmarks.bare import paired, rate_of_threads, replace_durably, seconds, show
 
 CAP = 4 * 1024 * 1024
 LINE = "- a line that an agent would append to its notes\n"

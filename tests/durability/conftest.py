@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import unavailable
-from programs import run
 
-from durability.stops import LONGEST_SECONDS
-from durability.tracer import can_trace
+from tests.conftest import unavailable
+from tests.durability.stops import LONGEST_SECONDS
+from tests.durability.tracer import can_trace
+from tests.support.programs import run
 
 _MEMORY_DISK = Path("/dev/shm")
 _MUCH_ROOM_BYTES = 4 << 30
@@ -57,13 +57,13 @@ def require_disks(require_root: Callable[[], None], require_tool: Callable[[str]
 
 @pytest.fixture
 def program() -> Program:
-    """``program("durability.kill_sweep", ...)`` runs a module of this package; the JSON lines it prints."""
+    """``program("tests.durability.kill_sweep", ...)`` runs a module of this package; the JSON lines it prints."""
     return _program
 
 
 @pytest.fixture
 def programs() -> Programs:
-    """``programs([("durability.power_sweep", ...), ...])`` runs several at once; what each of them prints."""
+    """``programs([("tests.durability.power_sweep", ...), ...])`` runs several at once; what each of them prints."""
 
     def run(commands: Sequence[tuple[Any, ...]]) -> list[list[dict[str, Any]]]:
         with ThreadPoolExecutor(len(commands)) as pool:

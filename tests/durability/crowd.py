@@ -1,6 +1,6 @@
 """One of many processes at work on the same memory file; the first line of its input starts it.
 
-Run as a program, ``python -m durability.crowd DIRECTORY ROLE NUMBER COUNT`` prints one line of JSON: what it saw.
+Run as a program, ``python -m tests.durability.crowd DIRECTORY ROLE NUMBER COUNT`` prints one line of JSON: what it saw.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from memfiles.errors import RevisionConflict
-from memfiles.manager import MemoryManager
-from memfiles.workflow import MemoryFile
+from memfiles.files.manager import MemoryManager
+from memfiles.workflow.workflow import MemoryFile
 
 UID = "shared"
 _PAUSE_SECONDS = 0.002

@@ -7,9 +7,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from durability.operations import FILES, UIDS, Contents, append_to_all, contents_on_disk
 from memfiles.errors import MemfilesError
-from memfiles.manager import MemoryManager
+from memfiles.files.manager import MemoryManager
+from tests.durability.operations import FILES, UIDS, Contents, append_to_all, contents_on_disk
 
 _CALM = {"kept", "updated", "seeded"}
 

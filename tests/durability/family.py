@@ -1,6 +1,6 @@
 """A parent with an open manager and busy threads that forks, as some servers do.
 
-Run as a program, ``python -m durability.family DIRECTORY CHILDREN TIMES`` prints one line of JSON: how the children
+``python -m tests.durability.family DIRECTORY CHILDREN TIMES`` prints a line of JSON: how the children
 ended. With ``--orphan`` the parent kills itself in the middle of its work and leaves one child, which waits for input.
 """
 
@@ -16,8 +16,8 @@ import time
 from itertools import count
 from pathlib import Path
 
-from durability.crowd import UID, restored
-from memfiles.manager import MemoryManager
+from memfiles.files.manager import MemoryManager
+from tests.durability.crowd import UID, restored
 
 
 def work(manager: MemoryManager, name: str, times: int) -> None:

@@ -1,6 +1,6 @@
 """Refuses a process one system call after another and looks at how it takes it.
 
-Run as a program, ``python -m durability.fault_sweep WORKSPACE ERROR OPERATION...`` prints one line of JSON a fault.
+``python -m tests.durability.fault_sweep WORKSPACE ERROR OPERATION...`` prints a line of JSON a fault.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from durability.examination import examine, leftovers
-from durability.operations import OPERATIONS, Contents, Operation, Rehearsal, contents_on_disk
-from durability.side_by_side import in_order
-from durability.tracer import Call, Traced
 from memfiles.errors import MemfilesError
-from memfiles.manager import MemoryManager
+from memfiles.files.manager import MemoryManager
+from tests.durability.examination import examine, leftovers
+from tests.durability.operations import OPERATIONS, Contents, Operation, Rehearsal, contents_on_disk
+from tests.durability.side_by_side import in_order
+from tests.durability.tracer import Call, Traced
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _NAMING = {"mkdir", "mkdirat", "rename", "renameat", "renameat2", "linkat"}

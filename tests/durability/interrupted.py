@@ -1,6 +1,6 @@
 """Threads that share a manager while the main thread is interrupted again and again, or the manager is closed.
 
-Run as a program, ``python -m durability.interrupted DIRECTORY TURNS`` prints one line of JSON: what was acknowledged.
+``python -m tests.durability.interrupted DIRECTORY TURNS`` prints a line of JSON: what was acknowledged.
 With ``--bare`` the threads share no manager but a group that serves them at once, so that interrupts come at each of
 its steps; what was served is printed as well.
 """
@@ -20,10 +20,10 @@ from itertools import count
 from pathlib import Path
 from types import FrameType
 
-from durability.crowd import UID, restored
 from memfiles.errors import MemfilesError
-from memfiles.grouping import Group, Request
-from memfiles.manager import MemoryManager
+from memfiles.files.manager import MemoryManager
+from memfiles.storage.group_commit import Group, Request
+from tests.durability.crowd import UID, restored
 
 _SHORTEST, _LONGEST = 0.0005, 0.003  # seconds until an interrupt comes
 _SHORTEST_BARE, _LONGEST_BARE = 0.00001, 0.0003

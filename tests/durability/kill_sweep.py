@@ -2,7 +2,7 @@
 
 Before every single one if asked to, else before those that can change a file.
 
-Run as a program, ``python -m durability.kill_sweep WORKSPACE OPERATION`` prints one line of JSON a kill.
+Run as a program, ``python -m tests.durability.kill_sweep WORKSPACE OPERATION`` prints one line of JSON a kill.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from durability.examination import examine, examine_by_living, unreadable
-from durability.operations import BAD_EXAMPLE, FILES, OPERATIONS, Operation, Rehearsal
-from durability.side_by_side import in_order
-from durability.stops import stops
-from durability.tracer import Traced
-from memfiles.manager import MemoryManager
+from memfiles.files.manager import MemoryManager
+from tests.durability.examination import examine, examine_by_living, unreadable
+from tests.durability.operations import BAD_EXAMPLE, FILES, OPERATIONS, Operation, Rehearsal
+from tests.durability.side_by_side import in_order
+from tests.durability.stops import stops
+from tests.durability.tracer import Traced
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Starts on every state that a power cut may leave of a story, by the recording of its system calls.
 
-Run as a program, ``python -m durability.loss_sweep WORKSPACE STORY`` prints one line of JSON a moment of the story.
+``python -m tests.durability.loss_sweep WORKSPACE STORY`` prints a line of JSON a moment of the story.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from durability.examination import start
-from durability.kill_sweep import acting
-from durability.losses import Tree, build, states
-from durability.operations import FILES, REDEPLOYED, Contents, Operation, Rehearsal, append_to_all, seeded
-from durability.recorder import record
-from durability.side_by_side import in_order
 from memfiles.errors import StorageFailed
-from memfiles.manager import MemoryManager
+from memfiles.files.manager import MemoryManager
+from tests.durability.examination import start
+from tests.durability.kill_sweep import acting
+from tests.durability.losses import Tree, build, states
+from tests.durability.operations import FILES, REDEPLOYED, Contents, Operation, Rehearsal, append_to_all, seeded
+from tests.durability.recorder import record
+from tests.durability.side_by_side import in_order
 
 _PLACE = "deep/memory"  # below what is recorded; "deep" is made by the first start as well
 _LONG = "".join(f"- fact {number}: it spans some pages\n" for number in range(150))

@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from durability.recorder import Change, Node, Recording, names_in
+from tests.durability.recorder import Change, Node, Recording, names_in
 
 _SECTOR = 512
 _PAGE = 4096

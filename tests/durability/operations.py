@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from saved import Visitor
-
-from durability.tracer import Traced
 from memfiles.entries.drafts import Draft
 from memfiles.entries.entries import Entries
-from memfiles.entries.rules import Rules
-from memfiles.events import Subscribers
-from memfiles.manager import MemoryManager
-from memfiles.workflow import MemoryFile
+from memfiles.entries.policy import Rules
+from memfiles.files.manager import MemoryManager
+from memfiles.storage.events import Subscribers
+from memfiles.workflow.workflow import MemoryFile
+from tests.durability.tracer import Traced
+from tests.support.saved import Visitor
 
 _WHILE_NS = 10**10
 UIDS = ("notes", "plans", "facts")

@@ -1,6 +1,6 @@
 """Cuts the power at random moments while threads write, and counts what is there at the next start.
 
-Run as a program, ``python -m durability.power_cuts WORKSPACE KIND SECONDS SEED`` prints one line of JSON a cut.
+Run as a program, ``python -m tests.durability.power_cuts WORKSPACE KIND SECONDS SEED`` prints one line of JSON a cut.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 
-from durability.disks import KINDS, Disk, disk
-from durability.examination import leftovers
 from memfiles.errors import MemfilesError
-from memfiles.manager import MemoryManager
-from memfiles.workflow import MemoryFile
+from memfiles.files.manager import MemoryManager
+from memfiles.workflow.workflow import MemoryFile
+from tests.durability.disks import KINDS, Disk, disk
+from tests.durability.examination import leftovers
 
 TOGETHER = tuple(f"together-{number}" for number in range(50))
 WRITERS = ("together", "lines", "counter")

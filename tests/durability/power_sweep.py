@@ -1,6 +1,6 @@
 """Cuts the power of a file system before every system call of an operation that can change it, and starts again.
 
-Run as a program, ``python -m durability.power_sweep WORKSPACE OPERATION... --on KIND...`` prints a line of JSON a cut.
+``python -m tests.durability.power_sweep WORKSPACE OPERATION... --on KIND...`` prints a line of JSON a cut.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass
 from itertools import count, product
 from pathlib import Path
 
-from durability.disks import KINDS, Disk, disk
-from durability.examination import examine
-from durability.kill_sweep import acknowledged_in, acting
-from durability.operations import ENTRY_OPERATIONS, OPERATIONS, Operation, Rehearsal
-from durability.side_by_side import in_order
-from durability.stops import stops
-from durability.tracer import Traced
+from tests.durability.disks import KINDS, Disk, disk
+from tests.durability.examination import examine
+from tests.durability.kill_sweep import acknowledged_in, acting
+from tests.durability.operations import ENTRY_OPERATIONS, OPERATIONS, Operation, Rehearsal
+from tests.durability.side_by_side import in_order
+from tests.durability.stops import stops
+from tests.durability.tracer import Traced
 
 ALL = {**OPERATIONS, **ENTRY_OPERATIONS}
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from durability.tracer import Call, Traced
+from tests.durability.tracer import Call, Traced
 
 _NEVER = 1 << 60
 _LOST = _NEVER + 1  # whatever later flushes say

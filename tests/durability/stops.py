@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
-from durability.tracer import Call
+from tests.durability.tracer import Call
 
 EVERY_CALL = bool(os.environ.get("MEMFILES_EVERY_CALL"))
 LONGEST_SECONDS = 3600 if EVERY_CALL else 300

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from durability.conftest import Program
-from durability.disks import Disk, disk
-from durability.operations import FILES, OPERATIONS, append_to_all, contents_on_disk, opened, warm
-from durability.stops import EVERY_CALL
 from memfiles.errors import MemfilesError, StorageFailed
-from memfiles.manager import MemoryManager
+from memfiles.files.manager import MemoryManager
+from tests.durability.conftest import Program
+from tests.durability.disks import Disk, disk
+from tests.durability.operations import FILES, OPERATIONS, append_to_all, contents_on_disk, opened, warm
+from tests.durability.stops import EVERY_CALL
 
 WRITES = ["first append of a process", "append that makes the journal", "append to three files at once", "redeploy"]
 SAME_CALLS = {"first edit of a process", "journaled edit", "undo"}  # as an append: they differ in what is decided
@@ -30,7 +30,9 @@ def _badly_taken(faults: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.usefixtures("require_tracing")
 def test_any_call_may_fail_once(program: Program, scratch: Path) -> None:
     """With EIO at any call of any operation the caller is told right, and the same call made again works."""
-    faults = program("durability.fault_sweep", scratch, "EIO", *(name for name in OPERATIONS if name not in SAME_CALLS))
+    faults = program(
+        "tests.durability.fault_sweep", scratch, "EIO", *(name for name in OPERATIONS if name not in SAME_CALLS)
+    )
 
     assert [] == _badly_taken(faults)
     assert EVERY_SEEN_ERROR == {fault["error"] for fault in faults}
@@ -39,7 +41,9 @@ def test_any_call_may_fail_once(program: Program, scratch: Path) -> None:
 @pytest.mark.usefixtures("require_tracing")
 def test_all_calls_may_fail_for_a_while(program: Program, scratch: Path) -> None:
     """With EIO from any call on, also at those that clean up, the same holds once the disk is well again."""
-    faults = program("durability.fault_sweep", scratch, "EIO", *WRITES, "journaled edit", "checkpoint", "--lasting")
+    faults = program(
+        "tests.durability.fault_sweep", scratch, "EIO", *WRITES, "journaled edit", "checkpoint", "--lasting"
+    )
 
     assert [] == _badly_taken(faults)
     assert EVERY_SEEN_ERROR == {fault["error"] for fault in faults}
@@ -50,7 +54,7 @@ def test_all_calls_may_fail_for_a_while(program: Program, scratch: Path) -> None
 def test_a_disk_may_refuse(refused: tuple[str, ...], program: Program, scratch: Path) -> None:
     """A full disk, a read-only one and too many open files: the same."""
     error, *lasting = refused
-    faults = program("durability.fault_sweep", scratch, error, *WRITES, *lasting)
+    faults = program("tests.durability.fault_sweep", scratch, error, *WRITES, *lasting)
 
     assert [] == _badly_taken(faults)
     assert "StorageFailed" in {fault["error"] for fault in faults}

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from durability.operations import FILES, records_on_disk
-from memfiles.atomic import Signature, read
 from memfiles.errors import StorageFailed
-from memfiles.frames import Version, encode_frame, encode_payload, journal_header
-from memfiles.manager import MemoryManager
+from memfiles.files.manager import MemoryManager
+from memfiles.storage.descriptors import Signature, read
+from memfiles.storage.journal_frames import Version, encode_frame, encode_payload, journal_header
+from tests.durability.operations import FILES, records_on_disk
 
 DEPTH = 100_000
 NOBODY = 65534

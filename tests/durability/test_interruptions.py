@@ -12,15 +12,15 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from records import wait_until
 
-from durability.conftest import Program
-from durability.crowd import UID, restored
-from durability.interrupted import Interrupted, append_until, interrupt
 from memfiles.errors import MemfilesError
-from memfiles.grouping import Group, Request
-from memfiles.manager import MemoryManager
-from memfiles.workflow import MemoryFile
+from memfiles.files.manager import MemoryManager
+from memfiles.storage.group_commit import Group, Request
+from memfiles.workflow.workflow import MemoryFile
+from tests.durability.conftest import Program
+from tests.durability.crowd import UID, restored
+from tests.durability.interrupted import Interrupted, append_until, interrupt
+from tests.support.records import wait_until
 
 INTERRUPTS = 300
 BARE_INTERRUPTS = 2000
@@ -78,7 +78,7 @@ def _submitting(group: Group[str], wanted: str) -> threading.Thread:
 
 def test_interrupts_at_any_moment_lose_nothing(program: Program, scratch: Path) -> None:
     """The main thread is interrupted 300 times beside three threads: each acknowledged line is there, none twice."""
-    (said,) = program("durability.interrupted", scratch / "memory", INTERRUPTS)
+    (said,) = program("tests.durability.interrupted", scratch / "memory", INTERRUPTS)
     with restored(scratch / "memory") as manager:
         lines = Counter(manager.read(UID).splitlines())
 
@@ -88,7 +88,7 @@ def test_interrupts_at_any_moment_lose_nothing(program: Program, scratch: Path) 
 
 def test_interrupts_at_any_step_of_a_group_keep_nobody_waiting(program: Program, scratch: Path) -> None:
     """With no disk to wait for, 2000 interrupts come everywhere: what is acknowledged was done once, and all go on."""
-    (said,) = program("durability.interrupted", scratch, BARE_INTERRUPTS, "--bare")
+    (said,) = program("tests.durability.interrupted", scratch, BARE_INTERRUPTS, "--bare")
     served: Counter[str] = Counter(said["served"])
 
     assert [] == said["waiting"]

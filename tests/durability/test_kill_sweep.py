@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from durability.conftest import Program
-from durability.operations import BAD_EXAMPLE, OPERATIONS
+from tests.durability.conftest import Program
+from tests.durability.operations import BAD_EXAMPLE, OPERATIONS
 
 pytestmark = [pytest.mark.kill, pytest.mark.usefixtures("require_tracing")]
 
@@ -33,7 +33,7 @@ def _broken(kills: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_kill_at_any_call_does_no_harm(name: str, program: Program, scratch: Path) -> None:
     """Records are old or new, whole; all of a commit or none; the acknowledged is there; nothing is left over."""
-    kills = program("durability.kill_sweep", scratch, name, *(["--every"] if name in OVER_ALL else []))
+    kills = program("tests.durability.kill_sweep", scratch, name, *(["--every"] if name in OVER_ALL else []))
 
     assert [] == _broken(kills)
 
@@ -41,7 +41,7 @@ def test_a_kill_at_any_call_does_no_harm(name: str, program: Program, scratch: P
 @pytest.mark.parametrize("name", BY_LIVING)
 def test_a_process_that_lives_on_mends_what_a_kill_left(name: str, program: Program, scratch: Path) -> None:
     """No start is needed: the next writer finishes or takes back what the dead one began, then writes."""
-    kills = program("durability.kill_sweep", scratch, name, "--living")
+    kills = program("tests.durability.kill_sweep", scratch, name, "--living")
 
     assert [] == _broken(kills)
 
@@ -49,14 +49,14 @@ def test_a_process_that_lives_on_mends_what_a_kill_left(name: str, program: Prog
 @pytest.mark.parametrize("name", LACKING)
 def test_kills_do_no_harm_where_names_cannot_be_exchanged(name: str, program: Program, scratch: Path) -> None:
     """On a file system without RENAME_EXCHANGE the same holds."""
-    kills = program("durability.kill_sweep", scratch, name, "--lacking", "renameat2")
+    kills = program("tests.durability.kill_sweep", scratch, name, "--lacking", "renameat2")
 
     assert [] == _broken(kills)
 
 
 def test_the_sweep_finds_what_writing_in_place_breaks(program: Program, scratch: Path) -> None:
     """The same sweep over a writer that opens the record and dumps JSON into it finds torn records."""
-    broken = _broken(program("durability.kill_sweep", scratch, BAD_EXAMPLE.name, "--every"))
+    broken = _broken(program("tests.durability.kill_sweep", scratch, BAD_EXAMPLE.name, "--every"))
 
     assert len(broken) >= 5
     assert "cannot be read" in broken[0]["problems"][0]

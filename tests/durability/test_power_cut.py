@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from durability.conftest import Program, Programs
-from durability.disks import disk
-from durability.loss_sweep import STORIES
-from memfiles.atomic import sync_folder, sync_published
+from memfiles.storage.atomic import sync_folder, sync_published
+from tests.durability.conftest import Program, Programs
+from tests.durability.disks import disk
+from tests.durability.loss_sweep import STORIES
 
 SECONDS = float(os.environ.get("MEMFILES_POWER_SECONDS", "4"))  # of random cuts on all file systems at once
 KINDS = ["ext4", "ext4-writeback", "xfs"]
@@ -34,7 +34,7 @@ def _sync_many(directory: int) -> None:
 @pytest.mark.usefixtures("require_disks", "require_tracing")
 def test_a_power_cut_before_any_call_does_no_harm(program: Program, images: Path) -> None:
     """A mounted file system is shut down before each system call that can change it, and mounted again."""
-    cuts = program("durability.power_sweep", images, *ONE_BY_ONE, "--on", *KINDS)
+    cuts = program("tests.durability.power_sweep", images, *ONE_BY_ONE, "--on", *KINDS)
 
     assert [] == _harmful(cuts)
     assert set(product(KINDS, ONE_BY_ONE)) == {(cut["kind"], cut["operation"]) for cut in cuts if cut["call"] == ""}
@@ -44,7 +44,7 @@ def test_a_power_cut_before_any_call_does_no_harm(program: Program, images: Path
 @pytest.mark.usefixtures("require_disks")
 def test_a_power_cut_at_any_time_does_no_harm(programs: Programs, images: Path) -> None:
     """Cut at random moments under three threads that append, edit, and change fifty records at once."""
-    found = programs([("durability.power_cuts", images / kind, kind, SECONDS, 2026) for kind in KINDS])
+    found = programs([("tests.durability.power_cuts", images / kind, kind, SECONDS, 2026) for kind in KINDS])
 
     for kind, cuts in zip(KINDS, found, strict=True):
         assert (kind, []) == (kind, _harmful(cuts))
@@ -59,7 +59,7 @@ def test_a_power_cut_at_any_time_does_no_harm(programs: Programs, images: Path) 
 def test_the_power_cuts_find_a_missing_flush(missing: str, operation: str, program: Program, images: Path) -> None:
     """With a flush that does nothing, the same cuts find acknowledged changes lost."""
     # a later append is written directly, and a loop mount has no cache that could lose it: see the recordings below
-    cuts = program("durability.power_sweep", images, operation, "--on", "ext4", "--without", missing)
+    cuts = program("tests.durability.power_sweep", images, operation, "--on", "ext4", "--without", missing)
 
     assert _harmful(cuts)
 
@@ -68,7 +68,7 @@ def test_the_power_cuts_find_a_missing_flush(missing: str, operation: str, progr
 @pytest.mark.parametrize("story", ["from nothing", "journaled changes", "redeploy and undo"])
 def test_no_legal_loss_does_harm(story: str, program: Program, scratch: Path) -> None:
     """From the recorded system calls: whatever was not flushed may be missing or torn, in every combination tried."""
-    moments = program("durability.loss_sweep", scratch, story)
+    moments = program("tests.durability.loss_sweep", scratch, story)
 
     assert [] == _harmful(moments)
     assert len(STORIES[story].steps) == moments[-1]["acknowledged"]
@@ -78,7 +78,7 @@ def test_no_legal_loss_does_harm(story: str, program: Program, scratch: Path) ->
 @pytest.mark.usefixtures("require_tracing")
 def test_a_flush_that_failed_is_not_believed_later(program: Program, scratch: Path) -> None:
     """A failed fsync may have dropped the data, and the next one says yes: the file is written anew instead."""
-    moments = program("durability.loss_sweep", scratch, FAILING, "--lost-flush", "facts.json")
+    moments = program("tests.durability.loss_sweep", scratch, FAILING, "--lost-flush", "facts.json")
 
     assert [] == _harmful(moments)
     assert len(STORIES[FAILING].steps) == moments[-1]["acknowledged"]
@@ -88,7 +88,7 @@ def test_a_flush_that_failed_is_not_believed_later(program: Program, scratch: Pa
 @pytest.mark.parametrize("missing", ["fdatasync", "fsync"])
 def test_the_losses_find_a_missing_flush(missing: str, program: Program, scratch: Path) -> None:
     """With a flush that does nothing, there are states in which acknowledged changes are lost."""
-    moments = program("durability.loss_sweep", scratch, "two appends", "--pretended", missing)
+    moments = program("tests.durability.loss_sweep", scratch, "two appends", "--pretended", missing)
 
     assert _harmful(moments)
 

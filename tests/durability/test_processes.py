@@ -12,12 +12,11 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
 
-from programs import start
+from tests.durability.conftest import Program
+from tests.durability.crowd import UID, WRITERS, restored
+from tests.support.programs import start
 
-from durability.conftest import Program
-from durability.crowd import UID, WRITERS, restored
-
-CROWD = "durability.crowd"
+CROWD = "tests.durability.crowd"
 TIMES = 500
 CHILDREN, TURNS = 6, 40
 LONGEST_SECONDS = 240
@@ -132,7 +131,7 @@ def test_eight_processes_edit_what_they_read(scratch: Path) -> None:
 
 def test_children_of_a_fork_write_with_their_parent_s_manager(program: Program, scratch: Path) -> None:
     """A parent forks while its threads write: each child goes on with the manager it inherited, and nothing is lost."""
-    (family,) = program("durability.family", scratch / "memory", CHILDREN, TURNS)
+    (family,) = program("tests.durability.family", scratch / "memory", CHILDREN, TURNS)
     with restored(scratch / "memory") as manager:
         lines = Counter(manager.read(UID).splitlines())
     writers = [f"child-{number}" for number in range(CHILDREN)] + ["parent-0", "parent-1"]
@@ -146,7 +145,7 @@ def test_a_child_keeps_nothing_of_a_parent_that_was_killed(scratch: Path) -> Non
     """While a forked child lives on, the locks and the journal of its dead parent are free."""
     for number in range(5):
         directory = scratch / str(number)
-        parent = Member("durability.family", directory, 0, 0, "--orphan")
+        parent = Member("tests.durability.family", directory, 0, 0, "--orphan")
         try:
             parent.wait_until_ready()
             assert -signal.SIGKILL == parent.end()

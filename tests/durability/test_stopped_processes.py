@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from programs import environment
-from records import wait_until
 
-from durability.crowd import FILES as CROWDED
-from durability.crowd import UID
-from durability.operations import FILES, append_to_all, opened, warm
-from durability.tracer import Traced
 from memfiles.errors import LockTimeout
-from memfiles.manager import MemoryManager
+from memfiles.files.manager import MemoryManager
+from tests.durability.crowd import FILES as CROWDED
+from tests.durability.crowd import UID
+from tests.durability.operations import FILES, append_to_all, opened, warm
+from tests.durability.tracer import Traced
+from tests.support.programs import environment
+from tests.support.records import wait_until
 
 PATIENCE = 0.3  # seconds
 _GET_DESCRIPTOR = 438  # the system call pidfd_getfd, on every processor
@@ -180,7 +180,7 @@ def test_a_dying_process_is_waited_for(patient: MemoryManager) -> None:
 def test_a_redaction_names_who_does_not_answer(scratch: Path) -> None:
     """The text is out of the record at once; whose journal may hold it is told, and a second try completes it."""
     directory = scratch / "memory"
-    command = [sys.executable, "-m", "durability.crowd", str(directory), "pause", "7", "3"]
+    command = [sys.executable, "-m", "tests.durability.crowd", str(directory), "pause", "7", "3"]
     pipe = subprocess.PIPE
     manager = MemoryManager(directory, lock_timeout=PATIENCE)
     with subprocess.Popen(command, env=environment(), stdin=pipe, stdout=pipe, text=True) as other:

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from durability.system_calls import PROCESSOR, name_of
+from tests.durability.system_calls import PROCESSOR, name_of
 
 _TRACE_ME, _NEXT_CALL, _SET_OPTIONS, _GET_REGISTERS, _SET_REGISTERS, _CALL_INFO = 0, 24, 0x4200, 0x4204, 0x4205, 0x420E
 _DETACH, _FROM_HERE, _MANY_DESCRIPTORS = 17, -100, 1 << 16

@@ -1,0 +1,127 @@
+"""``check``, ``plan``, ``restore`` and ``status``: what is declared, and what lies on the disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from memfiles.cli import output
+from memfiles.cli.commands.entries_status import entries_in, entry_lines
+from memfiles.cli.doctor.directory_checks import JOURNALS, names_in, quarantined
+from memfiles.cli.help_text import example
+from memfiles.cli.opening import FileView, MemoryView, listed, load_workflow, looking_at, state_of, view
+from memfiles.cli.progress import waiting
+from memfiles.cli.settings import current, shared_options
+from memfiles.cli.with_mirror import mirror_lines, mirrored, pull_what_changed
+from memfiles.files.restore_report import RestoreReport
+from memfiles.sync.status import look
+from memfiles.workflow.workflow import misplaced_keys
+
+
+@click.command("check", epilog=example("memfiles check -w workflows/support.yaml"))
+@shared_options
+def check_command() -> None:
+    """Validate the workflow without touching the disk.
+
+    Keys beside `memory` belong to your workflow engine; one that is named like a part of the memory is shown.
+    """
+    workflow = load_workflow()
+    files, agents = len(workflow.memory.files), len(workflow.agents)
+    warnings = misplaced_keys(current().workflow)
+    if current().json:
+        shown = {"workflow": current().workflow, "name": workflow.name, "files": files, "agents": agents}
+        output.data(shown | {"warnings": warnings})
+        return
+    for warning in warnings:
+        output.warn(output.harmless(warning))
+    what = f"{output.count(files, 'memory file')}, {output.count(agents, 'agent')}"
+    output.line(f"{current().workflow}: ok, {what}")
+
+
+@click.command("plan", epilog=example("memfiles plan"))
+@shared_options
+def plan_command() -> None:
+    """Show what restore would do, without doing it.
+
+    A declared mirror is asked for the files that are not on the disk.
+    """
+    workflow = load_workflow()
+    with looking_at(workflow, and_mirror=True) as manager, waiting("asking the mirror ..."):
+        report = manager.plan(workflow)
+    show_report(report)
+    if any(file.status != "kept" for file in report.files):
+        output.note("`memfiles restore` does it.")
+
+
+@click.command("restore", epilog=example("memfiles restore --json"))
+@shared_options
+def restore_command() -> None:
+    """Bring the memory directory to what the workflow declares.
+
+    Declared names, caps and levels are taken over; content survives. Every other command that writes, and
+    every agent, does this first; running it at each deploy shows trouble early. Where the workflow says
+    `pull: restore`, it also fetches what others changed in the mirror.
+    """
+    with mirrored(load_workflow()) as memory:
+        show_report(memory.report)
+        if memory.sync.settings.pull_at_start:
+            pull_what_changed(memory)
+
+
+@click.command("status", epilog=example("memfiles status --json"))
+@shared_options
+def status_command() -> None:
+    """Show the directory, its files and how full they are."""
+    seen = view()
+    shown = status_of(seen)
+    if current().json:
+        output.data(shown)
+        return
+    output.line(f"directory    {shown['directory']}{'' if shown['exists'] else ' (not there yet: memfiles restore)'}")
+    output.line(f"durability   {shown['durability']}")
+    output.line(f"content      {shown['size_bytes']} bytes in {output.count(len(seen.files), 'file')}")
+    output.line(f"journals     {shown['journals']}")
+    output.line(f"quarantine   {output.count(shown['quarantined'], 'record')}")
+    output.line(f"orphans      {', '.join(shown['orphans']) or 'none'}")
+    for label, text in entry_lines(shown["entries"]):
+        output.line(f"{label:<12} {output.one_line(text)}")
+    for label, text in mirror_lines(look(seen.workflow), workflow=seen.workflow):
+        output.line(f"{label:<12} {output.one_line(text)}")
+    output.line("")
+    numbers = ("REVISION", "BYTES", "CAP", "USED")
+    output.table(("NAME", "STATE", *numbers), map(_status_row, seen.files), numeric=numbers)
+
+
+def status_of(seen: MemoryView) -> dict[str, Any]:
+    """The status as a JSON object; sizes are bytes of content."""
+    directory = seen.workflow.directory
+    return {
+        "directory": str(directory),
+        "exists": directory.is_dir(),
+        "durability": seen.workflow.memory.durability,
+        "size_bytes": sum(file.card.size_bytes for file in seen.files),
+        "files": [listed(file) for file in seen.files],
+        "orphans": list(seen.report.orphans),
+        "journals": len(names_in(directory / JOURNALS)),
+        "quarantined": len(quarantined(directory)),
+        "entries": entries_in(seen.workflow),
+        "mirror": look(seen.workflow).to_dict(),
+    }
+
+
+def show_report(report: RestoreReport) -> None:
+    """Print the report of a restore or of a plan."""
+    if current().json:
+        output.data(report.to_dict())
+        return
+    rows = ((file.name, state_of(file), file.detail or "") for file in report.files)
+    output.table(("NAME", "STATE", "DETAIL"), rows)
+    for orphan in report.orphans:
+        output.line(f"{output.one_line(orphan)}: on disk but not declared; kept, and invisible to agents")
+
+
+def _status_row(file: FileView) -> tuple[object, ...]:
+    card = file.card
+    used = output.percent(file.share)
+    return card.name, state_of(file.report), card.revision, card.size_bytes, card.max_size_bytes, used

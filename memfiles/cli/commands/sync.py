@@ -1,0 +1,130 @@
+"""``sync push``, ``sync pull`` and ``sync status``: the mirror, on demand.
+
+What the two transfers did goes to stdout. They end with 7 if something is still pending, else with 4 if a change lost
+against another one and was kept, else with 0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import click
+
+from memfiles.cli import output
+from memfiles.cli.failures import NoMirror
+from memfiles.cli.help_text import example
+from memfiles.cli.opening import load_workflow
+from memfiles.cli.progress import Told, progress
+from memfiles.cli.settings import current, shared_options
+from memfiles.cli.with_mirror import NAMED, mention_conflicts, mirror_lines, name_of, new_conflicts, restored
+from memfiles.errors import MirrorConflict, MirrorUnavailable
+from memfiles.sync import NoSync, Sync, SyncReport
+from memfiles.sync.status import kept_conflicts, look
+from memfiles.workflow.workflow import Workflow
+
+LISTED = 20  # more records than that are counted; --json lists every one
+Transfer: TypeAlias = Callable[[Sync | NoSync, Told | None], SyncReport]
+_TIMEOUT = click.option(
+    "--timeout",
+    type=click.IntRange(min=0),
+    default=60,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to keep trying.",
+)
+
+
+@click.group("sync", epilog=example("memfiles sync status", "memfiles sync push --timeout 300"))
+@shared_options
+def sync_command() -> None:
+    """Push to the mirror, pull from it, or see how far it is behind."""
+
+
+@sync_command.command("push", epilog=example("memfiles sync push --timeout 300"))
+@_TIMEOUT
+@shared_options
+def push_command(timeout: int) -> None:
+    """Push what the mirror lacks.
+
+    What others changed there meanwhile is merged. Ends with code 7 if something is still pending after
+    SECONDS, with 4 if two changes could not be merged: the one that lost is kept in conflicts/.
+    """
+    transfer(lambda sync, told: sync.push(timeout, progress=told), label="Pushing")
+
+
+@sync_command.command("pull", epilog=example("memfiles sync pull --json"))
+@_TIMEOUT
+@shared_options
+def pull_command(timeout: int) -> None:
+    """Fetch what others changed in the mirror, and push what it lacks.
+
+    Their changes are merged with those made here. The exit codes are those of `memfiles sync push`.
+    """
+    transfer(lambda sync, told: sync.pull(timeout, progress=told), label="Pulling")
+
+
+@sync_command.command("status", epilog=example("memfiles sync status --json"))
+@shared_options
+def status_command() -> None:
+    """Show how far the mirror is behind, without asking it.
+
+    What is pending is pushed by the next command that writes, by a program that has the memory open, or by
+    `memfiles sync push`.
+    """
+    workflow = load_workflow()
+    status = look(workflow)
+    if current().json:
+        output.data(status.to_dict())
+        return
+    for label, text in mirror_lines(status, workflow=workflow):
+        output.line(f"{label:<12} {output.one_line(text)}")
+    for path in status.conflicts:
+        output.line(f"  {path}")
+
+
+def transfer(run: Transfer, *, label: str) -> None:
+    """Open the memory, have the mirror and it brought together, and say what that did."""
+    workflow = load_workflow()
+    if workflow.memory.mirror is None:
+        raise NoMirror("no mirror is declared: add `mirror: {url: ...}` to the memory of the workflow")
+    before = dict(kept_conflicts(workflow.directory))
+    with restored(workflow) as memory:
+        try:
+            with progress(label) as told:
+                report = run(memory.sync, told)
+            last_error = memory.sync.status().last_error
+        finally:
+            memory.sync.close(timeout=0)  # it had its time
+    kept = new_conflicts(workflow.directory, before=before)
+    show(report, workflow=workflow, kept=kept, last_error=last_error)
+    click.get_current_context().exit(_exit_code(report, kept))
+
+
+def show(report: SyncReport, *, workflow: Workflow, kept: list[str], last_error: str | None) -> None:
+    """Print what was done, and what was not."""
+    if current().json:
+        shown: dict[str, Any] = report.to_dict()
+        output.data(shown | {"conflicts": kept, "last_error": last_error})
+        return
+    done = [(name_of(workflow, path), outcome) for path, outcome in report.outcomes.items() if outcome != "equal"]
+    if len(done) > LISTED:
+        for outcome, number in Counter(outcome for _, outcome in done).items():
+            output.line(f"{output.count(number, 'record')} {outcome}")
+    elif done:
+        output.table(("NAME", "DONE"), done)
+    elif not report.pending:
+        output.note("nothing to do: the mirror and this directory are equal")
+    mention_conflicts(workflow.directory, kept)
+    if report.pending:
+        names = ", ".join(name_of(workflow, path) for path in report.pending[:NAMED])
+        more = f" and {len(report.pending) - NAMED} more" if len(report.pending) > NAMED else ""
+        why = output.one_line(last_error or "the mirror did not answer in time")
+        output.warn(f"not mirrored yet: {names}{more} ({why})")
+
+
+def _exit_code(report: SyncReport, kept: list[str]) -> int:
+    if report.pending:
+        return MirrorUnavailable.exit_code
+    return MirrorConflict.exit_code if kept else 0

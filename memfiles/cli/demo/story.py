@@ -1,0 +1,209 @@
+"""The steps of the demo. What it claims it checks: a claim that does not hold ends it with ``DemoFailed``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import memfiles
+from memfiles.cli.demo.agent import ScriptedModel, run_agent
+from memfiles.cli.demo.support_desk import ADA, AMBIGUOUS, DELICATE, KNOWN, LOG, NOTES, REFUSED, SCRIPT, TASK, ticket
+from memfiles.errors import MemfilesError
+
+ACKNOWLEDGED = 60
+PATIENCE = 60.0  # seconds for the writer to get that far, on a slow disk and a busy machine
+Kind = Literal["text", "call", "result", "error", "person"]
+
+
+class DemoFailed(MemfilesError):
+    """The demo saw something else than it promises."""
+
+    code = "demo_failed"
+
+
+class Audience(Protocol):
+    """Who is told the story."""
+
+    def step(self, title: str, explanation: str) -> None:
+        """A new step begins: its name, and one line that explains it."""
+        ...
+
+    def show(self, text: str, *, kind: Kind = "text") -> None:
+        """Something of the step as it is: a text, a tool call, its result, a result that is an error."""
+        ...
+
+
+def tell(audience: Audience, workflow: Path) -> None:
+    """Tell the whole story over the workflow at ``workflow``."""
+    with memfiles.open(workflow, watch=False) as memory:
+        _declare(audience, memory)
+        _work(audience, memory)
+        _remember(audience, memory)
+        _forget(audience, memory)
+    acknowledged = _kill(audience, workflow)
+    with memfiles.open(workflow, watch=False) as memory:
+        _restart(audience, memory, acknowledged=acknowledged)
+        _history(audience, memory)
+        _undo(audience, memory)
+        _mirror(audience, memory)
+    cold_start(audience, workflow)
+
+
+def _declare(audience: Audience, memory: memfiles.Memory) -> None:
+    audience.step("Declare", "workflow.yaml declares memory files and who may use them.")
+    for file in memory.workflow.memory.files:
+        state = memory.report[file.uid].status
+        audience.show(f"{file.name} ({state}, cap {file.max_size_bytes} bytes): {file.description}")
+    audience.step("Card", "The agent's system prompt lists what there is, not what it says.")
+    with closing(memory.session("support")) as session:
+        audience.show(session.system_prompt())
+
+
+def _work(audience: Audience, memory: memfiles.Memory) -> None:
+    audience.step("Work", "The model calls tools; what goes wrong is an answer, never a crash.")
+    audience.show(TASK, kind="person")
+    results: dict[str, dict[str, Any]] = {}
+
+    def heard(call: dict[str, Any], result: dict[str, Any]) -> None:
+        results[call["id"]] = result
+        audience.show(f"{call['name']} {json.dumps(call['input'], ensure_ascii=False)}", kind="call")
+        audience.show(result["content"], kind="error" if result["is_error"] else "result")
+
+    with closing(memory.session("support", run="monday")) as session:
+        messages = run_agent(ScriptedModel(SCRIPT), session, task=TASK, heard=heard)
+        audience.show(messages[-1]["content"][0]["text"], kind="text")
+        _expect(results[REFUSED]["is_error"], "text over the cap was not refused")
+        _expect("first of 2" in results[AMBIGUOUS]["content"], "an ambiguous edit did not say so")
+        audience.step("Card again", "Above, the cap held, and an edit with two matches said so.")
+        audience.show(session.system_prompt())
+
+
+def _remember(audience: Audience, memory: memfiles.Memory) -> None:
+    audience.step("Remember", "What no file is for is saved under keys, at the level the session is at.")
+    with closing(memory.session("support", run="monday")) as session:
+        _call(audience, session, "memory_save", key=ADA, content=KNOWN, tags=["billing"])
+        before = session.system_prompt()
+        session.raise_level("CONFIDENTIAL")
+        _call(audience, session, "memory_save", key=ADA, content=DELICATE)
+        audience.show(memory.entries.hydrate(session).text)
+        _expect(KNOWN in before and DELICATE in session.system_prompt(), "what was saved is not in the system prompt")
+    with closing(memory.session("support", run="tuesday")) as session:
+        audience.show("Tuesday, back at INTERNAL: what was saved above that level is not there.", kind="person")
+        found = _call(audience, session, "memory_search", query="What do we know about Ada?", max_results=3)
+        _expect([result["content"] for result in found["results"]] == [KNOWN], "a search saw what it must not see")
+
+
+def _forget(audience: Audience, memory: memfiles.Memory) -> None:
+    audience.step("Forget", "Deleted can be restored; forgotten is gone from every file, and stays gone.")
+    with closing(memory.session("support", level="CONFIDENTIAL")) as session:
+        forgotten = memory.entries.forget(session, key=ADA, why="Ada asked us to")
+        files = [path for path in memory.workflow.directory.rglob("*") if path.is_file()]
+        holding = [path for path in files if DELICATE.encode() in _bytes_of(path)]
+        _expect((forgotten.count, holding) == (1, []), "a forgotten text is still on the disk")
+        audience.show(f"{len(files)} files searched, none holds the text; what is left says who, when and why")
+
+
+def _call(audience: Audience, session: memfiles.Session, tool: str, **arguments: object) -> dict[str, Any]:
+    """Make one tool call as a model would, and return the data of its result."""
+    audience.show(f"{tool} {json.dumps(arguments, ensure_ascii=False)}", kind="call")
+    result = session.call(tool, arguments)
+    _expect(not result.is_error, result.text)
+    audience.show(result.text, kind="result")
+    return result.data or {}
+
+
+def _kill(audience: Audience, workflow: Path) -> int:
+    audience.step("Kill", "A process appends to ticket-log at full speed and is killed in mid-write.")
+    acknowledged = acknowledged_by_a_killed_writer(workflow)
+    audience.show(f"SIGKILL after {acknowledged} appends that were acknowledged as durable")
+    return acknowledged
+
+
+def _restart(audience: Audience, memory: memfiles.Memory, *, acknowledged: int) -> None:
+    audience.step("Restart", "Opening the workflow again mends what the dead process left.")
+    content = memory.manager.read(LOG)
+    lines = content.count("\n")
+    _expect(content == "".join(map(ticket, range(1, lines + 1))), "the log has a torn or missing line")
+    _expect(lines >= acknowledged, f"{acknowledged} appends were acknowledged, but only {lines} are there")
+    _expect(lines <= acknowledged + 1, f"{lines} lines are there, but only {acknowledged} were acknowledged")
+    unheard = f", and {lines - acknowledged} more it died on before it could say so" if lines > acknowledged else ""
+    audience.show(f"all {acknowledged} acknowledged lines are there, in order, none torn{unheard}")
+
+
+def _history(audience: Audience, memory: memfiles.Memory) -> None:
+    audience.step("History", "Every change is kept with who made it, inside the record itself.")
+    for change in memory.manager.log(NOTES):
+        by = f"{change.by.agent or 'memfiles'} {change.by.call or ''}".strip()
+        audience.show(f"revision {change.revision}  {change.op:<6} by {by}")
+
+
+def _undo(audience: Audience, memory: memfiles.Memory) -> None:
+    audience.step("Undo", "A person takes the last change back; that, too, is a new revision.")
+    before = memory.manager.read(NOTES)
+    receipt = memory.manager.undo(NOTES, by=memfiles.Actor(session="person"))
+    _expect(memory.manager.read(NOTES) != before, "the undo changed nothing")
+    audience.show(memory.manager.diff(NOTES, receipt.revision - 1, receipt.revision))
+
+
+def _mirror(audience: Audience, memory: memfiles.Memory) -> None:
+    audience.step("Mirror", "Beside the work, all of it went to a mirror: a directory here, or S3.")
+    _expect(memory.sync.flush(PATIENCE), "the mirror did not take what was changed")
+    status = memory.sync.status()
+    _expect((status.pending, status.last_error) == (0, None), "the mirror is behind")
+    audience.show(f"{len(memory.manager.uids())} records are there, nothing is pending")
+
+
+def cold_start(audience: Audience, workflow: Path) -> None:
+    """Delete the memory directory, open the workflow again, and see that all of it is back."""
+    audience.step("Cold start", "The directory is deleted, as if on a new machine; opening fetches it.")
+    directory = workflow.parent / ".memory"
+    before = _records_in(directory)
+    shutil.rmtree(directory)
+    with memfiles.open(workflow, watch=False) as memory:
+        for file in memory.report.files:
+            _expect(file.status == "hydrated", f"{file.name} was {file.status}, not fetched from the mirror")
+            audience.show(f"{file.name}: {file.status}")
+    _expect(_records_in(directory) == before, "the records that were fetched are not those that were deleted")
+    audience.show(f"the same {len(before)} records with all their history, byte for byte")
+
+
+def _records_in(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.glob("*.json")}
+
+
+def acknowledged_by_a_killed_writer(workflow: Path) -> int:
+    """Start the writer, kill it in the middle of its work, and return how many appends it had acknowledged."""
+    command = [sys.executable, "-m", "memfiles.cli.demo.writer", str(workflow)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as writer:
+        watchdog = threading.Timer(PATIENCE, writer.kill)
+        watchdog.start()
+        try:
+            assert writer.stdout is not None
+            heard = [writer.stdout.readline() for _ in range(ACKNOWLEDGED)]
+            writer.kill()
+            heard += writer.stdout.readlines()
+        finally:
+            watchdog.cancel()
+            writer.kill()
+    acknowledged = [int(line) for line in heard if line.endswith("\n")]
+    _expect(len(acknowledged) >= ACKNOWLEDGED, f"the writer acknowledged only {len(acknowledged)} appends")
+    return acknowledged[-1]
+
+
+def _expect(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise DemoFailed(f"the demo failed: {otherwise}; please report this")
+
+
+def _bytes_of(path: Path) -> bytes:
+    """What a file holds; nothing if it is gone meanwhile, as the journal of the mirror's notes often is."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""

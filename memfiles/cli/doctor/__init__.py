@@ -1,0 +1,1 @@
+"""`memfiles doctor`: checks of the directory, the entries and the mirror."""

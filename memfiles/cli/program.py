@@ -1,0 +1,171 @@
+"""The root command: the table of all commands, and the outermost edge of the program.
+
+The rule this file guards: a command's module is imported when that command is asked for, and not for
+``memfiles --help``; that is what keeps every command quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+import memfiles
+from memfiles.cli.settings import Settings, shared_options
+
+PROGRAM = "memfiles"
+
+# family -> command -> (module in this package, its help in one sentence)
+COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
+    "Begin": {
+        "init": ("commands.init", "Write a commented workflow that works as it is."),
+        "demo": ("commands.demo", "Show an agent with lasting memory: calls, a kill, an undo, a lost disk."),
+    },
+    "Deploy": {
+        "check": ("commands.deploy", "Validate the workflow without touching the disk."),
+        "plan": ("commands.deploy", "Show what restore would do, without doing it."),
+        "restore": ("commands.deploy", "Bring the memory directory to what the workflow declares."),
+        "status": ("commands.deploy", "Show the directory, its files and how full they are."),
+        "doctor": ("doctor.command", "Look for everything that can be wrong and say what to do."),
+    },
+    "Memory files": {
+        "ls": ("commands.read", "List the memory files."),
+        "read": ("commands.read", "Print the content of a memory file."),
+        "append": ("commands.write", "Append text to a memory file, exactly as given."),
+        "edit": ("commands.write", "Replace the first occurrence of a text in a memory file."),
+        "open": ("commands.edit", "Change a memory file in your editor."),
+        "log": ("commands.read", "List the changes of a memory file, newest first."),
+        "diff": ("commands.read", "Show what changed between two revisions of a memory file."),
+        "undo": ("commands.write", "Take back the last change of a memory file, or go back to a revision."),
+        "redact": ("commands.write", "Remove a text from a memory file and from its history."),
+    },
+    "Entries": {
+        "entries": ("commands.entries", "Save, find and forget what agents remember under keys."),
+        "export": ("commands.transfer", "Write an agent's entries to a folder or a file."),
+        "import": ("commands.transfer", "Take entries from a folder or a file, all or nothing."),
+    },
+    "Mirror": {
+        "sync": ("commands.sync", "Push to the mirror, pull from it, or see how far it is behind."),
+    },
+    "Agents": {
+        "card": ("commands.agents", "Print the index card an agent gets in its system prompt."),
+        "tools": ("commands.agents", "Print the tools an agent gets, as a vendor wants them."),
+        "call": ("commands.agents", "Call a tool as an agent would."),
+        "mcp": ("commands.mcp", "Serve an agent's memory to MCP clients."),
+        "schema": ("commands.schema", "Print a JSON Schema: of the workflow, of a record, of the tools."),
+    },
+}
+
+_EPILOG = """\
+Start with `memfiles demo`, then `memfiles init`. `memfiles COMMAND --help` explains a command.
+
+Data goes to stdout, all else to stderr. Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 conflict,
+5 over a cap or budget, 6 denied, 7 mirror unavailable."""
+
+
+class CommandLine(click.Group):
+    """A group that finds its commands in ``COMMANDS`` and reports every error in one way.
+
+    Inheriting is how click wants both done: there is no option for a lazy table or an error handler.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command, in the order of the table."""
+        return [name for family in COMMANDS.values() for name in family]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, imported now; None if there is none."""
+        for family in COMMANDS.values():
+            if cmd_name in family:
+                module = importlib.import_module(f"{__package__}.{family[cmd_name][0]}")
+                command: click.Command = getattr(module, f"{cmd_name}_command")
+                return command
+        return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that ``args`` begin with; a mistyped one is answered with the nearest."""
+        name = args[0]
+        if not name.startswith("-") and name not in self.list_commands(ctx):
+            raise click.UsageError(f"there is no command {name!r}{_nearest(name, self.list_commands(ctx))}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands of each family with their one sentence."""
+        longest = max(map(len, self.list_commands(ctx)))
+        for title, family in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(longest), text) for name, (_, text) in family.items()])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run, report any error, and end the process with the code that says how it went; it never returns."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        settings = Settings()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # as it is for who was started with it closed
+                stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        try:
+            extra.update(obj=settings, terminal_width=_help_width())
+            code = super().main(arguments, prog_name or PROGRAM, complete_var, standalone_mode=False, **extra)
+        except Exception as error:  # noqa: BLE001 - the outermost edge: no traceback reaches a person
+            from memfiles.cli import failures  # only an error pays for it
+
+            if isinstance(error, click.UsageError):
+                settings.json |= "--json" in arguments  # it may stand behind what could not be parsed
+            code = failures.report(error, settings=settings)
+        sys.exit(code or 0)
+
+
+def _help_width() -> int:
+    """The width click would choose for help; told, it does not load shutil (3 of 40 ms) to find out."""
+    columns = os.environ.get("COLUMNS", "")
+    if not columns.isdecimal():
+        try:
+            columns = str(os.get_terminal_size().columns)
+        except OSError:  # stdout is no terminal
+            columns = "80"
+    return max(50, min(int(columns), 80) - 2)
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    import difflib  # only a typing mistake pays for it
+
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _show_version(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(f"{PROGRAM} {memfiles.__version__}")
+        context.exit()
+
+
+@click.group(
+    cls=CommandLine,
+    name=PROGRAM,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EPILOG,
+)
+@shared_options
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+def program() -> None:
+    """Memory that lasts, for LLM agents: declared in YAML, kept as plain files."""

@@ -1,0 +1,1 @@
+"""Consolidation: plans that merge duplicates and fold episodes, applied and undone."""

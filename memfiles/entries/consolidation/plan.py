@@ -1,0 +1,157 @@
+"""The plan of a consolidation: what would be merged, folded and evicted, as a value that is shown before it is applied.
+
+The rules this file guards: a plan names every entry it is about at the revision it was made on, so that it is not
+applied to what changed since; and what it hides it does not destroy: it is undone by what carries its id. How often an
+entry was read decides which of two equals goes, and is a hint: to be read meanwhile changes no entry and no plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, to_json
+
+from memfiles.entries.budgets import Tally
+from memfiles.errors import InvalidArgument
+from memfiles.records.entry import GENERAL, MAX_SOURCES, EntryUid
+from memfiles.records.keys import entry_uid
+from memfiles.records.record import Revision, Timestamp
+
+_CONFIG = ConfigDict(strict=True, hide_input_in_errors=True, extra="forbid")
+
+Action = Literal["merge", "fold", "drop_vectors", "evict"]
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An entry at the revision that a step was decided on."""
+
+    __pydantic_config__ = _CONFIG
+
+    uid: str
+    key: str
+    revision: Revision
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A note that a step would save; nothing may be live under its key. ``run`` is not empty for one run's alone.
+
+    ``made_of`` are the uids of all entries of which it says what was in them.
+    """
+
+    __pydantic_config__ = _CONFIG
+
+    key: str
+    content: str
+    run: str = ""
+    tags: Labels = ()
+    links: Labels = ()
+    category: str = GENERAL
+    importance: float = 0.5
+    confidence: float = 1.0
+    expires_at: Timestamp | None = None
+    made_of: Annotated[tuple[EntryUid, ...], Field(max_length=MAX_SOURCES)] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its content in UTF-8 bytes."""
+        return len(self.content.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step, which happens as a whole or not at all.
+
+    - ``merge``: the ``survivor`` gets the ``tags`` and ``links``, which are its own and those of the ``retired``;
+    - ``fold``: the ``note`` is saved, and the ``retired`` are in it;
+    - ``drop_vectors``: the vectors of ``about`` are removed from the index; no record changes;
+    - ``evict``: the ``retired`` go.
+
+    ``freed`` is by how much the entries that are seen become fewer and smaller.
+    """
+
+    __pydantic_config__ = _CONFIG
+
+    action: Action
+    why: str
+    retired: tuple[Named, ...] = ()
+    survivor: Named | None = None
+    tags: Labels = ()
+    links: Labels = ()
+    note: Note | None = None
+    about: tuple[Named, ...] = ()
+    freed: Tally = Tally()
+
+    @property
+    def state(self) -> Literal["deleted", "evicted"]:
+        """In which state the retired are afterwards, with the plan's id as the cause."""
+        return "evicted" if self.action == "evict" else "deleted"
+
+    @property
+    def named(self) -> tuple[Named, ...]:
+        """Every entry that must be as it was when the step was decided."""
+        return (*self.retired, *((self.survivor,) if self.survivor else ()), *self.about)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would bring the entries of one folder and level within their budget, in order of least destruction.
+
+    ``is_enough`` says whether it would: what is being saved is never given up for it.
+    """
+
+    __pydantic_config__ = _CONFIG
+
+    id: Annotated[str, Field(min_length=1, max_length=64)]
+    made_at: Timestamp
+    folder: str
+    level: str
+    before: Tally
+    after: Tally
+    is_enough: bool = True
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def uids(self) -> tuple[str, ...]:
+        """What must be locked to apply it, sorted: the entries that are named and the notes that are saved."""
+        named = {named.uid for step in self.steps for named in step.named}
+        return tuple(sorted(named | {self.uid_of(step.note) for step in self.steps if step.note}))
+
+    def uid_of(self, note: Note) -> str:
+        """What one of its notes is stored under."""
+        return entry_uid(self.folder, self.level, note.key, note.run)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object, from which ``plan_from`` makes the same plan."""
+        return asdict(self)
+
+
+def changed_since(plan: Plan, *, revision_of: Callable[[str], int | None]) -> list[str]:
+    """The keys because of which a plan does not hold any more; asked under the locks of all of ``plan.uids``.
+
+    ``revision_of`` a uid is that of the entry that is seen there, None if there is none.
+    """
+    named = {named.uid: named for step in plan.steps for named in step.named}
+    changed = [each.key for each in named.values() if revision_of(each.uid) != each.revision]
+    notes = (step.note for step in plan.steps if step.note is not None)
+    return [*changed, *(note.key for note in notes if revision_of(plan.uid_of(note)) is not None)]
+
+
+_READER = TypeAdapter(Plan)
+
+
+def plan_from(document: object) -> Plan:
+    """The plan of a JSON object; ``InvalidArgument`` says where it is none."""
+    try:
+        return _READER.validate_json(to_json(document))
+    except PydanticSerializationError:
+        raise InvalidArgument("this is no plan: it holds what no JSON can") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the document"
+        raise InvalidArgument(f"this is no plan: {where}: {first['msg']}") from None

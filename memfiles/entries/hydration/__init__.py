@@ -1,0 +1,1 @@
+"""Hydration: which entries fit the byte budget of a prompt, and why."""

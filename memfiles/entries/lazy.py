@@ -1,0 +1,100 @@
+"""The entries of an open memory, put together when they are first used: with rules, log and embedder.
+
+A workflow that declares ``entries`` has them from the start, with tools for its agents. Any other has them in the
+library alone, under the usual budgets, and pays nothing for them until they are used.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memfiles.errors import ExtraMissing
+from memfiles.secrets.betterleaks import scanner_called
+from memfiles.storage.auditing import Refusals
+from memfiles.storage.events import Subscribers
+from memfiles.storage.store import Store
+from memfiles.workflow.workflow import EntriesSpec, Workflow
+
+if TYPE_CHECKING:
+    from memfiles.entries.entries import Entries
+    from memfiles.index.search.embedder import Embedder
+
+_log = logging.getLogger("memfiles")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What entries are put together with: the open store, who hears of changes, the directory's id, the log."""
+
+    store: Store
+    subscribers: Subscribers
+    origin: str | None = None
+    refusals: Refusals | None = None
+    embedder: Embedder | None = None
+
+
+class KeptEntries:
+    """The entries of one open memory. Threads may share it."""
+
+    def __init__(
+        self, workflow: Workflow, around: Surroundings, *, on_open: Callable[[Entries], None] | None = None
+    ) -> None:
+        """``on_open`` is called once, with the entries, before anybody else has them."""
+        self._workflow = workflow
+        self._around = around
+        self._on_open = on_open
+        self._entries: Entries | None = None
+        self._opening = threading.Lock()
+
+    @property
+    def are_declared(self) -> bool:
+        """Whether the workflow gives its agents entries."""
+        return self._workflow.memory.entries is not None
+
+    def opened(self) -> Entries:
+        """The entries, put together at the first call."""
+        with self._opening:
+            if self._entries is None:
+                entries = self._made()
+                if self._on_open is not None:
+                    self._on_open(entries)
+                self._entries = entries
+            return self._entries
+
+    def close(self) -> None:
+        """Let go of them, if they were used. May be called again."""
+        with self._opening:
+            if self._entries is not None:
+                self._entries.close()
+
+    def _made(self) -> Entries:
+        from memfiles.entries.entries import Entries  # late: only who uses entries needs it and its parts
+        from memfiles.entries.policy import rules_of
+
+        memory, around = self._workflow.memory, self._around
+        declared = memory.entries or EntriesSpec()
+        return Entries(
+            around.store,
+            rules=rules_of(self._workflow, declared, scan=scanner_called(memory.secrets_scanner)),
+            subscribers=around.subscribers,
+            origin=around.origin,
+            refusals=around.refusals,
+            embedder=around.embedder or _declared_embedder(declared),
+        )
+
+
+def _declared_embedder(declared: EntriesSpec) -> Embedder | None:
+    """The embedder that the workflow asks for; without the extra a search says that it goes by words alone."""
+    if not declared.meaning:
+        return None
+    from memfiles.index.search.sentence_encoder import SentenceEncoder  # late: it looks whether its model is installed
+
+    try:
+        return SentenceEncoder()
+    except ExtraMissing as error:
+        _log.warning("searches of entries go by words alone: %s", error)
+        return None

@@ -1,0 +1,1 @@
+"""Import and export of entries: documents, file formats and foreign sources."""

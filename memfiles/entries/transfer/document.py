@@ -1,0 +1,231 @@
+"""An entry on its way in or out: the neutral value between the formats and the entries themselves.
+
+The rule this file guards: nothing is dropped in silence. What cannot be read becomes a ``Skipped`` that says where
+it stood and why, and repeats no value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from math import isfinite
+from typing import Any
+
+from memfiles.entries.results import Skipped
+from memfiles.errors import InvalidArgument
+from memfiles.records.entry import MAX_LABEL_BYTES, MAX_SOURCES, Provenance
+from memfiles.records.keys import ENTRY_UID_PATTERN, KEY_MAX_BYTES, check_key
+from memfiles.records.record import MAX_COUNT, TIMESTAMP_PATTERN
+from memfiles.workflow.problems import printable, shown
+
+FILE_MAX_BYTES = 8 * 1024 * 1024
+"""Bytes of a file that holds one entry."""
+
+Extra = str | int | float | bool | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One entry as the formats know it. Times are ``2026-11-21T09:00:00.000Z``.
+
+    ``extra`` holds what else is kept, where it is set: ``confidence`` and ``importance`` (numbers), ``pinned`` (bool),
+    ``expires_at`` (a time), ``links`` (keys), ``successes`` and ``failures`` (counts), ``made_of`` (uids), and
+    ``provenance`` (texts such as ``run=evt-1``). ``where`` is the place it was read from and no part of what it is.
+    """
+
+    key: str
+    content: str
+    category: str | None = None
+    kind: str | None = None
+    tags: tuple[str, ...] = ()
+    level: str | None = None
+    created: str | None = None
+    updated: str | None = None
+    extra: Mapping[str, Extra] = field(default_factory=dict)
+    where: str = field(default="", compare=False)
+
+    @property
+    def identity(self) -> tuple[str, str, bool]:
+        """What two documents of one entry share: key, level, and whether it is the whole workspace's."""
+        return self.key, self.level or "", self.category == "workspace"
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a format made of its source, in the source's order."""
+
+    documents: tuple[Document, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+
+
+def joined(parts: Iterable[Parsed]) -> Parsed:
+    """Several sources as one. Of two documents of one entry the first is kept and the other one reported."""
+    documents: dict[tuple[str, str, bool], Document] = {}
+    skipped: list[Skipped] = []
+    for part in parts:
+        skipped += part.skipped
+        for document in part.documents:
+            first = documents.setdefault(document.identity, document)
+            if first is not document:
+                skipped.append(Skipped(document.where, f"an entry with the same key came before it, at {first.where}"))
+    return Parsed(tuple(documents.values()), tuple(skipped))
+
+
+def key_problem(key: str) -> str | None:
+    """Why ``key`` cannot be the key of an entry, or None if it can."""
+    try:
+        check_key(key)
+    except InvalidArgument:
+        return f"its key cannot be one: 1 to {KEY_MAX_BYTES} bytes, not blank and without control characters, can"
+    return None
+
+
+def printed(path: str) -> str:
+    """A path as it may stand in a report: on one line, and at most 300 characters of it."""
+    return printable(path[:300]) + ("..." if len(path) > 300 else "")
+
+
+def text_in(data: bytes, where: str) -> str | Skipped:
+    """The text that ``data`` is, every character of it, or why it is none."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        return Skipped(where, f"this is not UTF-8 text: byte {error.start} cannot be read")
+
+
+def fields_of(document: Document) -> dict[str, Any]:
+    """Everything but the content, by name and in the order in which it is written; what is not set is left out."""
+    fields: dict[str, Any] = {name: getattr(document, name) for name in FIELDS}
+    fields["tags"] = list(document.tags)
+    for name in EXTRAS:
+        if name in document.extra:
+            value = document.extra[name]
+            fields[name] = list(value) if isinstance(value, tuple) else value
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def document_of(fields: Mapping[str, Any], content: str, *, where: str) -> Parsed:
+    """The document with these fields and this content; fields that no entry has are left out and reported.
+
+    A field that is known and of the wrong kind, or a key that cannot be, leaves no document.
+    """
+    known = {name: value for name, value in fields.items() if name in _KINDS and value is not None}
+    unknown = [name for name in fields if name not in _KINDS]
+    if "key" not in known:
+        return Parsed(skipped=(Skipped(where, "it has no key"),))
+    for name, value in known.items():
+        if not (kind := _KINDS[name]).accepts(value):
+            return Parsed(skipped=(Skipped(where, f"{name} must be {kind.words}"),))
+    if problem := key_problem(known["key"]):
+        return Parsed(skipped=(Skipped(where, problem),))
+    left_out = tuple(Skipped(where, f"the field{shown(name)} is none that an entry has; the rest was read")
+                     for name in unknown)  # fmt: skip
+    return Parsed((_built(known, content, where=where),), left_out)
+
+
+def _built(known: Mapping[str, Any], content: str, *, where: str) -> Document:
+    fields = {name: _frozen(value) for name, value in known.items() if name in FIELDS}
+    extra = {name: _frozen(value) for name, value in known.items() if name in EXTRAS}
+    return Document(content=content, extra=extra, where=where, **fields)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    words: str
+    accepts: Callable[[Any], bool]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+
+
+def _is_switch(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def is_time(value: object) -> bool:
+    """Whether it is a moment as records have it, on a day that there is."""
+    if not isinstance(value, str) or not re.fullmatch(TIMESTAMP_PATTERN, value, re.ASCII):
+        return False
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
+
+
+def written_provenance(provenance: Provenance) -> tuple[str, ...]:
+    """What is known of where an entry comes from, as a document has it."""
+    return tuple(f"{name}={value}" for name, value in provenance.to_dict().items())
+
+
+def provenance_in(written: Sequence[str]) -> Provenance | None:
+    """The reverse of ``written_provenance``; None if that is none."""
+    pairs = [text.partition("=") for text in written]
+    said: dict[str, Any] = {name: value for name, _, value in pairs}
+    ordinal = said.pop("ordinal", "0")
+    is_one = len({name for name, _, _ in pairs}) == len(pairs) and _ORIGINS.issuperset(said)
+    if not is_one or not all(map(is_label, said.values())) or not re.fullmatch(r"[0-9]{1,19}", ordinal):
+        return None
+    return Provenance(**said, ordinal=min(int(ordinal), 2**63 - 1))
+
+
+def is_label(text: str) -> bool:
+    """Whether it may stand in a record as where something comes from."""
+    return text.isprintable() and 1 <= len(text.encode(errors="replace")) <= MAX_LABEL_BYTES
+
+
+def _is_provenance(value: Any) -> bool:
+    return _is_texts(value) and provenance_in(value) is not None
+
+
+def _is_uids(value: Any) -> bool:
+    return _is_texts(value) and len(value) <= MAX_SOURCES and all(re.fullmatch(_UID, uid, re.ASCII) for uid in value)
+
+
+_UID = ENTRY_UID_PATTERN[1:-1]
+_ORIGINS = frozenset(each.name for each in fields(Provenance))
+_TEXT, _TEXTS = _Kind("text", _is_text), _Kind("a list of texts", _is_texts)
+_NUMBER, _COUNT = _Kind("a number", _is_number), _Kind(f"a whole number from 0 to {MAX_COUNT}", _is_count)
+_SWITCH = _Kind("true or false", _is_switch)
+_TIME = _Kind("a time such as 2026-11-21T09:00:00.000Z", is_time)
+
+FIELDS = ("key", "category", "kind", "tags", "level", "created", "updated")
+"""What is written first, in this order."""
+
+EXTRAS = ("confidence", "importance", "pinned", "expires_at", "links", "successes", "failures", "made_of", "provenance")
+"""What is written after it, where it is set."""
+
+_KINDS = {
+    **dict.fromkeys(FIELDS, _TEXT),
+    "tags": _TEXTS,
+    "confidence": _NUMBER,
+    "importance": _NUMBER,
+    "pinned": _SWITCH,
+    "expires_at": _TIME,
+    "created": _TIME,
+    "updated": _TIME,
+    "links": _TEXTS,
+    "successes": _COUNT,
+    "failures": _COUNT,
+    "made_of": _Kind("a list of uids of entries", _is_uids),
+    "provenance": _Kind("a list of texts such as run=evt-1", _is_provenance),
+}

@@ -1,0 +1,1 @@
+"""Memory files: the manager, its live records and their restore from a workflow."""

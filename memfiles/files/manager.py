@@ -1,0 +1,350 @@
+"""The manager of memory files: everything that can be done with them, in one place and with one meaning.
+
+The surfaces (tools, command line, adapters) call this class and add nothing. It decides nothing itself:
+``changes`` decides, ``live_files`` applies a decision under the record's lock, ``restorer`` restores.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic_core import to_json
+
+from memfiles.errors import InvalidArgument, MemfilesError, RecordCorrupt
+from memfiles.files.live_files import LiveFiles
+from memfiles.files.noting import Noting
+from memfiles.files.restore_report import DeclaredFile, RestoreReport, check_declarations, declared_files
+from memfiles.files.restorer import Restorer
+from memfiles.records import file_changes as changes
+from memfiles.records import history
+from memfiles.records.file_changes import Decision, Redaction, Stamp
+from memfiles.records.keys import record_path
+from memfiles.records.levels import DEFAULT_LEVELS
+from memfiles.records.lineage import check_origin
+from memfiles.records.receipt import FileCard, Receipt, card_of, with_warnings
+from memfiles.records.record import Actor, Change, Record
+from memfiles.secrets.gate import Gated, Policy, Scanner, gate
+from memfiles.storage.clock import utc_now
+from memfiles.storage.events import RecordChanged, Subscribers
+from memfiles.storage.store import Store, needs_mending
+from memfiles.sync import ledger as bookkeeping
+from memfiles.sync.mirror import Mirror, Stored
+from memfiles.sync.replica import Replica
+from memfiles.workflow.workflow import Workflow
+
+__all__ = ["MemoryManager", "RecordChanged"]
+
+
+class MemoryManager:
+    """The memory files of one directory. Threads may share it; processes may share the directory.
+
+    ``hydrated`` are the mirror's objects that the last restore made records from, by path. ``origin`` is the id of a
+    mirrored directory, known after the first restore; ``subscribers`` hear of every change.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        mirror: Mirror | None = None,
+        *,
+        durability: str = "fsync",
+        secrets: Policy = "block",
+        scan: Scanner | None = None,
+        lock_timeout: float = 30.0,
+        lowest_level: str = DEFAULT_LEVELS[0],
+        origin: Callable[[], str | None] | None = None,
+        now: Callable[[], str] = utc_now,
+    ) -> None:
+        """Nothing touches the disk before ``restore``. A relative ``directory`` is meant from where the program is now.
+
+        ``durability`` is ``fsync`` (a write is on the disk when it returns) or ``os`` (no flush: survives a kill, not
+        a power cut). ``secrets`` says what happens to text that looks like a credential, to memfiles or to ``scan``.
+        ``lock_timeout`` is in seconds. ``lowest_level`` is the level of files that declare none.
+        ``origin`` tells the id of a mirrored directory, 12 hexadecimal digits, by which its changes are known; it is
+        asked once, by the first restore.
+        """
+        if durability not in ("fsync", "os"):
+            raise InvalidArgument(f"durability {durability!r} is not known: use 'fsync' or 'os'")
+        self.directory = Path(directory).absolute()
+        self.hydrated: dict[str, Stored] = {}
+        self._durability = durability
+        self._gate = partial(gate, policy=secrets, scan=scan)
+        self._allowed: dict[str, tuple[str, ...]] = {}
+        self._lock_timeout = lock_timeout
+        self._now = now
+        self._mirror = mirror
+        self._lowest_level = lowest_level
+        self._find_origin = origin
+        self.origin: str | None = None
+        self.subscribers = Subscribers()
+        self._store: Store | None = None
+        self._files: LiveFiles | None = None
+        self._noting = Noting()
+
+    def plan(self, files: Workflow | Iterable[DeclaredFile]) -> RestoreReport:
+        """What ``restore`` would do, without touching the disk or the live set."""
+        declared = _declared(files)
+        check_declarations(declared)
+        return self._restorer().plan(self.directory, declared)
+
+    def mend(self) -> None:
+        """Put in place what a process that died had promised, as ``restore`` does; without one nothing is touched."""
+        if self._store is None and self.directory.is_dir() and needs_mending(self.directory):
+            self._open_store().close()
+
+    def restore(self, files: Workflow | Iterable[DeclaredFile]) -> RestoreReport:
+        """Make exactly these files live: local record over mirror copy over declared content. All or nothing.
+
+        ``WorkflowError`` for declarations that cannot be: then neither the disk nor the live set changes.
+        """
+        declared = _declared(files)
+        check_declarations(declared)
+        if self._store is None:
+            self._store = store = self._open_store()
+            self.origin = check_origin(self._find_origin()) if self._find_origin is not None else None
+            self._files = LiveFiles(store, now=self._now, subscribers=self.subscribers, origin=self.origin)
+        self._settle()
+        restored = self._restorer().restore(self._store, declared)
+        self._live.declare(restored.seen)
+        self._allowed = {file.uid: tuple(getattr(file, "secrets_allow", ())) for file in declared}
+        self.hydrated = restored.hydrated
+        self._noting.begin(restored.noted)
+        self._noting.save(self._live, self._store.descriptor)
+        return restored.report
+
+    def uids(self) -> list[str]:
+        """The uids of the live files, sorted."""
+        return self._files.uids() if self._files is not None else []
+
+    def card(self, uid: str) -> FileCard:
+        """Name, description, level, sizes in UTF-8 bytes and revision of a file, as it is now."""
+        return card_of(self._live.current(uid))
+
+    def read(self, uid: str) -> str:
+        """The content of a file, as it is now. ``FileNotDeclared``, ``RecordCorrupt``."""
+        return self._live.current(uid).content
+
+    def snapshot(self, uid: str) -> Record:
+        """Content, revision and history of a file in one consistent view."""
+        return self._live.current(uid)
+
+    def append(
+        self,
+        uid: str,
+        content: str,
+        *,
+        expected_revision: int | None = None,
+        call_id: str | None = None,
+        by: Actor | None = None,
+    ) -> Receipt:
+        """Put ``content`` at the very end, exactly as it is; durable on return.
+
+        ``SizeExceeded``, ``RevisionConflict``, ``SecretRefused``, ``LockTimeout``, ``StorageFailed``: nothing
+        changed. The same call made again (same actor, ``call_id`` and text) returns the first receipt.
+        """
+        gated = self._gated(uid, content)
+        stamp = self._stamp(by, call_id, expected_revision)
+        receipt = self._change(uid, lambda record: changes.append(record, stamp, text=gated.text))
+        return with_warnings(receipt, gated.warnings)
+
+    def append_many(self, appends: Iterable[tuple[str, str]], *, by: Actor | None = None) -> list[Receipt]:
+        """Append to several files, or several times to one, all or nothing, with one flush; receipts in order."""
+        wanted = [(uid, self._gated(uid, content)) for uid, content in changes.check_pairs(appends)]
+        stamp = self._stamp(by, None, None)
+
+        def decide(records: dict[str, Record]) -> list[Decision]:
+            decisions, earlier, same = [], dict(records), Counter((uid, gated.text) for uid, gated in wanted)
+            for uid, gated in wanted:
+                same[uid, gated.text] -= 1
+                before, later = earlier[uid], same[uid, gated.text]
+                decisions.append(changes.append(records[uid], stamp, text=gated.text, earlier=before, same_later=later))
+                records[uid] = decisions[-1].record or records[uid]
+            return decisions
+
+        decisions = self._live.change_all([uid for uid, _ in wanted], decide, record_of=_last_of_each)
+        pairs = zip(decisions, wanted, strict=True)
+        return [with_warnings(decision.receipt, gated.warnings) for decision, (_, gated) in pairs]
+
+    def edit(
+        self,
+        uid: str,
+        old: str,
+        new: str,
+        *,
+        expected_revision: int | None = None,
+        call_id: str | None = None,
+        by: Actor | None = None,
+    ) -> Receipt:
+        """Replace the first occurrence of ``old``; the receipt says how many there were and at which line.
+
+        ``EmptyText`` without ``old``, ``EditNoMatch`` with the nearest line as a hint; else as ``append``.
+        """
+        changes.check_text(old)
+        gated = self._gated(uid, new)
+        stamp = self._stamp(by, call_id, expected_revision)
+        receipt = self._change(uid, lambda record: changes.edit(record, stamp, old=old, new=gated.text))
+        return with_warnings(receipt, gated.warnings)
+
+    def replace(
+        self, uid: str, content: str, *, expected_revision: int | None = None, by: Actor | None = None
+    ) -> Receipt:
+        """Make ``content`` the whole content, recorded as the smallest edit that does it; errors as ``append``."""
+        gated = self._gated(uid, content)
+        stamp = self._stamp(by, None, expected_revision)
+        receipt = self._change(uid, lambda record: changes.replace_content(record, stamp, content=gated.text))
+        return with_warnings(receipt, gated.warnings)
+
+    def log(self, uid: str) -> list[Change]:
+        """The kept changes of a file, oldest first."""
+        return list(self._live.current(uid).history)
+
+    def diff(self, uid: str, from_revision: int, to_revision: int) -> str:
+        """A unified diff between two revisions, empty when equal. ``RevisionUnknown`` beyond the history."""
+        record = self._live.current(uid)
+        return history.unified_diff(record, from_revision=from_revision, to_revision=to_revision)
+
+    def undo(
+        self,
+        uid: str,
+        *,
+        to_revision: int | None = None,
+        expected_revision: int | None = None,
+        call_id: str | None = None,
+        by: Actor | None = None,
+    ) -> Receipt:
+        """Take back the last change, or go back to the content at ``to_revision``, as a new revision.
+
+        Undoing an undo brings the change back. ``RevisionUnknown`` beyond the history; else as ``append``.
+        """
+        stamp = self._stamp(by, call_id, expected_revision)
+        return self._change(uid, lambda record: changes.undo(record, stamp, to_revision=to_revision))
+
+    def redact(
+        self, uid: str, text: str, *, expected_revision: int | None = None, by: Actor | None = None
+    ) -> Redaction:
+        """Take ``text`` out of the content, the history, the journals and quarantined copies of a file.
+
+        Returns when no file under the directory holds it for this memory file any more. ``LockTimeout`` if
+        another process does not answer: the record is clean then, that process's journal may not be.
+        """
+        changes.check_text(text)
+        stamp = self._stamp(by, None, expected_revision)
+        outcome: list[Redaction] = []
+
+        def decide(record: Record) -> Decision:
+            changed, redaction = changes.redact(record, stamp, text=text)
+            outcome[:] = [redaction]
+            return Decision(changed, redaction.receipt)
+
+        self._live.notice(uid, at_once=True)  # what lies broken at the record's path may hold the text as well
+        self._live.change(uid, decide)
+        store = self.store
+        needles = (text.encode(), to_json(text)[1:-1], json.dumps(text)[1:-1].encode())
+        removed = store.remove_quarantined(record_path(uid), needles)
+        try:
+            bookkeeping.scrub(self.directory, record_path(uid), revision=outcome[0].receipt.revision)
+        finally:
+            store.scrub()
+        return replace(outcome[0], copies_removed=removed)
+
+    def notice(self, uid: str) -> bool:
+        """Look whether something outside changed a file: a hand edit becomes a revision, a broken one is mended.
+
+        False: someone may still be saving it; look again in a moment. ``RecordCorrupt`` if no good version is known.
+        """
+        return self._live.notice(uid)
+
+    def subscribe(self, callback: Callable[[RecordChanged], None]) -> Callable[[], None]:
+        """Have ``callback`` called after every change, in the thread that made or noticed it; returns the end of it."""
+        return self.subscribers.add(callback)
+
+    def status(self) -> dict[str, Any]:
+        """Directory, durability, every live file's card, orphans and quarantine, as a JSON object."""
+        store = self.store
+        live = self._live.uids()
+        declared = {record_path(uid) for uid in live}
+        return {
+            "directory": str(self.directory),
+            "durability": self._durability,
+            "files": [self.card(uid).to_dict() for uid in live],
+            "orphans": [path for path in store.record_paths() if path not in declared],
+            "quarantine": [{"path": path, "reason": why} for path, why in store.quarantined()],
+        }
+
+    def checkpoint(self) -> None:
+        """Flush every published record and empty this process's journal."""
+        self.store.checkpoint()
+
+    def close(self) -> None:
+        """Checkpoint and let go; after it the records are all there is. Idempotent."""
+        if self._store is None:
+            return
+        with suppress(MemfilesError):
+            self._settle()
+        self._noting.save(self._live, self.store.descriptor)
+        store, self._store, self._files = self._store, None, None
+        store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def replica(self) -> Replica:
+        """The live files as what is kept equal with a mirror."""
+        return Replica(self.directory, files=self._live, store=self.store, now=self._now)
+
+    def _restorer(self) -> Restorer:
+        return Restorer(self._mirror, now=self._now, lowest_level=self._lowest_level, origin=self.origin)
+
+    def _open_store(self) -> Store:
+        return Store(self.directory, now=self._now, durability=self._durability, lock_timeout=self._lock_timeout)
+
+    @property
+    def _live(self) -> LiveFiles:
+        if self._files is None:
+            raise InvalidArgument("the manager is closed or was never restored: call restore first")
+        return self._files
+
+    @property
+    def store(self) -> Store:
+        """The open store; entries are kept in it, too."""
+        if self._store is None:
+            raise InvalidArgument("the manager is closed or was never restored: call restore first")
+        return self._store
+
+    def _settle(self) -> None:
+        """Before a restore and a close, mend what only this process knows the last good version of."""
+        for uid in self._live.seen():
+            with suppress(RecordCorrupt):
+                self._live.notice(uid, at_once=True)
+
+    def _change(self, uid: str, decide: Callable[[Record], Decision]) -> Receipt:
+        return self._live.change(uid, decide).receipt
+
+    def _stamp(self, by: Actor | None, call_id: str | None, expected_revision: int | None) -> Stamp:
+        return changes.stamp_of(by, at=self._now(), call_id=call_id, expected_revision=expected_revision)
+
+    def _gated(self, uid: str, text: str) -> Gated:
+        """The text as it may be stored: Unicode that UTF-8 can hold, through the secrets gate."""
+        changes.check_text(text)
+        return self._gate(text, allow=self._allowed.get(str(uid), ()))
+
+
+def _declared(files: Workflow | Iterable[DeclaredFile]) -> list[DeclaredFile]:
+    return declared_files(files.memory.files if isinstance(files, Workflow) else files)
+
+
+def _last_of_each(decisions: Sequence[Decision]) -> list[Record]:
+    """Of several decisions, the last record of each file: it holds what the earlier ones changed."""
+    return list({decision.record.uid: decision.record for decision in decisions if decision.record}.values())

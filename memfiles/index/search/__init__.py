@@ -1,0 +1,1 @@
+"""Search: candidates, ranking, association and vectors."""

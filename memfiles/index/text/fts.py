@@ -1,0 +1,310 @@
+"""The words of entries in FTS5: for every partition its own tables, in the caller's transaction.
+
+A partition is what is visible or hidden as a whole. FTS5 counts words per table, so with a table for each partition
+nothing that is hidden can shift a score, an order or a count. For partition 7 there are:
+
+* ``text_7``   key, content and tags as they were given, for snippets and for taking words out again; and taken apart,
+  for scores
+* ``words_7``  their words, stemmed (FTS5 without content)
+* ``counts_7`` how many entries hold each stem (FTS5's own view of ``words_7``)
+* ``grams_7``  their folded text in threes of characters, for parts of words (FTS5 without content or positions)
+
+Connections are expected to be used by one thread at a time, inside the caller's transaction; nothing here commits,
+except ``scrub``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from pydantic_core import to_json
+
+from memfiles.index.text.tokenizer import fold, forget_texts, indexed, words_of
+from memfiles.index.text.tokens import Reading, read, unpacked
+
+# Columns count as much as this when FTS5 chooses candidates: key, content, tags.
+WEIGHTS = (2.0, 1.0, 1.5)
+
+_TAG_SEPARATOR = "\n"
+_BUT = "AND rowid NOT IN (SELECT value FROM json_each(?))"
+
+
+@dataclass(slots=True)
+class Text:
+    """What an entry says, as it was given."""
+
+    id: int
+    key: str
+    content: str
+    tags: str
+
+    @property
+    def folded(self) -> str:
+        """Everything in it, as parts of words are looked for."""
+        return fold(f"{self.key}\n{self.content}\n{self.tags}")
+
+
+class Source(NamedTuple):
+    """The content of an entry, and the record that it is from."""
+
+    id: int
+    content: str
+    key: str
+    path: str
+    revision: int
+    ordinal: int
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    """Make the list of partitions that have text, and the table of vectors; may be called again."""
+    connection.execute("CREATE TABLE IF NOT EXISTS text_part (part INTEGER PRIMARY KEY)")
+    connection.execute(
+        """CREATE TABLE IF NOT EXISTS vector (model TEXT, digest BLOB, data BLOB, PRIMARY KEY (model, digest))
+           WITHOUT ROWID"""
+    )
+
+
+def put(connection: sqlite3.Connection, part: int, id: int, *, key: str, content: str, tags: Sequence[str]) -> None:
+    """Index the text of entry ``id``, in place of what was indexed for it in this partition."""
+    remove(connection, part, id)
+    put_many(connection, part, [(id, key, content, tags)])
+
+
+def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[tuple[int, str, str, Sequence[str]]]) -> None:
+    """Index entries ``(id, key, content, tags)`` that are not indexed in this partition yet."""
+    texts = [_text(*entry) for entry in entries]
+    _make(connection, part)
+    connection.executemany(
+        f"INSERT INTO text_{part} (id, key, content, tags, digest, reading) VALUES (?, ?, ?, ?, ?, ?)",
+        [(text.id, text.key, text.content, text.tags, _digest(text.content), _reading(text)) for text in texts],
+    )
+    connection.executemany(
+        f"INSERT INTO words_{part} (rowid, key, content, tags) VALUES (?, ?, ?, ?)", map(_words, texts)
+    )
+    connection.executemany(f"INSERT INTO grams_{part} (rowid, text) VALUES (?, ?)", map(_grams, texts))
+
+
+def remove(connection: sqlite3.Connection, part: int, id: int) -> None:
+    """Take the text of entry ``id`` out; one that is not there is fine."""
+    statement = f"SELECT id, key, content, tags FROM text_{part} WHERE id = ?"  # prepared once for all
+    for text in (Text(*row) for row in _rows_if_made(connection, statement, id)):
+        connection.execute(
+            f"INSERT INTO words_{part} (words_{part}, rowid, key, content, tags) VALUES ('delete', ?, ?, ?, ?)",
+            _words(text),
+        )
+        connection.execute(
+            f"INSERT INTO grams_{part} (grams_{part}, rowid, text) VALUES ('delete', ?, ?)", _grams(text)
+        )
+        connection.execute(f"DELETE FROM text_{part} WHERE id = ?", (id,))
+
+
+def drop(connection: sqlite3.Connection, part: int) -> None:
+    """Take a whole partition out; one without text is fine."""
+    for table in ("text", "counts", "words", "grams"):
+        connection.execute(f"DROP TABLE IF EXISTS {table}_{int(part)}")
+    connection.execute("DELETE FROM text_part WHERE part = ?", (part,))
+
+
+def scrub(connection: sqlite3.Connection) -> None:
+    """Let no removed word stay in the segments of FTS5, where it is until they are merged.
+
+    Vectors of contents that no entry has go, too. The caller then has the file written anew: SQLite keeps removed rows
+    in free pages until VACUUM, and older pages in the write-ahead log until that is emptied.
+    """
+    forget_texts()
+    _drop_stale_vectors(connection)
+    for part in parts(connection):
+        for table in (f"words_{part}", f"grams_{part}"):
+            connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
+
+
+def _drop_stale_vectors(connection: sqlite3.Connection) -> None:
+    digests = " UNION ALL ".join(f"SELECT digest FROM text_{part}" for part in parts(connection))
+    connection.execute(f"DELETE FROM vector WHERE digest NOT IN ({digests})" if digests else "DELETE FROM vector")
+
+
+def present(connection: sqlite3.Connection, parts: Iterable[int]) -> list[int]:
+    """Those of the partitions that have text, in the order given."""
+    found = connection.execute(f"SELECT part FROM text_part WHERE part IN ({_list(parts)})").fetchall()
+    known = {part for (part,) in found}
+    return [part for part in parts if part in known]
+
+
+def texts(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[Text]:
+    """The texts of those of the entries that are indexed in the partition, in any order."""
+    wanted = f"SELECT id, key, content, tags FROM text_{part} WHERE id IN (SELECT value FROM json_each(?))"
+    return [Text(*row) for row in _rows_if_made(connection, wanted, _json(ids))]
+
+
+def sources(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[Source]:
+    """The contents and the records of those of the entries that are indexed in the partition, in any order."""
+    wanted = f"""SELECT id, text.content, entry.key, path, revision, ordinal FROM text_{part} AS text
+                 JOIN entry USING (id) WHERE id IN (SELECT value FROM json_each(?))"""
+    return [Source._make(row) for row in _rows_if_made(connection, wanted, _json(ids))]
+
+
+def readings(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[Reading]:
+    """The texts of those of the entries that are indexed in the partition, taken apart, in any order."""
+    wanted = f"SELECT id, reading FROM text_{part} WHERE id IN (SELECT value FROM json_each(?))"
+    try:
+        return [unpacked(*row) for row in _rows_if_made(connection, wanted, _json(ids))]
+    except (ValueError, AttributeError) as error:
+        raise _damage() from error
+
+
+def size(connection: sqlite3.Connection, part: int) -> int:
+    """How many entries have text in the partition."""
+    ((count,),) = connection.execute(f"SELECT count(*) FROM words_{part}_docsize")
+    return int(count)
+
+
+def matches(connection: sqlite3.Connection, part: int, match: str, *, but: Collection[int] = ()) -> int:
+    """How many entries of the partition an FTS5 expression matches, some of them left out."""
+    statement = f"SELECT count(*) FROM words_{part} WHERE words_{part} MATCH ?"
+    ((count,),) = connection.execute(
+        f"{statement} {_BUT}" if but else statement, (match, *([_json(but)] if but else []))
+    )
+    return int(count)
+
+
+def counts(connection: sqlite3.Connection, part: int, stems: Sequence[str]) -> dict[str, int]:
+    """How many entries of the partition hold each of the stems; those that none holds are left out."""
+    marks = ",".join("?" * len(stems))
+    return dict(connection.execute(f"SELECT term, doc FROM counts_{part} WHERE term IN ({marks})", stems).fetchall())
+
+
+def best(connection: sqlite3.Connection, part: int, match: str, *, limit: int, offset: int = 0) -> list[int]:
+    """The entries that FTS5 ranks first for an expression, best first, newest first among equals."""
+    table = f"words_{part}"
+    rank = f"bm25({table}, {', '.join(map(str, WEIGHTS))})"
+    rows = connection.execute(
+        f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY {rank}, rowid DESC LIMIT ? OFFSET ?",
+        (match, limit, offset),
+    )
+    return [row for (row,) in rows]
+
+
+def tagged(connection: sqlite3.Connection, part: int, tag: str, *, limit: int, but: Collection[int] = ()) -> list[int]:
+    """Entries of the partition with exactly this tag, in any order; at most ``limit`` rows are looked at.
+
+    Those in ``but`` are left out.
+    """
+    words = words_of(indexed(tag))
+    if not words:
+        return []
+    left_out = _BUT if but else ""
+    statement = f"SELECT rowid FROM words_{part} WHERE words_{part} MATCH ? {left_out} LIMIT ?"
+    asked = f'tags : "{" ".join(words)}"', *([_json(but)] if but else []), limit
+    rows = connection.execute(statement, asked).fetchall()
+    return [row for (row,) in rows if len(rows) == limit or _has_tag(connection, part, row, tag)]
+
+
+def _has_tag(connection: sqlite3.Connection, part: int, id: int, tag: str) -> bool:
+    return any(tag in text.tags.split(_TAG_SEPARATOR) for text in texts(connection, part, [id]))
+
+
+def containing(connection: sqlite3.Connection, part: int, needle: str, *, limit: int) -> list[int]:
+    """Entries whose folded text may hold ``needle`` (folded), newest first; the caller looks again."""
+    if len(needle) < 3:
+        return _containing_short(connection, part, needle, limit=limit)
+    grams = dict.fromkeys(needle[at : at + 3].replace('"', '""') for at in range(min(len(needle) - 2, 64)))
+    match = " AND ".join(f'"{gram}"' for gram in grams if "\0" not in gram)
+    statement = f"SELECT rowid FROM grams_{part} WHERE grams_{part} MATCH ? ORDER BY rowid DESC LIMIT ?"
+    return [row for (row,) in connection.execute(statement, (match, limit))] if match else []
+
+
+def _containing_short(connection: sqlite3.Connection, part: int, needle: str, *, limit: int) -> list[int]:
+    statement = f"""SELECT id FROM text_{part} WHERE instr(lower(key || ' ' || content || ' ' || tags), ?)
+                    ORDER BY id DESC LIMIT ?"""
+    return [row for (row,) in connection.execute(statement, (needle, limit))]
+
+
+def without_vector(connection: sqlite3.Connection, part: int, model: str, *, limit: int) -> list[tuple[bytes, str]]:
+    """Digest and content of what the model has not embedded, of at most so many entries."""
+    statement = f"""SELECT digest, content FROM text_{part} AS text WHERE NOT EXISTS
+                    (SELECT 1 FROM vector WHERE model = ? AND digest = text.digest) LIMIT ?"""
+    return connection.execute(statement, (model, limit)).fetchall()
+
+
+def vectors(connection: sqlite3.Connection, part: int, model: str) -> list[tuple[int, bytes]]:
+    """Entry and vector of what the model has embedded, newest first."""
+    statement = f"""SELECT text.id, vector.data FROM text_{part} AS text JOIN vector
+                    ON vector.model = ? AND vector.digest = text.digest ORDER BY text.id DESC"""
+    return connection.execute(statement, (model,)).fetchall()
+
+
+def _digest(content: str) -> bytes:
+    return blake2b(content.encode("utf-8"), digest_size=16).digest()
+
+
+def _make(connection: sqlite3.Connection, part: int) -> None:
+    if part not in present(connection, [part]):
+        connection.execute("INSERT INTO text_part (part) VALUES (?)", (part,))
+        for statement in _schema(int(part)):
+            connection.execute(statement)
+
+
+def _schema(part: int) -> Iterator[str]:
+    yield f"""CREATE TABLE text_{part} (id INTEGER PRIMARY KEY, key TEXT, content TEXT, tags TEXT, digest BLOB,
+              reading TEXT)"""
+    yield f"""CREATE VIRTUAL TABLE words_{part} USING fts5(key, content, tags, content='',
+              tokenize="porter unicode61 remove_diacritics 0")"""
+    yield f"CREATE VIRTUAL TABLE counts_{part} USING fts5vocab(words_{part}, row)"
+    yield f"""CREATE VIRTUAL TABLE grams_{part} USING fts5(text, content='', detail=none, columnsize=0,
+              tokenize="trigram case_sensitive 1")"""
+
+
+def _text(id: int, key: str, content: str, tags: Sequence[str]) -> Text:
+    return Text(id, _storable(key), _storable(content), _storable(_TAG_SEPARATOR.join(tags)))
+
+
+def _damage() -> sqlite3.DatabaseError:
+    """What SQLite says of a damaged file where it notices by itself; whoever asked then starts the index over."""
+    error = sqlite3.DatabaseError("a text is not as it was written")
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
+def _reading(text: Text) -> str:
+    return read(text.id, key=text.key, content=text.content, tags=text.tags).packed
+
+
+def _storable(text: str) -> str:
+    """The text without lone surrogates, which are in no encoding."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _words(text: Text) -> tuple[int, str, str, str]:
+    return text.id, indexed(text.key), indexed(text.content), indexed(text.tags)
+
+
+def _grams(text: Text) -> tuple[int, str]:
+    return text.id, text.folded
+
+
+def parts(connection: sqlite3.Connection) -> list[int]:
+    """All partitions that have text."""
+    return [part for (part,) in connection.execute("SELECT part FROM text_part ORDER BY part")]
+
+
+def _rows_if_made(connection: sqlite3.Connection, statement: str, value: int | str) -> list[tuple[Any, ...]]:
+    """The rows of a statement about one partition; none if it never had text."""
+    try:
+        return connection.execute(statement, (value,)).fetchall()
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error):
+            return []
+        raise
+
+
+def _json(values: Iterable[int | str]) -> str:
+    """A list as SQLite takes it, so that a statement stays the same and is prepared once."""
+    return to_json(list(values)).decode()
+
+
+def _list(numbers: Iterable[int]) -> str:
+    return ",".join(str(int(number)) for number in numbers)

@@ -1,0 +1,39 @@
+"""The declared part of a record, and what a redeploy makes of it (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from memfiles.records.history import extend
+from memfiles.records.record import Change, Operation, Record
+
+
+class Metadata(NamedTuple):
+    """The declared part of a record: what a redeploy may change."""
+
+    name: str
+    description: str
+    max_size_bytes: int
+    level: str
+
+
+def redeclared(record: Record, metadata: Metadata, *, at: str, op: Operation = "declare") -> Record:
+    """The record with the declared metadata; the very same record if it has them already."""
+    if metadata_in(record) == metadata:
+        return record
+    changed = replace(record, **metadata._asdict())
+    return extend(changed, Change(revision=record.revision + 1, at=at, op=op))
+
+
+def confirmed(record: Record, *, at: str) -> Record | None:
+    """The record as no longer provisional, None if it is not."""
+    if not record.provisional:
+        return None
+    settled = replace(record, provisional=False)
+    return extend(settled, Change(revision=record.revision + 1, at=at, op="declare"))
+
+
+def metadata_in(record: Record) -> Metadata:
+    """The metadata a record has now."""
+    return Metadata(record.name, record.description, record.max_size_bytes, record.level)

@@ -1,0 +1,313 @@
+"""The entry: one thing that an agent saved under a key, or what remains of it.
+
+The rules this file guards: a tombstone holds nothing of what was forgotten; and content, history and revision are
+those of a ``Record``, so that everything that is done with the text of a memory file is done with an entry's in the
+same way. Pure data; ``entry_format`` is its form on disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from memfiles.records.keys import (
+    ENTRY_PATH_PATTERN,
+    ENTRY_UID_PATTERN,
+    WORKSPACE,
+    agent_folder,
+    check_key,
+    entry_path,
+    entry_uid,
+)
+from memfiles.records.record import (
+    FORMAT,
+    MAX_COUNT,
+    MAX_ORIGINS,
+    NOBODY,
+    Actor,
+    Origins,
+    Record,
+    Revision,
+    Timestamp,
+    digest,
+)
+
+MAX_ENTRY_BYTES = 64 * 1024
+MAX_TAGS = 32
+MAX_LINKS = 32
+MAX_LABEL_BYTES = 255
+MAX_WHY_BYTES = 500
+GENERAL = "general"
+CONVERSATION = "conversation"
+WORKSPACE_CATEGORY = "workspace"
+TEXT_NAME = "entry"
+FORGOTTEN_KEPT = 8
+MAX_MOVED = 8
+MAX_SOURCES = 256
+_CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
+
+Kind = Literal["fact", "note", "procedure", "episode"]
+KINDS: tuple[Kind, ...] = ("fact", "note", "procedure", "episode")
+Share = Annotated[float, Field(ge=0, le=1)]
+Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL_BYTES)]
+TombstoneId = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+EntryUid = Annotated[str, Field(pattern=ENTRY_UID_PATTERN)]
+EntryPath = Annotated[str, Field(pattern=ENTRY_PATH_PATTERN)]
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where an entry's content comes from; captured, not asked for.
+
+    ``ordinal`` is the time of the first save in nanoseconds, higher for every later one of a process, so that entries
+    have an order that milliseconds cannot give.
+    """
+
+    __pydantic_config__ = _CONFIG
+
+    agent: str | None = None
+    session: str | None = None
+    run: str | None = None
+    channel: str | None = None
+    thread: str | None = None
+    call: str | None = None
+    source: str | None = None
+    ordinal: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields that are known."""
+        return {name: value for name in _PROVENANCE if (value := getattr(self, name))}
+
+
+_PROVENANCE = tuple(each.name for each in fields(Provenance))
+
+
+MOVED = "moved to "
+
+
+def moved_to(path: str) -> str:
+    """The cause of what is hidden because the entry at ``path`` took its place."""
+    return MOVED + path
+
+
+@dataclass(frozen=True)
+class Retired:
+    """Why an entry is hidden though its content is kept: ``deleted`` by someone, or ``evicted`` over a budget.
+
+    ``cause`` is the id of the plan, of the call or of whatever else did it, by which it can be taken back; of an entry
+    that was moved, where to (``moved_to``).
+    """
+
+    __pydantic_config__ = _CONFIG
+
+    state: Literal["deleted", "evicted"]
+    at: Timestamp
+    cause: str = ""
+
+    @property
+    def is_move(self) -> bool:
+        """Whether another entry took its place, so that it goes with that one."""
+        return self.cause.startswith(MOVED)
+
+    @property
+    def target(self) -> str:
+        """The path of the entry that took its place, "" if none did."""
+        return self.cause.removeprefix(MOVED) if self.is_move else ""
+
+    def to_dict(self) -> dict[str, str]:
+        """The JSON object."""
+        return {"state": self.state, "at": self.at, "cause": self.cause}
+
+
+@dataclass(frozen=True)
+class Merged:
+    """An entry that gave way to another one, by its uid, and the labels that the other one has of it alone."""
+
+    __pydantic_config__ = _CONFIG
+
+    uid: EntryUid
+    tags: Annotated[tuple[Label, ...], Field(max_length=MAX_TAGS)] = ()
+    links: Annotated[tuple[Label, ...], Field(max_length=MAX_LINKS)] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object; what it did not lend is left out."""
+        lent = {name: list(value) for name in ("tags", "links") if (value := getattr(self, name))}
+        return {"uid": self.uid, **lent}
+
+
+@dataclass(frozen=True)
+class Reorganised:
+    """The plan that changed an entry last: its id, how many entries it changed, and the revision it made of this one.
+
+    By it the plan is taken back, and it is known whether all of them are as the plan left them.
+    """
+
+    __pydantic_config__ = _CONFIG
+
+    plan: Annotated[str, Field(min_length=1, max_length=64)]
+    changed: Annotated[int, Field(ge=1, le=MAX_COUNT)]
+    revision: Revision
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        return {"plan": self.plan, "changed": self.changed, "revision": self.revision}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry. ``text`` has its content, level, revision, times and history; all else is said about it.
+
+    ``agent`` is whose it is, ``@workspace`` for those that all agents share; ``run`` is not empty for what belongs to
+    one run alone. ``forgotten`` are the ids of the tombstones over which it was saved again. ``made_of`` are the uids
+    of the entries of which it says what was in them, and ``merged`` those that gave way to it.
+    """
+
+    text: Record
+    agent: str
+    key: str
+    run: str = ""
+    tags: tuple[str, ...] = ()
+    category: str = GENERAL
+    kind: Kind = "note"
+    confidence: float = 1.0
+    importance: float = 0.5
+    pinned: bool = False
+    links: tuple[str, ...] = ()
+    provenance: Provenance = Provenance()
+    expires_at: str | None = None
+    successes: int = 0
+    failures: int = 0
+    retired: Retired | None = None
+    forgotten: tuple[str, ...] = ()
+    made_of: tuple[str, ...] = ()
+    merged: tuple[Merged, ...] = ()
+    reorganised: Reorganised | None = None
+
+    @property
+    def uid(self) -> str:
+        """What the record is stored under."""
+        return self.text.uid
+
+    @property
+    def level(self) -> str:
+        """The classification."""
+        return self.text.level
+
+    @property
+    def content(self) -> str:
+        """What was saved."""
+        return self.text.content
+
+    @property
+    def revision(self) -> int:
+        """The record's change counter."""
+        return self.text.revision
+
+    @property
+    def origins(self) -> Origins:
+        """Which changes of which memory directory it includes: see ``Record``."""
+        return self.text.origins
+
+    @property
+    def created_at(self) -> str:
+        """When the key was first saved."""
+        return self.text.created_at
+
+    @property
+    def updated_at(self) -> str:
+        """When the content last changed."""
+        return self.text.updated_at
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the content in UTF-8 bytes."""
+        return self.text.size_bytes
+
+    @property
+    def folder(self) -> str:
+        """The folder the record lies in."""
+        return folder_of(self.agent)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The uids of all entries that it stands for."""
+        return (*self.made_of, *(merged.uid for merged in self.merged))
+
+    @cached_property
+    def path(self) -> str:
+        """Where the record lies, relative to the memory directory."""
+        return entry_path(self.folder, self.uid)
+
+    def is_expired(self, now: str) -> bool:
+        """Whether it may not be returned any more, swept or not."""
+        return self.expires_at is not None and self.expires_at <= now
+
+    def amended(self, **changed: Any) -> Entry:
+        """With some fields changed: never the key, or whose it is. ``replace`` takes four times as long."""
+        copy, known = object.__new__(Entry), vars(self)
+        vars(copy).update({name: known[name] for name in _FIELDS}, **changed)
+        return copy
+
+
+_FIELDS = tuple(each.name for each in fields(Entry))
+
+
+@dataclass(frozen=True)
+class Tombstone:
+    """What remains of a forgotten entry: who, when, why; never its content or its key.
+
+    ``id`` is random: an entry that is saved later under the same key names it, and by that alone is known not to be a
+    stale copy of what was forgotten. ``cleared``: nobody asked for it; it was hidden, and its place was needed.
+    ``moved`` are the paths to which other machines had moved it, of which nobody knew who forgot it.
+    """
+
+    __pydantic_config__ = _CONFIG
+
+    uid: Annotated[str, Field(pattern=ENTRY_UID_PATTERN)]
+    agent: str
+    level: str
+    id: TombstoneId
+    revision: Revision
+    at: Timestamp
+    by: Actor = NOBODY
+    why: Annotated[str, Field(max_length=MAX_WHY_BYTES)] = ""
+    run: str = ""
+    forgotten: Annotated[tuple[TombstoneId, ...], Field(max_length=FORGOTTEN_KEPT)] = ()
+    origins: Annotated[Origins, Field(max_length=MAX_ORIGINS)] = field(default_factory=dict, hash=False)
+    cleared: bool = False
+    moved: Annotated[tuple[EntryPath, ...], Field(max_length=MAX_MOVED)] = ()
+    format: Literal["memfiles/1"] = field(default=FORMAT, kw_only=True)
+    type: Literal["tombstone"] = field(default="tombstone", kw_only=True)
+
+    @property
+    def folder(self) -> str:
+        """The folder the record lies in."""
+        return folder_of(self.agent)
+
+    @cached_property
+    def path(self) -> str:
+        """Where the record lies, relative to the memory directory."""
+        return entry_path(self.folder, self.uid)
+
+
+EntryRecord = Entry | Tombstone
+
+
+def folder_of(agent: str) -> str:
+    """The folder of ``agent``'s entries, or of those that all agents share for ``@workspace``."""
+    return WORKSPACE if agent == WORKSPACE else agent_folder(agent)
+
+
+def new_text(agent: str, key: str, *, level: str, run: str, content: str, at: str) -> Record:
+    """The text of an entry that is about to be saved for the first time: revision 0, no history yet."""
+    uid = entry_uid(folder_of(agent), level, check_key(key), run)
+    sha256 = digest(content.encode())
+    return Record(uid, TEXT_NAME, "", MAX_ENTRY_BYTES, level, content, sha256, 0, at, at)
+
+
+def passed(record: Tombstone) -> tuple[str, ...]:
+    """The ids of the tombstones that an entry saved over this one has behind it, the newest last."""
+    return (*record.forgotten, record.id)[-FORGOTTEN_KEPT:]

@@ -1,0 +1,259 @@
+"""The form in which entries and tombstones lie on disk: one canonical JSON object.
+
+The rules this file guards: an entry that was decoded is the one that belongs where it lies, because its uid follows
+from whose it is, its level, its run and its key; and encoding is canonical, so the same entry always gives the same
+bytes. What is checked is what ``record`` checks of a memory file.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+
+from memfiles.errors import InvalidArgument, RecordCorrupt
+from memfiles.records.entry import (
+    FORGOTTEN_KEPT,
+    GENERAL,
+    MAX_ENTRY_BYTES,
+    MAX_LINKS,
+    MAX_SOURCES,
+    MAX_TAGS,
+    TEXT_NAME,
+    Entry,
+    EntryRecord,
+    EntryUid,
+    Kind,
+    Label,
+    Merged,
+    Provenance,
+    Reorganised,
+    Retired,
+    Share,
+    Tombstone,
+    TombstoneId,
+    folder_of,
+)
+from memfiles.records.keys import ENTRY_UID_PATTERN, check_key, entry_uid
+from memfiles.records.record import (
+    FORMAT,
+    MAX_ORIGINS,
+    Change,
+    Count,
+    Origins,
+    Record,
+    Revision,
+    Timestamp,
+    check_order,
+    first_problem,
+    keep_lines,
+    refuse_foreign,
+)
+
+_CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
+
+
+@dataclass(frozen=True)
+class _OnDisk:
+    """An entry as its JSON object says it."""
+
+    __pydantic_config__ = _CONFIG
+
+    uid: Annotated[str, Field(pattern=ENTRY_UID_PATTERN)]
+    agent: Label
+    level: str
+    key: Label
+    content: str
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    revision: Revision
+    created_at: Timestamp
+    updated_at: Timestamp
+    format: Literal["memfiles/1"]
+    type: Literal["entry"]
+    run: str = ""
+    tags: Annotated[tuple[Label, ...], Field(max_length=MAX_TAGS)] = ()
+    category: Label = GENERAL
+    kind: Kind = "note"
+    confidence: Share = 1.0
+    importance: Share = 0.5
+    pinned: bool = False
+    links: Annotated[tuple[Label, ...], Field(max_length=MAX_LINKS)] = ()
+    provenance: Provenance = Provenance()
+    expires_at: Timestamp | None = None
+    successes: Count = 0
+    failures: Count = 0
+    retired: Retired | None = None
+    forgotten: Annotated[tuple[TombstoneId, ...], Field(max_length=FORGOTTEN_KEPT)] = ()
+    made_of: Annotated[tuple[EntryUid, ...], Field(max_length=MAX_SOURCES)] = ()
+    merged: Annotated[tuple[Merged, ...], Field(max_length=MAX_SOURCES)] = ()
+    reorganised: Reorganised | None = None
+    history: tuple[Change, ...] = ()
+    origins: Annotated[Origins, Field(max_length=MAX_ORIGINS)] = field(default_factory=dict, hash=False)
+
+
+_FACETS = tuple(each.name for each in fields(Entry) if each.name != "text")
+_TEXT = [each.name for each in fields(Record) if each.name in {known.name for known in fields(_OnDisk)} - {"type"}]
+_TEXT_SAME = {
+    "name": TEXT_NAME,
+    "description": "",
+    "max_size_bytes": MAX_ENTRY_BYTES,
+    "provisional": False,
+    "type": "file",
+}
+_ENTRY: TypeAdapter[_OnDisk] = TypeAdapter(_OnDisk)
+_TOMBSTONE: TypeAdapter[Tombstone] = TypeAdapter(Tombstone)
+_TYPE = re.compile(rb'\A\s*\{\s*"format"\s*:\s*"[^"\\]*"\s*,\s*"type"\s*:\s*"(entry|tombstone)"')
+
+
+def encode_entry(entry: EntryRecord) -> bytes:
+    """The canonical bytes of an entry or a tombstone: one JSON object, one field or change a line."""
+    if isinstance(entry, Tombstone):
+        return b",\n".join(_tombstone_lines(entry)) + b"}\n"
+    text = entry.text
+    lines = [
+        b'{"format":' + to_json(FORMAT),
+        b'"type":"entry"',
+        b'"uid":"%b"' % text.uid.encode(),
+        b'"agent":' + to_json(entry.agent),
+        b'"level":' + to_json(text.level),
+        *([b'"run":' + to_json(entry.run)] if entry.run else []),
+        b'"key":' + to_json(entry.key),
+        b'"content":' + text.content_start + b'"',
+        b'"sha256":"%b"' % text.sha256.encode(),
+        b'"tags":' + to_json(entry.tags),
+        b'"category":' + to_json(entry.category),
+        b'"kind":"%b"' % entry.kind.encode(),
+        b'"confidence":' + to_json(entry.confidence),
+        b'"importance":' + to_json(entry.importance),
+        b'"pinned":' + (b"true" if entry.pinned else b"false"),
+        *([b'"links":' + to_json(entry.links)] if entry.links else []),
+        b'"provenance":' + to_json(entry.provenance.to_dict()),
+        *([b'"expires_at":' + to_json(entry.expires_at)] if entry.expires_at else []),
+        b'"successes":%d,\n"failures":%d' % (entry.successes, entry.failures),
+        *([b'"retired":' + to_json(entry.retired.to_dict())] if entry.retired else []),
+        *([b'"forgotten":' + to_json(entry.forgotten)] if entry.forgotten else []),
+        *_reorganised_lines(entry),
+        b'"revision":%d' % text.revision,
+        b'"created_at":"%b"' % text.created_at.encode(),
+        b'"updated_at":"%b"' % text.updated_at.encode(),
+        *([_origins_line(text.origins)] if text.origins else []),
+        b'"history":[\n' + text.history_json + b"]}\n",
+    ]
+    return b",\n".join(lines)
+
+
+def _tombstone_lines(tombstone: Tombstone) -> list[bytes]:
+    return [
+        b'{"format":' + to_json(tombstone.format),
+        b'"type":"tombstone"',
+        b'"uid":' + to_json(tombstone.uid),
+        b'"agent":' + to_json(tombstone.agent),
+        b'"level":' + to_json(tombstone.level),
+        b'"id":' + to_json(tombstone.id),
+        b'"revision":%d' % tombstone.revision,
+        b'"at":' + to_json(tombstone.at),
+        b'"by":' + to_json(tombstone.by.to_dict()),
+        b'"why":' + to_json(tombstone.why),
+        *([b'"run":' + to_json(tombstone.run)] if tombstone.run else []),
+        *([b'"forgotten":' + to_json(tombstone.forgotten)] if tombstone.forgotten else []),
+        *([_origins_line(tombstone.origins)] if tombstone.origins else []),
+        *([b'"cleared":true'] if tombstone.cleared else []),
+        *([b'"moved":' + to_json(tombstone.moved)] if tombstone.moved else []),
+    ]
+
+
+def _reorganised_lines(entry: Entry) -> list[bytes]:
+    """What plans made of the entry; most often nothing."""
+    lines = []
+    if entry.made_of:
+        lines.append(b'"made_of":' + to_json(entry.made_of))
+    if entry.merged:
+        lines.append(b'"merged":' + to_json([each.to_dict() for each in entry.merged]))
+    if entry.reorganised is not None:
+        lines.append(b'"reorganised":' + to_json(entry.reorganised.to_dict()))
+    return lines
+
+
+def _origins_line(origins: Origins) -> bytes:
+    return b'"origins":' + to_json(dict(sorted(origins.items())))
+
+
+def is_entry(data: bytes) -> bool:
+    """Whether ``data`` says of itself, in our layout, that it is an entry or a tombstone."""
+    return _TYPE.match(data) is not None
+
+
+def is_of_one_run(data: bytes, *, path: str) -> bool:
+    """Whether ``data`` is the record of ``path`` and belongs to one run alone; decoded only if it says so anywhere."""
+    try:
+        return b'"run"' in data and bool(decode_entry(data, path=path).run)
+    except RecordCorrupt:
+        return False
+
+
+def decode_entry(data: bytes, *, path: str) -> EntryRecord:
+    """The entry or tombstone that belongs at ``path`` in ``data``, or ``RecordCorrupt`` with the reason.
+
+    A content that does not fit its digest is not an error here: see ``Record.is_intact``.
+    """
+    found = read_entry(data, of=path)
+    if found.path != path:
+        raise RecordCorrupt(f"record {path}: it holds the record that belongs at {found.path} instead")
+    if isinstance(found, Entry):
+        check_order(found.text, of=path)
+    elif any(known > found.revision for known in found.origins.values()):
+        raise RecordCorrupt(f"record {path}: its origins are ahead of revision {found.revision}")
+    if not _is_canonical(data):
+        refuse_foreign(data, uid=path)
+    elif isinstance(found, Entry):
+        keep_lines(found.text, data)
+    return found
+
+
+def read_entry(data: bytes, *, of: str = "") -> EntryRecord:
+    """Whatever entry or tombstone ``data`` holds, checked by itself alone; ``RecordCorrupt`` names it by a path."""
+    try:
+        if _type_of(data) == "tombstone":
+            return _TOMBSTONE.validate_json(data)
+        return _as_entry(_ENTRY.validate_json(data))
+    except ValidationError as error:
+        raise RecordCorrupt(f"record {of}: {first_problem(error)}") from None
+    except InvalidArgument as error:
+        raise RecordCorrupt(f"record {of}: {error}") from None
+
+
+def _is_canonical(data: bytes) -> bool:
+    """Whether JSON is laid out as ``encode_entry`` does it, so that nothing stands in it twice."""
+    try:
+        return to_json(from_json(data, allow_inf_nan=False)) == data.replace(b"\n", b"")
+    except ValueError:
+        return False
+
+
+def _type_of(data: bytes) -> str:
+    if (match := _TYPE.match(data)) is not None:
+        return match[1].decode()
+    try:
+        found = from_json(data, allow_inf_nan=False)
+    except ValueError:
+        return ""
+    return str(found.get("type")) if isinstance(found, dict) else ""
+
+
+def _as_entry(found: _OnDisk) -> Entry:
+    """The entry; its uid must be the one that follows from what it says."""
+    if found.uid != entry_uid(folder_of(found.agent), found.level, check_key(found.key), found.run):
+        raise InvalidArgument(f"its uid {found.uid} is not that of its agent, level and key")
+    said = vars(found)
+    text, entry = object.__new__(Record), object.__new__(Entry)  # a call of the class takes three times as long
+    vars(text).update(_TEXT_SAME, **{name: said[name] for name in _TEXT})
+    vars(entry).update({name: said[name] for name in _FACETS}, text=text)
+    return entry
+
+
+def entry_schemas() -> dict[str, dict[str, Any]]:
+    """The JSON Schemas (draft 2020-12) of an entry and of a tombstone."""
+    return {"Entry": _ENTRY.json_schema(), "Tombstone": _TOMBSTONE.json_schema()}

@@ -1,0 +1,345 @@
+"""What a requested change does to a record: caps, replays, expected revisions, undo and redaction.
+
+Everything here is a pure function of its arguments. A decision is the record to commit (None when the
+disk already says so) and the receipt to return; what is refused is raised, and nothing has happened.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from memfiles.errors import EditNoMatch, EmptyText, InvalidArgument, RevisionConflict, RevisionUnknown, SizeExceeded
+from memfiles.records.argument_checks import check_whole
+from memfiles.records.history import (
+    Splice,
+    content_at,
+    contents,
+    extend,
+    inserted,
+    oldest_known,
+    rewritten,
+    splice_between,
+    without_text,
+)
+from memfiles.records.receipt import Receipt, receipt_of, receipt_of_change
+from memfiles.records.record import NOBODY, Actor, Change, Operation, Record, grown, with_content
+
+MARKER = "[redacted]"
+LABEL_MAX_BYTES = 1024
+_HINT_LINES = 2000
+_HINT_WIDTH = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """When a change is made, by whom, and at which revision the caller believes the record to be."""
+
+    at: str
+    by: Actor = NOBODY
+    expected_revision: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.expected_revision is not None:
+            check_whole(self.expected_revision, what="expected_revision")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The record to commit, None if nothing changes, and what to tell the caller."""
+
+    record: Record | None
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """What a redaction took out: occurrences in the content, kept changes and set-aside copies that held the text."""
+
+    receipt: Receipt
+    in_content: int
+    in_history: int
+    copies_removed: int = 0
+
+
+Repeats = Callable[[Change, bytes | None], bool]
+"""Whether a change is the one asked for; the content right after it is None where it cannot be told any more."""
+
+
+def append(record: Record, stamp: Stamp, *, text: str, earlier: Record | None = None, same_later: int = 0) -> Decision:
+    """Put ``text`` at the very end, exactly as it is.
+
+    If one call appends several: ``earlier`` is where to look for a replay, ``same_later`` how often this comes again.
+    """
+    data = text.encode()
+    repeats = partial(_repeats_append, text=data)
+    if replay := _replay_of(earlier or record, stamp, op="append", repeats=repeats, same_later=same_later):
+        return Decision(None, replay)
+    _check_revision(record, stamp)
+    if not text:
+        return Decision(None, receipt_of(record))
+    size = len(data)
+    check_cap(record, record.size_bytes + size)
+    changed = extend(grown(record, text), _change(record, stamp, op="append", splice=Splice(size)))
+    return Decision(changed, receipt_of(changed))
+
+
+def edit(record: Record, stamp: Stamp, *, old: str, new: str) -> Decision:
+    """Replace the first occurrence of ``old``; the receipt tells how many there were and at which line."""
+    if not old:
+        raise EmptyText(f"nothing to find in {record.name}: pass the text to replace, or append instead")
+    repeats = partial(_repeats_edit, old=old, new=new.encode())
+    if replay := _replay_of(record, stamp, op="edit", repeats=repeats):
+        return Decision(None, replay)
+    _check_revision(record, stamp)
+    at = record.content.find(old)
+    if at < 0:
+        raise EditNoMatch(_no_match(record, old))
+    before, after = record.content[:at], record.content[at + len(old) :]
+    matches, line = record.content.count(old), before.count("\n") + 1
+    if new == old:
+        return Decision(None, replace(receipt_of(record), matches=matches, line=line))
+    splice = Splice(len(new.encode()), len(before.encode()), old)
+    change = replace(_change(record, stamp, op="edit", splice=splice), matches=matches, line=line)
+    return _spliced(record, change, content=before + new + after)
+
+
+def replace_content(record: Record, stamp: Stamp, *, content: str) -> Decision:
+    """Make ``content`` the whole content, recorded as the smallest edit that does it."""
+    repeats = partial(_repeats_replacement, content=content.encode())
+    if replay := _replay_of(record, stamp, op="edit", repeats=repeats):
+        return Decision(None, replay)
+    _check_revision(record, stamp)
+    if content == record.content:
+        return Decision(None, receipt_of(record))
+    splice = splice_between(record.content_bytes, content.encode())
+    return _spliced(record, _change(record, stamp, op="edit", splice=splice), content=content)
+
+
+def undo(record: Record, stamp: Stamp, *, to_revision: int | None = None) -> Decision:
+    """Take back the last change of the content, or go back to the content at ``to_revision``."""
+    if to_revision is not None:
+        check_whole(to_revision, what="to_revision")
+    if replay := _replay_of(record, stamp, op="undo", repeats=partial(_repeats_undo, to_revision=to_revision)):
+        return Decision(None, replay)
+    _check_revision(record, stamp)
+    undone = _last_content_change(record).revision if to_revision is None else None
+    content = content_at(record, undone - 1 if undone is not None else to_revision or 0)
+    if content == record.content:
+        return Decision(None, receipt_of(record))
+    splice = splice_between(record.content_bytes, content.encode())
+    change = replace(_change(record, stamp, op="undo", splice=splice), undone=undone, target=to_revision)
+    return _spliced(record, change, content=content)
+
+
+def redact(record: Record, stamp: Stamp, *, text: str) -> tuple[Record | None, Redaction]:
+    """Take every occurrence of ``text`` out of the content and the history; never refused for the cap.
+
+    The marker ``[redacted]`` takes its place, or nothing where the marker itself would hold the text.
+    """
+    if not text:
+        raise EmptyText(f"nothing to redact in {record.name}: pass the text to take out")
+    _check_revision(record, stamp)
+    needle = text.encode()
+    clean = _cleaner(needle)
+    record = _walkable(record)
+    in_content = record.content_bytes.count(needle)
+    known = list(contents(record))
+    in_history = sum(needle in change.old.encode() or needle in inserted(after, change) for change, after in known)
+    past = any(needle in content for _, content in known) or needle in _oldest(record)
+    unused = any(needle in change.old.encode() for change in record.history)
+    if not (in_content or in_history or past or unused):
+        return None, Redaction(receipt_of(record), 0, 0)
+    cleaned = rewritten(record, clean)
+    changed = extend(cleaned, _change(record, stamp, op="redact", splice=Splice(0)))
+    return changed, Redaction(receipt_of(changed), in_content, in_history)
+
+
+def _walkable(record: Record) -> Record:
+    """The record, without its history if that was damaged by hand: what cannot be read cannot be cleaned."""
+    try:
+        list(contents(record))
+    except RevisionUnknown:
+        return replace(record, history=())
+    return record
+
+
+def absorb(found: Record, *, known: Record | None, at: str) -> Record:
+    """The record after someone changed it by hand: a new revision over what was known before.
+
+    Without a known earlier version, or if another process wrote a later one, the change is opaque: the text
+    before it cannot be told. The history is then the one that was found, which may be a redacted one.
+    """
+    if known is None or known.revision < found.revision:
+        known, base = None, replace(found, history=without_text(found.history))
+    else:
+        base = known
+    revision = base.revision + 1
+    after = found.content_bytes
+    splice = splice_between(base.content_bytes, after) if known else Splice(len(after), 0)
+    change = Change(
+        revision=revision,
+        at=at,
+        op="external",
+        bytes=splice.bytes,
+        offset=splice.offset,
+        old=splice.old,
+        opaque=known is None,
+    )
+    return extend(with_content(base, found.content), change)
+
+
+def check_text(text: str, *, what: str = "the text") -> None:
+    """Refuse what is no text, or none that UTF-8 can hold."""
+    if not isinstance(text, str):
+        raise InvalidArgument(f"{what} must be a string, not {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        where = f"at character {error.start}"
+        raise InvalidArgument(f"{what} holds a lone surrogate {where}: send valid Unicode") from None
+
+
+def check_pairs(appends: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What is to be appended to which files; ``InvalidArgument`` for what is no list of pairs."""
+    try:
+        return [(uid, content) for uid, content in appends]
+    except (TypeError, ValueError):
+        raise InvalidArgument("append_many takes pairs of a uid and a text") from None
+
+
+def stamp_of(by: Actor | None, *, at: str, call_id: str | None, expected_revision: int | None) -> Stamp:
+    """The stamp of a change that a caller asks for, checked."""
+    actor = by or NOBODY
+    check_actor(actor)
+    if call_id is not None:
+        actor = replace(actor, call=call_id)
+        check_actor(actor)
+    return Stamp(at, actor, expected_revision)
+
+
+def check_actor(actor: Actor) -> None:
+    """Refuse what could not be read back from a history, which would spoil the record, or what would fill it."""
+    if not isinstance(actor, Actor):
+        raise InvalidArgument(f"who makes a change is an Actor, not {type(actor).__name__}")
+    for label in (actor.agent, actor.session, actor.call):
+        if label is not None:
+            check_text(label, what="an agent, session or call id")
+            if (size := len(label.encode())) > LABEL_MAX_BYTES:
+                raise InvalidArgument(
+                    f"agent, session or call id {label[:40]!r}... has {size} bytes, more than {LABEL_MAX_BYTES}"
+                )
+
+
+def check_cap(record: Record, size: int) -> None:
+    """Refuse ``size`` bytes over the cap, unless the file is over it already and gets smaller."""
+    cap, now = record.max_size_bytes, record.size_bytes
+    if size > cap and size >= now:
+        raise SizeExceeded(
+            f"{record.name} would be {size} bytes, over its cap of {cap}; it is {now} now, so {max(0, cap - now)} "
+            f"bytes are left and this needs {size - now}: make the text shorter, or first edit the file down"
+        )
+
+
+def _spliced(record: Record, change: Change, *, content: str) -> Decision:
+    """The decision to let ``change``, which makes ``content`` of the record's, happen if the cap allows it."""
+    check_cap(record, record.size_bytes + change.bytes - len(change.old.encode()))
+    changed = extend(with_content(record, content), change)
+    return Decision(changed, receipt_of_change(changed, change, size=changed.size_bytes))
+
+
+def _change(record: Record, stamp: Stamp, *, op: Operation, splice: Splice) -> Change:
+    return Change(
+        revision=record.revision + 1,
+        at=stamp.at,
+        op=op,
+        by=stamp.by,
+        bytes=splice.bytes,
+        offset=splice.offset,
+        old=splice.old,
+    )
+
+
+def _check_revision(record: Record, stamp: Stamp) -> None:
+    expected = stamp.expected_revision
+    if expected is not None and expected != record.revision:
+        raise RevisionConflict(
+            f"{record.name} is at revision {record.revision}, not {expected}: read it again and decide anew"
+        )
+
+
+def _replay_of(record: Record, stamp: Stamp, *, op: Operation, repeats: Repeats, same_later: int = 0) -> Receipt | None:
+    """The receipt of this very call if the history holds it: same caller, same call id, same change."""
+    call = stamp.by.call
+    if call is None or not any(change.by.call == call for change in record.history):
+        return None
+    known = {change.revision: after for change, after in contents(record)}
+    mine = [change for change in reversed(record.history) if change.by == stamp.by and change.op == op]
+    found = [change for change in mine if change.is_altered or repeats(change, known.get(change.revision))]
+    if not found:
+        return None
+    change = found[min(same_later, len(found) - 1)]  # the history may have forgotten the first of them
+    after = known.get(change.revision)
+    size = record.size_bytes if after is None else len(after)
+    return replace(receipt_of_change(record, change, size=size), replayed=True)
+
+
+def _repeats_append(change: Change, after: bytes | None, *, text: bytes) -> bool:
+    return change.bytes == len(text) and (after is None or inserted(after, change) == text)
+
+
+def _repeats_edit(change: Change, after: bytes | None, *, old: str, new: bytes) -> bool:
+    same_old = change.matches is not None and (change.opaque or change.old == old)
+    return same_old and change.bytes == len(new) and (after is None or inserted(after, change) == new)
+
+
+def _repeats_replacement(change: Change, after: bytes | None, *, content: bytes) -> bool:
+    return change.matches is None and (after is None or after == content)
+
+
+def _repeats_undo(change: Change, after: bytes | None, *, to_revision: int | None) -> bool:
+    return change.target == to_revision
+
+
+def _last_content_change(record: Record) -> Change:
+    """The newest change that changed the content, or ``RevisionUnknown`` when there is none to take back."""
+    for change in reversed(record.history):
+        if change.revision > 1 and not change.opaque and (change.bytes or change.old):
+            return change
+        if change.opaque:
+            break
+    raise RevisionUnknown(f"{record.name} has no change in its history that could be taken back")
+
+
+def _oldest(record: Record) -> bytes:
+    """The earliest content that the history can tell."""
+    return content_at(record, oldest_known(record)).encode()
+
+
+def _cleaner(needle: bytes) -> Callable[[bytes], bytes]:
+    """A function that takes every ``needle`` out, also where taking one out makes another."""
+    marker = MARKER.encode()
+    put = b"" if needle in marker else marker
+
+    def clean(content: bytes) -> bytes:
+        while needle in content:
+            content = content.replace(needle, put)
+            if put and needle in content:
+                content = content.replace(needle, b"")
+        return content
+
+    return clean
+
+
+def _no_match(record: Record, old: str) -> str:
+    """Why there is no match, with the nearest line so that the caller can correct itself."""
+    first = old.strip().split("\n")[0][:_HINT_WIDTH]
+    lines = record.content.split("\n")[:_HINT_LINES]
+    near = difflib.get_close_matches(first, [line[:_HINT_WIDTH] for line in lines], n=1, cutoff=0.5) if first else []
+    if not near:
+        return f"the text to replace does not occur in {record.name}: read the file and copy the text exactly"
+    number = next(index for index, line in enumerate(lines, 1) if line[:_HINT_WIDTH] == near[0])
+    nearest = f"the nearest is line {number}: {near[0]!r}"
+    return f"the text to replace does not occur in {record.name}; {nearest}; copy it exactly"

@@ -1,0 +1,181 @@
+"""The bounded history of reverse deltas inside a record: write it, walk it, clean it.
+
+The rule this file guards: applying the kept changes backwards from the content gives exactly the
+earlier contents, and what the history no longer knows is an error, never a guess.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from io import StringIO
+
+from memfiles.errors import RevisionUnknown
+from memfiles.records.argument_checks import check_whole
+from memfiles.records.record import Change, Record, extended, with_content
+
+MAX_CHANGES = 100
+MAX_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """Replacing ``old`` at byte ``offset`` by ``bytes`` bytes of new text; offset None means at the end."""
+
+    bytes: int
+    offset: int | None = None
+    old: str = ""
+
+
+def splice_between(before: bytes, after: bytes) -> Splice:
+    """The smallest single splice that turns ``before`` into ``after``, cut between characters."""
+    start = _common_prefix(before, after)
+    while start and _inside_character(before, start) | _inside_character(after, start):
+        start -= 1
+    limit = min(len(before), len(after)) - start
+    tail = min(limit, _common_prefix(before[::-1], after[::-1]))
+    while tail and _inside_character(before, len(before) - tail) | _inside_character(after, len(after) - tail):
+        tail -= 1
+    old = before[start : len(before) - tail].decode()
+    return Splice(bytes=len(after) - tail - start, offset=start, old=old)
+
+
+def extend(record: Record, change: Change) -> Record:
+    """The record, whose content ``change`` made what it is, with that change in its bounded history.
+
+    One change too large for the bounds by itself stays without its delta.
+    """
+    if len(change.encoded) > MAX_BYTES:
+        change = replace(change, old="", opaque=True)
+        return extended(record, (change,), history_json=change.encoded)
+    history = (*record.history, change)
+    encoded = record.history_json + b",\n" + change.encoded if record.history else change.encoded
+    first, cut = 0, 0
+    while len(encoded) - cut > MAX_BYTES or len(history) - first > MAX_CHANGES:
+        cut += len(history[first].encoded) + len(b",\n")
+        first += 1
+    return extended(record, history[first:], history_json=encoded[cut:])
+
+
+def contents(record: Record) -> Iterator[tuple[Change, bytes]]:
+    """Each kept change, newest first, with the content right after it; stops where the past is unknown."""
+    content = record.content_bytes
+    for change in reversed(record.history):
+        yield change, content
+        if change.opaque:
+            return
+        content = reverse(content, change)
+
+
+def reverse(content: bytes, change: Change) -> bytes:
+    """The content before ``change``, given the content after it."""
+    offset = _start(content, change)
+    if not _fits(content, change):
+        raise RevisionUnknown(f"the history of revision {change.revision} does not fit the content")
+    return content[:offset] + change.old.encode() + content[offset + change.bytes :]
+
+
+def content_at(record: Record, revision: int) -> str:
+    """The content as it was at ``revision``, or ``RevisionUnknown`` with the revisions that are known."""
+    check_whole(revision, what="a revision")
+    content = record.content_bytes
+    if revision == record.revision:
+        return record.content
+    past = record.history if revision < record.revision else ()
+    for change in reversed(past):
+        if change.revision <= revision:
+            return content.decode()
+        if change.opaque:
+            break
+        content = reverse(content, change)
+        if change.revision == revision + 1 and revision >= 1:
+            return content.decode()
+    known = f"known are {oldest_known(record)} to {record.revision}"
+    raise RevisionUnknown(f"revision {revision} of {record.name} is not in its history; {known}")
+
+
+def oldest_known(record: Record) -> int:
+    """The earliest revision whose content can still be told."""
+    oldest = record.revision
+    for change in reversed(record.history):
+        if change.opaque or change.revision == 1:
+            return change.revision
+        oldest = change.revision - 1
+    return oldest
+
+
+def inserted(content: bytes, change: Change) -> bytes:
+    """The text that ``change`` put in, given the content right after it."""
+    offset = _start(content, change)
+    return content[offset : offset + change.bytes]
+
+
+def unified_diff(record: Record, *, from_revision: int, to_revision: int) -> str:
+    """A unified diff between two revisions of a record; empty when their contents are equal."""
+    before, after = (list(StringIO(content_at(record, at), newline="\n")) for at in (from_revision, to_revision))
+    names = (f"{record.name}@{from_revision}", f"{record.name}@{to_revision}")
+    lines = difflib.unified_diff(before, after, *names)
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def rewritten(record: Record, clean: Callable[[bytes], bytes]) -> Record:
+    """The record with ``clean`` applied to its content and to every content its history can tell.
+
+    The deltas are those between the cleaned contents, so that text which an earlier change cut in two is
+    cleaned as well.
+    """
+    cleaned = [_cleaned(change, content, clean) for change, content in contents(record)]
+    unknown = len(record.history) - len(cleaned)
+    history = (*without_text(record.history[:unknown]), *reversed(cleaned))
+    return replace(with_content(record, clean(record.content_bytes).decode()), history=history)
+
+
+def without_text(history: Iterable[Change]) -> tuple[Change, ...]:
+    """Changes from before the known past: who, when and how much, but no text, which could only be leaked."""
+    return tuple(replace(change, old="", opaque=True) for change in history)
+
+
+def _cleaned(change: Change, after: bytes, clean: Callable[[bytes], bytes]) -> Change:
+    """A change between cleaned contents: as it was, only moved, unless its own text had to be cleaned."""
+    now = clean(after)
+    if change.opaque:
+        return change if now == after else replace(change, offset=0, bytes=len(now), redacted=True)
+    before = clean(reverse(after, change))
+    moved = change if change.offset is None else replace(change, offset=len(clean(after[: change.offset])))
+    if _fits(now, moved) and inserted(now, moved) == inserted(after, change) and reverse(now, moved) == before:
+        return moved
+    splice = splice_between(before, now)
+    return replace(change, offset=splice.offset, bytes=splice.bytes, old=splice.old, redacted=True)
+
+
+def _start(content: bytes, change: Change) -> int:
+    """Where in the content right after ``change`` the text begins that it put in."""
+    return len(content) - change.bytes if change.offset is None else change.offset
+
+
+def _fits(content: bytes, change: Change) -> bool:
+    """Whether ``content`` can be the content right after ``change``."""
+    start = _start(content, change)
+    end = start + change.bytes
+    is_within = 0 <= start <= end <= len(content)
+    return is_within and not (_inside_character(content, start) or _inside_character(content, end))
+
+
+def _common_prefix(left: bytes, right: bytes) -> int:
+    """How many leading bytes are equal, by bisection (a slice comparison is one memcmp)."""
+    low, high = 0, min(len(left), len(right))
+    if left[:high] == right[:high]:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _inside_character(text: bytes, index: int) -> bool:
+    """Whether cutting ``text`` at ``index`` would cut a UTF-8 character in two."""
+    return index < len(text) and text[index] & 0xC0 == 0x80

@@ -1,0 +1,350 @@
+"""The record: what is on disk for one memory file, and its one JSON form.
+
+The rules this file guards: a record that was decoded is the one asked for, in our format, with no
+duplicate key, no number that JSON does not know and no lone surrogate; and encoding is canonical, so
+the same record always gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, Any, Literal, NoReturn
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+
+from memfiles.errors import RecordCorrupt
+from memfiles.records.keys import NAME_PATTERN, UID_PATTERN
+
+FORMAT: Literal["memfiles/1"] = "memfiles/1"
+MAX_RECORD_BYTES = 64 * 1024 * 1024
+MAX_ORIGINS = 32
+READ_BACK = "is_read_back"  # where it is noted of a change, and of a record, what was read and so can be read again
+ORIGIN_PATTERN = r"^[0-9a-f]{12}$"
+_CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
+
+FileOperation = Literal["seed", "hydrate", "append", "edit", "undo", "redact", "external", "declare", "merge"]
+EntryOperation = Literal["save", "update", "delete", "restore", "evict", "consolidate", "import", "redact"]
+Operation = Literal[FileOperation, EntryOperation]
+Encoded = bytes  # inside Change, ``bytes`` is a field
+TIMESTAMP_PATTERN = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"
+Timestamp = Annotated[str, Field(pattern=TIMESTAMP_PATTERN)]
+MAX_COUNT = 2**53 - 1  # what every JSON reader can tell from its neighbours, and every database can hold
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Revision = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+Origins = dict[Annotated[str, Field(pattern=ORIGIN_PATTERN)], Revision]
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who made a change: the agent, the session's run, and the id of the tool call."""
+
+    __pydantic_config__ = _CONFIG
+
+    agent: str | None = None
+    session: str | None = None
+    call: str | None = None
+
+    def to_dict(self) -> dict[str, str]:
+        """The fields that are known."""
+        known = {}
+        if self.agent is not None:
+            known["agent"] = self.agent
+        if self.session is not None:
+            known["session"] = self.session
+        if self.call is not None:
+            known["call"] = self.call
+        return known
+
+
+NOBODY = Actor()
+
+
+@dataclass(frozen=True)
+class Change:
+    """One accepted change, with what is needed to reverse it.
+
+    The text before the change is the text after it with ``bytes`` bytes at ``offset`` (None: the last
+    ones) replaced by ``old``. ``opaque`` marks a change whose earlier text is not known. An edit has the
+    ``matches`` and ``line`` it reported; an undo the change it took back (``undone``) or the revision it was
+    asked to go back to (``target``): a replay is told by them and reports the same. ``redacted`` marks a
+    change whose own text was taken out later, ``merged`` one that was carried over to another text and is no
+    longer what its caller asked for to the letter: a replay of either is told by its call alone.
+    """
+
+    __pydantic_config__ = _CONFIG
+
+    revision: Revision
+    at: Timestamp
+    op: Operation
+    by: Actor = NOBODY
+    bytes: Count = 0
+    offset: Count | None = None
+    old: str = ""
+    matches: Count | None = None
+    line: Count | None = None
+    undone: Count | None = None
+    target: Count | None = None
+    opaque: bool = False
+    redacted: bool = False
+    merged: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of this change; what is at its default is left out."""
+        shown: dict[str, Any] = {
+            "revision": self.revision,
+            "at": self.at,
+            "op": self.op,
+            "by": self.by.to_dict(),
+            "bytes": self.bytes,
+        }
+        if self.offset is not None:
+            shown["offset"] = self.offset
+        if self.matches is not None:
+            shown["matches"] = self.matches
+        if self.line is not None:
+            shown["line"] = self.line
+        if self.undone is not None:
+            shown["undone"] = self.undone
+        if self.target is not None:
+            shown["target"] = self.target
+        if self.old:
+            shown["old"] = self.old
+        if self.opaque:
+            shown["opaque"] = True
+        if self.redacted:
+            shown["redacted"] = True
+        if self.merged:
+            shown["merged"] = True
+        return shown
+
+    @property
+    def is_altered(self) -> bool:
+        """Whether it no longer tells what its caller asked for, so that a replay is told by its call alone."""
+        return self.redacted or self.merged
+
+    @cached_property
+    def encoded(self) -> Encoded:
+        """This change as one line of JSON; kept, because every later version of the record repeats it."""
+        return to_json(self.to_dict())
+
+
+@dataclass(frozen=True)
+class Record:
+    """One memory file as it is on disk; ``history`` runs from the oldest kept change to the newest.
+
+    ``origins`` says which changes of which memory directory the content includes: for each the revision of the
+    latest change that was made there. Only records that are mirrored have it; it is never changed in place.
+    """
+
+    __pydantic_config__ = _CONFIG
+
+    uid: Annotated[str, Field(pattern=UID_PATTERN)]
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    description: str
+    max_size_bytes: Annotated[int, Field(ge=1)]
+    level: str
+    content: str
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    revision: Revision
+    created_at: Timestamp
+    updated_at: Timestamp
+    history: tuple[Change, ...] = ()
+    provisional: bool = False
+    origins: Annotated[Origins, Field(max_length=MAX_ORIGINS)] = field(default_factory=dict, hash=False)
+    format: Literal["memfiles/1"] = field(default=FORMAT, kw_only=True)
+    type: Literal["file"] = field(default="file", kw_only=True)
+
+    @property
+    def content_bytes(self) -> bytes:
+        """The content as UTF-8; not kept, because it is another copy of all of it and seldom asked for."""
+        return self.content.encode()
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """The size of the content in UTF-8 bytes."""
+        return len(self.content_bytes)
+
+    @cached_property
+    def content_start(self) -> bytes:
+        """The content as a JSON string without the quotation mark at its end: what is appended goes there."""
+        return to_json(self.content)[:-1]
+
+    @cached_property
+    def hasher(self) -> hashlib._Hash:
+        """The SHA-256 of the content, ready to take more."""
+        return hashlib.sha256(self.content_bytes)
+
+    @cached_property
+    def declared_json(self) -> bytes:
+        """The first lines of the record: what it is, which no change of its content changes."""
+        lines = [
+            b'{"format":' + to_json(self.format),
+            b'"type":' + to_json(self.type),
+            b'"uid":' + to_json(self.uid),
+            b'"name":' + to_json(self.name),
+            b'"description":' + to_json(self.description),
+            b'"max_size_bytes":%d' % self.max_size_bytes,
+            b'"level":' + to_json(self.level),
+        ]
+        return b",\n".join(lines)
+
+    @cached_property
+    def history_json(self) -> bytes:
+        """The kept changes as they are encoded, one a line."""
+        return b",\n".join([change.encoded for change in self.history])
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the digest is the content's: if not, someone else changed the content by hand."""
+        return self.hasher.hexdigest() == self.sha256
+
+
+def with_content(record: Record, content: str) -> Record:
+    """The record with another content and its digest."""
+    return replace(record, content=content, sha256=digest(content.encode()))
+
+
+def extended(record: Record, history: tuple[Change, ...], *, history_json: bytes) -> Record:
+    """The record with this history, whose last change made it what it is; all else is carried on."""
+    newest = history[-1]
+    return successor(record, revision=newest.revision, updated_at=newest.at, history=history, history_json=history_json)
+
+
+def grown(record: Record, text: str) -> Record:
+    """The record with ``text`` at the end of its content, at a cost that depends on ``text`` alone.
+
+    Encoding and hashing 64 KiB anew for every appended line took half as long as the durable write itself.
+    """
+    tail = text.encode()
+    hasher = record.hasher.copy()
+    hasher.update(tail)
+    return successor(
+        record,
+        content=record.content + text,
+        sha256=hasher.hexdigest(),
+        hasher=hasher,
+        size_bytes=record.size_bytes + len(tail),
+        content_start=record.content_start + to_json(text)[1:-1],
+    )
+
+
+def successor(record: Record, **changed: Any) -> Record:
+    """A copy with some fields changed that keeps what was already derived from the others.
+
+    The caller passes everything that was derived from what it changes. ``dataclasses.replace`` would derive
+    all of it again.
+    """
+    copy = object.__new__(Record)
+    vars(copy).update(vars(record), **changed)
+    return copy
+
+
+def digest(content: bytes) -> str:
+    """The SHA-256 of the content bytes in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def encode(record: Record) -> bytes:
+    """The canonical bytes of a record: one JSON object, one field or change a line, a newline at the end."""
+    lines = [
+        record.declared_json,
+        b'"content":' + record.content_start + b'"',
+        b'"sha256":' + to_json(record.sha256),
+        b'"revision":%d' % record.revision,
+        b'"created_at":' + to_json(record.created_at),
+        b'"updated_at":' + to_json(record.updated_at),
+        *([b'"provisional":true'] if record.provisional else []),
+        *([b'"origins":' + to_json(dict(sorted(record.origins.items())))] if record.origins else []),
+        b'"history":[\n' + record.history_json + b"]}\n",
+    ]
+    return b",\n".join(lines)
+
+
+def decode(data: bytes, *, uid: str) -> Record:
+    """The record of ``uid`` in ``data``, or ``RecordCorrupt`` with the reason.
+
+    A content that does not fit its digest is not an error here: see ``Record.is_intact``.
+    """
+    record = read_record(data, of=uid)
+    if record.uid != uid:
+        raise RecordCorrupt(f"record {uid}: it holds the record of {record.uid!r} instead")
+    fields = _fields(data, uid=uid)
+    if "format" not in fields or "type" not in fields:
+        raise RecordCorrupt(f"record {uid}: it does not say its format and type")
+    if to_json(fields) == data.replace(b"\n", b""):
+        keep_lines(record, data)
+    else:
+        refuse_foreign(data, uid=uid)
+    check_order(record, of=uid)
+    return record
+
+
+def check_order(record: Record, *, of: str, since: int = 0) -> None:
+    """Refuse a record whose history (``since`` a place in it) or origins do not lead up to its revision."""
+    revisions = [change.revision for change in record.history[since:]]
+    if revisions != sorted(set(revisions)) or (revisions and revisions[-1] != record.revision):
+        raise RecordCorrupt(f"record {of}: its history does not lead up to revision {record.revision}")
+    if record.origins and max(record.origins.values()) > record.revision:
+        raise RecordCorrupt(f"record {of}: its origins are ahead of revision {record.revision}")
+
+
+def read_record(data: bytes, *, of: str = "") -> Record:
+    """Whatever record ``data`` holds, checked by itself alone; ``RecordCorrupt`` names it as that ``of`` a uid."""
+    try:
+        return _RECORD.validate_json(data)
+    except ValidationError as error:
+        raise RecordCorrupt(f"record {of}: {first_problem(error)}") from None
+
+
+def _fields(data: bytes, *, uid: str) -> dict[str, Any]:
+    """Everything that stands in the record, also what is ignored."""
+    try:
+        fields: dict[str, Any] = from_json(data, allow_inf_nan=False)
+    except ValueError as error:
+        raise RecordCorrupt(f"record {uid}: it is not JSON: {error}") from None
+    return fields
+
+
+def keep_lines(record: Record, data: bytes) -> None:
+    """Let the changes of a record in our own layout keep their lines, so that encoding it again is quick."""
+    lines = data.split(b"\n")[-1 - len(record.history) : -1]
+    if len(lines) == len(record.history) and all(line.startswith(b'{"revision":') for line in lines):
+        for change, line in zip(record.history, lines, strict=True):
+            vars(change).update({"encoded": line.removesuffix(b"]}").removesuffix(b","), READ_BACK: True})
+
+
+def refuse_foreign(data: bytes, *, uid: str) -> None:
+    """Refuse what only a strict reading of JSON finds; our own bytes never get here."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise RecordCorrupt(f"record {uid}: it has a duplicate key")
+        return found
+
+    def refuse(constant: str) -> NoReturn:
+        raise RecordCorrupt(f"record {uid}: {constant} is not JSON")
+
+    try:
+        json.loads(data, object_pairs_hook=unique, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise RecordCorrupt(f"record {uid}: it is not JSON: {error}") from None
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first thing that is wrong, without any of the record's text."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}" if place else str(first["msg"])
+
+
+_RECORD: TypeAdapter[Record] = TypeAdapter(Record)
+
+
+def record_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a memory file's record."""
+    return _RECORD.json_schema()

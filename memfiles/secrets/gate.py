@@ -1,0 +1,214 @@
+"""The secrets gate: every text that is about to be stored passes it, whoever writes.
+
+The rule this file guards: a credential's value never leaves it, neither in an error nor in a warning;
+both name the kind of credential and the place, so that the writer can find it in its own text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, Protocol
+
+from memfiles.errors import InvalidArgument, SecretRefused
+from memfiles.secrets.rules import RULES, UNBROKEN, Rule
+
+Policy = Literal["block", "redact", "warn", "off"]
+POLICIES: tuple[Policy, ...] = ("block", "redact", "warn", "off")
+
+_SHOWN = 5  # findings named in one message
+_ROUNDS = 8
+_UNBROKEN = re.compile(UNBROKEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One credential in a text: its kind and its place in UTF-8 bytes, never its value."""
+
+    rule: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """A text that may be stored, and what the writer is to be told about it."""
+
+    text: str
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """What another scanner takes for a credential: from and up to which character, and the name of its rule."""
+
+    start: int
+    end: int
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What another scanner found, and why it may not have seen everything."""
+
+    leaks: tuple[Leak, ...] = ()
+    trouble: str | None = None
+
+
+_NOTHING_FOUND = Scan()
+
+
+class Scanner(Protocol):
+    """A scanner that looks beside the rules of memfiles, never in their place."""
+
+    def __call__(self, text: str) -> Scan:
+        """What in ``text`` is a credential. Bounded in time; what goes wrong is told in the result, not raised."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    start: int  # in characters
+    end: int
+    rank: int  # the rule's place in the table
+    rule: str
+
+
+def find_secrets(text: str) -> list[Finding]:
+    """The credentials in ``text``, in order and not overlapping; where rules meet, the first in the table counts."""
+    return _findings(text, _spans(text))
+
+
+def gate(text: str, *, policy: Policy, allow: Collection[str] = (), scan: Scanner | None = None) -> Gated:
+    """Let ``text`` through as ``policy`` says, or raise ``SecretRefused``.
+
+    ``block`` refuses a text that holds a credential, ``redact`` puts ``[redacted:<rule>]`` in its place, ``warn``
+    lets it pass with a warning, ``off`` does not look. ``allow`` lists what is no credential here: names of rules,
+    or the very texts of false alarms. What ``scan`` finds counts as well; if it fails, that is a warning.
+    """
+    if policy not in POLICIES:
+        raise InvalidArgument(f"secrets policy {policy!r} is not known; use one of {', '.join(POLICIES)}")
+    if policy == "off":
+        return Gated(text)
+    scanned = scan(text) if scan is not None else _NOTHING_FOUND
+    troubles = (scanned.trouble,) if scanned.trouble else ()
+    spans = _unless_allowed(text, _with_leaks(_spans(text), scanned.leaks), allow)
+    if not spans:
+        return Gated(text, troubles)
+    places = _places(_findings(text, spans))
+    if policy == "block":
+        raise SecretRefused(
+            f"this looks like it holds a credential: {places}. Nothing was written. Leave the value out, "
+            f"or write a handle such as secret:NAME in its place"
+        )
+    if policy == "warn":
+        return Gated(text, (f"looks like it holds a credential: {places}", *troubles))
+    redacted = _redacted(_replaced(text, spans), allow)
+    return Gated(redacted, (f"redacted what looked like a credential: {places}", *troubles))
+
+
+def may_hold_secrets(text: str) -> bool:
+    """Whether any rule has to look closer. If not, no piece of ``text`` has to be looked at either."""
+    return bool(_ranks(text, _folded(text)))
+
+
+def _spans(text: str) -> list[_Span]:
+    folded = _folded(text)
+    if not (ranks := _ranks(text, folded)):
+        return []
+    return _merged(span for rank in sorted(ranks) for span in _matches(text, folded, rank=rank))
+
+
+def _ranks(text: str, folded: str) -> set[int]:
+    """The rules of which an anchor is there."""
+    ranks = {rank for anchor, rank in _FOLDED_ANCHORS if anchor in folded}
+    if _UNBROKEN.search(text):
+        ranks.update(rank for anchor, rank in _EXACT_ANCHORS if anchor in text)
+    return ranks
+
+
+def _folded(text: str) -> str:
+    """``text`` in lower case with every character at its place (one letter, the dotted I, lowers to two)."""
+    folded = text.lower()
+    return folded if len(folded) == len(text) else "".join(char.lower()[0] for char in text)
+
+
+def _matches(text: str, folded: str, *, rank: int) -> Iterable[_Span]:
+    rule = RULES[rank]
+    for match in _compiled(rule.pattern).finditer(folded if rule.folded else text):
+        start, end = match.span(match.lastindex or 0)
+        if rule.judge(text[start:end]):
+            yield _Span(start, end, rank, rule.name)
+
+
+def _with_leaks(spans: list[_Span], leaks: Sequence[Leak]) -> list[_Span]:
+    others = [_Span(leak.start, leak.end, len(RULES), leak.rule) for leak in leaks if leak.start < leak.end]
+    return _merged([*spans, *others]) if others else spans
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.ASCII)
+
+
+def _merged(spans: Iterable[_Span]) -> list[_Span]:
+    """Spans that overlap become one, so that no part of a credential is left over when it is taken out."""
+    merged: list[_Span] = []
+    for span in sorted(spans, key=lambda span: span.start):
+        if merged and span.start < merged[-1].end:
+            last = merged.pop()
+            first = min(last, span, key=lambda span: span.rank)
+            span = _Span(last.start, max(last.end, span.end), first.rank, first.rule)
+        merged.append(span)
+    return merged
+
+
+def _unless_allowed(text: str, spans: Sequence[_Span], allow: Collection[str]) -> list[_Span]:
+    return [span for span in spans if span.rule not in allow and text[span.start : span.end] not in allow]
+
+
+def _findings(text: str, spans: Sequence[_Span]) -> list[Finding]:
+    findings, offset, position = [], 0, 0
+    for span in spans:
+        offset += _byte_length(text[position : span.start])
+        length = _byte_length(text[span.start : span.end])
+        findings.append(Finding(span.rule, offset, length))
+        offset, position = offset + length, span.end
+    return findings
+
+
+def _byte_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _redacted(text: str, allow: Collection[str]) -> str:
+    """``text`` without credentials; taking one out may uncover another that was glued to it, hence the rounds."""
+    for _ in range(_ROUNDS):
+        if not (spans := _unless_allowed(text, _spans(text), allow)):
+            break
+        text = _replaced(text, spans)
+    return text
+
+
+def _replaced(text: str, spans: Sequence[_Span]) -> str:
+    parts, position = [], 0
+    for span in spans:
+        parts += [text[position : span.start], f"[redacted:{span.rule}]"]
+        position = span.end
+    return "".join([*parts, text[position:]])
+
+
+def _places(findings: Sequence[Finding]) -> str:
+    named = [f"{finding.rule} at byte {finding.offset}" for finding in findings[:_SHOWN]]
+    rest = len(findings) - len(named)
+    return ", ".join(named) + (f" and {rest} more" if rest else "")
+
+
+def _anchors(rules: Sequence[Rule], *, folded: bool) -> tuple[tuple[str, int], ...]:
+    return tuple((anchor, rank) for rank, rule in enumerate(rules) if rule.folded == folded for anchor in rule.anchors)
+
+
+_EXACT_ANCHORS = _anchors(RULES, folded=False)
+_FOLDED_ANCHORS = _anchors(RULES, folded=True)

@@ -1,0 +1,1 @@
+"""Bytes that survive: atomic replacement, the journal, locks, recovery, quarantine and the audit log."""

@@ -1,0 +1,68 @@
+"""The entries' folders as they are on disk: which files lie there, and when the folders last changed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+
+from memfiles.records.keys import ENTRIES, TEMP_PREFIX, entry_path, entry_place
+
+MASK = 2**63 - 1  # what SQLite can hold; some file systems number beyond it
+
+
+Stored = tuple[int, int, int]  # a signature as the rows have it
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+_ANY_UID = "0" * 40
+
+
+def folder_times(directory: int) -> dict[str, int]:
+    """When each folder of entries last changed, in nanoseconds."""
+    return {
+        each.name: each.stat(follow_symlinks=False).st_mtime_ns
+        for each in _listed(directory, ENTRIES)
+        if is_folder(each.name) and each.is_dir(follow_symlinks=False)
+    }
+
+
+def is_folder(name: str) -> bool:
+    """Whether entries may lie in a folder of this name."""
+    return entry_place(entry_path(name, _ANY_UID)) is not None
+
+
+def files(directory: int, folder: str, left_over: list[str]) -> Iterator[tuple[str, Stored]]:
+    """The path and signature of everything in a folder of entries; hidden files are added to ``left_over`` instead."""
+    start = f"{ENTRIES}/{folder}/"
+    for each in _listed(directory, start):
+        if each.name.startswith(TEMP_PREFIX):
+            left_over.append(start + each.name)
+            continue
+        try:
+            status = each.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        yield start + each.name, (status.st_ino & MASK, status.st_size & MASK, status.st_mtime_ns & MASK)
+
+
+def stamp(directory: int, folder: str) -> int:
+    """Set the time of a folder to now, to the nanosecond, so that any later change gives it another; the time."""
+    now = time.time_ns()
+    os.utime(f"{ENTRIES}/{folder}", ns=(now, now), dir_fd=directory, follow_symlinks=False)
+    return now
+
+
+def _listed(directory: int, folder: str) -> Iterator[os.DirEntry[str]]:
+    """What lies in a folder; nothing if it is none, or a link."""
+    try:
+        descriptor = os.open(folder, _FOLDER, dir_fd=directory)
+    except OSError as error:
+        if error.errno in _NO_FOLDER:
+            return
+        raise
+    try:
+        with os.scandir(descriptor) as found:
+            yield from found
+    finally:
+        os.close(descriptor)

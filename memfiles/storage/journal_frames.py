@@ -1,0 +1,149 @@
+"""The bytes of a journal: numbered, checksummed frames, each with the whole new versions of its records.
+
+The rule this file guards: a frame is read back only if it is complete, its checksum is right, its number
+follows the one before and it speaks of records only; the first that is not ends the journal. A voided frame
+keeps its place and number. The header and every frame fill whole blocks, zeros at the end, so that each is
+written without touching another.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from memfiles.records.keys import entry_place, uid_of
+from memfiles.storage.descriptors import Signature
+from memfiles.storage.direct_io import BLOCK_BYTES
+
+HEADER_BYTES = BLOCK_BYTES
+SCRUB_TOKEN_BYTES = 16
+_MAGIC = b"memfiles-journal/2\n"
+_MARKED_BYTES = 64  # of the header: one sector has them all
+_FRAME = struct.Struct("<4sBQQI")
+_CHECKSUM = struct.Struct("<I")
+_ENTRY = struct.Struct("<HQQQQ")
+_REWRITE = b"rewrite\n"
+_FRAME_MAGIC = b"frm1"
+_DATA, _VOID = 1, 0
+FRAME_HEADER_BYTES = _FRAME.size + _CHECKSUM.size
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One new version of a record: its path, revision and bytes, and the signature of its staged file."""
+
+    path: str
+    revision: int
+    data: bytes
+    staged: Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame that was read back; a voided one has no versions."""
+
+    number: int
+    versions: tuple[Version, ...]
+
+
+def journal_header(scrub_token: bytes = b"", *, rewrite: bool = False) -> bytes:
+    """The first bytes of a journal file; the token tells which request to scrub it has answered.
+
+    ``rewrite``: a flush of published files failed, so those that look right may not be on the disk.
+    """
+    marks = (_MAGIC + scrub_token[:SCRUB_TOKEN_BYTES]).ljust(_MARKED_BYTES, b"\0")
+    if rewrite:
+        marks = marks[: -len(_REWRITE)] + _REWRITE
+    return marks.ljust(HEADER_BYTES, b"\0")
+
+
+def scrub_token_in(journal: bytes) -> bytes:
+    """The token of the last scrub request this journal answered."""
+    return journal[len(_MAGIC) : len(_MAGIC) + SCRUB_TOKEN_BYTES].rstrip(b"\0")
+
+
+def must_rewrite(journal: bytes) -> bool:
+    """Whether the published files must be written anew before this journal may go."""
+    return journal[:_MARKED_BYTES].endswith(_REWRITE)
+
+
+def is_empty(journal: bytes) -> bool:
+    """Whether nothing but zeros follows the header."""
+    return not journal[HEADER_BYTES:].strip(b"\0")
+
+
+def encode_payload(versions: Sequence[Version]) -> bytes:
+    """The part of a frame that does not depend on its number, as long as makes the frame fill whole blocks."""
+    parts: list[bytes] = []
+    for version in versions:
+        path = version.path.encode()
+        inode, size, mtime_ns = version.staged
+        parts.append(_ENTRY.pack(len(path), size, version.revision, inode, mtime_ns))
+        parts += (path, version.data)
+    length = FRAME_HEADER_BYTES + sum(map(len, parts))
+    parts.append(bytes(-length % BLOCK_BYTES))
+    return b"".join(parts)
+
+
+def encode_frame(number: int, payload: bytes) -> tuple[bytes, bytes]:
+    """A frame as it is written, in two parts: joining them would copy it once more."""
+    return _header(number, _DATA, len(payload), zlib.crc32(payload)), payload
+
+
+def encode_void(number: int, length: int) -> bytes:
+    """What replaces a frame of ``length`` bytes that must not be replayed."""
+    size = length - FRAME_HEADER_BYTES
+    return _header(number, _VOID, size, 0) + bytes(size)
+
+
+def read_frames(journal: bytes) -> Iterator[Frame]:
+    """The frames of a journal file, in order."""
+    if not journal.startswith(_MAGIC):
+        return
+    offset, previous = HEADER_BYTES, None
+    while header := _read_header(journal, offset):
+        number, kind, size, checksum = header
+        start, end = offset + FRAME_HEADER_BYTES, offset + FRAME_HEADER_BYTES + size
+        if end > len(journal) or (previous is not None and number != previous + 1):
+            return
+        payload = journal[start:end]
+        if kind == _DATA and zlib.crc32(payload) != checksum:
+            return
+        try:
+            yield Frame(number, tuple(_read_versions(payload)) if kind == _DATA else ())
+        except (struct.error, ValueError):  # the checksum is right, so someone made it up
+            return
+        offset, previous = end, number
+
+
+def _header(number: int, kind: int, size: int, checksum: int) -> bytes:
+    head = _FRAME.pack(_FRAME_MAGIC, kind, number, size, checksum)
+    return head + _CHECKSUM.pack(zlib.crc32(head))
+
+
+def _read_header(journal: bytes, offset: int) -> tuple[int, int, int, int] | None:
+    head = journal[offset : offset + _FRAME.size]
+    end = offset + FRAME_HEADER_BYTES
+    if len(journal) < end or _CHECKSUM.unpack(journal[offset + _FRAME.size : end])[0] != zlib.crc32(head):
+        return None
+    magic, kind, number, size, checksum = _FRAME.unpack(head)
+    return (number, kind, size, checksum) if magic == _FRAME_MAGIC else None
+
+
+def _read_versions(payload: bytes) -> Iterator[Version]:
+    offset = 0
+    while offset + _ENTRY.size <= len(payload):
+        path_size, data_size, revision, inode, mtime_ns = _ENTRY.unpack_from(payload, offset)
+        if path_size == 0:
+            break
+        start = offset + _ENTRY.size
+        path = payload[start : start + path_size].decode()
+        if uid_of(path) is None and entry_place(path) is None:
+            raise ValueError(f"no record can lie at {path[:80]!r}")
+        data = payload[start + path_size : start + path_size + data_size]
+        yield Version(path, revision, data, Signature(inode, data_size, mtime_ns))
+        offset = start + path_size + data_size
+    if payload[offset:].strip(b"\0"):
+        raise ValueError("something else follows the records")

@@ -1,0 +1,225 @@
+"""Locks on records, across threads and processes.
+
+The rule this file guards: whoever holds the lock of a record is the only one who may change it. Records
+share a fixed number of lock files (a record's is picked by a hash of its path), so that 100,000 records do
+not need 100,000 lock files, nor a change of 1,000 records as many descriptors.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import SystemRandom
+
+from filelock import lock_descriptor, unlock_descriptor
+
+from memfiles.errors import LockTimeout, StorageFailed
+from memfiles.storage.descriptors import make_folder
+from memfiles.storage.fork_safety import Forks
+
+FOLDER = ".state/locks"
+STRIPES = 512
+_LOCK_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_SHORTEST_WAIT = 0.0002
+_LONGEST_WAIT = 0.002
+_chance = SystemRandom()  # the module's own numbers are the program's, which may have seeded them
+
+
+class RecordLocks:
+    """The locks of one memory directory. Not reentrant: a thread must not ask for a lock it holds."""
+
+    def __init__(
+        self,
+        directory: int,
+        *,
+        timeout: float,
+        folder: str = FOLDER,
+        keep_open: int = 0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``timeout`` is in seconds; ``folder`` is for the lock files; ``monotonic`` must not jump with the clock.
+
+        So many lock files are kept open between uses, until ``close``, or in a fork ``leave_to_parent``.
+        """
+        self._directory = directory
+        self._folder = folder
+        self._timeout = timeout
+        self._monotonic = monotonic
+        self._threads = [threading.RLock() for _ in range(STRIPES)]
+        self._owners: dict[int, threading.Thread] = {}
+        self._keep_open = keep_open
+        self._files: dict[int, int] = {}  # descriptors of the open lock files, locked or not
+        self._inodes: dict[int, int] = {}  # what each of them is, wherever its name leads by now
+        self._unknown_to_child: set[int] = set()  # the stripes of those that a fork may have copied unseen
+        weakref.finalize(self, _close_all, self._files)
+
+    @contextmanager
+    def hold(self, paths: Iterable[str], *, check: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Hold the locks of these records; ``LockTimeout`` names who has one too long.
+
+        Locks are always taken in the same order, so that two holders of several never wait for each other. ``check``
+        is called once they are held, and may raise.
+        """
+        deadline = self._monotonic() + self._timeout
+        wanted = {_stripe(path): path for path in paths}
+        begun: list[int] = []
+        try:
+            for stripe in sorted(wanted):
+                self._refuse_again(stripe, path=wanted[stripe])
+                begun.append(stripe)
+                self._take(stripe, deadline=deadline, path=wanted[stripe])
+            check()
+            yield
+        finally:
+            try:
+                self._let_go_all(begun)
+            except BaseException:  # an interrupt, which comes but once
+                self._let_go_all(begun)
+                raise
+
+    def leave_to_parent(self) -> None:
+        """In the child of a fork: close what the parent has open. A lock taken with it would be the parent's, too."""
+        self._keep_open = 0
+        _close_all(self._files)
+
+    def close(self) -> None:
+        """Close the lock files that nobody holds, and keep none open from now on."""
+        self._keep_open = 0
+        for stripe in list(self._files):
+            if self._threads[stripe].acquire(blocking=False):
+                if stripe not in self._owners:
+                    self._close_file(stripe)
+                self._threads[stripe].release()
+
+    def _refuse_again(self, stripe: int, *, path: str) -> None:
+        """A thread that waited for itself would wait for ever."""
+        if self._owners.get(stripe) is threading.current_thread():
+            raise LockTimeout(f"{path} is being changed by this very thread: do it after that change")
+
+    def _take(self, stripe: int, *, deadline: float, path: str) -> None:
+        """Take one stripe, first among this process's threads and then among processes."""
+        if not self._threads[stripe].acquire(timeout=max(0.0, deadline - self._monotonic())):
+            owner = self._owners.get(stripe)
+            name = repr(owner.name) if owner is not None else "another"
+            raise LockTimeout(self._complain(path, f"thread {name} of this process ({os.getpid()})"))
+        self._owners[stripe] = threading.current_thread()
+        try:
+            self._lock_file(stripe, deadline=deadline, path=path)
+        except OSError as error:
+            raise StorageFailed(f"{path} cannot be locked: {error.strerror}; nothing was changed") from error
+
+    def _let_go_all(self, begun: list[int]) -> None:
+        while begun:
+            self._let_go(begun[-1])
+            begun.pop()
+
+    def _let_go(self, stripe: int) -> None:
+        """Give up what this thread has of a stripe, however far it got: an interrupt may come anywhere, also here."""
+        if self._owners.get(stripe) is threading.current_thread():
+            self._unlock_file(stripe)
+            self._owners.pop(stripe, None)
+        with suppress(RuntimeError):  # raised if it is not this thread's
+            self._threads[stripe].release()
+
+    def _lock_file(self, stripe: int, *, deadline: float, path: str) -> None:
+        """Lock the stripe's file."""
+        name = f"{self._folder}/{stripe:03}.lock"
+        while True:
+            try:
+                descriptor = self._files[stripe] if stripe in self._files else self._open_file(stripe, name)
+                if lock_descriptor(descriptor, blocking=False) and self._is_current(stripe, name):
+                    return
+                if self._monotonic() >= deadline:
+                    raise LockTimeout(self._complain(path, _holder_of(descriptor)))
+            except BaseException:
+                self._close_file(stripe)
+                raise
+            self._close_file(stripe)
+            time.sleep(_chance.uniform(_SHORTEST_WAIT, _LONGEST_WAIT))  # spreads out the waiters
+
+    def _unlock_file(self, stripe: int) -> None:
+        """Unlock, and close what is not kept open, unless a fork left the file to the parent.
+
+        Closing is not enough: a program just being started may have the descriptor as well, for a moment.
+        """
+        descriptor = self._files.get(stripe)
+        if descriptor is None:
+            return
+        is_kept = False
+        with suppress(OSError):
+            unlock_descriptor(descriptor)
+            is_kept = len(self._files) <= self._keep_open and stripe not in self._unknown_to_child
+        if not is_kept:
+            self._close_file(stripe)
+
+    def _open_file(self, stripe: int, name: str) -> int:
+        """Open the stripe's file, and know of it.
+
+        A child forked in between does not know of its copy, with which the lock would outlive the parent.
+        """
+        forks = Forks.so_far()
+        descriptor = self._files[stripe] = self._open(name)
+        self._inodes[stripe] = os.fstat(descriptor).st_ino
+        if forks is None or forks != Forks.so_far():
+            self._unknown_to_child.add(stripe)
+        return descriptor
+
+    def _close_file(self, stripe: int) -> None:
+        descriptor = self._files.pop(stripe, None)
+        self._unknown_to_child.discard(stripe)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _open(self, name: str) -> int:
+        try:
+            return os.open(name, _LOCK_FILE, 0o600, dir_fd=self._directory)
+        except FileNotFoundError:
+            make_folder(self._directory, self._folder.split("/")[0])
+            make_folder(self._directory, self._folder)
+            return os.open(name, _LOCK_FILE, 0o600, dir_fd=self._directory)
+
+    def _is_current(self, stripe: int, name: str) -> bool:
+        """Whether the locked file is still the one at its path: a deleted one would have two holders."""
+        try:
+            return os.stat(name, dir_fd=self._directory).st_ino == self._inodes[stripe]
+        except FileNotFoundError:
+            return False
+
+    def _complain(self, path: str, holder: str) -> str:
+        return f"{path} is locked by {holder} for more than {self._timeout:g} s: try again, or see what it is doing"
+
+
+def _close_all(descriptors: dict[int, int]) -> None:
+    while descriptors:
+        os.close(descriptors.popitem()[1])
+
+
+def _stripe(path: str) -> int:
+    return zlib.crc32(path.encode()) % STRIPES
+
+
+def _holder_of(descriptor: int) -> str:
+    """The process that holds the lock of this file, as far as the system tells (Linux: /proc/locks)."""
+    inode = str(os.fstat(descriptor).st_ino)
+    try:
+        rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:
+        rows = []
+    for row in rows:
+        if "->" not in row and len(row) > 5 and row[1] == "FLOCK" and row[5].rpartition(":")[2] == inode:
+            return _describe(row[4])
+    return "another process"
+
+
+def _describe(pid: str) -> str:
+    """The process by number and program, without its arguments: they may hold what a model must not see."""
+    try:
+        return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text().strip()})"
+    except OSError:
+        return f"process {pid}"

@@ -1,0 +1,139 @@
+"""Where copies of records are kept, each with a reason beside it.
+
+``quarantine`` has what could not be read, moved aside byte for byte and never followed; ``conflicts`` the losing side
+of a merge that could not be made clean. Nothing in them is read or deleted but to redact or to forget a record.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import uuid
+
+from memfiles.errors import RecordCorrupt
+from memfiles.storage import atomic, descriptors
+
+FOLDER = "quarantine"
+CONFLICTS = "conflicts"
+REASON_SUFFIX = ".reason.json"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def set_aside(directory: int, path: str, *, reason: str, at: str, of: str | None = None) -> str:
+    """Move whatever lies at ``path`` into quarantine, the reason beside it; its new path.
+
+    ``of``: the record it is a version of, if it does not lie there. The reason is written first: a kill between the
+    two leaves a note too many, never a file without one.
+    """
+    kept = _noted_place(directory, of or path, reason=reason, at=at)
+    atomic.move(directory, path, to=kept)
+    atomic.sync_folder(directory, FOLDER)
+    atomic.sync_folder(directory, path.rpartition("/")[0])
+    return kept
+
+
+def keep_copy(directory: int, path: str, data: bytes, *, reason: str, at: str, folder: str = FOLDER) -> str:
+    """Put a copy of bytes that will be replaced at ``path`` into ``folder``, with the reason; its path."""
+    kept = _noted_place(directory, path, reason=reason, at=at, folder=folder)
+    _write(directory, kept, data)
+    atomic.sync_folder(directory, folder)
+    atomic.sync_folder(directory)
+    return kept
+
+
+def listing(directory: int, *, folder: str = FOLDER) -> list[tuple[str, str]]:
+    """The path and the reason of everything in ``folder``."""
+    kept = []
+    for name in _names(directory, folder):
+        if not name.endswith(REASON_SUFFIX):
+            kept.append((f"{folder}/{name}", _reason_of(directory, f"{folder}/{name}")))
+    return kept
+
+
+def remove_holding(directory: int, path: str, needles: tuple[bytes, ...]) -> int:
+    """Delete the kept copies of the record at ``path`` that hold any of these bytes; how many."""
+    return _remove(directory, [kept for kept in _copies(directory, path) if _holds(directory, kept, needles)])
+
+
+def kept_of(directory: int) -> set[str]:
+    """The paths of the records of which copies are kept in either folder."""
+    everything = [*listing(directory), *listing(directory, folder=CONFLICTS)]
+    return {kept.rpartition("/")[2].rsplit(".", 2)[0].replace("~", "/") for kept, _ in everything}
+
+
+def remove_copies(directory: int, path: str) -> int:
+    """Delete all kept copies of the record at ``path``; how many."""
+    return _remove(directory, _copies(directory, path))
+
+
+def _copies(directory: int, path: str) -> list[str]:
+    """Where copies of the record at ``path`` are kept."""
+    everything = [*listing(directory), *listing(directory, folder=CONFLICTS)]
+    return [kept for kept, _ in everything if _is_of(kept, path)]
+
+
+def _remove(directory: int, kept: list[str]) -> int:
+    for path in kept:
+        descriptors.remove_all(directory, path)
+        descriptors.remove(directory, path + REASON_SUFFIX)
+    return len(kept)
+
+
+def _noted_place(directory: int, path: str, *, reason: str, at: str, folder: str = FOLDER) -> str:
+    """A free path in ``folder`` for what lies at ``path``, its reason already beside it."""
+    descriptors.make_folder(directory, folder)
+    moment = at.replace(":", "").replace(".", "")
+    kept = f"{folder}/{_prefix(path)}{moment}.{uuid.uuid4().hex[:6]}"
+    _write(directory, kept + REASON_SUFFIX, (json.dumps({"path": path, "reason": reason, "at": at}) + "\n").encode())
+    return kept
+
+
+def _is_of(kept: str, path: str) -> bool:
+    """Whether this is a copy of the record at ``path``: a uid may have dots, a moment and a number have none."""
+    name = kept.rpartition("/")[2]
+    return name.startswith(_prefix(path)) and name.removeprefix(_prefix(path)).count(".") == 1
+
+
+def _prefix(path: str) -> str:
+    return path.replace("/", "~") + "."
+
+
+def _names(directory: int, folder: str) -> list[str]:
+    try:
+        return sorted(descriptors.names(directory, folder))
+    except OSError:
+        return []
+
+
+def _reason_of(directory: int, kept: str) -> str:
+    try:
+        note = descriptors.read(directory, kept + REASON_SUFFIX, limit=64 * 1024)
+        return str(json.loads(note[0])["reason"]) if note else "unknown"
+    except (RecordCorrupt, ValueError, KeyError, TypeError, RecursionError):
+        return "unknown"
+
+
+def _holds(directory: int, kept: str, needles: tuple[bytes, ...]) -> bool:
+    """Whether a quarantined file, or one in a quarantined folder, holds one of these bytes; it may be of any size."""
+    longest = max(map(len, needles))
+    try:
+        if stat.S_ISDIR(os.stat(kept, dir_fd=directory, follow_symlinks=False).st_mode):
+            return any(_holds(directory, f"{kept}/{name}", needles) for name in descriptors.names(directory, kept))
+        descriptor = os.open(kept, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    except OSError:
+        return False
+    with os.fdopen(descriptor, "rb") as file:
+        tail = b""
+        while chunk := file.read(1 << 20):
+            window = tail + chunk
+            if any(needle in window for needle in needles):
+                return True
+            tail = window[-longest:]
+    return False
+
+
+def _write(directory: int, path: str, data: bytes) -> None:
+    with os.fdopen(os.open(path, _NEW, 0o600, dir_fd=directory), "wb") as file:
+        file.write(data)
+    atomic.sync_file(directory, path)

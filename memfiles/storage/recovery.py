@@ -1,0 +1,293 @@
+"""What a start does with the journals and temp files that dead processes left.
+
+The rules this file guards: a journal is replayed only when its lock is free; a frame's version replaces a
+file only if that file is missing, unreadable, older, or a damaged copy of that very version; whatever may be
+someone's work by hand is kept in quarantine first, as is a version that another of its revision keeps out;
+and a journal goes away only after every file it speaks of is flushed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from filelock import lock_descriptor
+
+from memfiles.errors import LockTimeout, RecordCorrupt
+from memfiles.records.inspection import inspect
+from memfiles.records.keys import ENTRIES, TEMP_PREFIX, staged_path
+from memfiles.records.record import MAX_RECORD_BYTES
+from memfiles.storage import atomic, descriptors, quarantine
+from memfiles.storage import scrub as scrub_request
+from memfiles.storage.journal import CAPACITY, FOLDER, SUFFIX
+from memfiles.storage.journal_frames import Version, is_empty, must_rewrite, read_frames, scrub_token_in
+from memfiles.storage.locks import RecordLocks
+
+_LONGEST_DEATH = 10.0  # seconds between the first lock and the last that a dying process gives up
+_POLL_SECONDS = 0.002
+_NOT_A_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV)
+_OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def journal_names(directory: int) -> list[str]:
+    """The names of all journal files, of the living and the dead."""
+    try:
+        return sorted(name for name in descriptors.names(directory, FOLDER) if name.endswith(SUFFIX))
+    except FileNotFoundError:
+        return []
+
+
+def recover(directory: int, locks: RecordLocks, *, at: str, flush: bool, thorough: bool = True) -> None:
+    """Replay and remove every journal whose process is dead, then remove dead writers' temp files.
+
+    ``thorough`` False looks for temp files among the entries, which may be 100,000, only if a process was dead.
+    """
+    deadline = time.monotonic() + _LONGEST_DEATH
+    while True:
+        for name in journal_names(directory):
+            thorough |= _recover_journal(directory, name, locks, at=at, flush=flush)
+        if _sweep(directory, at=at, folders=["", *(_entry_folders(directory) if thorough else ())]):
+            scrub_request.forget_dead(directory)
+            return
+        if time.monotonic() >= deadline:
+            raise LockTimeout("a process that died in the middle of a change still holds its journal: see what it is")
+        time.sleep(_POLL_SECONDS)
+
+
+def is_needed(directory: int) -> bool:
+    """Whether a dead process left a journal, looked at without changing anything."""
+    for name in journal_names(directory):
+        with _dead_journal(directory, name) as data:
+            if data is not None:
+                return True
+    return False
+
+
+def may_hold_content(directory: int, name: str, *, token: bytes) -> bool:
+    """Whether a living process's journal may still hold what the scrub request ``token`` is to remove."""
+    data = _journal_bytes(directory, name)
+    return not is_empty(data) and scrub_token_in(data) != token
+
+
+def _recover_journal(directory: int, name: str, locks: RecordLocks, *, at: str, flush: bool) -> bool:
+    """Replay and remove a journal, if its process is dead; whether it was."""
+    with _dead_journal(directory, name, at=at) as data:
+        if data is None:
+            return False
+        versions = _newest_versions(data)
+        with locks.hold(versions):
+            for version in versions.values():
+                _replay(directory, version, at=at, flush=flush, always=must_rewrite(data))
+        _remove_journal(directory, name, versions=versions, flush=flush)
+        return True
+
+
+@contextmanager
+def _dead_journal(directory: int, name: str, *, at: str | None = None) -> Iterator[bytes | None]:
+    """The bytes of a journal that no process uses, which is ours while the block runs; None if one does.
+
+    What has the name of a journal and is no file is set ``at`` this time aside, or left where it is without one.
+    """
+    path = f"{FOLDER}/{name}"
+    try:
+        descriptor = os.open(path, _OPEN, dir_fd=directory)
+    except FileNotFoundError:
+        yield None
+        return
+    except OSError as error:
+        if error.errno not in _NOT_A_FILE:
+            raise
+        if at is not None:
+            quarantine.set_aside(directory, path, reason=f"not a journal: {error.strerror}", at=at)
+        yield None
+        return
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            if at is not None:
+                quarantine.set_aside(directory, path, reason="not a journal, not even a file", at=at)
+            yield None
+        else:
+            free = lock_descriptor(descriptor, blocking=False) and os.fstat(descriptor).st_nlink > 0
+            yield _read_all(descriptor) if free else None
+    finally:
+        os.close(descriptor)
+
+
+def _newest_versions(journal: bytes) -> dict[str, Version]:
+    """For each record the newest version in the journal's sound frames."""
+    newest: dict[str, Version] = {}
+    for frame in read_frames(journal):
+        for version in frame.versions:
+            known = newest.get(version.path)
+            if known is None or version.revision >= known.revision:
+                newest[version.path] = version
+    return newest
+
+
+def _replay(directory: int, version: Version, *, at: str, flush: bool, always: bool) -> None:
+    """Put a journaled version in place unless the file there is as new; the record's lock is held.
+
+    ``always``: even over a file that is the same, because a flush of it failed.
+    """
+    try:
+        found = descriptors.read(directory, version.path, limit=MAX_RECORD_BYTES)
+    except RecordCorrupt as error:
+        quarantine.set_aside(directory, version.path, reason=f"{error}; the journal's version took its place", at=at)
+        found = None
+    if found is not None:
+        if not _is_outdated(*found, by=version) and not (always and found[0] == version.data):
+            _keep_if_other(directory, version, found[0], at=at)
+            return
+        if _may_be_by_hand(directory, version.path, *found):
+            reason = "changed by hand while the journal held a newer version, which took its place"
+            quarantine.keep_copy(directory, version.path, found[0], reason=reason, at=at)
+    atomic.drop(directory, version.path)
+    atomic.stage(directory, version.path, version.data, flush=flush)
+    atomic.publish(directory, version.path)
+    atomic.drop(directory, version.path)
+
+
+def _keep_if_other(directory: int, version: Version, found: bytes, *, at: str) -> None:
+    """Keep a journaled version if another took its place that is not made from it.
+
+    Ours never do; but a file may have been copied here from a backup or another machine, of the same revision.
+    """
+    record = inspect(found)
+    if found != version.data and record is not None and record.is_intact and record.revision == version.revision:
+        reason = f"the journal's revision {version.revision}; the file is another with the same number, and stays"
+        quarantine.keep_copy(directory, version.path, version.data, reason=reason, at=at)
+
+
+def _is_outdated(data: bytes, seen: descriptors.Signature, *, by: Version) -> bool:
+    """Whether the file must be replaced: unreadable, older, or the very version, damaged by a power cut."""
+    if data == by.data:
+        return False
+    record = inspect(data)
+    if record is None or record.revision < by.revision:
+        return True
+    is_that_version = (seen.inode, seen.mtime_ns) == (by.staged.inode, by.staged.mtime_ns)
+    return is_that_version and not record.is_intact
+
+
+def _may_be_by_hand(directory: int, path: str, data: bytes, seen: descriptors.Signature) -> bool:
+    """Whether a file about to be replaced is neither ours nor what a power cut leaves of a version of ours."""
+    record = inspect(data)
+    if not data.strip(b"\0") or (record is not None and record.is_intact):
+        return False
+    staged = {(version.path, version.staged.mtime_ns) for version in _journaled_versions(directory).values()}
+    return (path, seen.mtime_ns) not in staged
+
+
+def _remove_journal(directory: int, name: str, *, versions: dict[str, Version], flush: bool) -> None:
+    """Flush all that the journal spoke of, then let it go."""
+    if flush:
+        atomic.sync_published(directory, versions)
+    descriptors.remove(directory, f"{FOLDER}/{name}")
+    if flush:
+        atomic.sync_folder(directory, FOLDER)
+
+
+def _sweep(directory: int, *, at: str, folders: Sequence[str]) -> bool:
+    """Remove the temp files of the dead. False while one of them holds a change whose journal is not free yet.
+
+    A temp file whose record's lock is free is a dead writer's. But a process that dies gives up its locks one
+    after the other: if its journal speaks of the staged version, that one is to be replayed before it goes.
+    """
+    temps = [temp for folder in folders for temp in _temp_files(directory, folder)]
+    found = {temp: path for temp in temps if (path := staged_path(temp)) is not None}
+    if not found:
+        return True
+    locks, swept = RecordLocks(directory, timeout=0.0), True
+    dead = {temp: seen for temp, path in found.items() if (seen := _if_free(directory, locks, temp, path)) is not None}
+    journaled = _journaled_versions(directory) if dead else {}
+    for temp, seen in dead.items():
+        with suppress(LockTimeout), locks.hold([found[temp]]):
+            version = journaled.get((found[temp], seen.inode, seen.mtime_ns))
+            if version is not None and _is_unpublished(directory, version):
+                swept = False
+            elif descriptors.signature(directory, temp) == seen:
+                _remove_temp(directory, temp, at=at)
+    return swept
+
+
+def _temp_files(directory: int, folder: str) -> list[str]:
+    names = sorted(name for name in descriptors.names(directory, folder or ".") if name.startswith(TEMP_PREFIX))
+    return [f"{folder}/{name}" for name in names] if folder else names
+
+
+def _entry_folders(directory: int) -> list[str]:
+    """The folders of entries; what is none, or a link, is left alone."""
+    folders = []
+    for name in _names(directory, ENTRIES):
+        with suppress(OSError):
+            descriptors.names(directory, f"{ENTRIES}/{name}")
+            folders.append(f"{ENTRIES}/{name}")
+    return folders
+
+
+def _names(directory: int, folder: str) -> list[str]:
+    try:
+        return sorted(descriptors.names(directory, folder))
+    except OSError:
+        return []
+
+
+def _if_free(directory: int, locks: RecordLocks, temp: str, path: str) -> descriptors.Signature | None:
+    """The signature of a temp file if nobody holds its record's lock."""
+    with suppress(LockTimeout), locks.hold([path]):
+        return descriptors.signature(directory, temp)
+    return None
+
+
+def _journaled_versions(directory: int) -> dict[tuple[str, int, int], Version]:
+    """Every version in any journal, of the living and the dying, by path, inode and time of its staged file."""
+    versions: dict[tuple[str, int, int], Version] = {}
+    for name in journal_names(directory):
+        for frame in read_frames(_journal_bytes(directory, name)):
+            versions.update({(v.path, v.staged.inode, v.staged.mtime_ns): v for v in frame.versions})
+    return versions
+
+
+def _is_unpublished(directory: int, version: Version) -> bool:
+    """Whether the file is older than a journaled version; the record's lock is held."""
+    try:
+        found = descriptors.read(directory, version.path, limit=MAX_RECORD_BYTES)
+    except RecordCorrupt:
+        return True
+    return found is None or _is_outdated(*found, by=version)
+
+
+def _remove_temp(directory: int, temp: str, *, at: str) -> None:
+    try:
+        descriptors.remove(directory, temp)
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        quarantine.set_aside(directory, temp, reason="a folder where a record is staged", at=at)
+
+
+def _journal_bytes(directory: int, name: str) -> bytes:
+    """What is in a journal at this moment, whoever has it; nothing if it is gone or no file."""
+    try:
+        descriptor = os.open(f"{FOLDER}/{name}", _OPEN, dir_fd=directory)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, *_NOT_A_FILE):
+            return b""
+        raise
+    try:
+        return _read_all(descriptor) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    finally:
+        os.close(descriptor)
+
+
+def _read_all(descriptor: int) -> bytes:
+    chunks, offset = [], 0
+    while chunk := os.pread(descriptor, 2 * CAPACITY, offset):
+        chunks.append(chunk)
+        offset += len(chunk)
+    return b"".join(chunks)

@@ -1,0 +1,300 @@
+"""Records on disk: find them, lock them, and change one or several of them together, durably.
+
+The rules this file guards: ``commit`` is the only way a record changes; it returns once the change
+survives a power cut, and a failure or a kill at any point leaves every record as it was or as it was to be.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+
+from memfiles.errors import InvalidArgument, LockTimeout, RecordCorrupt, StorageFailed
+from memfiles.records.keys import uid_of
+from memfiles.records.record import MAX_RECORD_BYTES
+from memfiles.storage import atomic, descriptors, quarantine, recovery
+from memfiles.storage import scrub as scrub_request
+from memfiles.storage.checkpointer import Checkpointer
+from memfiles.storage.descriptors import Signature
+from memfiles.storage.fork_safety import renew_in_child
+from memfiles.storage.journal import FOLDER, Journal
+from memfiles.storage.locks import FOLDER as LOCK_FOLDER
+from memfiles.storage.locks import RecordLocks
+from memfiles.storage.transaction import NewVersion, Transactions, reason
+
+STATE_FOLDER = ".state"
+_LOCKS_KEPT_OPEN = 16
+_SCRUB_POLL_SECONDS = 0.02
+
+
+class Store:
+    """The records of one open memory directory, for this process and all its threads."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        now: Callable[[], str],
+        durability: str = "fsync",
+        lock_timeout: float = 30.0,
+    ) -> None:
+        """Make the directory if needed, mend what dead processes left, and be ready.
+
+        ``now`` gives the time for notes; ``lock_timeout`` is in seconds. ``StorageFailed`` if it cannot be used.
+        """
+        self.directory = directory
+        self._now = now
+        self._flush = durability == "fsync"
+        self._lock_timeout = lock_timeout
+        with storage_failure(f"cannot use the memory directory {directory}"):
+            self.descriptor = _make_directory(directory, flush=self._flush)
+            # not closed before the last thread that may be in a change has let go of the store: the number could
+            # by then be another directory's
+            weakref.finalize(self, os.close, self.descriptor)
+            self._is_closed = False
+            self._start_parts()
+            self._folders: set[str] = set()
+            self.recover(thorough=False)
+        renew_in_child(self, Store.leave_to_parent)
+
+    def close(self) -> None:
+        """Checkpoint and let go of the directory: the records are then all there is."""
+        self._is_closed = True
+        self._checkpointer.stop()
+        with storage_failure("not every record could be flushed; the journal stays for the next start"):
+            try:
+                if not self._journal.close():
+                    self.recover()
+            finally:
+                self._locks.close()
+
+    def find(self, path: str) -> tuple[bytes, Signature] | None:
+        """The bytes of a record and their signature, None if there is none; ``RecordCorrupt`` if unreadable."""
+        with storage_failure(f"{path} cannot be read"):
+            return descriptors.read(self.descriptor, path, limit=MAX_RECORD_BYTES)
+
+    def signature(self, path: str) -> Signature | None:
+        """What tells the present version of a record from every other, None if there is none."""
+        try:
+            return descriptors.signature(self.descriptor, path)
+        except OSError as error:
+            raise StorageFailed(f"{path} cannot be looked at: {reason(error)}") from error
+
+    def hold(self, paths: Iterable[str]) -> AbstractContextManager[None]:
+        """Be the only one, among all threads and processes, who may change these records.
+
+        ``InvalidArgument`` if the store was closed while this waited: what was acknowledged before is all there is.
+        """
+        return self._locks.hold(paths, check=self._refuse_if_closed)
+
+    def commit(self, changes: Sequence[NewVersion]) -> dict[str, Signature]:
+        """Change these records together or not at all, and return when the change is durable.
+
+        The caller holds their locks. Returns the signature of each new version. ``StorageFailed``: nothing
+        changed. ``OutcomeUnknown``: the change is visible, but may not survive a power cut. ``LeftBehind``:
+        a writer died here; let go of the locks, ``recover``, and decide again.
+        """
+        try:
+            signatures = self._transactions.commit(changes)
+        except StorageFailed as error:
+            self._folders.clear()
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            self.make_folders(change.path for change in changes)  # one was removed by hand
+            signatures = self._transactions.commit(changes)
+        if self._journal.is_dirty:
+            self._checkpointer.notice()
+        return signatures
+
+    def make_folders(self, paths: Iterable[str]) -> None:
+        """Have the folders of these records, durably; they are made once."""
+        for folder in {path.rpartition("/")[0] for path in paths} - self._folders:
+            with storage_failure(f"the folder {folder} cannot be made"):
+                for end in [index for index, character in enumerate(folder) if character == "/"] + [len(folder)]:
+                    descriptors.make_folder(self.descriptor, folder[:end])
+                    if self._flush:
+                        atomic.sync_folder(self.descriptor, folder[:end].rpartition("/")[0])
+            self._folders.add(folder)
+
+    def keep_aside(self, path: str, *, why: str) -> str:
+        """Have whatever lies at ``path`` in quarantine before it is replaced; its path there.
+
+        A readable file is copied, so that a kill before the replacement loses nothing; anything else is moved.
+        """
+        with storage_failure(f"{path} could not be set aside"):
+            try:
+                found = self.find(path)
+            except RecordCorrupt:
+                return quarantine.set_aside(self.descriptor, path, reason=why, at=self._now())
+            data = found[0] if found else b""
+            return quarantine.keep_copy(self.descriptor, path, data, reason=why, at=self._now())
+
+    def set_aside(self, path: str, *, why: str) -> str:
+        """Move whatever lies at ``path`` into quarantine; its path there. The caller holds the record's lock."""
+        with storage_failure(f"{path} could not be set aside"):
+            return quarantine.set_aside(self.descriptor, path, reason=why, at=self._now())
+
+    def discard(self, found: Mapping[str, Signature]) -> None:
+        """Remove the files of these records, as far as they have these signatures; the caller holds their locks.
+
+        Only for what nothing may come back from: a journal that holds an earlier version would put that in place. So
+        this process's journal is emptied first.
+        """
+        self.checkpoint()
+        with storage_failure("a record cannot be removed"):
+            for path, signature in found.items():
+                if descriptors.signature(self.descriptor, path) == signature:
+                    descriptors.remove(self.descriptor, path)
+            for folder in {path.rpartition("/")[0] for path in found}:
+                atomic.sync_folder(self.descriptor, folder)
+
+    def record_paths(self) -> list[str]:
+        """Where memory files' records may lie, declared or not."""
+        with storage_failure("the memory directory cannot be listed"):
+            return sorted(name for name in descriptors.names(self.descriptor) if uid_of(name) is not None)
+
+    def recover(self, *, thorough: bool = True) -> None:
+        """Replay and remove the journals that dead processes left, and their temp files.
+
+        ``thorough`` False looks among the entries for temp files only if a journal was there.
+        """
+        with storage_failure("what a dead process left could not be mended"):
+            self._journal.mend()
+            recovery.recover(self.descriptor, self._locks, at=self._now(), flush=self._flush, thorough=thorough)
+
+    def checkpoint(self) -> None:
+        """Flush every published record and empty this process's journal."""
+        with storage_failure("the checkpoint failed; the journal keeps what is not flushed"):
+            if not self._journal.checkpoint():
+                self.recover()
+
+    def scrub(self) -> None:
+        """Return when no journal of any process holds an earlier version of a record; ``LockTimeout`` if one may."""
+        with (
+            storage_failure("the text is out of the record, but not every journal could be overwritten: redact again"),
+            scrub_request.asked(self.descriptor, timeout=self._lock_timeout) as token,
+        ):
+            self._journal.checkpoint(scrub_token=token)
+            self._wait_for_scrub(token)
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise InvalidArgument("the memory was closed while this waited for its turn; nothing was changed")
+
+    def _wait_for_scrub(self, token: bytes) -> None:
+        deadline = time.monotonic() + self._lock_timeout
+        while True:
+            recovery.recover(self.descriptor, self._locks, at=self._now(), flush=self._flush, thorough=False)
+            names = [name for name in recovery.journal_names(self.descriptor) if name != self._journal.name]
+            waiting = [name for name in names if recovery.may_hold_content(self.descriptor, name, token=token)]
+            if not waiting:
+                return
+            if time.monotonic() >= deadline:
+                pids = ", ".join(name.partition("-")[0] for name in waiting)
+                raise LockTimeout(
+                    f"the text is out of the record, but the journals of these processes may still hold it: {pids}. "
+                    f"They do not answer; end them and redact again"
+                )
+            time.sleep(_SCRUB_POLL_SECONDS)
+
+    def quarantined(self) -> list[tuple[str, str]]:
+        """The path and the reason of everything in quarantine."""
+        with storage_failure("the quarantine cannot be listed"):
+            return quarantine.listing(self.descriptor)
+
+    def remove_quarantined(self, path: str, needles: tuple[bytes, ...]) -> int:
+        """Delete the quarantined copies of the record at ``path`` that hold any of these bytes; how many."""
+        with storage_failure("a quarantined copy cannot be removed"):
+            return quarantine.remove_holding(self.descriptor, path, needles)
+
+    def kept_of(self) -> set[str]:
+        """The paths of the records of which copies are in quarantine or among the conflicts."""
+        with storage_failure("the kept copies cannot be listed"):
+            return quarantine.kept_of(self.descriptor)
+
+    def remove_copies(self, path: str) -> int:
+        """Delete every copy of the record at ``path`` in quarantine and among the conflicts; how many."""
+        with storage_failure("a kept copy cannot be removed"):
+            return quarantine.remove_copies(self.descriptor, path)
+
+    def _recovery(self) -> Callable[[], None]:
+        """``recover`` for a thread that must not keep the store in use."""
+        reference = weakref.ref(self)
+
+        def run() -> None:
+            if (alive := reference()) is not None:
+                alive.recover()
+
+        return run
+
+    def _start_parts(self) -> None:
+        """What belongs to this process alone: its locks, its journal and the thread that empties it."""
+        self._locks = RecordLocks(self.descriptor, timeout=self._lock_timeout, keep_open=_LOCKS_KEPT_OPEN)
+        self._journal = Journal(self.descriptor, new_id=_journal_id, flush=self._flush)
+        self._checkpointer = Checkpointer(self.descriptor, self._journal, recover=self._recovery())
+        self._transactions = Transactions(self.descriptor, self._journal, flush=self._flush, now=self._now)
+
+    def leave_to_parent(self) -> None:
+        """In the child of a fork: the parent's journal, locks and threads are not ours."""
+        if not self._is_closed:
+            self._journal.abandon()
+            self._locks.leave_to_parent()
+            self._start_parts()
+
+
+@contextmanager
+def storage_failure(what: str) -> Iterator[None]:
+    """Map an error of the operating system to ``StorageFailed``, saying what could not be done."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageFailed(f"{what}: {reason(error)}") from error
+
+
+def needs_mending(directory: Path) -> bool:
+    """Whether a process died in this directory and left something to be put in place."""
+    with storage_failure(f"cannot look at the memory directory {directory}"):
+        descriptor = descriptors.open_directory(directory)
+        try:
+            return recovery.is_needed(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _make_directory(directory: Path, *, flush: bool) -> int:
+    """The descriptor of the memory directory, made with its folders (mode 0700) where they are missing.
+
+    ``.journal`` is made when the names above are flushed: where it is, no start was killed before.
+    """
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = descriptors.open_directory(directory)
+    try:
+        if flush and descriptors.signature(descriptor, FOLDER) is None:
+            for path in missing[::-1] or [directory]:
+                _flush_names(path.parent)
+        for folder in (FOLDER, STATE_FOLDER, LOCK_FOLDER):
+            descriptors.make_folder(descriptor, folder)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _flush_names(folder: Path) -> None:
+    """Flush the names in a folder above the memory directory, if it may be read: it may be someone else's."""
+    with suppress(PermissionError):
+        descriptor = descriptors.open_directory(folder)
+        try:
+            atomic.sync_folder(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _journal_id() -> str:
+    return f"{os.getpid()}-{uuid.uuid4().hex[:12]}"

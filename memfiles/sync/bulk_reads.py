@@ -1,0 +1,74 @@
+"""Many objects of a mirror at a time: by its own power where it has one, else by threads that get one each.
+
+The rule this file guards: the threads are daemons, and start nothing new once nobody listens, so that a store that
+hangs keeps neither its caller nor the end of the process waiting.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from queue import SimpleQueue
+
+from memfiles.errors import MirrorUnavailable
+from memfiles.sync.mirror import Answer, BulkMirror, Mirror, Stored, check_keys
+
+THREADS = 32
+
+
+def get_many(mirror: Mirror, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+    """``BulkMirror.get_many`` of any mirror. A wrapper passes its own on to its inner mirror with this."""
+    if isinstance(mirror, BulkMirror):
+        return mirror.get_many(keys)
+    return in_parallel(mirror.get, check_keys(keys))
+
+
+def in_parallel(
+    get: Callable[[str], Stored | None], keys: Iterable[str], *, threads: int = THREADS
+) -> Iterator[tuple[str, Answer]]:
+    """Each key with what ``get`` returns for it, by so many threads at a time, as they arrive.
+
+    A ``MirrorUnavailable`` is the answer of its key; any other error is raised here.
+    """
+    waiting = deque(keys)
+    count = len(waiting)
+    arrived: SimpleQueue[tuple[str, Answer | _Unexpected]] = SimpleQueue()
+
+    def work() -> None:
+        while key := _next(waiting):
+            arrived.put((key, _answer(get, key)))
+
+    try:
+        for _ in range(min(threads, count)):
+            threading.Thread(target=work, name="memfiles-mirror", daemon=True).start()
+        for _ in range(count):
+            key, answer = arrived.get()
+            if isinstance(answer, _Unexpected):
+                raise answer.error
+            yield key, answer
+    finally:
+        waiting.clear()  # nobody listens any more
+
+
+class _Unexpected:
+    """An error that is no answer of a mirror."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+def _next(waiting: deque[str]) -> str | None:
+    try:
+        return waiting.popleft()
+    except IndexError:
+        return None
+
+
+def _answer(get: Callable[[str], Stored | None], key: str) -> Answer | _Unexpected:
+    try:
+        return get(key)
+    except MirrorUnavailable as error:
+        return error
+    except BaseException as error:  # the edge of the thread: it is raised where the answers are read
+        return _Unexpected(error)

@@ -1,0 +1,303 @@
+"""What the mirror last acknowledged of each record: one small database, shared by all processes on a directory.
+
+The rules this file guards: it is derived, so that losing it costs requests and never a word; what may have suffered
+in a power cut is not believed; and after a redaction it holds no earlier text of that record, however late an
+acknowledgement comes in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from memfiles.records.keys import ENTRIES
+from memfiles.storage.boot_id import boot
+from memfiles.storage.descriptors import Signature
+from memfiles.sync.ledger_database import PATH, NotesDatabase, Run, connect, failures, is_damaged
+from memfiles.sync.mirror import Stored
+
+_SIGNATURES = "SELECT path, inode, size, mtime_ns FROM note WHERE inode IS NOT NULL AND sent IS NULL"
+_DIGESTS = "SELECT path, digest FROM note WHERE digest IS NOT NULL AND sent IS NULL"
+_BETWEEN = " AND path >= ? AND path < ?"
+_COPIES = "SELECT path, body, version FROM note WHERE version IS NOT NULL AND length(body) > 0 AND path > ?"
+_COPIES_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What was put into the mirror without an answer so far, on top of which version (None: where nothing was)."""
+
+    body: bytes
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What is known of one record's copy in the mirror.
+
+    ``version`` and ``body`` are the mirror's (None: not known, or not there); ``digest`` and ``signature`` are those of
+    the local record that needs no push any more, None if it does. ``is_redacted``: the mirror may hold what was taken
+    out of the local record.
+    """
+
+    version: str | None = None
+    digest: str | None = None
+    signature: Signature | None = None
+    body: bytes | None = None
+    sent: Sent | None = None
+    is_redacted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """A copy that the mirror is known to hold, of a record at ``revision``; the rest as in ``Note``.
+
+    ``body`` is None where it must not be kept.
+    """
+
+    path: str
+    version: str
+    body: bytes | None
+    revision: int
+    digest: str | None = None
+    signature: Signature | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What a look from outside finds: by path what needs no push, and what last went wrong."""
+
+    signatures: Mapping[str, Signature]
+    digests: Mapping[str, str]
+    last_error: str | None
+
+
+class Bookkeeping:
+    """The notes on one directory and one mirror. Threads and processes may share them."""
+
+    def __init__(self, directory: Path, *, mirror: str) -> None:
+        """``mirror`` names the mirror: what was noted of another one counts for nothing here."""
+        self._database = NotesDatabase(directory, mirror=mirror)
+
+    def close(self) -> None:
+        """Let go of the database, on the disk as it is. May be called again."""
+        self._database.close()
+
+    def origin(self) -> str:
+        """The random id of this directory, by which its changes are told from those of others: 12 hex digits."""
+        with self._database.change() as run:
+            run("INSERT OR IGNORE INTO meta VALUES ('origin', ?)", secrets.token_hex(6))
+            return str(run("SELECT value FROM meta WHERE key = 'origin'").fetchone()[0])
+
+    def find(self, path: str) -> Note:
+        """What is noted of the record at ``path``; an empty note if nothing is."""
+        with self._database.change() as run:
+            row = run(
+                "SELECT version, digest, inode, size, mtime_ns, body, sent, sent_version, body IS NULL AND redacted > 0"
+                " FROM note WHERE path = ?",
+                path,
+            ).fetchone()
+        if row is None:
+            return Note()
+        version, digest, inode, size, mtime_ns, body, sent, sent_version, is_redacted = row
+        signature = Signature(inode, size, mtime_ns) if inode is not None else None
+        on_its_way = Sent(sent, sent_version) if sent is not None else None
+        return Note(version, digest, signature, body, on_its_way, bool(is_redacted))
+
+    def signatures(self, *, under: str = "") -> dict[str, Signature]:
+        """By path, the files that were seen to need no push: those of a folder of entries, else the memory files."""
+        with self._database.change() as run:
+            rows = [row for ends in _ranges(under) for row in run(_SIGNATURES + _BETWEEN, *ends)]
+        return {path: Signature(*signature) for path, *signature in rows}
+
+    def digests(self, *, under: str = "") -> dict[str, str]:
+        """By path, the digest of the local record that needs no push; which ones, as for ``signatures``."""
+        with self._database.change() as run:
+            return dict(row for ends in _ranges(under) for row in run(_DIGESTS + _BETWEEN, *ends))
+
+    def copies(self) -> Iterator[tuple[str, Stored]]:
+        """Every copy that the mirror is known to hold, by path; some hundred are in memory at a time."""
+        last = ""
+        while True:
+            with self._database.change() as run:
+                rows = run(f"{_COPIES} ORDER BY path LIMIT {_COPIES_AT_ONCE}", last).fetchall()
+            if not rows:
+                return
+            for path, body, version in rows:
+                yield path, Stored(body, version)
+            last = rows[-1][0]
+
+    def has_fetched_entries(self) -> bool:
+        """Whether all entries were fetched that the mirror had and this directory had not, at some time."""
+        with self._database.change() as run:
+            return run("SELECT value FROM meta WHERE key = 'entries_fetched'").fetchone() is not None
+
+    def entries_are_fetched(self) -> None:
+        """This directory has every entry that the mirror had."""
+        with self._database.change() as run:
+            run("INSERT OR REPLACE INTO meta VALUES ('entries_fetched', 'yes')")
+
+    def bury(self, path: str, *, revision: int) -> None:
+        """Keep no text of the record at ``path`` from before ``revision``: it was forgotten elsewhere. See ``scrub``.
+
+        The pack is removed because of it as after a redaction here; ``wipe`` does the rest.
+        """
+        with self._database.change() as run:
+            _bury(run, path, revision=revision)
+            run("INSERT OR REPLACE INTO meta VALUES ('unwiped', 'yes')")
+
+    def must_wipe(self) -> bool:
+        """Whether something was buried since the last ``wipe``."""
+        with self._database.change() as run:
+            return run("SELECT value FROM meta WHERE key = 'unwiped'").fetchone() is not None
+
+    def wipe(self) -> None:
+        """Leave nothing in the file of what was buried."""
+        self._database.rewrite()
+        with self._database.change() as run:
+            run("DELETE FROM meta WHERE key = 'unwiped'")
+
+    def unpacked(self) -> int:
+        """How many copies were acknowledged since the last pack."""
+        with self._database.change() as run:
+            found = run("SELECT value FROM meta WHERE key = 'unpacked'").fetchone()
+            return int(found[0]) if found else 0
+
+    def forget_redaction(self, path: str) -> None:
+        """The record was put back as it was before its redaction: it may be pushed like any other."""
+        with self._database.change() as run:
+            run("UPDATE note SET redacted = 0 WHERE path = ?", path)
+
+    def redactions(self) -> int:
+        """How many redactions there have been."""
+        with self._database.change() as run:
+            found = run("SELECT value FROM meta WHERE key = 'redactions'").fetchone()
+            return int(found[0]) if found else 0
+
+    def must_remove_pack(self) -> bool:
+        """Whether the mirror's pack may hold what was taken out of a record since it was last removed."""
+        with self._database.change() as run:
+            rows = dict(run("SELECT key, value FROM meta WHERE key IN ('redactions', 'redactions_unpacked')"))
+            return int(rows.get("redactions", 0)) > int(rows.get("redactions_unpacked", 0))
+
+    def pack_is_removed(self) -> None:
+        """The mirror's pack is gone; the next one is worth writing soon."""
+        with self._database.change() as run:
+            run("UPDATE meta SET value = (SELECT count(*) FROM note WHERE body IS NOT NULL) WHERE key = 'unpacked'")
+            run("INSERT OR REPLACE INTO meta SELECT 'redactions_unpacked', value FROM meta WHERE key = 'redactions'")
+
+    def packed(self, count: int) -> None:
+        """A pack was written that holds ``count`` of the copies that were not yet in one."""
+        with self._database.change() as run:
+            run("UPDATE meta SET value = max(0, value - ?) WHERE key = 'unpacked'", count)
+
+    def versions(self) -> dict[str, str]:
+        """By path, the version that the mirror was last known to hold."""
+        with self._database.change() as run:
+            return dict(run("SELECT path, version FROM note WHERE version IS NOT NULL").fetchall())
+
+    def sending(self, path: str, body: bytes, *, version: str | None, revision: int) -> bool:
+        """Note what is about to be put, so that it is known later whatever becomes of the answer.
+
+        False: the record was redacted meanwhile, and this must not be sent.
+        """
+        with self._database.change() as run:
+            run("INSERT OR IGNORE INTO note (path) VALUES (?)", path)
+            statement = "UPDATE note SET sent = ?, sent_version = ? WHERE path = ? AND redacted <= ?"
+            return run(statement, body, version, path, revision).rowcount == 1
+
+    def acknowledge(self, *copies: Acknowledged) -> None:
+        """The mirror is known to hold these copies; nothing is on its way any more."""
+        with self._database.change() as run:
+            run("INSERT OR IGNORE INTO meta VALUES ('unpacked', 0)")
+            run("UPDATE meta SET value = value + ? WHERE key = 'unpacked'", len(copies))
+            run("UPDATE meta SET value = NULL WHERE key = 'last_error'")
+            for copy in copies:
+                run("INSERT OR IGNORE INTO note (path) VALUES (?)", copy.path)
+                run(
+                    "UPDATE note SET version = ?, digest = ?, inode = ?, size = ?, mtime_ns = ?, sent = NULL,"
+                    " sent_version = NULL, body = CASE WHEN redacted > ? THEN NULL ELSE ? END WHERE path = ?",
+                    copy.version,
+                    copy.digest,
+                    *(copy.signature or (None, None, None)),
+                    copy.revision,
+                    copy.body,
+                    copy.path,
+                )
+
+    def gone(self, path: str) -> None:
+        """The mirror holds no copy: the local record is to be put there again."""
+        with self._database.change() as run:
+            run("UPDATE note SET version = NULL, digest = NULL, inode = NULL, sent = NULL WHERE path = ?", path)
+
+    def note_error(self, what: str | None) -> None:
+        """What last went wrong, for whoever looks from outside; None, or an acknowledgement, takes it back."""
+        with self._database.change() as run:
+            run("INSERT OR REPLACE INTO meta VALUES ('last_error', ?)", what)
+
+    def settle(self, signatures: Mapping[str, Signature]) -> None:
+        """The files with these signatures hold what needs no push."""
+        with self._database.change() as run:
+            for path, signature in signatures.items():
+                run("UPDATE note SET inode = ?, size = ?, mtime_ns = ? WHERE path = ?", *signature, path)
+
+
+def peek(directory: Path, *, mirror: str) -> Noted:
+    """The notes as a look from outside finds them: nothing is made or changed, and no other mirror's count."""
+    try:
+        with contextlib.closing(connect(directory / PATH, mode="rw")) as connection:
+            meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+            if meta.get("mirror") == mirror and meta.get("boot") in (None, boot()):
+                signatures = {path: Signature(*there) for path, *there in connection.execute(_SIGNATURES)}
+                return Noted(signatures, dict(connection.execute(_DIGESTS).fetchall()), meta.get("last_error"))
+    except sqlite3.Error:
+        pass  # there are none, or none that can be read
+    return Noted({}, {}, None)
+
+
+def scrub(directory: Path, path: str, *, revision: int) -> None:
+    """Keep no text of the record at ``path`` from before ``revision`` in the notes, ever; durable on return.
+
+    Notes that cannot be read are removed: they may hold anything.
+    """
+    scrub_all(directory, {path: revision})
+
+
+def scrub_all(directory: Path, revisions: Mapping[str, int]) -> None:
+    """``scrub`` for several records in one go; ``revisions`` by path."""
+    with failures():
+        if not (directory / PATH).exists():
+            return
+        try:
+            _scrub(directory / PATH, revisions)
+        except sqlite3.DatabaseError as error:
+            if not is_damaged(error):
+                raise
+            for name in (directory / PATH, directory / f"{PATH}-journal"):
+                name.unlink(missing_ok=True)
+
+
+def _scrub(database: Path, revisions: Mapping[str, int]) -> None:
+    with contextlib.closing(connect(database)) as connection:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("BEGIN IMMEDIATE")
+        for path, revision in revisions.items():
+            _bury(lambda statement, *values: connection.execute(statement, values), path, revision=revision)
+        connection.execute("COMMIT")
+        connection.execute("VACUUM")  # a row that was once moved to another page has left its bytes in the first one
+
+
+def _bury(run: Run, path: str, *, revision: int) -> None:
+    run("INSERT OR IGNORE INTO note (path) VALUES (?)", path)
+    run("UPDATE note SET body = NULL, sent = NULL, redacted = ? WHERE path = ?", revision, path)
+    run("INSERT OR IGNORE INTO meta VALUES ('redactions', 0)")
+    run("UPDATE meta SET value = value + 1 WHERE key = 'redactions'")
+
+
+def _ranges(folder: str) -> list[tuple[str, str]]:
+    """The first path that is meant and the first one behind: of a folder, or of all that is not in ``entries``."""
+    return [(f"{folder}/", f"{folder}0")] if folder else [("", f"{ENTRIES}/"), (f"{ENTRIES}0", "\U0010ffff")]

@@ -1,0 +1,1 @@
+"""Three-way merges of two copies of a record (pure)."""

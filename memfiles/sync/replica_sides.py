@@ -1,0 +1,236 @@
+"""The two sides of a memory directory, as they are kept equal with a mirror: memory files, and entries.
+
+The rule this file guards: what belongs to one run alone is seen as private and never leaves the directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from memfiles.errors import FileNotDeclared, InvalidArgument, RecordCorrupt
+from memfiles.records.entry import EntryRecord
+from memfiles.records.entry_codec import is_of_one_run
+from memfiles.records.keys import entry_place, record_path, uid_of
+from memfiles.records.record import Record, decode, digest
+from memfiles.storage import entry_folders as folders
+from memfiles.storage.descriptors import Signature
+from memfiles.storage.events import Origin
+from memfiles.storage.store import Store, storage_failure
+from memfiles.sync.merge.merge_entries import stamped_entry
+from memfiles.sync.merge.record_types import copies_of
+
+if TYPE_CHECKING:
+    from memfiles.files.live_files import LiveFiles
+
+T = TypeVar("T")
+Verdict = tuple[Any | None, bool]  # the record to write, if any, and whether it holds a change made here
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCopy:
+    """A record as it lies on the disk: its bytes, what they mean, and the file's signature.
+
+    ``is_provisional``: it stands in for what a mirror may have. ``is_private``: no mirror may have it.
+    """
+
+    body: bytes
+    record: Any
+    signature: Signature
+    is_provisional: bool = False
+    is_private: bool = False
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the bytes."""
+        return digest(self.body)
+
+
+class Looked(Protocol):
+    """What an entry's record was found to be."""
+
+    @property
+    def record(self) -> EntryRecord | None:
+        """The newest version, None if none can be read."""
+        ...
+
+    @property
+    def signature(self) -> Signature | None:
+        """Of the file that it was found in."""
+        ...
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether it was changed by hand, and that is no revision yet."""
+        ...
+
+    @property
+    def problem(self) -> str | None:
+        """Why the file cannot be read, and the record is an earlier one, or none."""
+        ...
+
+
+class EntryShelf(Protocol):
+    """The entry records of an open memory; ``entries.shelf.Shelf`` is one."""
+
+    def look(self, path: str) -> Looked:
+        """What lies at ``path`` now."""
+        ...
+
+    def notice(self, path: str) -> object:
+        """Make a change by hand a revision."""
+        ...
+
+    def change(
+        self,
+        paths: Iterable[str],
+        decide: Callable[[Mapping[str, EntryRecord | None]], T],
+        *,
+        record_of: Callable[[T], Sequence[EntryRecord]],
+        is_own: bool,
+        origin: Origin,
+    ) -> T:
+        """Commit what is decided over these records under their locks, all of it or nothing."""
+        ...
+
+
+class FilesSide:
+    """The declared memory files."""
+
+    def __init__(self, files: LiveFiles, store: Store) -> None:
+        self._files = files
+        self._store = store
+
+    def paths(self) -> list[str]:
+        """Where the live records lie, sorted."""
+        return [record_path(uid) for uid in self._files.uids()]
+
+    def read(self, path: str) -> LocalCopy | None:
+        """The record at ``path``, a hand edit made a revision first; None while it cannot be read."""
+        try:
+            self._files.notice(_uid(path))
+            found = self._store.find(path)
+            record = decode(found[0], uid=_uid(path)) if found else None
+        except RecordCorrupt:
+            return None
+        if found is None or record is None or not record.is_intact:
+            return None
+        return LocalCopy(found[0], record, found[1], is_provisional=record.provisional)
+
+    def current(self, path: str) -> Record:
+        """The newest version of the record at ``path``."""
+        return self._files.current(_uid(path))
+
+    def change(self, path: str, decide: Callable[[Any], Verdict]) -> None:
+        """Write what is decided over the newest version, under the record's lock."""
+        self._files.merge(_uid(path), decide)
+
+
+class EntriesSide:
+    """The entries; None for ``shelf`` where nobody keeps any."""
+
+    def __init__(self, shelf: EntryShelf | None, store: Store, *, origin: str | None) -> None:
+        """``origin`` is the id of this directory."""
+        self._shelf = shelf
+        self._store = store
+        self._origin = origin
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether entries can be written."""
+        return self._shelf is not None
+
+    def folders(self) -> dict[str, int]:
+        """The folders that entries lie in, and when a record was last put in place or removed there (ns)."""
+        with _listing():
+            return folders.folder_times(self._store.descriptor) if self.is_kept else {}
+
+    def paths(self) -> list[str]:
+        """Where entries lie, private ones included."""
+        return [path for folder in self.folders() for path in self.signatures(folder)]
+
+    def signatures(self, folder: str) -> dict[str, Signature]:
+        """What tells the present versions of the entries in a folder from every other.
+
+        A temp file that lies there may hold what was forgotten: what dead writers left is removed.
+        """
+        left_over: list[str] = []
+        with _listing():
+            listed = folders.files(self._store.descriptor, folder, left_over)
+            found = {path: Signature(*seen) for path, seen in listed if entry_place(path) is not None}
+        if left_over:
+            self._store.recover()
+        return found
+
+    def is_private(self, path: str) -> bool:
+        """Whether no mirror may have the record at ``path``."""
+        try:
+            found = self._store.find(path)
+        except RecordCorrupt:
+            return False
+        return found is not None and is_of_one_run(found[0], path=path)
+
+    def read(self, path: str) -> LocalCopy | None:
+        """The record at ``path``, a hand edit made a revision first; None if there is none that can be read."""
+        if self._shelf is None:
+            return None
+        looked = self._shelf.look(path)
+        if looked.by_hand:
+            self._shelf.notice(path)
+            looked = self._shelf.look(path)
+        try:
+            found = self._store.find(path)
+            if found is None:
+                return None
+            is_known = looked.signature == found[1] and looked.problem is None and not looked.by_hand
+            record = looked.record if is_known and looked.record else copies_of(path).decode(found[0], path=path)
+        except RecordCorrupt:
+            return None
+        return LocalCopy(found[0], record, found[1], is_private=bool(record.run))
+
+    def current(self, path: str) -> EntryRecord:
+        """The newest version of the record at ``path``; ``FileNotDeclared`` if it is gone."""
+        record = self._shelf.look(path).record if self._shelf is not None else None
+        if record is None:
+            raise FileNotDeclared(f"there is no entry at {path} any more")
+        return record
+
+    def change(self, path: str, decide: Callable[[Any], Verdict]) -> None:
+        """Write what is decided over the newest version, under the record's lock; nothing if it is gone."""
+
+        def run(records: Mapping[str, EntryRecord | None]) -> list[EntryRecord]:
+            current = records[path]
+            record, is_ours = decide(current) if current is not None else (None, False)
+            if record is None:
+                return []
+            return [stamped_entry(record, self._origin) if is_ours and self._origin else record]
+
+        self._write([path], run)
+
+    def adopt(self, records: Mapping[str, EntryRecord]) -> list[EntryRecord]:
+        """Write these records where there are none, as they are and in one commit; those that were written."""
+
+        def run(there: Mapping[str, EntryRecord | None]) -> list[EntryRecord]:
+            return [record for path, record in records.items() if there[path] is None]
+
+        return self._write(records, run)
+
+    def _write(
+        self, paths: Iterable[str], decide: Callable[[Mapping[str, EntryRecord | None]], list[EntryRecord]]
+    ) -> list[EntryRecord]:
+        if self._shelf is None:
+            raise InvalidArgument("this memory keeps no entries")
+        return self._shelf.change(paths, decide, record_of=lambda records: records, is_own=False, origin="mirror")
+
+
+def _listing() -> AbstractContextManager[None]:
+    return storage_failure("the entries cannot be listed")
+
+
+def _uid(path: str) -> str:
+    uid = uid_of(path)
+    if uid is None:
+        raise InvalidArgument(f"{path[:80]!r} is not where a memory file's record lies")
+    return uid

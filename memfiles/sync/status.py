@@ -1,0 +1,102 @@
+"""How far a mirror is behind, seen from outside: nothing is made or changed, and the mirror is not asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import time_ns
+
+from memfiles.errors import RecordCorrupt
+from memfiles.records.entry_codec import is_of_one_run
+from memfiles.records.keys import entry_place, record_path
+from memfiles.records.record import MAX_RECORD_BYTES, digest
+from memfiles.storage import descriptors, quarantine
+from memfiles.storage import entry_folders as folders
+from memfiles.storage.descriptors import Signature
+from memfiles.storage.store import storage_failure
+from memfiles.sync.dirty_scan import Dirty
+from memfiles.sync.ledger import Noted, peek
+from memfiles.sync.reports import SyncStatus
+from memfiles.workflow.workflow import Workflow
+
+
+def look(workflow: Workflow) -> SyncStatus:
+    """What ``Sync.status`` would say, found without opening the memory; ``last_error`` is that of the last process."""
+    conflicts = tuple(path for path, _ in kept_conflicts(workflow.directory))
+    mirror = workflow.memory.mirror
+    if mirror is None:
+        return SyncStatus(conflicts=conflicts)
+    noted = peek(workflow.directory, mirror=mirror.url)
+    dirty = _dirty(workflow, noted)
+    oldest = min(dirty, key=lambda record: record.since_ns, default=None)
+    lag = max(0.0, (time_ns() - oldest.since_ns) / 1e9) if oldest else 0.0
+    return SyncStatus(mirror.url, len(dirty), oldest and oldest.path, round(lag, 3), noted.last_error, conflicts)
+
+
+def pending_records(workflow: Workflow) -> list[str]:
+    """The paths of the records that the mirror lacks as they are now."""
+    mirror = workflow.memory.mirror
+    if mirror is None:
+        return []
+    noted = peek(workflow.directory, mirror=mirror.url)
+    return [record.path for record in _dirty(workflow, noted)]
+
+
+def kept_conflicts(directory: Path) -> list[tuple[str, str]]:
+    """The path and the reason of every losing copy that was kept in ``directory``; none if it is not there."""
+    with _opened(directory) as descriptor:
+        return quarantine.listing(descriptor, folder=quarantine.CONFLICTS) if descriptor is not None else []
+
+
+def _dirty(workflow: Workflow, noted: Noted) -> list[Dirty]:
+    """The records that the mirror has not acknowledged as they are; what is not on the disk is not to be pushed."""
+    with _opened(workflow.directory) as descriptor:
+        if descriptor is None:
+            return []
+        found = {path: seen for path, seen in _signatures(descriptor, workflow) if noted.signatures.get(path) != seen}
+        return [
+            Dirty(path, seen.mtime_ns)
+            for path, seen in found.items()
+            if _must_be_pushed(descriptor, path, noted.digests.get(path))
+        ]
+
+
+def _signatures(directory: int, workflow: Workflow) -> Iterator[tuple[str, Signature]]:
+    """Of every declared memory file and every entry on the disk."""
+    for path in (record_path(file.uid) for file in workflow.memory.files):
+        if (seen := descriptors.signature(directory, path)) is not None:
+            yield path, seen
+    for folder in folders.folder_times(directory):
+        for path, there in folders.files(directory, folder, []):
+            if entry_place(path) is not None:
+                yield path, Signature(*there)
+
+
+def _must_be_pushed(directory: int, path: str, acknowledged: str | None) -> bool:
+    """Whether the mirror is to have what lies there and has it not; what cannot be read may be anything."""
+    try:
+        if acknowledged is None and entry_place(path) is None:
+            return True
+        found = descriptors.read(directory, path, limit=MAX_RECORD_BYTES)
+        if found is None:
+            return False
+        return digest(found[0]) != acknowledged and not (entry_place(path) and is_of_one_run(found[0], path=path))
+    except RecordCorrupt:
+        return True
+
+
+@contextmanager
+def _opened(directory: Path) -> Iterator[int | None]:
+    """A descriptor of the directory, None where there is none."""
+    with storage_failure(f"cannot look at the memory directory {directory}"):
+        try:
+            descriptor = descriptors.open_directory(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            yield None
+            return
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)

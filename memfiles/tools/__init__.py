@@ -1,0 +1,1 @@
+"""What the model sees: sessions, tools, the index card, schemas and results."""

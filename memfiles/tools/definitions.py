@@ -1,0 +1,124 @@
+"""The tools a model may be offered, in one neutral form that every dialect is made from.
+
+The rule this file guards: schemas are closed objects without unions, ``$ref``s or titles, and the same
+files give the same definitions, byte for byte, so that prompt caches hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from memfiles.tools.arguments import AppendMemory, EditMemory, ReadMemory
+from memfiles.tools.outputs import READ_OUTPUT, WRITE_OUTPUT
+
+READ = "read_memory"
+APPEND = "append_memory"
+EDIT = "edit_memory"
+
+_READ_DESCRIPTION = (
+    "Read one of your memory files: text that was kept from earlier runs. Read a file before you rely on what it says "
+    "and before you edit it. Returns the text exactly as it is stored, without line numbers; for a long file, offset "
+    "and limit return a range of lines."
+)
+_APPEND_DESCRIPTION = (
+    "Add text to the end of one of your memory files, to keep it for later runs. Use it for something new. Nothing is "
+    "added to your text: end it with a newline. Every file has a size limit in bytes; text that does not fit is "
+    "refused as a whole, and the result says how many bytes are left. Never store passwords, keys or tokens."
+)
+_EDIT_DESCRIPTION = (
+    "Replace text in one of your memory files. Use it to correct, shorten or remove what is already there. Read the "
+    "file first and copy old_string exactly. Only the first match is replaced; the result says how many there were "
+    "and at which line, so that you can check. A change that would exceed the file's size limit is refused."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """One tool: its name, when to use it, and the JSON schemas of its arguments and of what it gives.
+
+    ``read_only``: it changes nothing. ``destructive``: it can replace what was there. ``idempotent``: making the same
+    call again changes nothing more. ``output`` describes the data of a result that is no error, and its text where
+    that is a property. ``examples`` are arguments that the schema accepts.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    output: dict[str, Any]
+    read_only: bool
+    destructive: bool
+    idempotent: bool
+    examples: tuple[dict[str, Any], ...] = ()
+
+
+def file_tools(*, readable: Sequence[str], writable: Sequence[str]) -> list[ToolDefinition]:
+    """The tools for memory files of these names; a tool that could not be used on any file is left out."""
+    read, write = sorted(readable), sorted(writable)
+    return ([_read_tool(read)] if read else []) + ([_append_tool(write), _edit_tool(write)] if write else [])
+
+
+def parameters_of(model: type[BaseModel], *, files: Sequence[str] = ()) -> dict[str, Any]:
+    """The JSON schema of a tool's arguments, its ``file`` limited to these names if it has one."""
+    schema = model.model_json_schema()
+    properties = {name: _plain(property_) for name, property_ in schema.get("properties", {}).items()}
+    if "file" in properties:
+        properties["file"]["enum"] = list(files)
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": schema.get("required", []),
+        "additionalProperties": False,
+    }
+
+
+def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+    """A property's schema without titles, defaults and the union that spells "may be left out"."""
+    typed = next((part for part in schema.get("anyOf", ()) if part["type"] != "null"), schema)
+    kept = {"type": typed["type"], "description": schema["description"]}
+    return kept | {key: typed[key] for key in sorted(typed) if key not in {"type", "description", "title", "default"}}
+
+
+def _read_tool(names: list[str]) -> ToolDefinition:
+    return ToolDefinition(
+        name=READ,
+        description=_READ_DESCRIPTION,
+        parameters=parameters_of(ReadMemory, files=names),
+        output=READ_OUTPUT,
+        read_only=True,
+        destructive=False,
+        idempotent=True,
+        examples=({"file": names[0]}, {"file": names[0], "offset": 1, "limit": 50}),
+    )
+
+
+def _append_tool(names: list[str]) -> ToolDefinition:
+    return ToolDefinition(
+        name=APPEND,
+        description=_APPEND_DESCRIPTION,
+        parameters=parameters_of(AppendMemory, files=names),
+        output=WRITE_OUTPUT,
+        read_only=False,
+        destructive=False,
+        idempotent=False,
+        examples=({"file": names[0], "content": "- Bob moved to the Pro plan.\n"},),
+    )
+
+
+def _edit_tool(names: list[str]) -> ToolDefinition:
+    return ToolDefinition(
+        name=EDIT,
+        description=_EDIT_DESCRIPTION,
+        parameters=parameters_of(EditMemory, files=names),
+        output=WRITE_OUTPUT,
+        read_only=False,
+        destructive=True,
+        idempotent=False,
+        examples=(
+            {"file": names[0], "old_string": "- Bob is on Free.\n", "new_string": "- Bob is on Pro.\n"},
+            {"file": names[0], "old_string": "- Bob is on Free.\n", "new_string": ""},
+        ),
+    )

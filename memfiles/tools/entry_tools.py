@@ -1,0 +1,155 @@
+"""The calls a model makes on entries: arguments in, the operation of the facade, one compact JSON object out.
+
+The rule this file guards: ``text`` and ``data`` of a result are the same object; and nothing is decided here. What a
+session may see and where it saves is decided below, anew for every call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from memfiles.entries.partitions import is_in_view, view_of
+from memfiles.entries.results import not_found
+from memfiles.errors import InvalidArgument
+from memfiles.tools.arguments import parse_arguments
+from memfiles.tools.definitions import ToolDefinition
+from memfiles.tools.entry_arguments import (
+    DEFAULT_PAGE,
+    DEFAULT_RESULTS,
+    DeleteEntry,
+    GetEntry,
+    ListEntries,
+    RecallEntries,
+    SaveEntry,
+    SearchEntries,
+    UpdateEntry,
+)
+from memfiles.tools.entry_definitions import entry_tools
+from memfiles.tools.guidance import guidance
+from memfiles.tools.result import ToolResult
+from memfiles.workflow.tool_names import Operation, ToolNames, operations_of
+
+if TYPE_CHECKING:
+    from memfiles.entries.entries import Entries
+    from memfiles.entries.partitions import Caller
+    from memfiles.storage.events import RecordChanged
+
+Call = Callable[[object, str | None], ToolResult]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryAccess:
+    """The entries of a workflow that declares them, and what their tools are called.
+
+    ``ends_run``: when the session closes, its run is over, and what belongs to that alone is removed.
+    """
+
+    entries: Entries
+    tool_names: ToolNames = "default"
+    ends_run: bool = True
+
+    def tools(self, caller: Caller) -> EntryTools:
+        """The tools for one session."""
+        return EntryTools(self, caller)
+
+    def sees(self, caller: Caller, change: RecordChanged) -> bool:
+        """Whether what changed is an entry that it sees, shadowed or not."""
+        view = view_of(caller, self.entries.rules.levels)
+        return is_in_view(view, change.path, key=change.name, level=change.level)
+
+    def prompt(self, caller: Caller, *, read_only: bool = False) -> Iterator[str]:
+        """What stands in its system prompt about entries: how to save, if it can, and then the entries that fit."""
+        yield "" if read_only else guidance(operations_of(self.tool_names)).removesuffix("\n")
+        yield self.entries.hydrate(caller).text
+
+
+class EntryTools:
+    """The tools for entries of one session. It keeps nothing between calls; threads may share it."""
+
+    def __init__(self, access: EntryAccess, caller: Caller) -> None:
+        self._entries = access.entries
+        self._caller = caller
+        self._tool_names = access.tool_names
+        self._doing: dict[Operation, Callable[..., ToolResult]] = {
+            "save": self._save,
+            "get": self._get,
+            "search": self._search,
+            "recall": self._recall,
+            "list": self._list,
+            "delete": self._delete,
+            "update": self._update,
+        }
+
+    def definitions(self) -> list[ToolDefinition]:
+        """The tools, under the names that were chosen."""
+        return entry_tools(self._tool_names)
+
+    def calls(self) -> dict[str, Call]:
+        """What to call for each tool name, with the arguments as they were sent and the id of the call."""
+        operations = operations_of(self._tool_names).items()
+        return {name: partial(self._doing[operation], tool=name) for name, operation in operations}
+
+    def _save(self, sent: object, call_id: str | None, tool: str) -> ToolResult:
+        said = parse_arguments(SaveEntry, sent, tool=tool)
+        facets = said.given("key", "content")
+        return _result(self._entries.save(self._caller, said.key, said.content, call_id=call_id, **facets).to_dict())
+
+    def _get(self, sent: object, _: str | None, tool: str) -> ToolResult:
+        return self._found(parse_arguments(GetEntry, sent, tool=tool).key)
+
+    def _search(self, sent: object, _: str | None, tool: str) -> ToolResult:
+        said = parse_arguments(SearchEntries, sent, tool=tool)
+        return self._matching(said.query, said)
+
+    def _recall(self, sent: object, _: str | None, tool: str) -> ToolResult:
+        said = parse_arguments(RecallEntries, sent, tool=tool)
+        if said.key is not None and not said.query:
+            return self._found(said.key)
+        if said.query is not None and said.key is None:
+            return self._matching(said.query, said)
+        raise InvalidArgument(f"{tool}: pass 'key' to get one entry, or 'query' to search, and not both")
+
+    def _list(self, sent: object, _: str | None, tool: str) -> ToolResult:
+        said = parse_arguments(ListEntries, sent, tool=tool)
+        page = self._entries.list(
+            self._caller,
+            prefix=said.prefix,
+            tags=tuple(said.tags or ()),
+            category=said.category,
+            kind=said.kind,
+            limit=said.limit or DEFAULT_PAGE,
+            cursor=said.cursor,
+        )
+        return _result(page.to_dict())
+
+    def _delete(self, sent: object, call_id: str | None, tool: str) -> ToolResult:
+        said = parse_arguments(DeleteEntry, sent, tool=tool)
+        return _result(self._entries.delete(self._caller, said.key, call_id=call_id).to_dict())
+
+    def _update(self, sent: object, call_id: str | None, tool: str) -> ToolResult:
+        said = parse_arguments(UpdateEntry, sent, tool=tool)
+        return _result(self._entries.update(self._caller, said.key, call_id=call_id, **said.given("key")).to_dict())
+
+    def _found(self, key: str) -> ToolResult:
+        found = self._entries.get(self._caller, key)
+        return _result(not_found(key) if found is None else found.to_dict())
+
+    def _matching(self, query: str, said: SearchEntries | RecallEntries) -> ToolResult:
+        results = self._entries.search(
+            self._caller,
+            query,
+            max_results=said.max_results or DEFAULT_RESULTS,
+            tags=tuple(said.tags or ()),
+            category=said.category,
+            kind=said.kind,
+        )
+        return _result(results.to_dict())
+
+
+def _result(data: dict[str, Any]) -> ToolResult:
+    """The object as the data of a result and, in compact JSON, as its text."""
+    return ToolResult(json.dumps(data, ensure_ascii=False, separators=(",", ":")), data=data)

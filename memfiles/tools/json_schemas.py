@@ -1,0 +1,188 @@
+"""The JSON Schemas (draft 2020-12) of what memfiles reads and writes: workflow, record and tools.
+
+They are made from the models and tool definitions that do the checking, so an editor and the loader
+agree. ``python -m memfiles.tools.json_schemas`` writes them to ``schemas/``; the checked-in files are what it wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from memfiles.records import record
+from memfiles.records.entry_codec import entry_schemas
+from memfiles.records.keys import NAME_PATTERN, UID_PATTERN
+from memfiles.tools.definitions import file_tools
+from memfiles.tools.entry_definitions import entry_tools
+from memfiles.workflow.fields import AGENT_NAME_MAX
+from memfiles.workflow.older_workflow import FILE_TYPE
+from memfiles.workflow.tool_names import TOOL_NAMES
+from memfiles.workflow.workflow import DEFAULT_MAX_SIZE_BYTES, MAX_SIZE_BYTES, Workflow
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_NAMED_BY_AUTHOR = frozenset({"properties", "patternProperties", "$defs"})
+
+
+def workflow_schema() -> dict[str, Any]:
+    """The schema of a workflow of either shape; keys beside ours belong to the workflow engine and may be anything."""
+    whole = Workflow.model_json_schema()
+    ours = {key: whole["properties"][key] for key in ("name", "memory", "agents")}
+    ours["name"] = {**ours["name"], "description": "What the workflow is called; its file's name if it is left out."}
+    del ours["name"]["default"]
+    ours["agents"]["propertyNames"] = {"minLength": 1, "maxLength": AGENT_NAME_MAX}
+    older = {"OlderMemory": _older_memory(), "OlderMemoryFile": _older_memory_file()}
+    return _document(
+        title="memfiles workflow",
+        description="Declares the memory files of a workflow and which agent may read or change them.",
+        schema={
+            "type": "object",
+            "required": ["memory"],
+            "properties": {key: {"description": said["description"]} for key, said in ours.items()},
+            "if": {"properties": {"memory": {"type": "array"}}, "required": ["memory"]},
+            "then": {"properties": {"memory": {"$ref": "#/$defs/OlderMemory"}}},
+            "else": {"properties": ours},
+            "$defs": {**whole["$defs"], **older},
+        },
+    )
+
+
+def record_schema() -> dict[str, Any]:
+    """The schema of a record on disk: of a memory file, of an entry, or of what remains of a forgotten one."""
+    kinds = {"File": record.record_schema(), **entry_schemas()}
+    parts: dict[str, Any] = {}
+    for name, schema in kinds.items():
+        parts |= schema.pop("$defs", {})
+        required = [field for field in schema["required"] if field not in ("format", "type")]
+        parts[name] = {**schema, "title": name, "required": ["format", "type", *required]}
+    parts["Entry"]["description"] = "One entry: what an agent saved under a key."
+    return _document(
+        title="memfiles record",
+        description="A record on disk. Its history runs from the oldest kept change to the newest.",
+        schema={"oneOf": [{"$ref": f"#/$defs/{name}"} for name in kinds], "$defs": parts},
+    )
+
+
+def tools_schema() -> dict[str, Any]:
+    """The schema of a tool call, ``{"name": ..., "arguments": {...}}``, for any files and any names of tools."""
+    for_files = file_tools(readable=["any"], writable=["any"])
+    for_entries = [tool for tool_names in TOOL_NAMES for tool in entry_tools(tool_names)]
+    tools = {tool.name: tool for tool in [*for_files, *for_entries]}
+    calls = [{"properties": {"name": {"const": name}, "arguments": {"$ref": f"#/$defs/{name}"}}} for name in tools]
+    return _document(
+        title="memfiles tool call",
+        description="A call of one of the tools that memfiles gives to a model, and its arguments.",
+        schema={
+            "type": "object",
+            "required": ["name", "arguments"],
+            "properties": {
+                "name": {"type": "string", "enum": list(tools), "description": "Which tool is called."},
+                "arguments": {"type": "object", "description": "What it is called with."},
+            },
+            "additionalProperties": False,
+            "oneOf": calls,
+            "$defs": {
+                name: {"description": tool.description, **_of_any_file(tool.parameters)} for name, tool in tools.items()
+            },
+        },
+    )
+
+
+SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
+    "record": record_schema,
+    "tools": tools_schema,
+    "workflow": workflow_schema,
+}
+
+
+def as_text(schema: dict[str, Any]) -> str:
+    """A schema as it is written to a file."""
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def write(directory: Path) -> list[Path]:
+    """Write every schema to ``directory`` as ``<name>.schema.json``; returns the paths."""
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = {directory / f"{name}.schema.json": make for name, make in SCHEMAS.items()}
+    for path, make in paths.items():
+        path.write_text(as_text(make()), encoding="utf-8")
+    return list(paths)
+
+
+def _document(*, title: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """A whole schema: ours in front, pydantic's made plain."""
+    plain = {key: value for key, value in _plain(schema).items() if key not in ("title", "description")}
+    return {"$schema": DRAFT, "title": title, "description": description, **plain}
+
+
+def _plain(schema: Any) -> Any:
+    """The schema without titles and null defaults, which tell nobody anything, and with one-line descriptions."""
+    if isinstance(schema, list):
+        return [_plain(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _NAMED_BY_AUTHOR:
+            plain[key] = {name: _plain(below) for name, below in value.items()}
+        elif key == "description":
+            plain[key] = " ".join(value.split("\n\n")[0].replace("``", "").split())
+        elif key != "title" and not (key == "default" and value is None):
+            plain[key] = value if key in ("default", "enum", "const", "examples") else _plain(value)
+    if "patternProperties" in plain:
+        plain.setdefault("additionalProperties", False)
+    return plain
+
+
+def _older_memory() -> dict[str, Any]:
+    """The ``memory`` list of the older shape; items of other types may hold anything."""
+    return {
+        "type": "array",
+        "description": "The memory in the older shape: a list in which items of other types are ignored.",
+        "items": {
+            "type": "object",
+            "required": ["type"],
+            "properties": {"type": {"type": "string", "description": f"{FILE_TYPE} for a memory file."}},
+            "if": {"properties": {"type": {"const": FILE_TYPE}}},
+            "then": {"$ref": "#/$defs/OlderMemoryFile"},
+        },
+    }
+
+
+def _older_memory_file() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "required": ["id"],
+        "properties": {
+            "id": {"type": "string", "pattern": UID_PATTERN, "description": "The stable identity of the file."},
+            "label": {
+                "type": ["string", "null"],
+                "description": f"Its name, if it matches {NAME_PATTERN}; else its id is.",
+            },
+            "description": {"type": ["string", "null"], "description": "What the file is for; the model sees it."},
+            "content": {"type": ["string", "null"], "description": "What the file holds when it is first made."},
+            "maxSizeBytes": {
+                "type": ["integer", "null"],
+                "minimum": 1,
+                "maximum": MAX_SIZE_BYTES,
+                "default": DEFAULT_MAX_SIZE_BYTES,
+                "description": "The cap on the content, in UTF-8 bytes.",
+            },
+        },
+    }
+
+
+def _of_any_file(parameters: dict[str, Any]) -> dict[str, Any]:
+    """A tool's parameters for files of any name: the names differ from workflow to workflow."""
+    properties = dict(parameters["properties"])
+    if "file" in properties:
+        file = {key: value for key, value in properties["file"].items() if key != "enum"}
+        properties["file"] = {**file, "pattern": NAME_PATTERN}
+    return {**parameters, "properties": properties}
+
+
+if __name__ == "__main__":
+    for written in write(Path(*sys.argv[1:2] or ["schemas"])):
+        print(written)

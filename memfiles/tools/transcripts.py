@@ -1,0 +1,149 @@
+"""The transcript of a conversation as a model may be shown it: bounded, and without credentials.
+
+The rules this file guards: a credential that was cut, by a stream, between two parts or two messages, is taken out of
+both; nothing is cut before it was looked at; and a message that cannot be read is left out, whatever it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memfiles.records.graphemes import last_bytes
+from memfiles.secrets.gate import Finding, find_secrets, gate
+
+MAX_MESSAGES = 200
+MAX_TRANSCRIPT_BYTES = 128 * 1024
+_MARGIN_BYTES = 64 * 1024  # looked at beside what is shown
+_UNSURE = 8 * 1024  # characters: what stands at the beginning of a cut may be the end of a credential
+_NOT_TEXT = ("image", "image_url", "input_image", "audio", "input_audio", "document", "file", "input_file")
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """The newest messages, oldest first, a line each; ``messages`` are so many."""
+
+    text: str
+    messages: int
+
+    @property
+    def digest(self) -> str:
+        """What tells it from every other."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:24]
+
+
+@dataclass(slots=True)
+class _Said:
+    """Who said what, in parts; ``unsure`` is what stands before the first of them and is not shown."""
+
+    role: str
+    parts: list[str]
+    unsure: str = ""
+
+
+def transcript_of(messages: Sequence[Any]) -> Transcript:
+    """The newest messages that fit, oldest first, without credentials."""
+    said = _newest(messages)
+    clean = iter(redacted([part for each in said for part in (each.unsure, *each.parts)]))
+    lines = []
+    for each in said:
+        next(clean)
+        text = " ".join(filter(None, (next(clean) for _ in each.parts)))
+        lines.append(f"{each.role}: {text}" if text.strip() else "")
+    return _bounded(lines)
+
+
+def redacted(parts: Sequence[str]) -> list[str]:
+    """The parts of a text without credentials, those included that are seen only in several parts together.
+
+    They are read as one text, and as one with line feeds between them: a stream may cut anywhere, also between lines.
+    """
+    for glue in ("", "\n"):
+        found = _found(parts, glue)
+        parts = [_without(part, found.get(place, ())) for place, part in enumerate(parts)]
+    return [gate(part, policy="redact").text for part in parts]
+
+
+def _found(parts: Sequence[str], glue: str) -> dict[int, list[Finding]]:
+    """By part, what of it belongs to a credential in all of them together; offset and length in bytes of the part."""
+    findings, begin = find_secrets(glue.join(parts)), 0
+    found: dict[int, list[Finding]] = {}
+    for place, part in enumerate(parts):
+        end = begin + len(part.encode())
+        for finding in findings:
+            first, last = max(finding.offset, begin), min(finding.offset + finding.length, end)
+            if first < last:
+                found.setdefault(place, []).append(Finding(finding.rule, first - begin, last - first))
+        begin = end + len(glue)
+    return found
+
+
+def _without(part: str, found: Sequence[Finding]) -> str:
+    data = part.encode()
+    for each in reversed(found):
+        data = data[: each.offset] + f"[redacted:{each.rule}]".encode() + data[each.offset + each.length :]
+    return data.decode()
+
+
+def _newest(messages: Sequence[Any]) -> list[_Said]:
+    """What the newest messages say, oldest first, as far as it may be shown and what is looked at beside it."""
+    left, said = MAX_TRANSCRIPT_BYTES + _MARGIN_BYTES, list[_Said]()
+    for message in reversed(messages[-MAX_MESSAGES:]):
+        each = _Said(*_read(message))
+        for place in reversed(range(len(each.parts))):
+            part = each.parts[place]
+            kept = last_bytes(part[-left:], left)
+            left -= len(kept.encode())
+            if kept != part:
+                each.unsure, each.parts = kept[:_UNSURE], [kept[_UNSURE:], *each.parts[place + 1 :]]
+                break
+        said.append(each)
+        if left <= 0:
+            break
+    return said[::-1]
+
+
+def _bounded(lines: Sequence[str]) -> Transcript:
+    chosen: list[str] = []
+    left = MAX_TRANSCRIPT_BYTES
+    for line in reversed(lines):
+        if left > 1 and (text := last_bytes(line, left)):
+            chosen.append(text)
+            left -= len(text.encode()) + 1
+    return Transcript("\n".join(reversed(chosen)), len(chosen))
+
+
+def _read(message: Any) -> tuple[str, list[str]]:
+    """Who a message is from and its texts; nothing of one that cannot be read."""
+    try:
+        role, content = _field(message, "role"), _field(message, "content")
+        said = message if content is None else [content, _field(message, "tool_calls")]
+        texts = [text.encode("utf-8", "replace").decode() for text in _texts(said) if text]
+        return str(role or "message"), texts
+    except Exception:  # noqa: BLE001 (somebody's own class, or a nesting without end: the other messages count)
+        return "message", []
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a message's content; of a tool's call or result, its JSON, and of an image nothing."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        if isinstance(value.get("text"), str):
+            yield value["text"]
+        elif isinstance(value.get("content"), (str, list)):
+            yield from _texts(value["content"])
+        elif value and value.get("type") not in _NOT_TEXT:
+            yield json.dumps(value, ensure_ascii=False, default=str)
+    elif isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
+        for item in value:
+            yield from _texts(item)
+    elif value is not None:
+        yield str(value)
+
+
+def _field(message: Any, name: str) -> Any:
+    return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)

@@ -1,0 +1,147 @@
+"""What a caller may touch: the memory files of its references that its level lets it see, as they are now.
+
+The rule this file guards: the index card, the tool schemas and every tool call ask here and nowhere else, so
+that what is hidden is hidden everywhere, and looks the same as what does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from memfiles.errors import FileNotDeclared, InvalidArgument, LevelDenied, ReadOnly, RecordCorrupt
+from memfiles.records.levels import Levels
+from memfiles.records.receipt import FileCard
+from memfiles.tools.arguments import shortened
+from memfiles.workflow.workflow import MemoryRef
+
+if TYPE_CHECKING:
+    from memfiles.files.manager import MemoryManager
+
+RefLike = MemoryRef | Mapping[str, Any]
+
+
+class Cards(Protocol):
+    """Where the cards of the declared files are: ``MemoryManager`` is one."""
+
+    def card(self, uid: str) -> FileCard:
+        """The card of a file as it is now. ``FileNotDeclared``, ``RecordCorrupt``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Clearance:
+    """The level a caller is at, among the levels of its workflow."""
+
+    levels: Levels
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleFile:
+    """A memory file that the caller may read. ``session_level`` is None where no level rule applies."""
+
+    card: FileCard
+    mode: Literal["r", "rw"]
+    session_level: str | None
+    same_level: bool
+
+    @property
+    def writable(self) -> bool:
+        """Whether the caller may change the file now."""
+        return self.mode == "rw" and self.same_level
+
+
+def as_refs(refs: Iterable[RefLike]) -> list[MemoryRef]:
+    """References out of ``MemoryRef``s or ``{id, mode}`` objects; ``InvalidArgument`` names the first bad one."""
+    if not isinstance(refs, Iterable):
+        raise InvalidArgument(f"pass a list of references, each {{id, mode}}, not {type(refs).__name__}")
+    return [ref if isinstance(ref, MemoryRef) else _ref_of(ref, index) for index, ref in enumerate(refs)]
+
+
+def visible_files(refs: Iterable[RefLike], manager: Cards, *, clearance: Clearance | None = None) -> list[VisibleFile]:
+    """The files behind ``refs`` that may be read now, by name; without a clearance only the modes count.
+
+    A reference to a file that is not declared any more, or cannot be read at all, shows nothing, and does not hide the
+    rest. Of two references to one file the wider counts.
+    """
+    modes: dict[str, Literal["r", "rw"]] = {}
+    for ref in as_refs(refs):
+        modes[ref.id] = "rw" if "rw" in (ref.mode, modes.get(ref.id)) else "r"
+    seen = (_visible(_card(manager, uid), mode, clearance) for uid, mode in modes.items())
+    return sorted((file for file in seen if file is not None), key=lambda file: file.card.name)
+
+
+def find_file(files: Iterable[VisibleFile], wanted: str) -> VisibleFile:
+    """The visible file called ``wanted``, or with that uid; else ``FileNotDeclared``, hidden or not.
+
+    In other letters, capital or small, where that leaves one: strict tools of Anthropic do not hold models to those.
+    """
+    shown = list(files)
+    for file in shown:
+        if file.card.name == wanted:
+            return file
+    for file in shown:
+        if file.card.uid == wanted:
+            return file
+    alike = [file for file in shown if file.card.name.casefold() == wanted.casefold()]
+    if len(alike) == 1:
+        return alike[0]
+    names = ", ".join(file.card.name for file in shown)
+    here = f"use one of {names}" if names else "no memory file can be used here"
+    raise FileNotDeclared(f"there is no memory file {shortened(wanted)}: {here}")
+
+
+def check_writable(file: VisibleFile) -> None:
+    """Return if the caller may change ``file``, else raise ``ReadOnly`` or ``LevelDenied``."""
+    name = file.card.name
+    if file.mode != "rw":
+        raise ReadOnly(f"{name} is read-only here: it may be read; write to a file marked RW")
+    if not file.same_level:
+        raise LevelDenied(
+            f"{name} is at level {file.card.level} and this session is at {file.session_level}: a session changes only "
+            f"files at its own level. It may be read; write to a file marked RW"
+        )
+
+
+def validate_refs(refs: Iterable[RefLike], manager: MemoryManager) -> None:
+    """Check that every reference is to a declared file, and none twice.
+
+    Raises ``FileNotDeclared`` or ``InvalidArgument`` that names every wrong reference.
+    """
+    uids = [ref.id for ref in as_refs(refs)]
+    declared = set(manager.uids())
+    unknown = [uid for uid in dict.fromkeys(uids) if uid not in declared]
+    if unknown:
+        known = ", ".join(sorted(declared)) or "none"
+        raise FileNotDeclared(f"references to undeclared memory files: {', '.join(unknown)}; declared are: {known}")
+    twice = sorted({uid for uid in uids if uids.count(uid) > 1})
+    if twice:
+        raise InvalidArgument(f"memory files referenced more than once: {', '.join(twice)}; keep one reference to each")
+
+
+def _visible(card: FileCard | None, mode: Literal["r", "rw"], clearance: Clearance | None) -> VisibleFile | None:
+    if card is None:
+        return None
+    if clearance is None:
+        return VisibleFile(card, mode, session_level=None, same_level=True)
+    levels, level = clearance.levels, clearance.level
+    is_declared = card.level in levels.names  # another deploy may have put the file at a level of its own
+    if not is_declared or not levels.may_read(session=level, item=card.level):
+        return None
+    return VisibleFile(card, mode, session_level=level, same_level=levels.may_write(session=level, item=card.level))
+
+
+def _card(manager: Cards, uid: str) -> FileCard | None:
+    try:
+        return manager.card(uid)
+    except (FileNotDeclared, RecordCorrupt):
+        return None
+
+
+def _ref_of(ref: object, index: int) -> MemoryRef:
+    try:
+        return MemoryRef.model_validate(ref)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"refs[{index}]: {error}; a reference is {{id, mode}}, mode r or rw") from None

@@ -1,0 +1,146 @@
+"""What only a whole workflow can show: repeated names, references to nothing, undeclared levels.
+
+Works on plain data as it was written, right or wrong, so that these findings stand in one report with
+those of the models. What is of the wrong kind is passed over here, for the models report it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from memfiles.records.keys import case_clashes
+from memfiles.records.levels import DEFAULT_LEVELS
+from memfiles.workflow.problems import Problem, Where, is_identifier, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A document as the models want it, and the way back to where its parts were written.
+
+    ``origins`` maps paths in ``document`` to paths in what was read; what is below a mapped path, or not
+    mapped at all, is found under the same keys.
+    """
+
+    document: dict[str, Any]
+    problems: tuple[Problem, ...] = ()
+    origins: Mapping[Where, Where] = field(default_factory=dict)
+
+    def as_written(self, problem: Problem) -> Problem:
+        """The problem at the path that the author of the document knows."""
+        for length in range(len(problem.where), 0, -1):
+            origin = self.origins.get(problem.where[:length])
+            if origin is not None:
+                return replace(problem, where=origin + problem.where[length:])
+        return problem
+
+
+def cross_problems(document: Mapping[str, Any]) -> list[Problem]:
+    """Everything wrong between the parts of a workflow's plain data (``memory`` and ``agents``)."""
+    memory = _mapping(document.get("memory"))
+    agents = _mapping(document.get("agents"))
+    levels = _strings(memory.get("levels", DEFAULT_LEVELS))
+    return [
+        *_repeated_levels(memory),
+        *_repeated_files(memory),
+        *_case_problems({file["uid"]: where for where, file in _files(memory) if isinstance(file.get("uid"), str)}),
+        *_level_problems([*_files(memory), *_agents(agents)], levels=levels),
+        *_agent_problems(memory, agents),
+    ]
+
+
+def directory_problem(directory: str, *, folder: Path) -> str | None:
+    """Why ``directory``, seen from the workflow's ``folder``, cannot hold the memory, or None if it can.
+
+    It may lie anywhere its author says, also outside of ``folder``: who writes a workflow decides what runs.
+    But it must be a directory of its own, for what is not a record there is set aside.
+    """
+    home = Path(os.path.abspath(folder))
+    target = Path(os.path.abspath(home / directory))
+    if target == home or target in home.parents:
+        return "this holds the workflow itself; give the memory a directory of its own, such as .memory"
+    return None
+
+
+def _repeated_files(memory: Mapping[str, Any]) -> Iterator[Problem]:
+    for key, of in (("uid", "another file"), ("name", "the file with uid")):
+        first: dict[str, Mapping[str, Any]] = {}
+        for where, file in _files(memory):
+            value = file.get(key)
+            if isinstance(value, str) and first.setdefault(value, file) is not file:
+                other = shown(first[value].get("uid")) if key == "name" else ""
+                yield Problem(
+                    (*where, key), f"{key}{shown(value)} is also that of {of}{other}; each file needs its own"
+                )
+
+
+def _case_problems(uids: Mapping[str, Where]) -> Iterator[Problem]:
+    for first, uid in case_clashes(uids):
+        yield Problem(
+            (*uids[uid], "uid"),
+            f"uid{shown(uid)} differs from{shown(first)} only by case, which not every file system keeps; change one",
+        )
+
+
+def _repeated_levels(memory: Mapping[str, Any]) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    for index, level in _numbered(memory.get("levels")):
+        if isinstance(level, str) and first.setdefault(level, index) != index:
+            yield Problem(("memory", "levels", index), f"level{shown(level)} is listed twice; remove one")
+
+
+def _level_problems(leveled: Iterable[tuple[Where, Mapping[str, Any]]], *, levels: list[str]) -> Iterator[Problem]:
+    known, declared = set(levels), ", ".join(filter(is_identifier, levels[:10]))
+    for where, item in leveled if levels else ():
+        level = item.get("level")
+        if isinstance(level, str) and level not in known:
+            yield Problem((*where, "level"), f"level{shown(level)} is not declared; use one of {declared}")
+
+
+def _agent_problems(memory: Mapping[str, Any], agents: Mapping[str, Any]) -> Iterator[Problem]:
+    files = [file for _, file in _files(memory) if isinstance(file.get("uid"), str)]
+    uids = {file["uid"] for file in files}
+    uid_of_name = {file["name"]: file["uid"] for file in files if isinstance(file.get("name"), str)}
+    for where, agent in _agents(agents):
+        refs = [(index, _mapping(ref).get("id")) for index, ref in _numbered(agent.get("memory"))]
+        yield from _ref_problems((*where, "memory"), refs, uids=uids, uid_of_name=uid_of_name)
+
+
+def _ref_problems(
+    where: Where, refs: Iterable[tuple[int, Any]], *, uids: set[str], uid_of_name: Mapping[str, str]
+) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for index, uid in refs:
+        if not isinstance(uid, str):
+            continue
+        at: Where = (*where, index, "id")
+        if uid in seen:
+            yield Problem(at, "this agent refers to this file twice; keep one reference")
+        elif uid in uid_of_name and uid not in uids:
+            yield Problem(at, f"this is the file's name; refer to it by its uid{shown(uid_of_name[uid])}")
+        elif uid not in uids:
+            yield Problem(at, f"no file with uid{shown(uid)} is declared", written=uid, allowed=uids)
+        seen.add(uid)
+
+
+def _files(memory: Mapping[str, Any]) -> list[tuple[Where, Mapping[str, Any]]]:
+    return [(("memory", "files", index), _mapping(file)) for index, file in _numbered(memory.get("files"))]
+
+
+def _agents(agents: Mapping[str, Any]) -> list[tuple[Where, Mapping[str, Any]]]:
+    return [(("agents", name), _mapping(agent)) for name, agent in agents.items()]
+
+
+def _numbered(value: Any) -> Iterable[tuple[int, Any]]:
+    return enumerate(value) if isinstance(value, (list, tuple)) else ()
+
+
+def _strings(value: Any) -> list[str]:
+    return [item for _, item in _numbered(value) if isinstance(item, str)]
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

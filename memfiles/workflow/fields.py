@@ -1,0 +1,149 @@
+"""The kinds of values a declaration is made of: names, levels, durations, URLs.
+
+Each checks itself and describes itself to the JSON Schema. A refusal never repeats the value, except
+for names and uids.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, PlainValidator, Strict, WithJsonSchema
+
+from memfiles.errors import InvalidArgument
+from memfiles.records.keys import NAME_PATTERN, UID_PATTERN, WORKSPACE, check_name, check_uid
+
+AGENT_NAME_MAX = 255
+"""Bytes of an agent's name."""
+
+LEVELS_MAX = 32
+DURATION_PATTERN = r"^[1-9][0-9]{0,8}[smhd]$"
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_LEVEL_PATTERN = NAME_PATTERN
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]+")
+
+
+def shape_of_directory(directory: str) -> str:
+    """Return ``directory`` if it can be the path of a memory directory, else raise ``ValueError``."""
+    if not directory.strip() or has_control_characters(directory):
+        raise ValueError("this must be a path, without control characters")
+    if directory.startswith("~"):
+        raise ValueError("'~' is not expanded; write the whole path, or one relative to this file")
+    if set(PurePosixPath(directory).parts) <= {"..", "/", "//"}:
+        raise ValueError("this is not a directory of its own; use one such as .memory")
+    return directory
+
+
+def can_be_directory(text: str) -> bool:
+    """Whether ``text`` can be the path of a memory directory."""
+    try:
+        return bool(shape_of_directory(text))
+    except ValueError:
+        return False
+
+
+def has_control_characters(text: str) -> bool:
+    """Whether ``text`` holds a control character, a line separator or half of a surrogate pair."""
+    return any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in text)
+
+
+def _agent_name(name: str) -> str:
+    if not name.strip() or has_control_characters(name) or len(name.encode()) > AGENT_NAME_MAX:
+        raise ValueError(f"an agent's name is 1 to {AGENT_NAME_MAX} bytes, not blank, without control characters")
+    if name == WORKSPACE:
+        raise ValueError(f"{WORKSPACE} stands for all agents together; give this agent another name")
+    return name
+
+
+def _text(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("half of a surrogate pair is no character; remove it") from None
+    return value
+
+
+def _checked(check: Callable[[str], str]) -> Callable[[str], str]:
+    """``check`` with its ``InvalidArgument`` as the ``ValueError`` that pydantic collects."""
+
+    def run(value: str) -> str:
+        try:
+            return check(value)
+        except InvalidArgument as error:
+            raise ValueError(str(error)) from None
+
+    return run
+
+
+def _level(value: str) -> str:
+    if not re.fullmatch(_LEVEL_PATTERN[1:-1], value):
+        raise ValueError(
+            "a level is 1 to 64 ASCII letters, digits, '_', '.' or '-', starting with a letter, digit or '_'"
+        )
+    return value
+
+
+def _levelling(values: tuple[str, ...]) -> tuple[str, ...]:
+    if not 1 <= len(values) <= LEVELS_MAX:
+        raise ValueError(f"list 1 to {LEVELS_MAX} levels, lowest first")
+    return values
+
+
+def _url(value: str) -> str:
+    if len(value) > 2048 or has_control_characters(value) or not _URL.fullmatch(value):
+        raise ValueError("this must be a URL such as s3://bucket/prefix or file:///path")
+    return value
+
+
+def seconds_in(value: object) -> int:
+    """Seconds out of a whole number of them, or out of text such as ``90s``, ``5m``, ``72h`` or ``30d``."""
+    if isinstance(value, str) and re.fullmatch(DURATION_PATTERN[1:-1], value, re.ASCII):
+        return int(value[:-1]) * _SECONDS[value[-1]]
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10**9:
+        return value
+    raise ValueError("this must be a duration such as 90s, 5m, 72h or 30d, or a whole number of seconds from 1")
+
+
+def _pull(value: object) -> int | str:
+    if value in ("cold-start", "restore"):
+        return str(value)
+    try:
+        return seconds_in(value)
+    except ValueError as error:
+        raise ValueError(f"use 'cold-start', 'restore' or an interval: {error}") from None
+
+
+Text = Annotated[str, Strict(), AfterValidator(_text)]
+Uid = Annotated[str, Strict(), AfterValidator(_checked(check_uid)), Field(json_schema_extra={"pattern": UID_PATTERN})]
+Name = Annotated[
+    str, Strict(), AfterValidator(_checked(check_name)), Field(json_schema_extra={"pattern": NAME_PATTERN})
+]
+LevelName = Annotated[str, Strict(), AfterValidator(_level), Field(json_schema_extra={"pattern": _LEVEL_PATTERN})]
+Levelling = Annotated[
+    tuple[LevelName, ...],
+    AfterValidator(_levelling),
+    Field(json_schema_extra={"minItems": 1, "maxItems": LEVELS_MAX, "uniqueItems": True}),
+]
+AgentName = Annotated[str, Strict(), AfterValidator(_agent_name)]
+Directory = Annotated[
+    str, Strict(), AfterValidator(shape_of_directory), Field(json_schema_extra={"minLength": 1, "pattern": r"^[^~]"})
+]
+Url = Annotated[
+    str, Strict(), AfterValidator(_url), Field(json_schema_extra={"pattern": f"^{_URL.pattern}$", "maxLength": 2048})
+]
+Count = Annotated[int, Strict(), Field(ge=1)]
+
+_DURATION_SCHEMA = [
+    {"type": "integer", "minimum": 1, "maximum": 10**9},
+    {"type": "string", "pattern": DURATION_PATTERN},
+]
+Seconds = Annotated[int, PlainValidator(seconds_in), WithJsonSchema({"anyOf": _DURATION_SCHEMA})]
+Pull = Annotated[
+    Literal["cold-start", "restore"] | int,
+    PlainValidator(_pull),
+    WithJsonSchema({"anyOf": [{"type": "string", "enum": ["cold-start", "restore"]}, *_DURATION_SCHEMA]}),
+]

@@ -1,0 +1,160 @@
+"""The older shape of a workflow, read as it is and never written.
+
+There, ``memory`` is a list of ``{type: MemoryFile, id, label, description, content, maxSizeBytes}`` among
+items of other types, and an agent is any node whose ``arguments`` hold ``memoryRefs``, a list of
+``{id, mode}``. Keys that are not named here belong to the workflow engine; a null is as good as no key.
+
+What the shape leaves open is decided so: a file is named by its label where that is a valid name and
+nobody else's, else by its id; an agent by its node's id, else name, else label, else by the key or the
+path it stands under; modes may be in capitals; a reference to an item of another type is passed over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+from memfiles.errors import InvalidArgument
+from memfiles.records.keys import NAME_MAX, check_name
+from memfiles.workflow.cross_checks import Reading
+from memfiles.workflow.problems import Problem, Where, shown, spelled
+
+FILE_TYPE = "MemoryFile"
+_RENAMED = {"uid": "id", "description": "description", "content": "content", "max_size_bytes": "maxSizeBytes"}
+
+
+def is_older(document: Mapping[str, Any]) -> bool:
+    """Whether a document is in the older shape."""
+    return isinstance(document.get("memory"), list)
+
+
+def read_older(document: Mapping[str, Any]) -> Reading:
+    """An older document as the models want it, with the way back to where everything was written."""
+    files = _read_files(document["memory"])
+    agents = _read_agents(document, ignored=_ids_of_others(document["memory"]))
+    read = {
+        **({"name": document["name"]} if isinstance(document.get("name"), str) else {}),
+        "memory": {"files": files.value},
+        "agents": agents.value,
+        "extra": {key: value for key, value in document.items() if key not in ("name", "memory")},
+    }
+    return Reading(read, (*files.problems, *agents.problems), {**files.origins, **agents.origins})
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of the reading while it is made."""
+
+    value: Any
+    problems: list[Problem] = field(default_factory=list)
+    origins: dict[Where, Where] = field(default_factory=dict)
+
+
+def _read_files(items: list[Any]) -> _Part:
+    part = _Part([])
+    ours = [(index, item) for index, item in enumerate(items) if _type_of(item) == FILE_TYPE]
+    names = _names([item for _, item in ours])
+    for (index, item), name in zip(ours, names, strict=True):
+        where: Where = ("memory", "files", len(part.value))
+        origin: Where = ("memory", index)
+        part.origins[where] = origin
+        part.origins.update({(*where, new): (*origin, old) for new, old in _RENAMED.items()})
+        part.origins[*where, "name"] = (*origin, "label")
+        known = {new: item[old] for new, old in _RENAMED.items() if item.get(old) is not None}
+        part.value.append({**known, "name": name})
+    untyped = "this item has no type; write `type: MemoryFile`, or declare `memory: {files: [...]}`"
+    part.problems.extend(Problem(("memory", at), untyped) for at, item in enumerate(items) if _type_of(item) is None)
+    return part
+
+
+def _names(files: list[Mapping[str, Any]]) -> list[str]:
+    """A name for each file: its label where that can be one and is nobody else's, else its id."""
+    labels = Counter(file["label"] for file in files if isinstance(file.get("label"), str))
+    ids = {file["id"]: position for position, file in enumerate(files) if isinstance(file.get("id"), str)}
+    names: list[str] = []
+    for position, file in enumerate(files):
+        label, uid = file.get("label"), file.get("id")
+        if _is_name(label) and labels[label] == 1 and ids.get(label, position) == position:
+            names.append(label)
+        else:
+            name = uid[:NAME_MAX] if isinstance(uid, str) else ""
+            names.append(name if _is_name(name) else f"file-{position + 1}")  # such an id is refused as a uid
+    return names
+
+
+def _read_agents(document: Mapping[str, Any], *, ignored: frozenset[str]) -> _Part:
+    part = _Part({})
+    for where, node in _nodes(document):
+        name, at = _agent_name(node, where), (*where, "arguments", "memoryRefs")
+        if name in part.value:
+            part.problems.append(Problem(where, f"another node is already called{shown(name)}; give each its own id"))
+            continue
+        refs = node["arguments"]["memoryRefs"]
+        part.origins["agents", name] = where
+        part.origins["agents", name, "memory"] = at
+        if not isinstance(refs, list):
+            part.value[name] = {"memory": refs}
+            continue
+        kept = [(index, ref) for index, ref in enumerate(refs) if _id_of(ref) not in ignored]
+        part.origins.update({("agents", name, "memory", new): (*at, old) for new, (old, _) in enumerate(kept)})
+        part.value[name] = {"memory": [_ref(ref) for _, ref in kept]}
+    return part
+
+
+def _nodes(document: Mapping[str, Any]) -> Iterator[tuple[Where, Mapping[str, Any]]]:
+    """Every mapping outside of ``memory`` whose ``arguments`` hold ``memoryRefs``, in the document's order."""
+    waiting: list[tuple[Where, Any]] = [((), {key: value for key, value in document.items() if key != "memory"})]
+    while waiting:
+        where, value = waiting.pop()
+        arguments = value.get("arguments") if isinstance(value, dict) else None
+        if isinstance(arguments, dict) and arguments.get("memoryRefs") is not None:
+            yield where, value
+        steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        waiting.extend(reversed([((*where, step), below) for step, below in steps]))
+
+
+def _agent_name(node: Mapping[str, Any], where: Where) -> str:
+    for key in ("id", "name", "label"):
+        if isinstance(node.get(key), str) and node[key].strip():
+            return str(node[key])
+    return where[-1] if where and isinstance(where[-1], str) else spelled(where) or "agent"
+
+
+def _ref(ref: Any) -> Any:
+    """A reference with the keys we know; a mode in capitals is the same mode."""
+    if not isinstance(ref, dict):
+        return ref
+    known = {key: ref[key] for key in ("id", "mode") if ref.get(key) is not None}
+    if isinstance(known.get("mode"), str) and known["mode"].lower() in ("r", "rw"):
+        known["mode"] = known["mode"].lower()
+    return known
+
+
+def _ids_of_others(items: list[Any]) -> frozenset[str]:
+    """Ids that only items of other types have: references to them are not ours to follow."""
+    ids: dict[bool, set[str]] = {True: set(), False: set()}
+    for item in items:
+        if _type_of(item) is not None and isinstance(item.get("id"), str):
+            ids[item["type"] == FILE_TYPE].add(item["id"])
+    return frozenset(ids[False] - ids[True])
+
+
+def _id_of(ref: Any) -> str | None:
+    uid = ref.get("id") if isinstance(ref, dict) else None
+    return uid if isinstance(uid, str) else None
+
+
+def _type_of(item: Any) -> str | None:
+    kind = item.get("type") if isinstance(item, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
+def _is_name(text: object) -> TypeGuard[str]:
+    if not isinstance(text, str):
+        return False
+    try:
+        return bool(check_name(text))
+    except InvalidArgument:
+        return False

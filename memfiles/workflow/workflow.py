@@ -1,0 +1,341 @@
+"""The workflow: which memory exists, who may use it, and where it is kept.
+
+The rule this file guards: a ``Workflow`` that exists is usable. Whatever is wrong with a declaration is
+found before anything on disk or in memory changes, and all of it is reported at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
+
+from memfiles.errors import InvalidArgument
+from memfiles.records.entry import Kind
+from memfiles.records.levels import DEFAULT_LEVELS, Levels
+from memfiles.workflow import yaml_source
+from memfiles.workflow.cross_checks import Reading, cross_problems, directory_problem
+from memfiles.workflow.fields import (
+    AgentName,
+    Count,
+    Directory,
+    Levelling,
+    LevelName,
+    Name,
+    Pull,
+    Seconds,
+    Text,
+    Uid,
+    Url,
+    can_be_directory,
+)
+from memfiles.workflow.older_workflow import is_older, read_older
+from memfiles.workflow.problems import Problem, nearest_to
+from memfiles.workflow.pydantic_errors import invalid_argument, problems_in
+from memfiles.workflow.tool_names import ToolNames
+from memfiles.workflow.yaml_source import Source
+
+DEFAULT_MAX_SIZE_BYTES = 16 * 1024
+MAX_SIZE_BYTES = 8 * 1024 * 1024
+"""The largest cap a memory file may have, in bytes."""
+
+_OUR_KEYS = ("name", "memory", "agents")
+_WITH_POSITIONS = object()
+"""The validation context in which all problems are collected and located, instead of raised one model at a time."""
+
+
+class _Declared(BaseModel):
+    """What the models share: built wrong in Python, one raises ``InvalidArgument`` that names every fault."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _one_clear_error(cls, data: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Self:
+        if info.context is _WITH_POSITIONS:
+            return handler(data)  # type: ignore[no-any-return]
+        try:
+            return handler(data)  # type: ignore[no-any-return]
+        except ValidationError as error:
+            raise invalid_argument(problems_in(error, model=cls), model=cls) from None
+
+
+Allowed = Annotated[
+    tuple[Annotated[Text, Field(min_length=1)], ...],
+    Field(description="What is no credential here: names of rules, or the very texts of false alarms.", repr=False),
+]
+LeveledT = TypeVar("LeveledT", "MemoryFile", "AgentSpec")
+
+
+class MemoryFile(_Declared):
+    """A memory file: text that an agent may read, append to and edit.
+
+    Descriptions and content may hold any text; the index card shows descriptions on one line. Raises
+    ``InvalidArgument`` when it is built with bad names, an unknown field or a content over its cap.
+    """
+
+    uid: Uid = Field(
+        description="The stable identity of the file and the name of its record on disk. Never change it.",
+        examples=["customer-notes-7f3a"],
+    )
+    name: Name = Field(
+        description="What the model calls the file; unique in the workflow.", examples=["customer-notes"]
+    )
+    description: Text = Field("", description="What the file is for, in one sentence; the model sees it.")
+    max_size_bytes: Annotated[int, Strict(), Field(ge=1, le=MAX_SIZE_BYTES)] = Field(
+        DEFAULT_MAX_SIZE_BYTES, description="The cap on the content, in UTF-8 bytes."
+    )
+    level: LevelName | None = Field(
+        None, description="The classification, one of memory.levels; the lowest if it is left out."
+    )
+    content: Text = Field("", description="What the file holds when it is first made; later changes live on disk.",
+                          repr=False)  # fmt: skip
+    secrets_allow: Allowed = ()
+
+    @field_validator("content")
+    @classmethod
+    def _fits(cls, content: str, info: ValidationInfo) -> str:
+        size, cap = len(content.encode()), info.data.get("max_size_bytes")
+        if cap is not None and size > cap:
+            raise ValueError(f"the content is {size} bytes and the cap is {cap}; "
+                             f"shorten it by {size - cap} bytes or raise the cap")  # fmt: skip
+        return content
+
+
+class MemoryRef(_Declared):
+    """An agent's reference to a memory file."""
+
+    id: Uid = Field(description="The uid of a declared memory file.")
+    mode: Literal["r", "rw"] = Field(description="r: the agent may read the file. rw: it may also change it.")
+
+
+class AgentSpec(_Declared):
+    """What one agent may use."""
+
+    level: LevelName | None = Field(
+        None, description="The level its sessions start at, one of memory.levels; the lowest if it is left out."
+    )
+    memory: tuple[MemoryRef, ...] = Field((), description="The memory files it may use.")
+
+
+class MirrorSpec(_Declared):
+    """The second home of the records."""
+
+    url: Url = Field(
+        description="Where the mirror is. Keep credentials in the environment, not here.",
+        examples=["s3://acme-agents/support-desk?region=eu-central-1", "file:///var/backups/memory"],
+        repr=False,
+    )
+    pull: Pull = Field(
+        "cold-start",
+        description="When changes made elsewhere are fetched: cold-start (for files that have no local record), "
+        "restore (at every start), or an interval such as 5m.",
+    )
+    on_conflict: Literal["local", "remote"] = Field(
+        "local", description="Whose text wins where two changes cannot be merged; the other one is kept aside."
+    )
+
+
+class CategorySpec(_Declared):
+    """How entries of one category are treated."""
+
+    ttl: Seconds | None = Field(None, description="How long after its last change an entry expires, such as 72h.")
+    max_entries: Count | None = Field(None, description="How many entries of this category are kept.")
+    max_bytes: Count | None = Field(None, description="How many bytes of entries of this category are kept.")
+
+
+class KindSpec(_Declared):
+    """How many entries of one kind are kept."""
+
+    max_entries: Count | None = Field(None, description="How many entries of this kind are kept.")
+    max_bytes: Count | None = Field(None, description="How many bytes of entries of this kind are kept.")
+
+
+class EntriesSpec(_Declared):
+    """The entries that agents save while they run: where this is declared, they have tools for it."""
+
+    max_entries: Count = Field(1000, description="How many entries each agent keeps at each level.")
+    max_bytes: Count = Field(1024 * 1024, description="How many bytes of entries each agent keeps at each level.")
+    hydrate_bytes: Count = Field(
+        256 * 1024, description="How many bytes of entries the model sees at the start of a run."
+    )
+    categories: dict[Name, CategorySpec] = Field({}, description="Settings of categories, by their names.")
+    kinds: dict[Kind, KindSpec] = Field({}, description="Budgets of single kinds, beside those of all entries.")
+    secrets_allow: Allowed = ()
+    meaning: Annotated[bool, Strict()] = Field(
+        False, description="Whether searches go by meaning as well; it needs memfiles[semantic], and no network."
+    )
+    tool_names: ToolNames = Field(
+        "default",
+        description="What the model's tools are called: default (memory_save, get, search, list, delete, update), "
+        "store-recall (memory_store, recall, list, forget) or crud (memory_search, create, read, update, delete).",
+    )
+
+
+class MemorySpec(_Declared):
+    """The memory of a workflow."""
+
+    directory: Directory = Field(
+        ".memory", description="Where the records are kept, relative to this file. It holds nothing else."
+    )
+    mirror: MirrorSpec | None = Field(None, description="A second home for the records.")
+    durability: Literal["fsync", "os"] = Field(
+        "fsync",
+        description="fsync: an acknowledged change survives a power cut. os: it survives a crash of the program only.",
+    )
+    levels: Levelling = Field(DEFAULT_LEVELS, description="The classification levels, lowest first.")
+    secrets: Literal["block", "redact", "warn", "off"] = Field(
+        "block", description="What happens to text that looks like a credential."
+    )
+    secrets_scanner: Literal["betterleaks"] | None = Field(
+        None, description="A second scanner beside the built-in rules; needs `pip install 'memfiles[secrets]'`."
+    )
+    files: tuple[MemoryFile, ...] = Field((), description="The memory files.")
+    entries: EntriesSpec | None = Field(
+        None,
+        description="What agents save themselves, under keys, while they run; {} allows it with the usual budgets.",
+    )
+
+    @field_validator("files")
+    @classmethod
+    def _at_a_level(cls, files: tuple[MemoryFile, ...], info: ValidationInfo) -> tuple[MemoryFile, ...]:
+        return tuple(_leveled(file, info.data.get("levels")) for file in files)
+
+
+class Workflow(_Declared):
+    """A whole declaration, checked: its memory, its agents, and what else the document holds.
+
+    Files and agents without a level are at the lowest. ``extra`` holds the top-level keys that belong to
+    the workflow engine, as they were read; ``path`` is the file, if it came from one.
+    """
+
+    name: Annotated[Text, Field(max_length=256)] = Field("workflow", description="What the workflow is called.")
+    memory: MemorySpec = Field(description="The memory: which files there are, where they are kept, and how.")
+    agents: dict[AgentName, AgentSpec] = Field({}, description="The agents and what each may use, by their names.")
+    extra: dict[str, Any] = Field({}, repr=False)
+    path: Path | None = None
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, check_mirror: Callable[[str], object] | None = None) -> Workflow:
+        """The workflow in a YAML or JSON file; nothing else is touched.
+
+        Raises ``WorkflowError`` with one line for each thing that is wrong, as ``file:line:column: path: what``.
+        ``check_mirror`` raises ``InvalidArgument`` for the URL of a mirror that cannot be.
+        """
+        source = yaml_source.load(path)
+        return _workflow_in(source, path=Path(os.path.abspath(path)), check_mirror=check_mirror)
+
+    @classmethod
+    def parse(cls, text: str | bytes, *, source: str = "<workflow>") -> Workflow:
+        """The workflow in ``text``; ``source`` stands in errors where a file's name would. Errors as in ``load``."""
+        return _workflow_in(yaml_source.parse(text, name=source), path=None)
+
+    @property
+    def directory(self) -> Path:
+        """Where the records are: absolute, seen from the workflow's folder, or from the current one if it has none."""
+        folder = self.path.parent if self.path else Path.cwd()
+        return Path(os.path.abspath(folder / self.memory.directory))
+
+    @property
+    def levels(self) -> Levels:
+        """The classification levels and who may read and write across them."""
+        return Levels(self.memory.levels)
+
+    @field_validator("agents")
+    @classmethod
+    def _at_a_level(cls, agents: dict[str, AgentSpec], info: ValidationInfo) -> dict[str, AgentSpec]:
+        memory = info.data.get("memory")
+        return {name: _leveled(agent, memory and memory.levels) for name, agent in agents.items()}
+
+    @model_validator(mode="after")
+    def _fits_together(self, info: ValidationInfo) -> Self:
+        if info.context is not _WITH_POSITIONS:  # there, the plain data was checked
+            problems = _document_problems(self.model_dump(include={"memory", "agents"}), path=self.path)
+            if problems:
+                raise invalid_argument(problems, model=type(self))
+        return self
+
+
+def _leveled(item: LeveledT, levels: tuple[str, ...] | None) -> LeveledT:
+    return item.model_copy(update={"level": levels[0]}) if levels and item.level is None else item
+
+
+def _workflow_in(source: Source, *, path: Path | None, check_mirror: Callable[[str], object] | None = None) -> Workflow:
+    """The workflow in a document of either shape, or everything that is wrong with it."""
+    if not isinstance(source.value, dict):
+        raise source.error([Problem((), "a workflow is a mapping; declare `memory: {files: [...]}`")])
+    reading = read_older(source.value) if is_older(source.value) else _read(source)
+    stem = path.stem.encode(errors="replace").decode() if path else "workflow"
+    document = {"name": stem, **reading.document, "path": path}
+    workflow, problems = _validated(document)
+    problems += _document_problems(document, path=path)
+    if check_mirror is not None and workflow is not None and workflow.memory.mirror is not None:
+        problems += _mirror_problems(workflow.memory.mirror, check_mirror)
+    if workflow is None or problems or reading.problems:
+        raise source.error([*reading.problems, *(reading.as_written(problem) for problem in problems)])
+    return workflow
+
+
+def _read(source: Source) -> Reading:
+    """The document in our own shape; what stands beside our keys is somebody else's."""
+    ours = {key: source.value[key] for key in _OUR_KEYS if key in source.value}
+    extra = {key: value for key, value in source.value.items() if key not in _OUR_KEYS}
+    problems = [Problem(where, "YAML does not read this key as text; put it in quotes", at_key=True)
+                for where in source.not_text if where[0] in ("memory", "agents") and len(where) > 1]  # fmt: skip
+    if "memory" not in ours:
+        problems.append(_no_memory(extra))
+    return Reading({"memory": {}, **ours, "extra": extra}, tuple(problems))
+
+
+def misplaced_keys(path: str | os.PathLike[str]) -> list[str]:
+    """The keys of a workflow that stand beside ``memory`` and have the name of a part of it: one line each."""
+    source = yaml_source.load(path)
+    if not isinstance(source.value, dict) or is_older(source.value):
+        return []
+    what = "this stands beside memory, where it is left alone; if it is meant for it, indent it under `memory:`"
+    problems = [Problem((key,), what, at_key=True) for key in source.value if key in MemorySpec.model_fields]
+    return str(source.error(problems)).splitlines()
+
+
+def _no_memory(extra: Mapping[str, Any]) -> Problem:
+    likely = next((key for key in extra if nearest_to(key, ["memory"])), "")
+    what = "no memory is declared; add `memory: {files: [...]}`"
+    return Problem((likely,), f"{what}, or is this key meant?", at_key=True) if likely else Problem((), what)
+
+
+def _validated(document: dict[str, Any]) -> tuple[Workflow | None, list[Problem]]:
+    try:
+        return Workflow.model_validate(document, context=_WITH_POSITIONS), []
+    except ValidationError as error:
+        return None, problems_in(error, model=Workflow)
+
+
+def _mirror_problems(mirror: MirrorSpec, check: Callable[[str], object]) -> list[Problem]:
+    try:
+        check(mirror.url)
+    except InvalidArgument as error:
+        return [Problem(("memory", "mirror", "url"), str(error))]
+    return []
+
+
+def _document_problems(document: Mapping[str, Any], *, path: Path | None) -> list[Problem]:
+    """What is wrong between the parts of the plain document, and between it and where it lies."""
+    memory = document.get("memory")
+    directory = memory.get("directory") if isinstance(memory, Mapping) else None
+    if path is None or not isinstance(directory, str) or not can_be_directory(directory):  # the models report that
+        return cross_problems(document)
+    why = directory_problem(directory, folder=path.parent)
+    return [*cross_problems(document), *([Problem(("memory", "directory"), why)] if why else [])]

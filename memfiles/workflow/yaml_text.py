@@ -1,0 +1,188 @@
+"""A workflow's bytes, on the way to the YAML parser: bounded, decoded, free of what YAML forbids.
+
+The rule this file guards: the parser is given nothing that can hang it, exhaust it, or that two parsers
+read differently. Every change made to the text replaces one character by one, so positions stay true.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from memfiles.errors import WorkflowError
+from memfiles.workflow.problems import Mark, Problem, printable, workflow_error
+
+SIZE_MAX = 4 * 1024 * 1024
+"""Bytes of a workflow. 10,000 declared files with a hundred bytes of text each are about 2.5 MiB."""
+
+_FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+# libyaml compares each %TAG with all before it, in C and with the interpreter locked: 4 MiB of them take minutes.
+_TAG_DIRECTIVE = re.compile(r"(?<![^\r\n])%TAG\b")
+_LINE_BREAK = re.compile(r"\r\n?|\n")
+_ESCAPE = re.compile(r"\\(u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL)
+_UTF16_OR_32 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
+
+# The first three are line breaks in YAML 1.1, which PyYAML parses, and the last one is passed over at the start of
+# a line. In YAML 1.2 and in JSON, whose writers leave them unescaped, they are characters like others.
+_MISREAD = "\x85\u2028\u2029\ufeff"
+
+
+@dataclass(frozen=True, slots=True)
+class YamlText:
+    """Text that may be given to a YAML parser, and the way back from what the parser returns."""
+
+    text: str
+    stand_ins: dict[int, str] = field(default_factory=dict)
+    escape: str = ""
+    """What stands for the backslash of a ``\\ud83d`` escape, if there is one."""
+
+    def original(self, scalar: str, *, double_quoted: bool) -> str:
+        """The scalar as it was meant; a lone surrogate stays one."""
+        if not self.stand_ins:
+            return scalar
+        if double_quoted and self.escape:
+            scalar = _joined(scalar, self.escape)
+        return scalar.translate(self.stand_ins)
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a regular file of at most ``SIZE_MAX`` bytes; never waits on a FIFO or a device."""
+    name = os.fsdecode(path)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise _refused(name, "there is no such file; `memfiles init` writes one to start from") from None
+    except (OSError, ValueError) as error:
+        raise _refused(name, f"the file cannot be opened: {_reason(error)}") from error
+    try:
+        return _content(name, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def checked(data: bytes | str, *, source: str) -> YamlText:
+    """The document's text, ready to parse, or a ``WorkflowError`` that says where it is not text."""
+    text = data if isinstance(data, str) else _decoded(data, source=source)
+    text = text.removeprefix("\ufeff")
+    _check_characters(text, source=source)
+    if len(text.encode()) > SIZE_MAX:
+        raise _too_large(source, len(text.encode()))
+    return _protected(_without_json_tabs(text), source=source)
+
+
+def mark_after(text: str) -> Mark:
+    """The position just after the last character."""
+    breaks = list(_LINE_BREAK.finditer(text))
+    return len(breaks) + 1, len(text) - (breaks[-1].end() if breaks else 0) + 1
+
+
+def _check_characters(text: str, *, source: str) -> None:
+    forbidden = _FORBIDDEN.search(text)
+    if forbidden:
+        what = f"a workflow may not hold the character U+{ord(forbidden[0]):04X}; remove it"
+        raise _at(source, mark_after(text[: forbidden.start()]), what)
+    directive = _TAG_DIRECTIVE.search(text)
+    if directive:
+        raise _at(source, mark_after(text[: directive.start()]), "%TAG is not supported, as tags are not; remove it")
+
+
+def _content(name: str, descriptor: int) -> bytes:
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+            raise _refused(name, f"this is {kind}; name a workflow file")
+        if status.st_size > SIZE_MAX:
+            raise _too_large(name, status.st_size)
+        return b"".join(_chunks(name, descriptor))
+    except OSError as error:
+        raise _refused(name, f"the file cannot be read: {_reason(error)}") from error
+
+
+def _chunks(name: str, descriptor: int) -> Iterator[bytes]:
+    total = 0
+    while chunk := os.read(descriptor, 1 << 20):
+        total += len(chunk)
+        if total > SIZE_MAX:  # it grew meanwhile, or its size is not known beforehand (/proc)
+            raise _too_large(name, total)
+        yield chunk
+
+
+def _decoded(data: bytes, *, source: str) -> str:
+    if len(data) > SIZE_MAX:
+        raise _too_large(source, len(data))
+    if data.startswith(_UTF16_OR_32):
+        raise _at(source, (1, 1), "this is UTF-16 or UTF-32; save it as UTF-8")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8").removeprefix("\ufeff")
+        raise _at(source, mark_after(before), "this is not UTF-8; save the file as UTF-8") from None
+
+
+def _without_json_tabs(text: str) -> str:
+    """JSON indented with tabs as JSON indented with blanks.
+
+    A YAML parser refuses some of those tabs. In valid JSON no text holds a tab that is not escaped,
+    so all of them stand between tokens.
+    """
+    if "\t" not in text or not text.lstrip().startswith(("{", "[")):
+        return text
+    with suppress(ValueError, RecursionError):
+        json.loads(text)
+        return text.replace("\t", " ")
+    return text
+
+
+def _protected(text: str, *, source: str) -> YamlText:
+    """Swap what PyYAML would misread for characters that occur nowhere else in the text."""
+    found = [char for char in _MISREAD if char in text]
+    surrogates = "\\ud" in text or "\\uD" in text
+    if not found and not surrogates:
+        return YamlText(text)
+    unused = _unused(text, source=source)
+    stand_ins = {char: next(unused) for char in found}
+    escape = next(unused) if surrogates else ""
+    if escape:
+        text = _ESCAPE.sub(_escape_marker(escape), text)
+        stand_ins["\\"] = escape
+    swapped = text.translate({ord(char): stand_in for char, stand_in in stand_ins.items() if char != "\\"})
+    return YamlText(swapped, {ord(stand_in): char for char, stand_in in stand_ins.items()}, escape)
+
+
+def _unused(text: str, *, source: str) -> Iterator[str]:
+    yield from (char for char in map(chr, range(0xF0000, 0x110000)) if char not in text)
+    raise _refused(source, "the text uses up every private-use character of Unicode; remove some")
+
+
+def _escape_marker(escape: str) -> Callable[[re.Match[str]], str]:
+    return lambda match: escape + match[1] if len(match[1]) > 1 else match[0]
+
+
+def _joined(scalar: str, escape: str) -> str:
+    """The halves of surrogate pairs, which a JSON writer escapes one by one, as the characters they are of."""
+    halves = re.sub(f"{escape}u([0-9a-fA-F]{{4}})", lambda match: chr(int(match[1], 16)), scalar)
+    return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def _too_large(source: str, size: int) -> WorkflowError:
+    what = f"the workflow is {size} bytes and the limit is {SIZE_MAX}; keep seeds short, content grows on disk"
+    return _at(source, (1, 1), what)
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _refused(source: str, what: str) -> WorkflowError:
+    return WorkflowError(f"{printable(source)}: {what}")
+
+
+def _at(source: str, mark: Mark, what: str) -> WorkflowError:
+    return workflow_error(source, [Problem((), what)], locate=lambda problem: mark)

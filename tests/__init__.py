@@ -1,0 +1,1 @@
+"""The tests of memfiles and its mirrors."""

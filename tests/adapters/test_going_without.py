@@ -1,0 +1,35 @@
+"""A turn of an agent goes on where its memory refuses."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from memfiles.adapters.degraded import made
+from memfiles.errors import InvalidArgument
+
+
+def test_what_can_be_made_is_made(caplog: pytest.LogCaptureFixture) -> None:
+    """And nothing is logged."""
+
+    assert ("prompt", []) == (made(lambda: "prompt", instead="none"), caplog.records)
+
+
+def test_what_is_refused_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    """The log says why."""
+
+    def refuse() -> str:
+        raise InvalidArgument("this session is closed")
+
+    with caplog.at_level(logging.WARNING, logger="memfiles"):
+        instead = made(refuse, instead="none")
+
+    assert "none" == instead
+    assert ["a turn of an agent goes without its memory: this session is closed"] == caplog.messages
+
+
+def test_a_defect_is_no_refusal() -> None:
+    """It is not hidden."""
+    with pytest.raises(ZeroDivisionError):
+        made(lambda: 1 // 0, instead=0)

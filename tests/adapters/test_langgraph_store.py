@@ -1,0 +1,328 @@
+"""LangGraph's store over a session answers as LangGraph's own does, within what the workflow declares."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langgraph.graph import END, START, StateGraph
+from langgraph.runtime import Runtime
+from langgraph.store import base
+from langgraph.store.memory import InMemoryStore
+
+import memfiles
+from memfiles.adapters.langgraph_store import MemfilesStore
+from memfiles.errors import InvalidArgument, LevelDenied, SecretRefused, SizeExceeded
+from memfiles.tools.session import Session
+
+WORKFLOW = """\
+memory:
+  durability: os
+  entries: {max_entries: 200, categories: {brief: {ttl: 60s}}}
+agents:
+  support: {level: INTERNAL}
+  sales: {level: INTERNAL}
+"""
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[memfiles.Memory]:
+    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
+    with memfiles.open(tmp_path / "workflow.yaml", watch=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+def session(memory: memfiles.Memory) -> Session:
+    return memory.session("support", run="monday")
+
+
+@pytest.fixture
+def store(session: Session) -> MemfilesStore:
+    return MemfilesStore(session)
+
+
+class Empty(TypedDict):
+    """The state of a graph that has none."""
+
+
+def shown(item: base.Item | None) -> Any:
+    return None if item is None else (item.namespace, item.key, item.value)
+
+
+LABELS = st.sampled_from(["a", "b", "a/b", "*", "%", "é"])
+NAMESPACES = st.lists(LABELS, min_size=1, max_size=3).map(tuple)
+KEYS = st.sampled_from(["k", "a", "/x.md", "K"])
+VALUES = st.fixed_dictionaries(
+    {"n": st.integers(-2, 2), "s": st.sampled_from(["tea", "two\nlines"])}, optional={"d": st.just({"x": [1, None]})}
+)
+PATHS = st.none() | st.lists(LABELS | st.just("*"), min_size=1, max_size=3).map(tuple)
+FILTERS = st.sampled_from(
+    [None, {"n": 1}, {"n": {"$gte": 0}}, {"n": {"$ne": 0}, "s": "tea"}, {"d": {"x": [1, None]}}, {"d": None}]
+)
+STEPS = st.one_of(
+    st.tuples(st.just("put"), NAMESPACES, KEYS, VALUES),
+    st.tuples(st.just("delete"), NAMESPACES, KEYS),
+    st.tuples(st.just("get"), NAMESPACES, KEYS),
+    st.tuples(st.just("search"), st.just(()) | NAMESPACES, FILTERS),
+)
+
+
+@given(steps=st.lists(STEPS, max_size=25), prefix=PATHS, suffix=PATHS, depth=st.none() | st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_the_same_operations_have_the_same_answers(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Any], prefix: Any, suffix: Any, depth: int | None
+) -> None:
+    """As those of ``InMemoryStore``; but for the order, and that a namespace is gone with its last item."""
+    path = tmp_path_factory.mktemp("like") / "workflow.yaml"
+    path.write_text(WORKFLOW)
+    with memfiles.open(path, watch=False) as memory:
+        ours, theirs = MemfilesStore(memory.session("support")), InMemoryStore()
+        for op, namespace, *rest in steps:
+            if op == "search":
+                found = [each.search(namespace, filter=rest[0], limit=99) for each in (theirs, ours)]
+                assert sorted(map(repr, map(shown, found[0]))) == sorted(map(repr, map(shown, found[1])))
+            else:
+                expected, got = (getattr(each, op)(namespace, *rest) for each in (theirs, ours))
+                assert shown(expected) == shown(got)
+        kept = InMemoryStore()
+        for item in theirs.search((), limit=999):
+            kept.put(item.namespace, item.key, item.value)
+        asked: dict[str, Any] = {"prefix": prefix, "suffix": suffix, "max_depth": depth}
+
+        assert kept.list_namespaces(**asked) == ours.list_namespaces(**asked)
+
+
+def test_what_a_batch_reads_is_from_before_it(store: MemfilesStore) -> None:
+    """And of several puts of one item the last counts, with one revision; as in ``InMemoryStore``."""
+    ops: list[base.Op] = [
+        base.PutOp(("a",), "k", {"n": 1}),
+        base.GetOp(("a",), "k"),
+        base.PutOp(("a",), "k", {"n": 2}),
+        base.PutOp(("a",), "gone", {"n": 3}),
+        base.PutOp(("a",), "gone", None),
+        base.SearchOp(("a",)),
+    ]
+    theirs = InMemoryStore()
+
+    assert theirs.batch(ops) == store.batch(ops) == [None, None, None, None, None, []]
+    assert shown(theirs.get(("a",), "k")) == shown(store.get(("a",), "k")) == (("a",), "k", {"n": 2})
+    assert None is store.get(("a",), "gone")
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        (base.PutOp(("a",), "k", {"x": "y" * 65536}), SizeExceeded),
+        (base.PutOp(("a",), "k", {"x": object()}), InvalidArgument),
+        (base.PutOp(("a" * 300,), "k", {"x": 1}), InvalidArgument),
+        (base.PutOp(("a",), "k", {"x": "AKIAQYLPMN5HFIQR7XYA"}), SecretRefused),
+        (base.PutOp(("a",), "k", {"x": 1}, ttl=5), NotImplementedError),
+        (base.SearchOp(("a",), limit=-1), InvalidArgument),
+        (base.ListNamespacesOp((base.MatchCondition("middle", ("a",)),)), InvalidArgument),  # type: ignore[arg-type]
+        ("put", InvalidArgument),
+    ],
+)
+def test_a_batch_that_cannot_be_done_changes_nothing(store: MemfilesStore, bad: Any, error: type[Exception]) -> None:
+    """Not even what stands before it."""
+    store.put(("a",), "old", {"n": 1})
+    with pytest.raises(error):
+        store.batch([base.PutOp(("a",), "new", {"n": 1}), base.PutOp(("a",), "old", None), bad])
+
+    assert [(("a",), "old", {"n": 1})] == [shown(item) for item in store.search(())]
+
+
+def test_a_time_to_live_is_refused(store: MemfilesStore) -> None:
+    """Rather than taken and not kept; the category may have one."""
+    with pytest.raises(NotImplementedError, match="TTL is not supported by MemfilesStore"):
+        store.put(("a",), "k", {"n": 1}, ttl=5)
+
+    assert not store.supports_ttl
+
+
+def test_items_can_be_of_a_category(session: Session, memory: memfiles.Memory) -> None:
+    """Which has a lifetime, a budget, or is shared by all agents."""
+    MemfilesStore(session, category="brief").put(("a",), "k", {"n": 1})
+    found = memory.entries.get(session, "langgraph/a/k")
+    MemfilesStore(session, category="workspace").put(("team",), "k", {"n": 2})
+    sales = MemfilesStore(memory.session("sales"))
+
+    assert found is not None
+    assert found.expires_at is not None
+    assert [(("team",), "k", {"n": 2})] == [shown(item) for item in sales.search(())]
+
+
+def test_pages_make_up_the_whole(store: MemfilesStore) -> None:
+    """Also beyond what is listed at once, and with a filter."""
+    store.batch([base.PutOp(("a",), f"{number:03}", {"odd": number % 2}) for number in range(130)])
+    pages = [store.search((), filter={"odd": 1}, limit=20, offset=offset) for offset in range(0, 80, 20)]
+
+    assert [20, 20, 20, 5] == [len(page) for page in pages]
+    assert [f"{number:03}" for number in range(1, 130, 2)] == [item.key for page in pages for item in page]
+
+
+def test_a_query_brings_the_best_first(store: MemfilesStore) -> None:
+    """With a score; what has nothing in common follows with 0, what is not indexed without one."""
+    store.put(("a",), "1", {"text": "unlike"}, index=False)
+    store.put(("a",), "2", {"text": "bread"})
+    store.put(("a",), "3", {"text": "first\nsecond green tea"})
+    store.put(("a",), "4", {"text": "tea"}, index=["text"])
+    store.put(("b",), "5", {"text": "green green tea"})
+    found = store.search(("a",), query="green tea")
+
+    assert ["3", "4", "2", "1"] == [item.key for item in found]
+    assert [True, True, False] == [bool(item.score) for item in found[:3]]
+    assert [0.0, None] == [item.score for item in found[2:]]
+    assert ["3"] == [item.key for item in store.search(("a",), query="second", limit=1)]
+    assert ["4"] == [item.key for item in store.search((), query="green tea", filter={"text": "tea"})]
+
+
+def test_an_item_that_is_put_again_is_indexed_as_that_says(store: MemfilesStore) -> None:
+    """Whatever was said of it before."""
+    store.put(("a",), "k", {"text": "tea"}, index=False)
+    store.put(("a",), "k", {"text": "tea"})
+
+    assert [True] == [bool(item.score) for item in store.search((), query="tea")]
+
+
+def test_times_are_those_of_the_entry(store: MemfilesStore) -> None:
+    """In UTC; when it was first put, and when its content last changed."""
+    before = datetime.now(UTC)
+    store.put(("a",), "k", {"n": 1})
+    first = store.get(("a",), "k")
+    store.put(("a",), "k", {"n": 2})
+    second = store.get(("a",), "k")
+
+    assert first is not None
+    assert second is not None
+    assert (first.created_at, UTC) == (second.created_at, second.updated_at.tzinfo)
+    assert abs((first.created_at - before).total_seconds()) < 60
+
+
+def test_what_is_deleted_can_be_restored_by_a_person(store: MemfilesStore, memory: memfiles.Memory) -> None:
+    """It is hidden, as what is deleted anywhere else."""
+    store.put(("users", "ada"), "prefs", {"n": 1})
+    store.delete(("users", "ada"), "prefs")
+    store.delete(("users", "ada"), "never")
+    memory.entries.restore(memory.session("support"), "langgraph/users/ada/prefs")
+
+    assert {"n": 1} == store.search(("users",))[0].value
+
+
+def test_levels_hold(store: MemfilesStore, session: Session, memory: memfiles.Memory) -> None:
+    """An item of a higher level is not there; one of a lower level is read, and not deleted."""
+    store.put(("a",), "low", {"n": 1})
+    session.raise_level("CONFIDENTIAL")
+    store.put(("a",), "high", {"n": 2})
+    below = MemfilesStore(memory.session("support"))
+
+    assert ["low"] == [item.key for item in below.search((), query="n")]
+    assert [("a",)] == below.list_namespaces()
+    assert None is below.get(("a",), "high")
+    assert ["high", "low"] == [item.key for item in store.search(())]
+    with pytest.raises(LevelDenied, match="item 'low' is at level INTERNAL and this session is at CONFIDENTIAL"):
+        store.batch([base.PutOp(("a",), "new", {"n": 3}), base.PutOp(("a",), "low", None)])
+    assert None is store.get(("a",), "new")
+
+
+def test_other_entries_are_no_items(store: MemfilesStore, session: Session) -> None:
+    """And what an agent makes of an item with its tools is shown as text."""
+    session.call("memory_save", {"key": "users/ada", "content": "Ada is on Pro."})
+    session.call("memory_save", {"key": "langgraph/users/bob", "content": "Bob is on Free."})
+    session.call("memory_save", {"key": "langgraph/%", "content": "no item is called so"})
+
+    assert [(("users",), "bob", {"content": "Bob is on Free."})] == [shown(item) for item in store.search(())]
+    assert [("users",)] == store.list_namespaces()
+
+
+def test_the_budget_of_the_agent_holds(
+    store: MemfilesStore, memory: memfiles.Memory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is over it is evicted with the put, never silently, and can be restored."""
+    store.batch([base.PutOp(("a",), f"{number:03}", {"n": number}) for number in range(200)])
+    store.put(("a",), "one more", {"n": 200})
+    told = "".join(path.read_text() for path in (memory.manager.directory / "audit").iterdir())
+
+    assert 200 == len(store.search((), limit=999))
+    assert store.get(("a",), "one more") is not None
+    assert ["evicted to keep the budget of support: entries, 1"] == caplog.messages
+    assert 1 == sum(json.loads(line)["op"] == "evict" for line in told.splitlines())
+
+
+def test_without_entries_there_is_no_store(tmp_path: Path) -> None:
+    """The error says what to declare."""
+    (tmp_path / "workflow.yaml").write_text("memory:\n  files: []\nagents:\n  support: {level: INTERNAL}\n")
+    with (
+        memfiles.open(tmp_path / "workflow.yaml", watch=False) as memory,
+        pytest.raises(InvalidArgument, match=r"declares none: add memory\.entries"),
+    ):
+        MemfilesStore(memory.session("support"))
+
+
+def test_the_asynchronous_half_does_the_same(store: MemfilesStore) -> None:
+    """Many at once, each in a worker thread."""
+
+    async def used() -> list[Any]:
+        await asyncio.gather(*(store.aput(("a",), str(number), {"n": number}) for number in range(20)))
+        await store.adelete(("a",), "3")
+        return [len(await store.asearch((), limit=99)), await store.aget(("a",), "3"), await store.alist_namespaces()]
+
+    assert [19, None, [("a",)]] == asyncio.run(used())
+
+
+def test_a_cancelled_put_ends_before_its_caller_goes_on(store: MemfilesStore, memory: memfiles.Memory) -> None:
+    """What has begun is carried out, so nothing changes behind a caller that believes it is over."""
+    store.put(("a",), "k", {"n": 1})
+    record = next((memory.manager.directory / "entries").rglob("*.json")).relative_to(memory.manager.directory)
+    begun = threading.Event()
+
+    class Announcing(dict[str, Any]):
+        """Tells when a put looks at it."""
+
+        def values(self) -> Any:
+            begun.set()
+            return super().values()
+
+    async def cancelled() -> tuple[bool, base.Item | None]:
+        with memory.entries.shelf.hold([record.as_posix()]):  # the put has to wait for this lock
+            task = asyncio.create_task(store.aput(("a",), "k", Announcing(n=2)))
+            await asyncio.to_thread(begun.wait, 30)
+            task.cancel()
+            await asyncio.wait({task}, timeout=0)
+            waits = not task.done()
+        await asyncio.wait({task})
+        return waits and task.cancelled(), store.get(("a",), "k")
+
+    was_cancelled, item = asyncio.run(cancelled())
+
+    assert was_cancelled
+    assert (("a",), "k", {"n": 2}) == shown(item)
+
+
+def test_a_graph_keeps_what_its_nodes_put(store: MemfilesStore) -> None:
+    """``compile(store=...)`` hands it to every node, in threads."""
+
+    def remember(number: int) -> Callable[..., Empty]:
+        def node(state: Empty, runtime: Runtime[None]) -> Empty:
+            assert runtime.store is not None
+            runtime.store.put(("nodes",), str(number), {"n": number})
+            return Empty()
+
+        return node
+
+    graph = StateGraph(Empty)
+    for number in range(4):
+        graph.add_node(f"node{number}", remember(number))
+        graph.add_edge(START, f"node{number}")
+        graph.add_edge(f"node{number}", END)
+    graph.compile(store=store).invoke(Empty())
+
+    assert ["0", "1", "2", "3"] == [item.key for item in store.search(("nodes",))]

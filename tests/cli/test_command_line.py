@@ -1,0 +1,204 @@
+"""What holds for every command: help, options before and after the name, errors, colours, interruptions."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from memfiles.cli.failures import exit_code_of
+from memfiles.cli.program import COMMANDS, program
+from memfiles.errors import MemfilesError
+from tests.cli.command_line import WORKFLOW, run
+
+NAMES = [name for family in COMMANDS.values() for name in family]
+PYTHON = [sys.executable, "-c", "from memfiles.cli import main; main()"]
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a workflow that was never restored; commands run there."""
+    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def command(name: str) -> click.Command:
+    """The command of that name."""
+    found = program.get_command(click.Context(program), name)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_of_every_command(name: str) -> None:
+    """The help of a command opens with the sentence that the list of commands shows, and gives an example."""
+    shown = run(name, "--help")
+
+    family = next(family for family in COMMANDS.values() if name in family)
+    sentence = " ".join((command(name).help or "").split("\n\n")[0].split())
+    assert 0 == shown.code
+    assert family[name][1] == sentence
+    assert f"  memfiles {name}" in shown.out.partition("Example:")[2]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_takes_the_shared_options(name: str) -> None:
+    """-w, --json, --color and --debug are options of every command."""
+    options = {option for parameter in command(name).params for option in parameter.opts}
+
+    assert set() == {"-w", "--workflow", "--json", "--color", "--debug"} - options
+
+
+def test_help_loads_no_command() -> None:
+    """The list of commands is printed without importing pydantic, yaml or any command."""
+    code = "import sys\nfrom memfiles.cli import main\ntry: main()\nfinally: print(*sys.modules)"
+
+    shown = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True).stdout
+
+    loaded = set(shown.splitlines()[-1].split())
+    ours = {name for name in loaded if name.startswith("memfiles")}
+    parts = ("program", "settings", "streams")
+    assert {"memfiles", "memfiles.cli", *(f"memfiles.cli.{part}" for part in parts)} == ours
+    assert set() == loaded & {"pydantic", "yaml", "filelock", "watchdog", "boto3"}
+
+
+def test_no_command() -> None:
+    """Without a command the help is shown on stderr, with code 2."""
+    shown = run()
+
+    assert (2, "") == (shown.code, shown.out)
+    assert "Memory files:" in shown.err
+
+
+def test_a_mistyped_command() -> None:
+    """An unknown command is answered with the nearest one."""
+    shown = run("reed", "notes")
+
+    assert 2 == shown.code
+    assert "did you mean 'read'?" in shown.err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["-w", "other.yaml", "read", "notes"],
+        ["read", "-w", "other.yaml", "notes"],
+        ["read", "notes", "--workflow=other.yaml"],
+    ],
+)
+def test_the_workflow_option_before_and_after(project: Path, args: list[str]) -> None:
+    """-w names the workflow wherever it stands."""
+    (project / "other.yaml").write_text(WORKFLOW.replace("# Notes", "# Others"))
+
+    assert "# Others\n" == run(*args).out
+
+
+def test_no_workflow(project: Path) -> None:
+    """A missing workflow is an error with code 3 that says how to get one."""
+    (project / "workflow.yaml").unlink()
+
+    shown = run("read", "notes")
+
+    assert (3, "") == (shown.code, shown.out)
+    assert "memfiles init" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "exit_code"),
+    [
+        (["--json", "read", "nots"], "file_not_declared", 3),
+        (["read", "nots", "--json"], "file_not_declared", 3),
+        (["read", "--json"], "usage", 2),
+        (["--json", "--nonsense"], "usage", 2),
+        (["undo", "notes", "--to", "x", "--json"], "usage", 2),
+        (["append", "notes", "x", "--expected-revision", "9", "--json"], "revision_conflict", 4),
+        (["call", "desk", "append_memory", '{"file": "rules", "content": "x"}', "--json"], "read_only", 6),
+        (["-w", "nowhere.yaml", "--json", "check"], "not_found", 3),
+    ],
+)
+def test_errors_as_json(args: list[str], code: str, exit_code: int) -> None:
+    """With --json an error is one JSON document on stderr, and stdout stays empty."""
+    shown = run(*args)
+
+    assert (exit_code, "") == (shown.code, shown.out)
+    assert (code, False) == (shown.error["code"], shown.error["transient"])
+
+
+def test_every_error_has_an_exit_code() -> None:
+    """A tool result's code leads to the exit code of the error of that code."""
+    kinds = MemfilesError.__subclasses__()
+
+    assert {kind.code: kind.exit_code for kind in kinds} == {kind.code: exit_code_of(kind.code) for kind in kinds}
+
+
+def test_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect is one line that says what to do; --debug shows the traceback."""
+
+    def broken() -> None:
+        raise ZeroDivisionError("a defect that quotes a secret")
+
+    monkeypatch.setattr(command("ls"), "callback", broken)
+
+    shown, debugged = run("ls"), run("ls", "--debug")
+
+    assert (1, 1) == (shown.code, shown.err.count("\n"))
+    assert "--debug" in shown.err
+    assert "secret" not in shown.err
+    assert "Traceback" in debugged.err
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "colored"),
+    [
+        ([], {}, False),
+        (["--color"], {}, True),
+        (["--color"], {"NO_COLOR": "1"}, True),
+        ([], {"FORCE_COLOR": "1"}, True),
+        (["--no-color"], {"FORCE_COLOR": "1"}, False),
+        ([], {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+    ],
+)
+def test_colors(args: list[str], env: dict[str, str | None], colored: bool) -> None:
+    """Without a terminal there are colours only on demand; NO_COLOR wins over FORCE_COLOR, an option over both."""
+    assert colored == ("\x1b[" in run("ls", *args, env=env).out)
+    assert colored == ("\x1b[" in run(*args, "ls", env=env).out)
+
+
+def test_a_reader_that_goes_away(project: Path) -> None:
+    """A closed pipe ends the command quietly."""
+    run("append", "notes", "- one line of many\n" * 500)
+    with subprocess.Popen([*PYTHON, "read", "notes"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reading:
+        assert reading.stdout is not None and reading.stderr is not None
+        reading.stdout.close()
+        shown = reading.stderr.read()
+
+    assert b"" == shown
+
+
+def test_an_interrupt(project: Path) -> None:
+    """Ctrl-C ends with 130 and one word."""
+    with subprocess.Popen([*PYTHON, "append", "notes", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as waiting:
+        wait_until_reading(waiting.pid)
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.stderr is not None
+        shown = waiting.stderr.read().decode()
+
+    assert (130, ["error: interrupted"]) == (waiting.returncode, shown.split("\n")[-2:-1])
+    assert "Traceback" not in shown
+
+
+def wait_until_reading(pid: int) -> None:
+    """Return once a process waits for its stdin; skip where the system does not tell."""
+    where = Path(f"/proc/{pid}/wchan")
+    if not where.exists():
+        pytest.skip("needs /proc")
+    deadline = time.monotonic() + 30
+    while "pipe" not in where.read_text():
+        assert time.monotonic() < deadline, "the command never read its stdin"
+        time.sleep(0.02)

@@ -1,0 +1,114 @@
+"""``memfiles check``, ``plan``, ``restore`` and ``status``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command_line import WORKFLOW, run
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a workflow that was never restored; commands run there."""
+    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def states(command: str) -> dict[str, str]:
+    """What plan or restore says of each file."""
+    return {row["name"]: row["status"] for row in run("--json", command).data["files"]}
+
+
+def test_a_workflow_that_is_right() -> None:
+    """Check says how much is declared."""
+    assert "workflow.yaml: ok, 3 memory files, 2 agents\n" == run("check").out
+    shown = {"workflow": "workflow.yaml", "name": "desk", "files": 3, "agents": 2, "warnings": []}
+    assert shown == run("check", "--json").data
+
+
+def test_keys_that_were_meant_for_the_memory(project: Path) -> None:
+    """Beside it they mean nothing, which is a warning with line and column; other keys are the engine's."""
+    (project / "workflow.yaml").write_text("memory:\n  files: []\nentries: {}\n\nsecrets: block\nnodes: [1]\n")
+    checked = run("check")
+    lines = checked.err.splitlines()
+
+    assert (0, "workflow.yaml: ok, 0 memory files, 0 agents\n", 2) == (checked.code, checked.out, len(lines))
+    assert lines[0].startswith("warning: workflow.yaml:3:1: entries: this stands beside memory")
+    assert lines[1].startswith("warning: workflow.yaml:5:1: secrets: this stands beside memory")
+    assert 2 == len(run("check", "--json").data["warnings"])
+
+
+def test_a_workflow_that_is_wrong(project: Path) -> None:
+    """Check names file, line, column and path of what is wrong, and ends with code 1."""
+    (project / "workflow.yaml").write_text(WORKFLOW.replace("mode: rw", "mode: x"))
+
+    checked = run("check")
+
+    assert (1, "") == (checked.code, checked.out)
+    assert "workflow.yaml:10:" in checked.err
+    assert "agents.desk.memory" in checked.err
+
+
+def test_a_workflow_that_is_a_directory(project: Path) -> None:
+    """A directory in the place of the workflow is a usage error."""
+    assert 2 == run("check", "-w", ".").code
+
+
+def test_plan_and_restore_say_the_same() -> None:
+    """Plan reports what restore then does, first and at every later time."""
+    first = states("plan")
+
+    assert {"notes": "seeded", "small": "seeded", "rules": "seeded"} == first == states("restore")
+    assert {"notes": "kept", "small": "kept", "rules": "kept"} == states("plan") == states("restore")
+
+
+def test_a_changed_declaration(project: Path) -> None:
+    """A declaration that changed is planned as updated, and the content survives the restore."""
+    run("append", "notes", "- one\n")
+    (project / "workflow.yaml").write_text(WORKFLOW.replace("What is known.", "All that is known."))
+
+    assert "updated" == states("plan")["notes"] == states("restore")["notes"]
+    assert "# Notes\n- one\n" == run("read", "notes").out
+
+
+def test_a_broken_record_is_set_aside(project: Path) -> None:
+    """Restore sets a broken record aside, says why, and goes on with the declared content."""
+    run("restore")
+    (project / ".memory" / "notes-1.json").write_text("[]")
+
+    restored = run("restore")
+
+    assert 0 == restored.code
+    assert "quarantined" in restored.out
+    assert "# Notes\n" == run("read", "notes").out
+    assert 1 == run("status", "--json").data["quarantined"]
+
+
+def test_orphans_are_reported(project: Path) -> None:
+    """A record that is not declared any more is named by restore and by status."""
+    run("restore")
+    text = "\n".join(line for line in WORKFLOW.splitlines() if "small" not in line)
+    (project / "workflow.yaml").write_text(text)
+
+    assert "small-1: on disk but not declared" in run("restore").out
+    assert ["small-1"] == run("status", "--json").data["orphans"]
+
+
+def test_status_before_the_first_restore(project: Path) -> None:
+    """Status tells that nothing is there yet, and where it will be."""
+    status = run("status", "--json").data
+
+    assert (str(project / ".memory"), False, "fsync") == (status["directory"], status["exists"], status["durability"])
+    assert "not there yet" in run("status").out
+
+
+def test_status_of_a_memory_in_use() -> None:
+    """Status gives for each file its size, cap and share."""
+    run("append", "small", "0123456789")
+
+    small = next(file for file in run("status", "--json").data["files"] if file["name"] == "small")
+
+    assert (10, 20, 0.5) == (small["size_bytes"], small["max_size_bytes"], small["share"])

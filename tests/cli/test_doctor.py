@@ -1,0 +1,306 @@
+"""``memfiles doctor``: each kind of trouble is found and named, and looking changes nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from memfiles.cli.doctor.directory_checks import check_file_system, file_system_of
+from memfiles.cli.doctor.mirror_checks import check_mirror
+from memfiles.workflow.workflow import Workflow
+from tests.cli.command_line import WORKFLOW, files_under, run
+
+
+@pytest.fixture(autouse=True)
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A restored memory directory, its workflow beside it; commands run there."""
+    run("init", str(tmp_path))
+    (tmp_path / "workflow.yaml").write_text("# yaml-language-server: $schema=schemas/workflow.schema.json\n" + WORKFLOW)
+    monkeypatch.chdir(tmp_path)
+    run("restore")
+    return tmp_path / ".memory"
+
+
+def states(check: str) -> list[str]:
+    """The states that doctor gives to one check."""
+    return [found["state"] for found in run("doctor", "--json").data["checks"] if found["check"] == check]
+
+
+def test_all_is_well() -> None:
+    """A memory in order has no finding but ok, and the exit code is 0."""
+    looked = run("doctor", "--json")
+
+    assert (0, True) == (looked.code, looked.data["ok"])
+    assert {"ok"} == {found["state"] for found in looked.data["checks"]}
+
+
+def test_before_the_first_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory that is not there yet is a warning, no failure."""
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "workflow.yaml").write_text(WORKFLOW)
+    monkeypatch.chdir(tmp_path / "new")
+
+    assert (0, ["warn"]) == (run("doctor").code, states("directory"))
+
+
+@pytest.mark.parametrize("text", [None, "name: [", "name: desk\nmemory: {fils: []}\n"])
+def test_a_workflow_that_cannot_be_used(memory: Path, text: str | None) -> None:
+    """A missing or wrong workflow is a failure with its reason, and ends with code 1."""
+    workflow = memory.parent / "workflow.yaml"
+    workflow.unlink() if text is None else workflow.write_text(text)
+
+    assert (1, ["fail"]) == (run("doctor").code, states("workflow"))
+
+
+@pytest.mark.parametrize("schema", [None, "{}"])
+def test_the_schema_for_editors(memory: Path, schema: str | None) -> None:
+    """A schema that is missing or of another version is a warning."""
+    path = memory.parent / "schemas" / "workflow.schema.json"
+    path.unlink() if schema is None else path.write_text(schema)
+
+    assert ["warn"] == states("editor schema")
+
+
+def test_no_schema_comment(memory: Path) -> None:
+    """A first line without the comment is a warning."""
+    (memory.parent / "workflow.yaml").write_text(WORKFLOW)
+
+    assert ["warn"] == states("editor schema")
+
+
+def test_entries_in_order(memory: Path) -> None:
+    """Entries that can be read and keep their budgets are counted."""
+    declare(memory, "entries: {}")
+    run("entries", "save", "plan", "Ada is on Pro", "--agent", "desk")
+
+    assert [("ok", "1 entry, 13 bytes")] == details("entries")
+
+
+def test_entries_that_nobody_declared(memory: Path) -> None:
+    """Entries on the disk of a workflow without them are a warning that says what to add."""
+    declare(memory, "entries: {}")
+    run("entries", "save", "plan", "x", "--agent", "desk")
+    workflow = memory.parent / "workflow.yaml"
+    workflow.write_text(workflow.read_text().replace("  entries: {}\n", ""))
+
+    assert ["warn"] == states("entries")
+    assert "entries: {}" in details("entries")[0][1]
+
+
+def test_an_entry_that_cannot_be_read(memory: Path) -> None:
+    """It is named with the reason, and the rest is counted."""
+    declare(memory, "entries: {}")
+    for key in ("plan", "refund"):
+        run("entries", "save", key, "x", "--agent", "desk")
+    broken = next((memory / "entries").rglob("*.json"))
+    broken.write_text("{")
+    path = broken.relative_to(memory)
+
+    assert ["warn"] == states(f"record {path}")
+    assert [("ok", "1 entry, 1 bytes")] == details("entries")
+
+
+def test_entries_over_their_budget(memory: Path) -> None:
+    """A budget that was lowered meanwhile is a warning with the numbers."""
+    declare(memory, "entries: {max_entries: 2}")
+    for key in ("plan", "refund"):
+        run("entries", "save", key, "x", "--agent", "desk")
+    workflow = memory.parent / "workflow.yaml"
+    workflow.write_text(workflow.read_text().replace("max_entries: 2", "max_entries: 1"))
+
+    assert "desk at INTERNAL: 2 entries of 1" in details("entries over budget")[0][1]
+
+
+def test_entries_of_an_agent_that_is_not_declared_any_more(memory: Path) -> None:
+    """They are a warning: nobody sees them."""
+    declare(memory, "entries: {}")
+    run("entries", "save", "plan", "x", "--agent", "idle")
+    workflow = memory.parent / "workflow.yaml"
+    workflow.write_text(workflow.read_text().replace("  idle: {}\n", ""))
+
+    assert "idle at PUBLIC: 1 entry of an agent" in details("entries of nobody")[0][1]
+
+
+def details(check: str) -> list[tuple[str, str]]:
+    """The state and the detail of each finding of one check."""
+    return [
+        (found["state"], found["detail"]) for found in run("doctor", "--json").data["checks"] if found["check"] == check
+    ]
+
+
+def declare(memory: Path, line: str) -> None:
+    """Add a line to the memory of the workflow."""
+    workflow = memory.parent / "workflow.yaml"
+    workflow.write_text(workflow.read_text().replace("memory:\n", f"memory:\n  {line}\n", 1))
+
+
+@pytest.fixture
+def mirror(memory: Path, installed: None) -> Path:
+    """The directory that the memory is mirrored to; everything is there."""
+    path = memory.parent / "mirror"
+    path.mkdir()
+    declare(memory, f'mirror: {{url: "file://{path}"}}')
+    run("restore")
+    return path
+
+
+def test_a_mirror_in_order(mirror: Path) -> None:
+    """A mirror that answers and has everything is well, and is left as it was."""
+    before = files_under(mirror)
+
+    looked = run("doctor", "--json")
+
+    assert {"ok"} == {found["state"] for found in looked.data["checks"]}
+    assert {"mirror", "mirror copies", "mirror pending"} <= {found["check"] for found in looked.data["checks"]}
+    assert before == files_under(mirror)
+
+
+def test_a_mirror_that_does_not_answer(mirror: Path) -> None:
+    """A mirror that is away is a failure with its reason; what waits for it is a warning."""
+    mirror.rename(mirror.with_name("away"))
+    run("append", "notes", "one")
+
+    assert (1, ["fail"]) == (run("doctor").code, states("mirror"))
+    assert (["warn"], ["warn"]) == (states("mirror pending"), states("mirror last error"))
+    assert "memfiles sync push" in run("doctor").out
+
+
+def test_a_mirror_that_hangs(memory: Path, installed: None) -> None:
+    """A mirror that takes a request and never answers is given up after the time for it."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        declare(memory, f'mirror: {{url: "http://127.0.0.1:{deaf.getsockname()[1]}"}}')
+        workflow = Workflow.load(memory.parent / "workflow.yaml")
+        found = list(check_mirror(workflow, seconds=0.3))
+
+    assert [("fail", "mirror")] == [(finding.state, finding.check) for finding in found]
+    assert "no answer within 0.3 s" in found[0].detail
+
+
+def test_a_corrupt_copy_in_the_mirror(mirror: Path) -> None:
+    """A copy that is no record is a warning by name, and doing what it says mends it."""
+    (mirror / "notes-1.json").write_text("[]")
+
+    assert ["warn"] == states("mirror copy notes")
+    assert "memfiles sync pull" in run("doctor").out
+    assert 0 == run("sync", "pull").code
+    assert ([], ["ok"]) == (states("mirror copy notes"), states("mirror copies"))
+
+
+def test_kept_conflicts(memory: Path) -> None:
+    """A copy that lost a merge is a warning with its reason."""
+    (memory / "conflicts").mkdir()
+    (memory / "conflicts" / "notes-1.json.x.1").write_text("{}")
+    (memory / "conflicts" / "notes-1.json.x.1.reason.json").write_text('{"reason": "the local copy won"}')
+
+    assert ["warn"] == states("conflicts")
+    assert "conflicts/notes-1.json.x.1: the local copy won" in run("doctor").out
+
+
+def test_a_directory_open_to_others(memory: Path) -> None:
+    """A directory that others may enter is a warning with the command that closes it."""
+    memory.chmod(0o755)
+
+    assert ["warn"] == states("directory")
+    assert f"chmod 700 {memory}" in run("doctor").out
+
+
+def test_a_file_in_place_of_the_directory(memory: Path) -> None:
+    """A file where the directory should be is a failure."""
+    memory.rename(memory.parent / "away")
+    memory.write_text("")
+
+    assert (1, ["fail"]) == (run("doctor").code, states("directory"))
+
+
+@pytest.mark.parametrize("record", [b"", b"[]", b'{"format": "memfiles/1"', b"\xff\xfe"])
+def test_a_record_that_cannot_be_read(memory: Path, record: bytes) -> None:
+    """A broken record is a failure, and doctor leaves it where it is."""
+    (memory / "notes-1.json").write_bytes(record)
+
+    assert (1, ["fail"]) == (run("doctor").code, states("record notes"))
+    assert record == (memory / "notes-1.json").read_bytes()
+
+
+def test_a_record_that_is_a_fifo(memory: Path) -> None:
+    """A FIFO in the place of a record is a failure, and does not hang."""
+    (memory / "notes-1.json").unlink()
+    os.mkfifo(memory / "notes-1.json")
+
+    assert ["fail"] == states("record notes")
+
+
+def test_a_change_by_hand(memory: Path) -> None:
+    """A content that was changed by hand is a warning: it will be taken in."""
+    path = memory / "notes-1.json"
+    path.write_text(path.read_text().replace("# Notes", "# Nodes"))
+
+    assert ["warn"] == states("record notes")
+
+
+def test_a_file_over_its_cap(memory: Path) -> None:
+    """A file over a cap that was lowered is a warning with the numbers."""
+    run("append", "small", "0123456789")
+    workflow = memory.parent / "workflow.yaml"
+    workflow.write_text(workflow.read_text().replace("max_size_bytes: 20", "max_size_bytes: 5"))
+
+    assert ["warn"] == states("record small")
+    assert "10 bytes, over its cap of 5" in run("doctor").out
+
+
+def test_leftovers(memory: Path) -> None:
+    """Temporary files and records that nobody declares are warnings."""
+    (memory / ".notes-1.json.tmp").write_text("")
+    (memory / "other.json").write_text("{}")
+
+    assert (["warn"], ["warn"]) == (states("temp files"), states("orphans"))
+
+
+def test_quarantine(memory: Path) -> None:
+    """What was set aside is a warning with its reason."""
+    (memory / "notes-1.json").write_text("[]")
+    run("restore")
+
+    assert ["warn"] == states("quarantine")
+    assert "quarantine/notes-1.json" in run("doctor").out
+
+
+def test_the_file_system_of_a_path(tmp_path: Path) -> None:
+    """The innermost mount counts, and its name may hold a blank."""
+    mounts = tmp_path / "mounts"
+    blank = str(tmp_path / "a disk").replace(" ", "\\040")
+    mounts.write_text(f"/dev/sda1 / ext4 rw 0 0\nserver:/x {blank} nfs4 rw 0 0\n")
+
+    assert "nfs4" == file_system_of(tmp_path / "a disk" / "deep", mounts=mounts)
+    assert "ext4" == file_system_of(tmp_path, mounts=mounts)
+    assert None is file_system_of(tmp_path, mounts=tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(("kind", "state"), [("nfs4", "fail"), ("tmpfs", "warn"), ("ext4", "ok"), ("xfs", "ok")])
+def test_the_kind_of_file_system(tmp_path: Path, kind: str, state: str) -> None:
+    """Network file systems fail, those in memory are a warning, all others are well."""
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"x / {kind} rw 0 0\n")
+
+    assert state == next(check_file_system(tmp_path, mounts=mounts)).state
+
+
+def test_a_directory_that_is_a_link_to_nowhere(memory: Path) -> None:
+    """It is a failure that says what to do, since no restore can make it."""
+    memory.rename(memory.with_name("away"))
+    memory.symlink_to("nowhere")
+
+    assert (1, ["fail"]) == (run("doctor").code, states("directory"))
+    assert ".memory is a link to nowhere, which is not there" in run("doctor").out
+
+
+def test_what_cannot_be_looked_at_is_one_finding_of_many(memory: Path) -> None:
+    """Here a folder that leads in a circle: everything else is told all the same."""
+    (memory / ".journal").rmdir()
+    (memory / ".journal").symlink_to(".journal")
+    looked = run("doctor")
+
+    assert (1, ["fail"], ["ok"]) == (looked.code, states("journals"), states("records"))
+    assert "journals: cannot be looked at: " in looked.out and "Too many levels of symbolic links" in looked.out

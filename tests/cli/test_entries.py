@@ -1,0 +1,400 @@
+"""``memfiles entries``: save, find, list, explain and hydrate from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command_line import Ran, files_under, run
+
+WORKFLOW = """\
+name: desk
+memory:
+  durability: os
+  files:
+    - {uid: notes-1, name: notes, description: What is known., level: INTERNAL, content: "# Notes\\n"}
+  entries: {max_entries: 20}
+agents:
+  desk: {level: INTERNAL, memory: [{id: notes-1, mode: rw}]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a workflow that was never restored; commands run there."""
+    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def entries(*args: str, **how: Any) -> Ran:
+    return run("entries", *args, **how)
+
+
+def saved(key: str = "plan", text: str = "Ada is on Pro", *options: str) -> None:
+    ran = entries("save", key, text, *options)
+    assert 0 == ran.code, ran.err
+
+
+def records(project: Path) -> dict[str, bytes | None]:
+    """What is on the disk, but for what is derived."""
+    return {name: data for name, data in files_under(project).items() if "/.state" not in name}
+
+
+def test_save_and_get() -> None:
+    """A text is printed as it was saved, and nothing else goes to stdout."""
+    ran = entries("save", "plan", "Ada is on Pro\n")
+
+    assert (0, "", "plan: saved at level INTERNAL, revision 1, 14 bytes\n") == (ran.code, ran.out, ran.err)
+    assert (0, "Ada is on Pro\n", "") == tuple(vars(entries("get", "plan")).values())
+
+
+def test_save_as_json() -> None:
+    """The receipt, as the tool gives it."""
+    ran = entries("save", "plan", "x", "--json")
+
+    assert {"saved": True, "key": "plan", "level": "INTERNAL", "revision": 1, "evicted": []} == ran.data
+    assert "" == ran.err
+
+
+def test_all_that_may_be_said() -> None:
+    """Every facet has an option."""
+    options = "--tag a --tag b --category core --kind fact --importance 0.9 --confidence 0.5 --pinned --link refund"
+    saved("plan", "x", *options.split())
+    found = entries("get", "plan", "--json").data
+
+    assert (["a", "b"], "core", "fact", 0.9, 0.5, True, ["refund"]) == tuple(
+        found[name] for name in ("tags", "category", "kind", "importance", "confidence", "pinned", "links")
+    )
+
+
+def test_what_is_not_said_stays() -> None:
+    """Saving again with a text alone changes the text alone."""
+    saved("plan", "x", "--tag", "a", "--pinned")
+    saved("plan", "y")
+    found = entries("get", "plan", "--json").data
+
+    assert ("y", ["a"], True, 2) == tuple(found[name] for name in ("content", "tags", "pinned", "revision"))
+
+
+def test_a_lifetime() -> None:
+    """--ttl takes a time span; a wrong one is a usage error."""
+    saved("plan", "x", "--ttl", "72h")
+
+    assert entries("get", "plan", "--json").data["expires_at"] > "2026"
+    assert 2 == entries("save", "plan", "x", "--ttl", "soon").code
+
+
+@pytest.mark.parametrize("given", [["-"], []])
+def test_text_from_stdin(given: list[str]) -> None:
+    """With -, or without a text, what is piped in is saved, exactly."""
+    entries("save", "plan", *given, stdin="é\n\n")
+
+    assert "é\n\n" == entries("get", "plan").out
+
+
+def test_a_text_that_begins_with_a_dash() -> None:
+    """A bullet is text, not an option."""
+    saved("plan", "- Ada is on Pro")
+
+    assert "- Ada is on Pro" == entries("get", "plan").out
+
+
+def test_an_unknown_key() -> None:
+    """Exit code 3, nothing on stdout; deleting and restoring what is not there is the same."""
+    ran = entries("get", "nothing")
+
+    assert (3, "") == (ran.code, ran.out)
+    assert "entry_not_found" == entries("get", "nothing", "--json").error["code"]
+    assert [3, 3, 3] == [entries(command, "nothing").code for command in ("delete", "restore", "explain")]
+
+
+def test_levels() -> None:
+    """A session sees what is at or below its level, and the highest first; it changes what is at its level."""
+    saved("plan", "public", "--level", "PUBLIC")
+    saved("plan", "internal")
+
+    assert ["public", "internal", "internal"] == [
+        entries("get", "plan", "--level", level).out for level in ("PUBLIC", "INTERNAL", "RESTRICTED")
+    ]
+    assert 3 == entries("delete", "plan", "--level", "RESTRICTED").code
+    assert 2 == entries("get", "plan", "--level", "SECRET").code
+
+
+def test_search() -> None:
+    """The best match first, with what found it; as JSON as the tool gives it."""
+    saved("plan", "Ada is on Pro")
+    saved("refund", "Refund at once")
+    ran = entries("search", "which plan is Ada on?")
+
+    assert 0 == ran.code
+    assert "plan" == ran.out.splitlines()[1].split()[0]
+    found = entries("search", "ada", "--json").data
+    assert [("plan", "Ada is on Pro")] == [(each["key"], each["content"]) for each in found["results"]]
+
+
+def test_a_search_that_finds_nothing() -> None:
+    """It says so on stderr and ends well; any text is a query."""
+    ran = entries("search", '"AND ( * ^ NEAR')
+
+    assert (0, "", "nothing found\n") == (ran.code, ran.out, ran.err)
+
+
+def test_a_list() -> None:
+    """Keys and sizes without texts; a cursor leads on."""
+    for number in range(3):
+        saved(f"plan-{number}", "secret plans")
+    first = entries("list", "--prefix", "plan", "--limit", "2")
+    page = entries("list", "--limit", "2", "--json").data
+    rest = entries("list", "--cursor", page["next"], "--json").data
+
+    assert ["KEY", "plan-0", "plan-1"] == [line.split()[0] for line in first.out.splitlines()]
+    assert "secret" not in first.out
+    assert "--cursor" in first.err
+    assert (["plan-2"], None) == ([each["key"] for each in rest["memories"]], rest["next"])
+
+
+def test_a_wrong_cursor_or_number() -> None:
+    """Usage errors end with code 2."""
+
+    assert [2, 2, 2, 2] == [
+        entries("list", "--cursor", "a\nb").code,
+        entries("list", "--limit", "0").code,
+        entries("search", "x", "-n", "51").code,
+        entries("list", "--kind", "skill").code,
+    ]
+
+
+def test_filters() -> None:
+    """By tag, category and kind."""
+    saved("a", "Ada", "--tag", "x", "--kind", "fact")
+    saved("b", "Ada", "--category", "core")
+
+    def keys(*options: str) -> list[str]:
+        return [each["key"] for each in entries("list", *options, "--json").data["memories"]]
+
+    assert [["a"], ["a"], ["b"], []] == [
+        keys("--tag", "x"), keys("--kind", "fact"), keys("--category", "core"), keys("--tag", "y")
+    ]  # fmt: skip
+
+
+def test_delete_and_restore() -> None:
+    """What was deleted is hidden, and comes back as it was."""
+    saved()
+
+    assert 0 == entries("delete", "plan").code
+    assert 3 == entries("get", "plan").code
+    assert 0 == entries("restore", "plan").code
+    assert "Ada is on Pro" == entries("get", "plan").out
+
+
+def test_hydrate_and_explain() -> None:
+    """The block of the system prompt, and why an entry is in it or is not."""
+    saved("plan", "Ada is on Pro")
+    saved("large", "x" * 1000)
+
+    assert "| Ada is on Pro" in entries("hydrate").out
+    small = entries("hydrate", "--budget", "500", "--json").data
+    assert (["plan"], True) == (small["keys"], small["size_bytes"] <= 500)
+    assert "plan (INTERNAL): shown" in entries("explain", "plan").out
+    assert (True, "windowed") == tuple(entries("explain", "plan", "--json").data[name] for name in ("shown", "reason"))
+
+
+def test_hydrate_without_entries() -> None:
+    """Nothing on stdout, and a word on stderr."""
+    ran = entries("hydrate")
+
+    assert (0, "") == (ran.code, ran.out)
+    assert "no entry" in ran.err
+
+
+def test_the_block_is_the_one_in_the_system_prompt() -> None:
+    """Byte for byte the same, whenever it is asked for."""
+    saved()
+
+    assert entries("hydrate").out == entries("hydrate").out
+
+
+LOOKING = [
+    ["get", "plan"],
+    ["get", "nothing"],
+    ["search", "ada"],
+    ["list"],
+    ["hydrate"],
+    ["explain", "plan"],
+    ["consolidate"],
+    ["forget", "--key", "plan", "--dry-run"],
+]
+
+
+@pytest.mark.parametrize("command", LOOKING, ids=lambda command: " ".join(command))
+@pytest.mark.parametrize("is_json", [False, True])
+def test_looking_changes_no_record(project: Path, command: list[str], is_json: bool) -> None:
+    """Only what is derived may be written; also where the workflow was changed meanwhile."""
+    saved()
+    text = (project / "workflow.yaml").read_text()
+    (project / "workflow.yaml").write_text(text.replace("What is known.", "Something else."))
+    before = records(project)
+
+    entries(*command, *(["--json"] if is_json else []))
+
+    assert before == records(project)
+
+
+@pytest.mark.parametrize("command", LOOKING, ids=lambda command: " ".join(command))
+def test_looking_before_the_first_restore_creates_nothing(project: Path, command: list[str]) -> None:
+    """Where there is no memory directory, there is nothing to see, and none is made."""
+    ran = entries(*command)
+
+    assert ran.code in (0, 3)
+    assert ["workflow.yaml"] == list(files_under(project))
+
+
+def test_an_export_changes_no_record(project: Path) -> None:
+    """It writes its target alone."""
+    saved()
+    before = records(project)
+    run("export", "out.jsonl")
+    (project / "out.jsonl").unlink()
+
+    assert before == records(project)
+
+
+def test_the_agent_must_be_known(project: Path) -> None:
+    """The only one there is need not be named; an unknown one ends with code 3."""
+    text = (project / "workflow.yaml").read_text()
+    (project / "workflow.yaml").write_text(text + "  idle: {}\n")
+
+    unnamed, unknown = entries("list"), entries("list", "--agent", "nobody")
+
+    assert (2, 3) == (unnamed.code, unknown.code)
+    assert "desk, idle" in unnamed.err
+    assert "desk, idle" in unknown.err
+    assert 0 == entries("list", "--agent", "idle").code
+
+
+@pytest.mark.parametrize("command", [*LOOKING, ["save", "k", "x"], ["delete", "k"], ["forget", "--key", "k", "--yes"]])
+def test_a_workflow_without_entries(project: Path, command: list[str]) -> None:
+    """Every command says what to declare, and nothing is made."""
+    text = (project / "workflow.yaml").read_text()
+    (project / "workflow.yaml").write_text(text.replace("  entries: {max_entries: 20}\n", ""))
+
+    ran = entries(*command)
+
+    assert (2, "") == (ran.code, ran.out)
+    assert "entries: {}" in ran.err
+    assert ["workflow.yaml"] == list(files_under(project))
+
+
+def test_over_the_budget() -> None:
+    """What had to go is named on stderr."""
+    for number in range(20):
+        saved(f"plan-{number}", "x")
+
+    assert "warning: evicted over a budget: plan-0" in entries("save", "plan-20", "x").err
+    assert ["plan-1"] == entries("save", "plan-21", "x", "--json").data["evicted"]
+
+
+def test_a_stale_or_repeated_save() -> None:
+    """An expected revision and a call id make a save safe to base on a look, and to repeat."""
+    saved()
+
+    assert 4 == entries("save", "plan", "Max", "--expected-revision", "7").code
+    assert 0 == entries("save", "plan", "Max", "--expected-revision", "1", "--call-id", "c1").code
+    again = entries("save", "plan", "Max", "--call-id", "c1", "--json").data
+    assert (True, 2) == (again["replayed"], again["revision"])
+
+
+def test_what_belongs_to_one_run() -> None:
+    """It is seen in that run only; a command joins the run and does not end it."""
+    saved("plan", "for now", "--category", "conversation", "--run", "monday")
+
+    assert ["for now", ""] == [entries("get", "plan", "--run", run).out for run in ("monday", "tuesday")]
+    assert "for now" == entries("get", "plan", "--run", "monday").out
+    assert 2 == entries("save", "plan", "x", "--category", "conversation").code
+
+
+def test_a_hostile_text_cannot_drive_the_terminal() -> None:
+    """Keys, tags and snippets are shown on one line without control characters."""
+    saved("plan\u202e", "\x1b[31mred Ada\nforged  line", "--tag", "a")
+    shown = entries("list").out + entries("search", "Ada").out
+
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert 4 == len(shown.splitlines())
+
+
+def test_no_colours_behind_a_pipe() -> None:
+    """Output that is piped on is plain."""
+    saved()
+
+    assert "\x1b" not in entries("list").out
+
+
+@pytest.mark.parametrize("command", ["entries", "export", "import"])
+def test_help(command: str) -> None:
+    """Every command explains itself."""
+
+    assert 0 == run(command, "--help").code
+
+
+@pytest.mark.parametrize(
+    "command",
+    "save get search list delete restore forget hydrate explain consolidate".split(),
+)
+def test_help_of_the_group(command: str) -> None:
+    """Each with an example."""
+
+    assert "Example:" in entries(command, "--help").out
+
+
+def test_the_tools_of_an_agent() -> None:
+    """``memfiles tools`` shows those for entries, under the names that are asked for."""
+
+    def names(*options: str) -> list[str]:
+        return [tool["name"] for tool in run("tools", "desk", *options).data][3:]
+
+    assert ["memory_save", "memory_get", "memory_search", "memory_list", "memory_delete", "memory_update"] == names()
+    assert ["memory_store", "memory_recall", "memory_list", "memory_forget"] == names("--tool-names", "store-recall")
+
+
+def test_a_tool_call_on_entries() -> None:
+    """``memfiles call`` makes it as an agent would."""
+    run("call", "desk", "memory_save", json.dumps({"key": "plan", "content": "Ada is on Pro"}))
+    ran = run("call", "desk", "memory_read", '{"key": "plan"}', "--tool-names", "crud")
+
+    assert "Ada is on Pro" == ran.data["content"]
+
+
+def test_status_counts_them() -> None:
+    """How many there are and how large, against the budgets, and what is hidden."""
+    saved("plan", "Ada is on Pro")
+    saved("old", "x", "--level", "PUBLIC")
+    saved("gone", "y")
+    entries("delete", "gone")
+    shown = run("status", "--json").data["entries"]
+
+    assert (2, 14, 0, 1, 20, None) == tuple(
+        shown[name] for name in ("entries", "size_bytes", "expired", "retired", "max_entries", "index")
+    )
+    assert [("desk", "INTERNAL", 1), ("desk", "PUBLIC", 1)] == [
+        (each["folder"], each["level"], each["entries"]) for each in shown["by_partition"]
+    ]
+    assert "desk at INTERNAL: 1 of 20, 13 of 1048576 bytes" in run("status").out
+    assert "and 2 entries: memfiles entries list" in run("ls").err
+
+
+@pytest.mark.parametrize("command", ["status", "ls"])
+def test_a_lost_index_changes_no_number(project: Path, command: str) -> None:
+    """It is derived: deleted or broken, it is made anew."""
+    saved()
+    before = run(command).out
+    index = project / ".memory" / ".state" / "index.sqlite"
+    index.write_bytes(b"no database")
+
+    assert before == run(command).out
+    index.unlink()
+    assert before == run(command).out

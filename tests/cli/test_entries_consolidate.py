@@ -1,0 +1,84 @@
+"""``memfiles entries consolidate``: shown first, done when asked, and taken back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command_line import Ran, files_under, run
+
+WORKFLOW = """\
+name: desk
+memory:
+  durability: os
+  entries: {max_entries: 5}
+agents:
+  desk: {level: INTERNAL}
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a workflow and five entries, two of which say the same; commands run there."""
+    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
+    monkeypatch.chdir(tmp_path)
+    for number, text in enumerate(
+        ["Ada is on Pro.", "Ada is on Pro.", "Bob is on Free.", "Refund at once.", "Be kind."]
+    ):
+        assert 0 == entries("save", f"note-{number}", text).code
+    return tmp_path
+
+
+def entries(*args: str, **how: Any) -> Ran:
+    return run("entries", *args, **how)
+
+
+def keys() -> list[str]:
+    return [each["key"] for each in entries("list", "--json").data["memories"]]
+
+
+def test_a_plan_is_shown_and_nothing_is_done(project: Path) -> None:
+    """What says the same is merged, with the reason, and --apply is named."""
+    ran = entries("consolidate")
+
+    assert 0 == ran.code
+    assert ["STEP", "merge"] == [line.split()[0] for line in ran.out.splitlines()]
+    assert "5 entries, 66 bytes would become 4 entries, 52 bytes; --apply does it" in ran.err
+    assert 5 == len(keys())
+
+
+def test_applying_and_taking_back() -> None:
+    """The id that is printed takes it back."""
+    applied = entries("consolidate", "--apply", "--json").data
+
+    assert 4 == len(keys())
+    assert 1 == len(applied["hidden"])
+    undone = entries("consolidate", "--undo", applied["plan"])
+    assert (0, "undone: 0 entries hidden, 1 entry shown again\n") == (undone.code, undone.err)
+    assert 5 == len(keys())
+
+
+def test_what_was_applied_is_said() -> None:
+    """With how to take it back."""
+    assert "applied: 1 entry hidden, 0 entries shown again; --undo plan-" in entries("consolidate", "--apply").err
+
+
+def test_nothing_to_do() -> None:
+    """Within the budget there is nothing to do."""
+    entries("delete", "note-0")
+    entries("delete", "note-1")
+
+    ran = entries("consolidate")
+
+    assert (0, "", True) == (ran.code, ran.out, "nothing to do: 3 entries" in ran.err)
+
+
+@pytest.mark.parametrize("options", [["--undo", "plan-0"], ["--undo", ""], ["--apply", "--undo", "plan-0"]])
+def test_wrong_options(project: Path, options: list[str]) -> None:
+    """An unknown plan, or both at once, is a usage error that changes nothing."""
+    before = {name: data for name, data in files_under(project).items() if "/.state" not in name}
+
+    assert 2 == entries("consolidate", *options).code
+    assert before == {name: data for name, data in files_under(project).items() if "/.state" not in name}

@@ -1,0 +1,112 @@
+"""``memfiles export`` and ``import``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command_line import Ran, files_under, run
+
+WORKFLOW = """\
+name: desk
+memory:
+  durability: os
+  entries: {max_entries: 100}
+agents:
+  desk: {level: INTERNAL}
+  other: {level: INTERNAL}
+"""
+AS_DESK = ["--agent", "desk"]
+AS_OTHER = ["--agent", "other"]
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a workflow and two entries; commands run there."""
+    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
+    monkeypatch.chdir(tmp_path)
+    for key, text, *more in (("ada/plan", "Ada is on Pro\n", "--tag", "ada"), ("refund", "At once", "--kind", "fact")):
+        assert 0 == entries("save", key, text, *more, *AS_DESK).code
+    return tmp_path
+
+
+def entries(*args: str, **how: Any) -> Ran:
+    return run("entries", *args, **how)
+
+
+@pytest.mark.parametrize("target", ["backup", "backup.jsonl"])
+def test_there_and_back(target: str) -> None:
+    """What was exported can be imported elsewhere, text and all."""
+    exported = run("export", target, *AS_DESK)
+    imported = run("import", target, *AS_OTHER)
+
+    assert (0, f"wrote 2 entries to {target}\n") == (exported.code, exported.err)
+    assert (0, "added: 2, updated: 0, unchanged: 0, skipped: 0\n") == (imported.code, imported.err)
+    assert "Ada is on Pro\n" == entries("get", "ada/plan", *AS_OTHER).out
+
+
+def test_importing_what_is_there() -> None:
+    """An export of the same entries changes nothing."""
+    run("export", "backup", *AS_DESK)
+
+    shown = run("import", "backup", *AS_DESK, "--json").data
+
+    assert (0, 0, 2, []) == tuple(shown[name] for name in ("added", "updated", "unchanged", "skipped"))
+
+
+def test_a_dry_run(project: Path) -> None:
+    """It tells what would be taken, and takes nothing."""
+    run("export", "backup", *AS_DESK)
+    before = {name: data for name, data in files_under(project).items() if "/.state" not in name}
+
+    ran = run("import", "backup", *AS_OTHER, "--dry-run")
+
+    assert (0, "would be added: 2, updated: 0, unchanged: 0, skipped: 0\n") == (ran.code, ran.err)
+    assert before == {name: data for name, data in files_under(project).items() if "/.state" not in name}
+
+
+def test_what_is_left_out_is_said(project: Path) -> None:
+    """Each with its place and reason."""
+    lines = [{"key": "good", "content": "x"}, {"key": "\n", "content": "x"}, {"content": "x"}]
+    (project / "all.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    ran = run("import", "all.jsonl", *AS_DESK)
+
+    assert 0 == ran.code
+    assert "added: 1, updated: 0, unchanged: 0, skipped: 2" in ran.err
+    assert ["all.jsonl:2", "all.jsonl:3"] == [
+        line.split()[1].rstrip(":") for line in ran.err.splitlines() if line.startswith("warning:")
+    ]
+
+
+def test_nothing_there() -> None:
+    """A path that does not exist is a usage error."""
+    assert 2 == run("import", "nowhere", *AS_DESK).code
+
+
+def test_other_files_are_left_alone(project: Path) -> None:
+    """An export replaces its own files, and names those whose entries are gone."""
+    (project / "backup").mkdir()
+    (project / "backup" / "mine.txt").write_text("mine")
+    run("export", "backup", *AS_DESK)
+    entries("delete", "refund", *AS_DESK)
+
+    ran = run("export", "backup", *AS_DESK)
+
+    assert 0 == ran.code
+    assert "wrote 1 entry to backup" in ran.err
+    assert "its entry is gone" in ran.err
+    assert "mine" == (project / "backup" / "mine.txt").read_text()
+
+
+def test_a_format_that_cannot_be_told(project: Path) -> None:
+    """It is asked for, with the choices."""
+    (project / "some").mkdir()
+
+    ran = run("import", "some", *AS_DESK)
+
+    assert 2 == ran.code
+    assert "memory-directory" in ran.err

@@ -1,0 +1,75 @@
+"""``memfiles mcp``, where it ends before it serves."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from memfiles.cli.commands.mcp import NEEDED
+from tests.cli.command_line import WORKFLOW, run
+from tests.support import ROOT
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a workflow that was never restored; commands run there."""
+    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "told"),
+    [
+        (["--agent", "nobody"], 3, "desk, idle"),
+        ([], 2, "--agent NAME"),
+        (["--agent", "desk", "--level", "SECRET"], 2, "SECRET"),
+        (["--agent", "desk", "--http", "--token", "short"], 2, "16 characters"),
+        (["--agent", "desk", "--http", "--port", "70000"], 2, "70000"),
+    ],
+)
+def test_what_cannot_be_served(args: list[str], code: int, told: str) -> None:
+    """A person is told in one line what is wrong, on stderr; stdout stays empty for the protocol."""
+    ran = run("mcp", *args)
+
+    assert (code, "") == (ran.code, ran.out)
+    assert told in ran.err
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who did not install the extra is told which."""
+    monkeypatch.setitem(sys.modules, "mcp", None)
+
+    ran = run("mcp", "--agent", "desk")
+
+    assert (1, "") == (ran.code, ran.out)
+    assert "pip install 'memfiles[mcp]'" in ran.err
+
+
+@pytest.mark.parametrize("installed", ["1.30.0", "2.1.9", "3.0.0b1"])
+def test_with_another_version_of_the_protocol_s_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: str
+) -> None:
+    """Another program may have wanted it; who starts the server is told what is needed and what is there."""
+    about = tmp_path / "site" / f"mcp-{installed}.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: mcp\nVersion: {installed}\n")
+    monkeypatch.syspath_prepend(about.parent)
+
+    ran = run("mcp", "--agent", "desk")
+
+    assert (1, "") == (ran.code, ran.out)
+    assert (
+        f"needs mcp 2.2 or a later 2.x, and {installed} is installed: pip install --upgrade 'memfiles[mcp]'" in ran.err
+    )
+
+
+def test_the_version_that_is_needed_is_the_one_that_is_declared() -> None:
+    """It is written here and in pyproject.toml."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (declared,) = extras["optional-dependencies"]["mcp"]
+
+    assert f"mcp>={NEEDED[0]}.{NEEDED[1]},<{NEEDED[0] + 1}" == declared

@@ -1,0 +1,97 @@
+"""The standard streams of a command: closed, full, cut off."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command_line import WORKFLOW
+
+LINE = "- one line of many\n"
+AS_MODULE = [sys.executable, "-m", "memfiles"]
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path) -> Path:
+    """A directory with a workflow whose files may be large."""
+    large = WORKFLOW.replace('level: INTERNAL, content: "#', 'max_size_bytes: 900000, content: "#')
+    (tmp_path / "workflow.yaml").write_text(large)
+    return tmp_path
+
+
+def shell(project: Path, command: str, *, unbuffered: bool = False) -> tuple[int, str, str]:
+    """How a command of a shell ended and what it printed; ``memfiles`` stands for the program."""
+    program = f"'{sys.executable}' -m memfiles"
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1" if unbuffered else ""}
+    ran = subprocess.run(
+        ["bash", "-c", command.replace("memfiles", program)],
+        cwd=project,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["ls", "--json"], ["read", "nothing"], []])
+def test_as_a_module_it_is_the_command(project: Path, arguments: list[str]) -> None:
+    """``python -m memfiles`` prints the same and ends with the same code."""
+    command = [sys.executable, "-c", "from memfiles.cli import main; main()"]
+    ran = [subprocess.run([*start, *arguments], cwd=project, capture_output=True) for start in (command, AS_MODULE)]
+
+    assert (ran[0].returncode, ran[0].stdout, ran[0].stderr) == (ran[1].returncode, ran[1].stdout, ran[1].stderr)
+
+
+@pytest.mark.parametrize("unbuffered", [False, True])
+@pytest.mark.parametrize("where", [">&-", "> /dev/full"])
+@pytest.mark.parametrize("command", ["ls", "ls --json", "read notes", "doctor", "--help", "--version"])
+def test_what_cannot_be_printed_is_an_error(project: Path, command: str, where: str, unbuffered: bool) -> None:
+    """In one line, on stderr, with a code other than 0."""
+    code, _, told = shell(project, f"memfiles {command} {where}", unbuffered=unbuffered)
+
+    assert (1, 1) == (code, len(told.splitlines()))
+    assert told.startswith(("error: ", '{"error": '))
+
+
+@pytest.mark.parametrize("where", ["2>&-", "2> /dev/full"])
+def test_that_nobody_hears_stderr_changes_nothing(project: Path, where: str) -> None:
+    """What was done is done, what was asked for is printed, and the code says how it went."""
+
+    assert (0, "", "") == shell(project, f"memfiles append notes 'x' {where}")
+    assert (0, "# Notes\nx", "") == shell(project, f"memfiles read notes {where}")
+    assert (3, "", "") == shell(project, f"memfiles read nothing {where}")
+
+
+def test_nothing_is_printed_into_a_record(project: Path) -> None:
+    """With all streams closed the first files that are opened would have their numbers."""
+    code, _, _ = shell(project, "memfiles append notes 'x' >&- 2>&- <&-; memfiles restore --json <&- >&- 2>&-")
+
+    assert 1 == code
+    assert (0, "# Notes\nx", "") == shell(project, "memfiles read notes")
+
+
+def test_a_closed_stdin_is_no_empty_text(project: Path) -> None:
+    """A command that reads it fails, and changes nothing; others do not care."""
+    code, _, told = shell(project, "memfiles append notes - <&-")
+
+    assert (1, True) == (code, told.startswith("error: "))
+    assert (0, "# Notes\n") == shell(project, "memfiles read notes <&-")[:2]
+
+
+@pytest.mark.parametrize("unbuffered", [False, True])
+def test_a_reader_that_goes_away_is_no_success(project: Path, unbuffered: bool) -> None:
+    """Not all was printed, so the code is not 0; and nobody is told, since that is how ``head`` works."""
+    (project / "lines").write_text(LINE * 20_000)
+    shell(project, "memfiles append notes - < lines")
+    code, _, told = shell(
+        project, "memfiles read notes | head -c 1 > /dev/null; exit ${PIPESTATUS[0]}", unbuffered=unbuffered
+    )
+
+    assert (1, "") == (code, told)
+    assert (0, "# Notes\n" + LINE * 20_000, "") == shell(project, "memfiles read notes | cat", unbuffered=unbuffered)

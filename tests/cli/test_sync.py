@@ -1,0 +1,452 @@
+"""``memfiles sync push``, ``pull`` and ``status``, and what every command that writes does for the mirror."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from memfiles.cli.doctor.mirror_checks import check_mirror
+from memfiles.workflow.workflow import Workflow
+from tests.cli.command_line import WORKFLOW, files_under, run
+from tests.mirrors import servers
+from tests.mirrors.servers import BUCKET, aws_environment  # noqa: F401 (a fixture)
+
+pytestmark = pytest.mark.usefixtures("installed")
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    """The directory that is the mirror."""
+    (tmp_path / "there").mkdir()
+    return tmp_path / "there"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine whose memory is mirrored there; commands run on it."""
+    monkeypatch.chdir(machine(tmp_path / "here", f"file://{there}"))
+    return tmp_path / "here"
+
+
+def machine(folder: Path, url: str, *, settings: str = "") -> Path:
+    """A folder with the workflow, mirrored at ``url``."""
+    folder.mkdir()
+    mirror = f'memory:\n  mirror: {{url: "{url}"{settings}}}\n'
+    (folder / "workflow.yaml").write_text(WORKFLOW.replace("memory:\n", mirror, 1))
+    return folder
+
+
+@pytest.fixture
+def other(tmp_path: Path, there: Path) -> list[str]:
+    """Another machine on the same mirror: the options that make a command run on it."""
+    return ["-w", str(machine(tmp_path / "other", f"file://{there}") / "workflow.yaml")]
+
+
+def away(there: Path) -> Path:
+    """Take the mirror away; where it is now."""
+    return there.rename(there.with_name("away"))
+
+
+def back(there: Path) -> None:
+    """Bring the mirror back."""
+    there.with_name("away").rename(there)
+
+
+def test_a_write_is_mirrored_by_the_end_of_its_command(here: Path, there: Path) -> None:
+    """The mirror holds the bytes of the record on disk, and nothing is said about it."""
+    appended = run("append", "notes", "one")
+
+    assert (0, 1) == (appended.code, appended.err.count("\n"))
+    assert (here / ".memory" / "notes-1.json").read_bytes() == (there / "notes-1.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["append", "notes", "one"],
+        ["edit", "notes", "--old", "#", "--new", "##"],
+        ["call", "desk", "append_memory", '{"file": "notes", "content": "one"}'],
+        ["restore"],
+    ],
+)
+def test_a_write_while_the_mirror_is_away(there: Path, command: list[str]) -> None:
+    """The change is made, the code is 0, one warning says that it is pushed later; the next command pushes it."""
+    run("restore")
+    moved = away(there)
+    run("append", "notes", "before")
+    written = run(*command)
+    back(there)
+
+    assert (0, 1) == (written.code, written.err.count("not mirrored yet: "))
+    assert "`memfiles sync push`" in written.err
+    assert "before" not in (there / "notes-1.json").read_text()
+    assert not moved.exists()
+    assert "" == run("append", "rules", "x", "--json").err
+    assert "before" in (there / "notes-1.json").read_text()
+
+
+def test_a_first_start_while_the_mirror_is_away(there: Path, other: list[str]) -> None:
+    """Files begin with what is declared, which is said once for all of them; later both sides are merged."""
+    run("append", "notes", "- from here\n")
+    away(there)
+
+    started = run("append", "notes", "- from there\n", *other)
+    back(there)
+
+    assert (0, 1) == (started.code, started.err.count("begin with what is declared"))
+    assert "notes, small, rules" in started.err
+    assert 0 == run("sync", "push", *other).code
+    assert {"# Notes", "- from here", "- from there"} == set(run("read", "notes", *other).out.splitlines())
+
+
+def test_push_says_what_it_did(there: Path) -> None:
+    """What was pushed is named, and pushing again has nothing to do."""
+    away(there)
+    run("append", "notes", "one")
+    back(there)
+
+    pushed, again = run("sync", "push"), run("sync", "push")
+
+    assert (0, ["notes", "pushed"]) == (pushed.code, pushed.out.splitlines()[1].split())
+    assert (0, "", "nothing to do: the mirror and this directory are equal\n") == (again.code, again.out, again.err)
+
+
+def test_a_push_of_many_records(there: Path, here: Path) -> None:
+    """More than a screen can hold are counted, and listed in JSON."""
+    files = ", ".join(f"{{uid: f{number}, name: f{number}}}" for number in range(30))
+    (here / "workflow.yaml").write_text(f'memory:\n  mirror: {{url: "file://{there}"}}\n  files: [{files}]\n')
+    moved = away(there)
+    run("restore")
+    back(there)
+
+    assert (0, "30 records pushed\n") == ((pushed := run("sync", "push")).code, pushed.out)
+    assert not moved.exists()
+
+
+def test_push_to_a_mirror_that_is_away(there: Path) -> None:
+    """What is still pending when the time is over is named with the reason; the code is 7, and JSON has it too."""
+    run("restore")
+    away(there)
+    run("append", "notes", "one")
+
+    pushed, as_json = run("sync", "push", "--timeout", "1"), run("sync", "push", "--timeout", "0", "--json")
+
+    assert (7, "") == (pushed.code, pushed.out)
+    assert "not mirrored yet: notes (" in pushed.err
+    assert "is not there: make the directory, or mount the share" in pushed.err
+    assert (7, "", ["notes-1.json"]) == (as_json.code, as_json.err, as_json.data["pending"])
+
+
+def test_pull_from_a_mirror_that_is_away(there: Path) -> None:
+    """A mirror that cannot be listed is an error with code 7."""
+    run("restore")
+    away(there)
+
+    pulled = run("sync", "pull", "--json")
+
+    assert (7, "", "mirror_unavailable") == (pulled.code, pulled.out, pulled.error["code"])
+
+
+def test_pull_fetches_and_merges(other: list[str]) -> None:
+    """What another machine wrote comes here with a pull, beside what was written here."""
+    run("restore")
+    run("append", "notes", "- there\n", *other)
+    run("append", "rules", "- here\n")
+
+    pulled = run("sync", "pull")
+
+    assert (0, ["notes", "pulled"]) == (pulled.code, pulled.out.splitlines()[1].split())
+    assert "# Notes\n- there\n" == run("read", "notes").out
+    assert {} == run("sync", "pull", "--json").data["records"]
+
+
+def test_two_machines_append(other: list[str]) -> None:
+    """Both machines' lines survive on both machines."""
+    run("restore")
+    run("append", "notes", "- there\n", *other)
+    run("append", "notes", "- here\n")
+
+    assert 0 == run("sync", "pull", *other).code
+    assert {"# Notes", "- here", "- there"} == set(run("read", "notes").out.splitlines())
+    assert run("read", "notes").out == run("read", "notes", *other).out
+
+
+def in_conflict(there: Path, other: list[str]) -> None:
+    """Change the same line on both machines, the other one first; the mirror knows the other's."""
+    run("restore")
+    run("restore", *other)
+    away(there)
+    run("edit", "notes", "--old", "Notes", "--new", "Ours")
+    back(there)
+    run("edit", "notes", "--old", "Notes", "--new", "Theirs", *other)
+
+
+def test_a_conflict_ends_with_4(here: Path, there: Path, other: list[str]) -> None:
+    """The code is 4, the copy that lost is where the answer says, and the next push has nothing to do."""
+    in_conflict(there, other)
+
+    pushed = run("sync", "push", "--json")
+
+    (kept,) = pushed.data["conflicts"]
+    assert (4, "conflict") == (pushed.code, pushed.data["records"]["notes-1.json"])
+    assert "Theirs" in (here / ".memory" / kept).read_text()
+    assert "# Ours\n" == run("read", "notes").out
+    assert (0, [kept]) == (run("sync", "push").code, run("sync", "status", "--json").data["conflicts"])
+    assert "1 losing copy in conflicts/" in run("status").out
+
+
+def test_a_conflict_met_by_another_command(here: Path, there: Path, other: list[str]) -> None:
+    """A command that writes says where the copy that lost is kept, and ends with 0."""
+    in_conflict(there, other)
+
+    written = run("append", "rules", "x")
+
+    assert 0 == written.code
+    (kept,) = re.findall(r"the one that lost is kept in (.+)", written.err)
+    assert "Theirs" in Path(kept).read_text()
+
+
+def test_status_looks_only(here: Path, there: Path) -> None:
+    """Neither the mirror nor the directory is touched, also before the first restore."""
+    shown = run("sync", "status", "--json")
+
+    assert (0, 0, f"file://{there}") == (shown.code, shown.data["pending"], shown.data["mirror"])
+    assert ({}, ["workflow.yaml"]) == (files_under(there), list(files_under(here)))
+
+    run("append", "notes", "one")
+    before = files_under(here), files_under(there)
+    run("sync", "status")
+    run("status")
+    run("plan")
+    assert before == (files_under(here), files_under(there))
+
+
+def test_status_of_a_mirror_that_is_behind(there: Path) -> None:
+    """What is pending, the oldest of it and the last error are told, and are gone once all is pushed."""
+    run("restore")
+    away(there)
+    run("append", "notes", "one")
+
+    behind, shown = run("sync", "status", "--json").data, run("status").out
+    back(there)
+    run("sync", "push")
+    after = run("sync", "status", "--json").data
+
+    assert (1, "notes-1.json") == (behind["pending"], behind["oldest_pending"])
+    assert "is not there" in behind["last_error"]
+    assert re.search(r"^pending +1 record, the oldest \(notes\) for \d+ s$", shown, re.MULTILINE)
+    assert (0, None, None, 0.0) == (
+        after["pending"],
+        after["oldest_pending"],
+        after["last_error"],
+        after["lag_seconds"],
+    )
+
+
+def test_status_of_another_mirror(here: Path, there: Path) -> None:
+    """What one mirror acknowledged counts for nothing once another one is declared."""
+    run("restore")
+    text = (here / "workflow.yaml").read_text()
+    (here / "workflow.yaml").write_text(text.replace("/there", "/elsewhere"))
+
+    assert 3 == run("sync", "status", "--json").data["pending"]
+
+
+@pytest.mark.parametrize("command", ["push", "pull"])
+def test_no_mirror(here: Path, command: str) -> None:
+    """Without a declared mirror the two transfers are usage errors; the status says that there is none."""
+    (here / "workflow.yaml").write_text(WORKFLOW)
+
+    refused, shown = run("sync", command, "--json"), run("sync", "status")
+
+    assert (2, "no_mirror", "") == (refused.code, refused.error["code"], refused.out)
+    assert (0, "none declared") == (shown.code, shown.out.splitlines()[0].split(maxsplit=1)[1])
+
+
+@pytest.mark.parametrize(
+    "args", [[], ["psh"], ["push", "--timeout", "soon"], ["push", "--timeout", "-1"], ["pull", "x"]]
+)
+def test_usage(args: list[str]) -> None:
+    """What is no command or no number of seconds is a usage error."""
+    assert 2 == run("sync", *args).code
+
+
+@pytest.mark.parametrize("command", ["push", "pull", "status"])
+def test_help(command: str) -> None:
+    """Each command takes the shared options and shows an example."""
+    shown = run("sync", command, "--help").out
+
+    assert f"  memfiles sync {command}" in shown.partition("Example:")[2]
+    assert {"--workflow", "--json", "--color", "--debug"} <= set(re.findall(r"--[a-z]+", shown))
+
+
+def test_a_url_that_cannot_be(here: Path) -> None:
+    """Check names the place of the URL, with code 1, and never what may be a credential."""
+    text = (here / "workflow.yaml").read_text()
+    (here / "workflow.yaml").write_text(re.sub(r'url: "[^"]+"', 'url: "s3://me:hush@bucket"', text))
+
+    checked = run("check")
+
+    assert (1, "") == (checked.code, checked.out)
+    assert "workflow.yaml:3:17: memory.mirror.url: " in checked.err
+    assert "hush" not in checked.err
+
+
+def test_a_plan_asks_the_mirror(other: list[str], tmp_path: Path) -> None:
+    """Plan tells which files come from the mirror, and makes nothing."""
+    run("append", "notes", "one")
+
+    planned = run("plan", "--json", *other).data["files"]
+
+    assert {"notes": "hydrated", "small": "hydrated", "rules": "hydrated"} == {
+        row["name"]: row["status"] for row in planned
+    }
+    assert ["workflow.yaml"] == list(files_under(tmp_path / "other"))
+
+
+def test_pulling_at_every_restore(there: Path, tmp_path: Path) -> None:
+    """With pull: restore, restore fetches what changed elsewhere and says so."""
+    options = ["-w", str(machine(tmp_path / "eager", f"file://{there}", settings=", pull: restore") / "workflow.yaml")]
+    run("restore", *options)
+    run("append", "notes", "- new\n")
+
+    restored = run("restore", *options)
+
+    assert (0, "notes: pulled\n") == (restored.code, restored.err)
+    assert "# Notes\n- new\n" == run("read", "notes", *options).out
+
+
+def test_a_redaction_reaches_the_mirror(there: Path) -> None:
+    """Once redact ends with 0, the mirror's copy does not hold the text."""
+    run("append", "notes", "Riga")
+
+    done = run("redact", "notes", "Riga", "--json")
+
+    assert (0, True) == (done.code, done.data["mirror_is_clean"])
+    assert [] == [path for path, body in files_under(there).items() if body and b"Riga" in body]
+
+
+def test_a_redaction_while_the_mirror_is_away(there: Path) -> None:
+    """It is done here and not there: code 7, until a push has reached the mirror."""
+    run("append", "notes", "Riga")
+    away(there)
+    done = run("redact", "notes", "Riga")
+    again = run("redact", "notes", "Riga", "--json")
+    back(there)
+
+    assert (7, 7, False) == (done.code, again.code, again.data["mirror_is_clean"])
+    assert "the mirror's copy is not clean yet" in done.err
+    assert 0 == run("sync", "push").code
+    assert 0 == run("redact", "notes", "Riga").code
+    assert "Riga" not in (there / "notes-1.json").read_text()
+
+
+@pytest.mark.parametrize(("options", "is_shown"), [([], True), (["--json"], False)])
+def test_a_bar_on_a_terminal(there: Path, options: list[str], is_shown: bool) -> None:
+    """What takes long shows a bar on a terminal's stderr; with --json it does not."""
+    run("restore")
+    away(there)
+    run("append", "notes", "one")
+    control, terminal = pty.openpty()
+
+    command = [sys.executable, "-m", "memfiles.cli", "sync", "push", "--timeout", "2", *options]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, env=on_terminal(), timeout=180)
+    os.close(terminal)
+    shown = everything_on(control)
+
+    assert (7, is_shown) == (ran.returncode, "Pushing" in shown)
+    assert "Pushing" not in ran.stdout.decode()
+
+
+def test_what_is_waited_for(there: Path, tmp_path: Path) -> None:
+    """On a terminal, a start that has to wait for the mirror says so after a second."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        options = ["-w", str(machine(tmp_path / "slow", f"http://127.0.0.1:{deaf.getsockname()[1]}") / "workflow.yaml")]
+        control, terminal = pty.openpty()
+        command = [sys.executable, "-m", "memfiles.cli", "plan", *options]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=terminal, env=on_terminal()) as asking:
+            os.close(terminal)
+            waiting = os.read(control, 4096)  # nothing is said before
+            threading.Thread(target=hang_up, args=(deaf,), daemon=True).start()
+            rest = everything_on(control)
+
+    assert (0, True) == (asking.returncode, "asking the mirror ..." in waiting.decode() + rest)
+
+
+def hang_up(server: socket.socket) -> None:
+    """End every connection without an answer."""
+    server.settimeout(30)
+    with suppress(OSError):  # the test is over
+        while True:
+            server.accept()[0].close()
+
+
+def on_terminal() -> dict[str, str]:
+    """The environment of a command whose stderr is a terminal."""
+    return {**os.environ, "TERM": "xterm"}
+
+
+def everything_on(control: int) -> str:
+    """What was written to a terminal that nobody writes to any more."""
+    shown = b""
+    try:
+        while part := os.read(control, 4096):
+            shown += part
+    except OSError:  # how Linux says that the other end is closed
+        pass
+    os.close(control)
+    return shown.decode()
+
+
+@pytest.fixture(scope="module")
+def bucket(aws_environment: None) -> Iterator[str]:  # noqa: F811
+    """The URL of a moto server with an empty bucket."""
+    with servers.moto() as url:
+        yield url
+
+
+def test_the_way_through_s3(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write is in the bucket by the end of its command, and a wiped machine starts with it."""
+    folder = machine(tmp_path / "cloud", f"s3://{BUCKET}/way?endpoint={bucket}")
+    monkeypatch.chdir(folder)
+    run("append", "notes", "one")
+    before = (folder / ".memory" / "notes-1.json").read_bytes()
+    shutil.rmtree(folder / ".memory")
+
+    restored = run("restore", "--json").data["files"]
+
+    assert {"hydrated"} == {row["status"] for row in restored}
+    assert before == (folder / ".memory" / "notes-1.json").read_bytes()
+
+
+def test_a_bucket_that_is_not_there(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing works, with the answer of the store as a warning."""
+    monkeypatch.chdir(machine(tmp_path / "cloud", f"s3://no-such-bucket/p?endpoint={bucket}"))
+
+    written = run("append", "notes", "one")
+
+    assert (0, True) == (written.code, "NoSuchBucket" in written.err)
+    assert 7 == run("sync", "push", "--timeout", "1").code
+    found = next(check_mirror(Workflow.load("workflow.yaml"), seconds=60))
+    assert ("fail", "it refuses: ") == (found.state, found.detail[:12])
+
+
+def test_nobody_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aws_environment: None) -> None:  # noqa: F811
+    """An endpoint that refuses connections costs some seconds and a warning."""
+    monkeypatch.chdir(machine(tmp_path / "cloud", "s3://bucket/p?endpoint=http://127.0.0.1:9"))
+
+    written = run("append", "notes", "one")
+
+    assert (0, True) == (written.code, "not mirrored yet: " in written.err)
+    assert "# Notes\none" == run("read", "notes").out

@@ -1,0 +1,69 @@
+"""Entries as they stand, for the tests of what is decided about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+from memfiles.entries.summary import Standing
+from tests.support.records import SEEDED_AT
+
+NOW = "2026-11-25T12:00:00.000Z"
+PASSED, COMING = "2026-11-25T11:59:59.999Z", "2026-11-25T12:00:00.001Z"
+
+
+@dataclass(frozen=True)
+class Said:
+    """What an entry says."""
+
+    content: str = "blue"
+    tags: tuple[str, ...] = ()
+
+
+class Shelf:
+    """Entries and what they say; counts how many were read."""
+
+    def __init__(self, said: dict[str, Said]) -> None:
+        self.said = said
+        self.read: list[str] = []
+
+    def __call__(self, uid: str) -> Said | None:
+        self.read.append(uid)
+        return self.said.get(uid)
+
+
+def standing(key: str = "color", **known: Any) -> Standing:
+    """An entry of that key; its uid is the key unless one is given."""
+    return Standing(**{"uid": key, "key": key, "level": "INTERNAL", "updated_at": SEEDED_AT, **known})
+
+
+def in_turn(standings: Iterable[Standing]) -> list[Standing]:
+    """In the order in which they are shown."""
+    return sorted(standings, key=lambda each: each.turn, reverse=True)
+
+
+MOMENTS = st.integers(0, 5).map(lambda day: f"2026-11-2{day}T09:00:00.000Z")
+CONTENTS = st.text(max_size=60) | st.text("ab<|#\n\r\t \u202e\x1b\x85\u2028é漢", max_size=60)
+STANDINGS = st.builds(
+    Standing,
+    uid=st.just(""),
+    key=st.just(""),
+    level=st.sampled_from(["L", "INTERNAL"]),
+    category=st.sampled_from(["general", "core", "daily"]),
+    kind=st.sampled_from(["note", "procedure"]),
+    size_bytes=st.integers(0, 30),
+    updated_at=MOMENTS,
+    expires_at=st.none() | st.sampled_from([PASSED, NOW, COMING]),
+    pinned=st.booleans(),
+    importance=st.sampled_from([0.0, 0.5, 1.0]),
+    confidence=st.sampled_from([0.0, 0.5, 1.0]),
+    successes=st.integers(0, 2),
+    failures=st.integers(0, 2),
+    accesses=st.integers(0, 2),
+    accessed_at=st.none() | MOMENTS,
+    state=st.sampled_from(["live", "live", "live", "deleted", "evicted"]),
+    ordinal=st.integers(0, 2),
+)

@@ -1,0 +1,112 @@
+"""Many entries are deleted at once, and only those at the session's own level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from memfiles.entries.budgets import Budget
+from memfiles.entries.entries import Entries
+from memfiles.entries.policy import Rules
+from memfiles.entries.purge import Clearing
+from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed
+from tests.support.saved import Visitor, entries_in
+
+
+@pytest.fixture
+def entries(tmp_path: Path) -> Iterator[Entries]:
+    with entries_in(tmp_path / "memory") as opened:
+        yield opened
+
+
+def keys_of(entries: Entries, visitor: Visitor) -> list[str]:
+    return [each.key for each in entries.list(visitor).memories]
+
+
+def test_what_is_meant_is_hidden_and_can_be_restored(entries: Entries) -> None:
+    """What is not there is left out, and a key counts once."""
+    for key in ("a", "b", "c"):
+        entries.save(Visitor(), key, "text")
+    gone = entries.delete_many(Visitor(), ["c", "a", "a", "nothing"])
+
+    assert [("a", 2), ("c", 2)] == [(each.key, each.revision) for each in gone]
+    assert ["b"] == keys_of(entries, Visitor())
+    entries.restore(Visitor(), "a")
+    assert ["a", "b"] == keys_of(entries, Visitor())
+
+
+def test_nothing_is_deleted_below_the_session(entries: Entries) -> None:
+    """What is seen there stays, and is told of as what is not there."""
+    entries.save(Visitor(level="PUBLIC"), "low", "text")
+
+    assert [] == entries.delete_many(Visitor(level="RESTRICTED"), ["low"])
+    assert ["low"] == keys_of(entries, Visitor(level="PUBLIC"))
+
+
+def test_a_key_that_cannot_be_changes_nothing(entries: Entries) -> None:
+    """The others are not deleted either."""
+    entries.save(Visitor(), "a", "text")
+    with pytest.raises(InvalidArgument):
+        entries.delete_many(Visitor(), ["a", "line\nfeed"])
+
+    assert ["a"] == keys_of(entries, Visitor())
+
+
+def test_nothing_to_delete_is_nothing_done(entries: Entries) -> None:
+    """No lock is taken and nothing written."""
+
+    assert [] == entries.delete_many(Visitor(), [])
+
+
+def test_a_search_can_be_kept_to_some_keys(entries: Entries) -> None:
+    """Before the limit, so that others that answer better take no place."""
+    for key in ("a/one", "a/two", "b/one"):
+        entries.save(Visitor(), key, "tea" if key == "a/two" else "tea tea tea")
+
+    def found(**said: object) -> list[str]:
+        return [match.found.key for match in entries.search(Visitor(), "tea", max_results=1, **said).matches]  # type: ignore[arg-type]
+
+    assert ["b/one"] == found(prefix="b/")
+    assert ["a/two"] == found(among=["a/two", "nothing"])
+    assert [] == found(prefix="b/", among=["a/two"])
+    assert [] == found(among=[])
+
+
+def _delete_each(entries: Entries, key: str) -> None:
+    entries.delete(Visitor(), key)
+
+
+def _move_each(entries: Entries, key: str) -> None:
+    entries.relocate(Visitor(), {key: f"{key} moved"})
+    entries.update(Visitor(), f"{key} moved", category="workspace")
+
+
+@pytest.mark.parametrize("hide", [_delete_each, _move_each])
+def test_what_is_hidden_is_not_kept_without_end(tmp_path: Path, hide: Callable[[Entries, str], None]) -> None:
+    """As many as there may be live ones, and some; the oldest go first, and nothing was over a budget."""
+    with entries_in(tmp_path, rules=Rules(budget=Budget(max_entries=5))) as entries:
+        for number in range(90):
+            entries.save(Visitor(), f"k{number}", f"text{number}text")
+            hide(entries, f"k{number}")
+        hidden = max(counted.retired for counted in entries.counts())
+
+        assert 5 <= hidden <= 5 + 65
+        with pytest.raises(EntryNotFound):
+            entries.restore(Visitor(), "k0")
+
+
+def test_what_was_deleted_is_deleted_though_older_ones_cannot_go(
+    entries: Entries, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The caller is not told that nothing changed."""
+
+    def full(*_: object) -> None:
+        raise StorageFailed("the disk is full")
+
+    entries.save(Visitor(), "a", "text")
+    monkeypatch.setattr(Clearing, "_bury_surplus", full)
+
+    assert "a" == entries.delete(Visitor(), "a").key
+    assert "the disk is full" in caplog.text

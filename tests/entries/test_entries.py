@@ -1,0 +1,613 @@
+"""Entries, through the one class that every surface calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memfiles.entries.budgets import Budget
+from memfiles.entries.categories import Categories
+from memfiles.entries.drafts import Draft
+from memfiles.entries.entries import Entries
+from memfiles.entries.policy import Rules
+from memfiles.errors import (
+    BudgetExceeded,
+    EntryNotFound,
+    InvalidArgument,
+    ReadOnly,
+    RevisionConflict,
+    SecretRefused,
+    SizeExceeded,
+)
+from tests.support.saved import Clock, Visitor, entries_in, files_holding
+
+ODD_AGENTS = ["agent_1", "agentX1", "AGENT_1", "a", "a:PUBLIC", "%", "../x"]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands still."""
+    return Clock()
+
+
+@pytest.fixture
+def entries(tmp_path: Path, clock: Clock) -> Iterator[Entries]:
+    """The entries of an empty directory."""
+    with entries_in(tmp_path / "memory", now=clock) as opened:
+        yield opened
+
+
+def keys_of(entries: Entries, visitor: Visitor, query: str) -> list[str]:
+    """The keys that a search finds, best first."""
+    return [match.found.key for match in entries.search(visitor, query).matches]
+
+
+def test_what_is_saved_is_found_at_once(entries: Entries) -> None:
+    """By its key, by words, in the list and in the prompt."""
+    visitor = Visitor()
+    entries.save(visitor, "user:name", "Ann Lee", tags=["people"])
+    found = entries.get(visitor, "user:name")
+
+    assert found is not None
+    assert ("Ann Lee", "INTERNAL", ("people",), 1) == (found.content, found.level, found.tags, found.revision)
+    assert ["user:name"] == keys_of(entries, visitor, "what is the user's name?")
+    assert ["user:name"] == [each.key for each in entries.list(visitor).memories]
+    assert "Ann Lee" in entries.hydrate(visitor).text
+
+
+def test_a_raised_level_counts_for_the_very_next_call(entries: Entries) -> None:
+    """A save goes to the level at which the session is at that moment; nothing it says can choose another."""
+    visitor = Visitor(level="PUBLIC")
+    entries.save(visitor, "plan", "open")
+    visitor.level = "RESTRICTED"
+    entries.save(visitor, "plan", "secret")
+    levels = [
+        found.level for at in ("PUBLIC", "INTERNAL", "RESTRICTED") if (found := entries.get(Visitor(level=at), "plan"))
+    ]
+
+    assert ["PUBLIC", "PUBLIC", "RESTRICTED"] == levels
+
+
+@pytest.mark.parametrize("agent", ODD_AGENTS)
+def test_agents_never_see_each_other(entries: Entries, agent: str) -> None:
+    """Whatever they are called: neither by key, nor in lists, searches or prompts."""
+    for name in ODD_AGENTS:
+        entries.save(Visitor(name), "mine", f"of {name}")
+    visitor = Visitor(agent)
+    found = entries.get(visitor, "mine")
+
+    assert found is not None
+    assert f"of {agent}" == found.content
+    assert 1 == len(entries.list(visitor).memories)
+    assert [f"of {agent}"] == [match.found.content for match in entries.search(visitor, "of mine").matches]
+    assert 1 == len(entries.hydrate(visitor).keys)
+
+
+@pytest.mark.parametrize("key", ["RESTRICTED:secret", "a/b", "..", "é" * 127 + "x", "%", "' OR 1=1 --"])
+def test_any_key_is_stored_exactly(entries: Entries, key: str) -> None:
+    """A key never becomes a path, a level or a pattern."""
+    entries.save(Visitor(), key, "here")
+
+    assert [key] == [each.key for each in entries.list(Visitor()).memories]
+    assert entries.get(Visitor(), key) is not None
+    assert entries.get(Visitor(), key[:-1] + "_") is None
+
+
+@pytest.mark.parametrize("key", ["", " ", "a\nb", "é" * 128, "\ud800"])
+def test_what_cannot_be_a_key_is_refused(entries: Entries, key: str) -> None:
+    """Nothing is written for it."""
+    with pytest.raises(InvalidArgument):
+        entries.save(Visitor(), key, "here")
+
+    assert () == entries.list(Visitor()).memories
+
+
+def test_hidden_entries_change_nothing(tmp_path: Path, clock: Clock) -> None:
+    """With 1,000 hidden matches and one visible, everything is as in a store without the hidden ones."""
+    shown = []
+    for hidden in (0, 1000):
+        with entries_in(tmp_path / str(hidden), now=clock) as entries:
+            low = Visitor(level="PUBLIC")
+            entries.save_many(Visitor(level="RESTRICTED"), [Draft(f"k{n}", "tea tea time") for n in range(hidden)])
+            entries.save(low, "tea", "the tea is at four, after the long meeting")
+            entries.save(low, "coffee", "the coffee is at ten")
+            results = entries.search(low, "when is tea?").to_dict()
+            page, prompt = entries.list(low, limit=1).to_dict(), entries.hydrate(low).text
+            shown.append((results, page, prompt, entries.explain(low, "tea").to_dict(), entries.get(low, "k1")))
+
+    assert shown[0] == shown[1]
+    assert "tea" == shown[1][0]["results"][0]["key"]
+
+
+def test_the_highest_visible_level_shadows_the_others(entries: Entries) -> None:
+    """A stale text of a lower level is not found by its words while a higher one is visible."""
+    entries.save(Visitor(level="PUBLIC"), "price", "nine crowns")
+    high = Visitor(level="RESTRICTED")
+    entries.save(high, "price", "seven crowns")
+
+    assert ["seven crowns"] == [match.found.content for match in entries.search(high, "crowns").matches]
+    assert [] == keys_of(entries, high, "nine")
+    assert ["price"] == keys_of(entries, Visitor(level="PUBLIC"), "nine")
+    entries.delete(high, "price")
+    assert ["price"] == keys_of(entries, high, "nine")
+
+
+def test_a_session_changes_only_its_own_level(entries: Entries) -> None:
+    """Deleting what is seen below is as deleting what is not there."""
+    entries.save(Visitor(level="PUBLIC"), "note", "low")
+    with pytest.raises(EntryNotFound) as below:
+        entries.delete(Visitor(level="RESTRICTED"), "note")
+    with pytest.raises(EntryNotFound) as nowhere:
+        entries.delete(Visitor(level="RESTRICTED"), "nope")
+
+    assert str(below.value).replace("note", "nope") == str(nowhere.value)
+    assert entries.get(Visitor(level="PUBLIC"), "note") is not None
+
+
+def test_saving_the_same_again_changes_nothing(entries: Entries, clock: Clock) -> None:
+    """Neither the revision nor the time, and so nothing that expires lives longer for it."""
+    entries.save(Visitor(), "note", "text", category="daily")
+    before = entries.get(Visitor(), "note")
+    clock.go_on(60)
+
+    assert 1 == entries.save(Visitor(), "note", "text").revision
+    assert before == entries.get(Visitor(), "note")
+
+
+def test_a_daily_entry_expires_after_its_last_change(entries: Entries, clock: Clock) -> None:
+    """72 hours after it, swept or not; reading, hydrating and saving it again do not renew it."""
+    entries.save(Visitor(), "today", "rain", category="daily")
+    clock.go_on(71 * 3600)
+    entries.save(Visitor(), "today", "rain")
+    entries.update(Visitor(), "today", tags=["weather"])
+    entries.hydrate(Visitor())
+    entries.get(Visitor(), "today")
+    clock.go_on(3600)
+
+    assert entries.get(Visitor(), "today") is None
+    assert [] == keys_of(entries, Visitor(), "rain")
+    assert () == entries.list(Visitor()).memories
+    assert "" == entries.hydrate(Visitor()).text
+    assert "expired" == entries.explain(Visitor(), "today").reason
+
+
+def test_another_content_renews(entries: Entries, clock: Clock) -> None:
+    """The lifetime runs from the last change of the content."""
+    entries.save(Visitor(), "today", "rain", category="daily")
+    clock.go_on(71 * 3600)
+    entries.save(Visitor(), "today", "sun")
+    clock.go_on(71 * 3600)
+
+    assert entries.get(Visitor(), "today") is not None
+
+
+def test_an_expired_key_can_be_saved_anew(entries: Entries, clock: Clock) -> None:
+    """For a session there is nothing there any more, so the same text is new."""
+    entries.save(Visitor(), "today", "rain", category="daily")
+    clock.go_on(73 * 3600)
+    entries.save(Visitor(), "today", "rain", category="daily", expected_revision=0)
+
+    assert entries.get(Visitor(), "today") is not None
+
+
+def test_a_replayed_call_changes_nothing(entries: Entries) -> None:
+    """A call that is made again with its id is answered with what it did the first time."""
+    entries.save(Visitor(), "n", "one", call_id="c1")
+    entries.save(Visitor(), "n", "two", call_id="c2")
+    again = entries.save(Visitor(), "n", "one", call_id="c1")
+    found = entries.get(Visitor(), "n")
+
+    assert (1, True) == (again.revision, again.replayed)
+    assert found is not None
+    assert "two" == found.content
+
+
+def test_an_update_under_the_id_of_another_call_is_made(entries: Entries) -> None:
+    """Some servers of models give one id to many calls; and a success that is told again is counted once."""
+    entries.save(Visitor(), "n", "one", call_id="c1")
+    entries.update(Visitor(), "n", pinned=True, call_id="c1")
+    entries.update(Visitor(), "n", importance=1, outcome="success", call_id="c1")
+    again = entries.update(Visitor(), "n", importance=1, outcome="success", call_id="c1")
+    found = entries.get(Visitor(), "n")
+
+    assert found is not None
+    assert (True, 1.0, 1) == (found.pinned, found.importance, found.successes)
+    assert (3, True) == (again.revision, again.replayed)
+
+
+def test_an_update_that_is_made_again_later_takes_nothing_back(entries: Entries) -> None:
+    """What somebody said since stays, as with a save."""
+    entries.save(Visitor(), "n", "one")
+    entries.update(Visitor(), "n", importance=1, call_id="c1")
+    entries.update(Visitor(), "n", importance=0, call_id="c2")
+    again = entries.update(Visitor(), "n", importance=1, call_id="c1")
+    found = entries.get(Visitor(), "n")
+
+    assert found is not None
+    assert (0.0, 2, True) == (found.importance, again.revision, again.replayed)
+
+
+def test_an_expected_revision_is_checked(entries: Entries) -> None:
+    """0 means that nothing is there yet."""
+    entries.save(Visitor(), "n", "one", expected_revision=0)
+    with pytest.raises(RevisionConflict, match="at revision 1, not 0"):
+        entries.save(Visitor(), "n", "two", expected_revision=0)
+
+    assert 2 == entries.save(Visitor(), "n", "two", expected_revision=1).revision
+
+
+def test_an_episode_never_changes(entries: Entries) -> None:
+    """What happened has happened; its labels may change."""
+    entries.save(Visitor(), "e", "it rained", kind="episode")
+    with pytest.raises(ReadOnly, match="episode"):
+        entries.save(Visitor(), "e", "it did not rain")
+    entries.update(Visitor(), "e", tags=["weather"])
+    found = entries.get(Visitor(), "e")
+
+    assert found is not None
+    assert ("it rained", ("weather",)) == (found.content, found.tags)
+
+
+def test_a_procedure_counts_how_it_went(entries: Entries) -> None:
+    """Successes and failures are told by updates."""
+    entries.save(Visitor(), "how", "turn it off and on", kind="procedure")
+    for outcome in ("success", "failure", "success"):
+        entries.update(Visitor(), "how", outcome=outcome)
+    found = entries.get(Visitor(), "how")
+
+    assert found is not None
+    assert (2, 1) == (found.successes, found.failures)
+
+
+def test_the_workspace_is_shared(entries: Entries) -> None:
+    """By every agent, at the level at which it was saved."""
+    entries.save(Visitor("one"), "holiday", "closed on Monday", category="workspace")
+
+    assert ["holiday"] == keys_of(entries, Visitor("two"), "Monday")
+    assert entries.get(Visitor("two", level="PUBLIC"), "holiday") is None
+    entries.save(Visitor("two"), "holiday", "closed on Tuesday")
+    found = entries.get(Visitor("one"), "holiday")
+    assert found is not None
+    assert "closed on Tuesday" == found.content
+
+
+def test_a_conversation_belongs_to_its_run(entries: Entries, tmp_path: Path) -> None:
+    """Other runs of the agent do not see it, and it is gone when the run ends, its file included."""
+    one, two = Visitor(run="r1"), Visitor(run="r2")
+    entries.save(one, "topic", "the lost parcel", category="conversation")
+    entries.save(two, "topic", "the late train", category="conversation")
+
+    assert ["the lost parcel"] == [match.found.content for match in entries.search(one, "the lost late train").matches]
+    assert 1 == entries.end_run(one)
+    assert entries.get(one, "topic") is None
+    assert [] == files_holding(tmp_path / "memory" / "entries", "parcel")
+    assert entries.get(two, "topic") is not None
+
+
+def test_a_conversation_needs_a_run(entries: Entries) -> None:
+    """Without one nobody could see it again."""
+    with pytest.raises(InvalidArgument, match="belongs to a run, and this session has none: use another category"):
+        entries.save(Visitor(), "topic", "x", category="conversation")
+
+
+def test_a_key_moves_with_its_category(entries: Entries) -> None:
+    """What is saved last is what is seen, wherever the key was before."""
+    visitor = Visitor(run="r1")
+    for category in ("conversation", "core", "workspace", "general", "conversation"):
+        entries.save(visitor, "k", f"as {category}", category=category)
+        found = entries.get(visitor, "k")
+        assert found is not None
+        assert (f"as {category}", category) == (found.content, found.category)
+
+
+def test_a_credential_is_refused(entries: Entries) -> None:
+    """Under every write path, in the content and in the labels, and the error does not repeat it."""
+    token = "ghp_" + "".join("aB3dE6gH9jK2mN5pQ8sT"[n % 20] for n in range(36))
+    private = "-----BEGIN PRIVATE KEY-----\n" + "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC" * 4 + "\n-----END PRIVATE KEY-----"
+    for write in (
+        lambda: entries.save(Visitor(), "k", private),
+        lambda: entries.save_many(Visitor(), [Draft("fine", "fine"), Draft("k", private)]),
+        lambda: entries.save(Visitor(), "k", "fine", tags=["password: hunter2hunter2X9"]),
+    ):
+        with pytest.raises((SecretRefused, InvalidArgument)) as error:
+            write()
+        assert token not in str(error.value)
+        assert "MIIEvQ" not in str(error.value)
+
+    assert () == entries.list(Visitor()).memories
+
+
+def test_too_large_a_content_is_refused(entries: Entries) -> None:
+    """With the numbers and what to do."""
+    with pytest.raises(SizeExceeded, match="65537 bytes, over the 65536"):
+        entries.save(Visitor(), "k", "x" * 65537)
+
+
+def test_a_save_over_budget_names_what_went(tmp_path: Path, clock: Clock) -> None:
+    """Never what was just saved; the pinned ones last."""
+    rules = Rules(budget=Budget(max_entries=3))
+    with entries_in(tmp_path, rules=rules, now=clock) as entries:
+        entries.save(Visitor(), "pinned", "a", pinned=True, importance=0.0)
+        for key in ("one", "two", "three", "four"):
+            clock.go_on(1)
+            saved = entries.save(Visitor(), key, key, importance=0.1)
+        left = [each.key for each in entries.list(Visitor()).memories]
+
+        assert ("two",) == saved.evicted
+        assert ["four", "pinned", "three"] == left
+        assert "evicted" == entries.explain(Visitor(), "two").reason
+        entries.restore(Visitor(), "two")
+        assert entries.get(Visitor(), "two") is not None
+
+
+def test_hidden_levels_have_budgets_of_their_own(tmp_path: Path, clock: Clock) -> None:
+    """Otherwise a low session would learn of high entries by what goes."""
+    with entries_in(tmp_path, rules=Rules(budget=Budget(max_entries=2)), now=clock) as entries:
+        entries.save_many(Visitor(level="RESTRICTED"), [Draft("a", "x"), Draft("b", "y")])
+        saved = [entries.save(Visitor(level="PUBLIC"), key, key) for key in ("c", "d")]
+
+        assert [(), ()] == [each.evicted for each in saved]
+        assert 4 == len(entries.list(Visitor(level="RESTRICTED")).memories)
+
+
+def test_what_alone_is_over_a_budget_is_refused(tmp_path: Path, clock: Clock) -> None:
+    """Before anything goes for it."""
+    with entries_in(tmp_path, rules=Rules(budget=Budget(max_bytes=10)), now=clock) as entries:
+        entries.save(Visitor(), "small", "12345")
+        with pytest.raises(BudgetExceeded, match="11 bytes"):
+            entries.save(Visitor(), "large", "x" * 11)
+
+        assert ["small"] == [each.key for each in entries.list(Visitor()).memories]
+
+
+def test_a_thousand_of_two_thousand_are_evicted_together(tmp_path: Path, clock: Clock) -> None:
+    """One commit saves the new ones and hides the old ones."""
+    with entries_in(tmp_path, rules=Rules(budget=Budget(max_entries=2000)), now=clock) as entries:
+        entries.save_many(Visitor(), [Draft(f"old{n:04}", "x") for n in range(2000)])
+        clock.go_on(1)
+        saved = entries.save_many(Visitor(), [Draft(f"new{n:04}", "y") for n in range(1000)])
+
+        assert [f"old{n:04}" for n in range(1000)] == sorted(saved[0].evicted)
+        assert entries.get(Visitor(), "old0999") is None
+        assert entries.get(Visitor(), "old1000") is not None
+
+
+def test_retired_entries_are_not_kept_without_end(tmp_path: Path, clock: Clock) -> None:
+    """As many as there may be live ones; of the others only tombstones are left."""
+    with entries_in(tmp_path, rules=Rules(budget=Budget(max_entries=10)), now=clock) as entries:
+        for number in range(200):
+            clock.go_on(1)
+            entries.save(Visitor(), f"k{number:03}", f"text{number:03}text")
+        kept = [number for number in range(200) if files_holding(tmp_path / "entries", f"text{number:03}text")]
+
+        assert 10 + 10 <= len(kept) <= 10 + 10 + 65
+        assert list(range(200 - len(kept), 200)) == kept
+
+
+def test_what_is_forgotten_is_nowhere(entries: Entries, tmp_path: Path) -> None:
+    """No byte of the content, of earlier ones or of the key is left in any file under the directory."""
+    entries.save(Visitor(), "ann's door code", "zebra-4711", tags=["ann"])
+    entries.save(Visitor(), "ann's door code", "quagga-0815")
+    entries.save(Visitor(), "other", "stays", tags=["bob"])
+    entries.search(Visitor(), "zebra quagga door")
+    forgotten = entries.forget(Visitor(), tag="ann", why="she asked")
+
+    assert (1, ("ann's door code",)) == (forgotten.count, forgotten.keys)
+    assert [] == files_holding(tmp_path, "zebra", "4711", "quagga", "0815", "door code", "quagg")
+    assert [] == keys_of(entries, Visitor(), "zebra quagga code")
+    assert ["other"] == keys_of(entries, Visitor(), "stays")
+    with pytest.raises(EntryNotFound):
+        entries.restore(Visitor(), "ann's door code")
+
+
+def test_a_dry_run_counts_first(entries: Entries) -> None:
+    """Nothing is taken by it."""
+    entries.save_many(Visitor(), [Draft(f"k{n}", "x", tags=["t"]) for n in range(3)])
+
+    assert (3, True) == ((told := entries.forget(Visitor(), tag="t", dry_run=True)).count, told.dry_run)
+    assert 3 == len(entries.list(Visitor()).memories)
+
+
+def test_an_empty_selector_is_refused(entries: Entries) -> None:
+    """Forgetting everything by mistake would be final."""
+    with pytest.raises(InvalidArgument, match="say what is to be forgotten"):
+        entries.forget(Visitor())
+
+
+def test_deleted_and_evicted_entries_are_forgotten_as_well(entries: Entries, tmp_path: Path) -> None:
+    """What is hidden is still kept, until it is forgotten."""
+    entries.save(Visitor(), "k", "xylophone")
+    entries.delete(Visitor(), "k")
+
+    assert 1 == entries.forget(Visitor(), key="k").count
+    assert [] == files_holding(tmp_path, "xylophone")
+
+
+def test_a_key_can_be_saved_again_after_it_was_forgotten(entries: Entries, tmp_path: Path) -> None:
+    """As something new, which says that it is no stale copy."""
+    entries.save(Visitor(), "k", "old")
+    entries.forget(Visitor(), key="k")
+    saved = entries.save(Visitor(), "k", "new")
+    record = json.loads(next((tmp_path / "memory" / "entries").rglob("*.json")).read_text())
+
+    assert 3 == saved.revision
+    assert 1 == len(record["forgotten"])
+    assert 1 == len(record["history"])
+
+
+def test_an_import_brings_nothing_forgotten_back(entries: Entries, tmp_path: Path) -> None:
+    """An export from before is a stale copy like any other."""
+    entries.save(Visitor(), "k", "xylophone")
+    entries.save(Visitor(), "l", "lyre")
+    entries.export(Visitor(), tmp_path / "out")
+    entries.forget(Visitor(), key="k")
+    imported = entries.import_(Visitor(), tmp_path / "out")
+
+    assert (0, 0, 1) == (imported.added, imported.updated, imported.unchanged)
+    assert "forgotten" in imported.skipped[0].why
+    assert entries.get(Visitor(), "k") is None
+
+
+@pytest.mark.parametrize("format", ["markdown", "jsonl"])
+def test_export_then_import_is_a_zero_diff(tmp_path: Path, clock: Clock, format: str) -> None:
+    """Into the same store, and into an empty one, from which the next export is the same."""
+    first, second = tmp_path / f"first.{format}", tmp_path / f"second.{format}"
+    with entries_in(tmp_path / "one", now=clock) as entries:
+        entries.save(Visitor(), "a: b", "line\n---\nkey: x\n", tags=["t, u", "v"], importance=0.9)
+        clock.go_on(5)
+        entries.save(Visitor(), "a: b", "line\n---\nkey: y\n\n")
+        entries.save(Visitor(), "p", "steps", kind="procedure", links=["a: b"], pinned=True)
+        entries.update(Visitor(), "p", outcome="success")
+        entries.save(Visitor(), "d", "", category="daily")
+        entries.export(Visitor(), first, format=format)  # type: ignore[arg-type]
+        imported = entries.import_(Visitor(), first)
+        assert (0, 0, 3, ()) == (imported.added, imported.updated, imported.unchanged, imported.skipped)
+    clock.go_on(60)
+    with entries_in(tmp_path / "two", now=clock) as entries:
+        imported = entries.import_(Visitor(), first)
+        assert (3, 0, 0, ()) == (imported.added, imported.updated, imported.unchanged, imported.skipped)
+        entries.export(Visitor(), second, format=format)  # type: ignore[arg-type]
+
+    read = [
+        {path.name: path.read_bytes() for path in sorted(each.glob("*"))} if each.is_dir() else each.read_bytes()
+        for each in (first, second)
+    ]
+    assert read[0] == read[1]
+
+
+def test_an_import_goes_through_every_gate(entries: Entries, tmp_path: Path) -> None:
+    """What may not be saved is reported with the reason; the rest is taken in, in one commit."""
+    lines = [
+        {"key": "fine", "content": "fine"},
+        {"key": "high", "content": "x", "level": "RESTRICTED"},
+        {"key": "large", "content": "x" * 70000},
+        {"key": "none", "content": "x", "level": "COSMIC"},
+        {"key": "secret", "content": "password = hunter2hunter2X9!"},
+    ]
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    imported = entries.import_(Visitor(), source)
+
+    assert 1 == imported.added
+    assert 4 == len(imported.skipped)
+    assert "hunter2" not in json.dumps(imported.to_dict())
+    assert ["fine"] == [each.key for each in entries.list(Visitor()).memories]
+
+
+def test_lists_are_paged(entries: Entries) -> None:
+    """By key, each key once, whatever the limit."""
+    entries.save_many(Visitor(), [Draft(f"k{n:02}", "x") for n in range(25)])
+    seen, cursor = [], None
+    while True:
+        page = entries.list(Visitor(), limit=10, cursor=cursor)
+        seen += [each.key for each in page.memories]
+        cursor = page.next
+        if cursor is None:
+            break
+
+    assert [f"k{n:02}" for n in range(25)] == seen
+
+
+@pytest.mark.parametrize("count", [0, 51, -1, True, "5", 2.5])
+def test_the_number_of_results_is_checked(entries: Entries, count: object) -> None:
+    """Neither none nor a flood."""
+    with pytest.raises(InvalidArgument, match="max_results"):
+        entries.search(Visitor(), "x", max_results=count)  # type: ignore[arg-type]
+
+
+def test_a_plan_is_applied_and_taken_back(tmp_path: Path, clock: Clock) -> None:
+    """Least destructive first: what is said twice is merged, and nothing is lost by it."""
+    with entries_in(tmp_path, rules=Rules(budget=Budget(max_entries=4)), now=clock) as entries:
+        for key, text in (("a", "tea at four"), ("b", "tea at four"), ("c", "cake"), ("d", "milk")):
+            clock.go_on(1)
+            entries.save(Visitor(), key, text, tags=[key])
+        plan = entries.plan(Visitor())
+        applied = entries.apply(Visitor(), plan)
+
+        assert ["merge"] == [step.action for step in plan.steps]
+        assert 1 == len(applied.hidden)
+        assert 3 == len(entries.list(Visitor()).memories)
+        assert applied.hidden == entries.undo(Visitor(), plan.id).shown
+        assert 4 == len(entries.list(Visitor()).memories)
+
+
+def test_categories_can_have_lifetimes_of_their_own(tmp_path: Path, clock: Clock) -> None:
+    """As the workflow declares them."""
+
+    class Minute:
+        ttl = 60
+
+    with entries_in(tmp_path, rules=Rules(categories=Categories({"draft": Minute()})), now=clock) as entries:
+        entries.save(Visitor(), "k", "x", category="draft")
+        clock.go_on(60)
+
+        assert entries.get(Visitor(), "k") is None
+
+
+def test_a_hand_edit_is_found(entries: Entries, tmp_path: Path) -> None:
+    """A record is a file that people may open: what they change is what is read."""
+    entries.save(Visitor(), "k", "rain")
+    path = next((tmp_path / "memory" / "entries").rglob("*.json"))
+    path.write_text(path.read_text().replace('"content":"rain"', '"content":"snow"'))
+    found = entries.get(Visitor(), "k")
+
+    assert found is not None
+    assert ("snow", 2) == (found.content, found.revision)
+
+
+def test_another_start_finds_everything(tmp_path: Path) -> None:
+    """With the index as it was left, without one, and with one that is damaged."""
+    with entries_in(tmp_path) as entries:
+        entries.save(Visitor(), "k", "the heron stands in the reeds")
+    found = []
+    for spoil in (lambda path: None, Path.unlink, lambda path: path.write_bytes(b"x" * 5000)):
+        spoil(tmp_path / ".state" / "index.sqlite")
+        with entries_in(tmp_path) as entries:
+            found.append(keys_of(entries, Visitor(), "heron"))
+
+    assert [["k"], ["k"], ["k"]] == found
+
+
+def test_expired_entries_shift_nothing(tmp_path: Path, clock: Clock) -> None:
+    """Scores, order and neighbours are those of a store that never held them."""
+    visitor = Visitor(run="r", thread="t")
+    with entries_in(tmp_path / "with", now=clock) as held, entries_in(tmp_path / "without", now=clock) as bare:
+        for entries in (held, bare):
+            entries.save(visitor, "asked", "Who pays for the museum?")
+            if entries is held:
+                entries.save_many(visitor, [Draft(f"gone/{n}", "the museum " * 3, ttl=60) for n in range(40)])
+            entries.save(visitor, "told", "Robin does.")
+            entries.save(visitor, "sky", "The sky over the museum is blue.")
+        clock.go_on(61)
+        found = [
+            [(match.found.key, match.score, match.snippet) for match in entries.search(visitor, "museum sky").matches]
+            for entries in (held, bare)
+        ]
+
+    assert found[1] == found[0]
+
+
+def test_a_renewed_entry_is_found_again(entries: Entries, clock: Clock) -> None:
+    """Also with the very content it had, after a search has passed over it."""
+    entries.save(Visitor(), "plan", "a museum visit", ttl=60)
+    clock.go_on(61)
+    passed_over = keys_of(entries, Visitor(), "museum")
+    entries.save(Visitor(), "plan", "a museum visit", ttl=60)
+
+    assert ([], ["plan"]) == (passed_over, keys_of(entries, Visitor(), "museum"))
+
+
+def test_a_lifetime_of_its_own_outlives_a_change_of_content(entries: Entries, clock: Clock) -> None:
+    """It runs anew from the change, and an entry that was to be gone in a minute is not kept for ever."""
+    entries.save(Visitor(), "code", "the door is 12", ttl=60)
+    clock.go_on(30)
+    entries.save(Visitor(), "code", "the door is 13")
+    clock.go_on(59)
+    before = entries.get(Visitor(), "code")
+    clock.go_on(1)
+
+    assert before is not None
+    assert entries.get(Visitor(), "code") is None

@@ -1,0 +1,233 @@
+"""Live files: reads are fresh, changes by hand become revisions, broken files are mended, and everyone is told once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memfiles.errors import RevisionConflict
+from memfiles.files.manager import MemoryManager
+from memfiles.storage.events import RecordChanged
+from tests.support.records import TickingClock, declared, files_under, records_in, rewrite
+
+FILES = [declared("notes", content="# Notes\n", cap=100), declared("plan")]
+
+
+def opened(directory: Path) -> MemoryManager:
+    manager = MemoryManager(directory, durability="os", now=TickingClock())
+    manager.restore(FILES)
+    return manager
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[MemoryManager]:
+    with opened(tmp_path) as manager:
+        yield manager
+
+
+@pytest.fixture
+def told(manager: MemoryManager) -> list[RecordChanged]:
+    """What a subscriber is told, in order."""
+    told: list[RecordChanged] = []
+    manager.subscribe(told.append)
+    return told
+
+
+@pytest.fixture
+def path(manager: MemoryManager) -> Path:
+    """Where the record of the notes lies."""
+    return manager.directory / "notes.json"
+
+
+def summary(events: list[RecordChanged]) -> list[tuple[int, str, str]]:
+    return [(event.revision, event.op, event.origin) for event in events]
+
+
+def quarantined(manager: MemoryManager) -> list[Path]:
+    return [manager.directory / kept["path"] for kept in manager.status()["quarantine"]]
+
+
+def let_time_pass(path: Path) -> None:
+    """As if the file had been left alone since a while ago."""
+    moment = time.time_ns() - 10**9
+    os.utime(path, ns=(moment, moment), follow_symlinks=False)
+
+
+def test_a_read_shows_a_change_by_hand_at_once_and_writes_nothing(manager: MemoryManager, path: Path) -> None:
+    """It is a revision to come; writing it is not a reader's business."""
+    rewrite(path, content="by hand")
+    before = files_under(manager.directory)
+
+    assert ("by hand", 2) == (manager.read("notes"), manager.card("notes").revision)
+    assert before == files_under(manager.directory)
+
+
+@pytest.mark.parametrize("read_first", [False, True])
+def test_a_noticed_change_by_hand_is_a_revision(
+    manager: MemoryManager, told: list[RecordChanged], path: Path, read_first: bool
+) -> None:
+    """Digest and revision in the file are put right; a read in between takes nothing away from it."""
+    rewrite(path, content="by hand")
+    if read_first:
+        manager.read("notes")
+    manager.notice("notes")
+    fields = json.loads(path.read_bytes())
+
+    assert [(2, "external", "external")] == summary(told)
+    assert ("by hand", 2, True) == (fields["content"], fields["revision"], manager.snapshot("notes").is_intact)
+    assert "# Notes\n" == (manager.undo("notes") and manager.read("notes"))
+
+
+def test_noticing_again_does_nothing(manager: MemoryManager, told: list[RecordChanged], path: Path) -> None:
+    """Neither for a change that is told nor for one of our own."""
+    rewrite(path, content="by hand")
+    manager.notice("notes")
+    manager.append("notes", "x")
+    before = (path.stat().st_ino, len(told))
+
+    assert [True, True] == [manager.notice(uid) for uid in ("notes", "not declared")]
+    assert before == (path.stat().st_ino, len(told))
+
+
+def test_a_write_stands_on_a_change_by_hand(manager: MemoryManager, told: list[RecordChanged], path: Path) -> None:
+    """Both are in the history and both are told, in their order."""
+    rewrite(path, content="by hand\n")
+    with pytest.raises(RevisionConflict, match="at revision 2, not 1"):
+        manager.append("notes", "x", expected_revision=1)
+    manager.append("notes", "x")
+
+    assert ("by hand\nx", 3) == (manager.read("notes"), manager.card("notes").revision)
+    assert [(2, "external", "external"), (3, "append", "local")] == summary(told)
+
+
+def test_what_is_declared_cannot_be_changed_by_hand(manager: MemoryManager, path: Path) -> None:
+    """Name, description, cap and level come from the workflow, and are put right in the file."""
+    rewrite(path, level="PUBLIC", max_size_bytes=10**9, description="Mine.")
+    manager.notice("notes")
+    fields = json.loads(path.read_bytes())
+
+    assert ("INTERNAL", 100, "What is known.", 2) == tuple(
+        fields[name] for name in ("level", "max_size_bytes", "description", "revision")
+    )
+
+
+def test_another_layout_is_no_change(manager: MemoryManager, told: list[RecordChanged], path: Path) -> None:
+    """An editor that only reformats the file made no revision."""
+    rewrite(path)
+    manager.notice("notes")
+
+    assert ([], 1, "# Notes\n") == (told, manager.card("notes").revision, manager.read("notes"))
+
+
+def test_an_old_copy_put_back_is_a_change_by_hand(
+    manager: MemoryManager, told: list[RecordChanged], path: Path
+) -> None:
+    """From a backup, say: its content is the newest now, and the revision goes on."""
+    shutil.copy(path, manager.directory / "backup")
+    manager.append("notes", "x")
+    shutil.copy(manager.directory / "backup", path)
+    manager.notice("notes")
+
+    assert ("# Notes\n", 3) == (manager.read("notes"), manager.card("notes").revision)
+    assert (3, "external", "external") == summary(told)[-1]
+
+
+def test_a_file_over_its_cap_may_be_made_smaller_by_hand(tmp_path: Path) -> None:
+    """As with any other edit; not larger, though."""
+    opened(tmp_path).close()
+    with MemoryManager(tmp_path, durability="os") as manager:
+        manager.restore([declared("notes", cap=4)])
+        rewrite(tmp_path / "notes.json", content="# Note")
+        manager.notice("notes")
+        rewrite(tmp_path / "notes.json", content="# Notes")
+        let_time_pass(tmp_path / "notes.json")
+        manager.notice("notes")
+
+        assert "# Note" == manager.read("notes")
+        assert "to 7 bytes, over its cap of 4" in manager.status()["quarantine"][0]["reason"]
+
+
+def test_another_manager_s_change_is_told_once(manager: MemoryManager, told: list[RecordChanged]) -> None:
+    """Whether it was read before it was noticed or not."""
+    with opened(manager.directory) as other:
+        other.append("notes", "theirs\n")
+        manager.read("notes")
+        for _ in range(2):
+            manager.notice("notes")
+        other.append("notes", "again\n")
+        manager.append("notes", "ours\n")
+        manager.notice("notes")
+
+    assert [(2, "append", "process"), (3, "append", "process"), (4, "append", "local")] == summary(told)
+
+
+def test_a_change_by_hand_is_one_revision_for_two_managers(
+    manager: MemoryManager, told: list[RecordChanged], path: Path
+) -> None:
+    """Both read it; the first to notice writes it, the other is told of a process's change."""
+    with opened(manager.directory) as other:
+        rewrite(path, content="by hand")
+        assert "by hand" == manager.read("notes") == other.read("notes")
+        other.notice("notes")
+        manager.notice("notes")
+
+        assert 2 == manager.card("notes").revision == other.card("notes").revision
+    assert [(2, "external", "process")] == summary(told)
+
+
+def test_what_another_manager_mended_is_no_change_by_hand(
+    manager: MemoryManager, told: list[RecordChanged], path: Path
+) -> None:
+    """Although this one had read a change by hand before the file broke, and the other had not."""
+    with opened(manager.directory) as other:
+        rewrite(path, content="by hand")
+        manager.read("notes")
+        path.unlink()
+        manager.read("notes")
+        other.notice("notes")
+        manager.notice("notes")
+
+    assert ("# Notes\n", 1, []) == (manager.read("notes"), manager.card("notes").revision, told)
+
+
+def test_own_changes_are_told_once_whoever_else_looks(manager: MemoryManager, told: list[RecordChanged]) -> None:
+    """Threads that read and notice all the while neither go back in time nor take our changes for another's."""
+    done, went_back = threading.Event(), []
+
+    def look() -> None:
+        latest = 0
+        while not done.is_set():
+            revision = manager.card("plan").revision
+            went_back.extend([revision] if revision < latest else [])
+            latest = revision
+            manager.notice("plan")
+
+    threads = [threading.Thread(target=look) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(100):
+        manager.append("plan", "x")
+    done.set()
+    for thread in threads:
+        thread.join()
+
+    assert [] == went_back
+    assert [(revision, "append", "local") for revision in range(2, 102)] == summary(told)
+
+
+def test_without_changes_nothing_is_written(manager: MemoryManager) -> None:
+    """Reading, looking and refused changes leave every record the file it was."""
+    before = records_in(manager.directory)
+    for uid in manager.uids():
+        manager.read(uid)
+        manager.log(uid)
+        manager.notice(uid)
+
+    assert before == records_in(manager.directory)

@@ -1,0 +1,154 @@
+"""Closing a manager, and forking one, while other threads are at work."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from memfiles.errors import InvalidArgument, MemfilesError, RevisionUnknown, StorageFailed
+from memfiles.files.manager import MemoryManager
+from memfiles.records.record import NOBODY
+from memfiles.storage.events import RecordChanged
+from tests.support.records import declared, wait_until
+
+
+def test_a_change_under_way_stays_in_its_directory(tmp_path: Path) -> None:
+    """A manager that is closed meanwhile does not let the change land in the directory opened next."""
+    one, other = MemoryManager(tmp_path / "one"), MemoryManager(tmp_path / "other")
+    one.restore([declared("notes", content="one\n")])
+    at_work, closed = threading.Event(), threading.Event()
+
+    def closed_meanwhile() -> str:
+        at_work.set()
+        assert closed.wait(60)
+        return "2026-11-21T09:00:00.000Z"
+
+    live = one._live
+    store = one.store
+
+    def change() -> None:
+        with store.hold(["notes.json"]):
+            closed_meanwhile()
+            outcome.append(live.current("notes").content)
+
+    outcome: list[str] = []
+    thread = threading.Thread(target=change)
+    thread.start()
+    assert at_work.wait(60)
+    one.close()
+    other.restore([declared("notes", content="other\n")])
+    closed.set()
+    thread.join(60)
+    other.close()
+
+    assert ["one\n"] == outcome
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_can_read_although_a_thread_was_remembering(tmp_path: Path) -> None:
+    """A lock that another thread of the parent held at the fork does not hang the child."""
+    with MemoryManager(tmp_path) as manager:
+        manager.restore([declared("notes", content="parent\n")])
+        with manager._live._remembering:
+            child = os.fork()
+            if not child:
+                manager.append("notes", "child\n", by=NOBODY)
+                os._exit(0 if manager.read("notes") == "parent\nchild\n" else 1)
+            _, status = os.waitpid(child, 0)
+
+        assert (0, "parent\nchild\n") == (status, manager.read("notes"))
+
+
+def test_a_directory_that_is_a_file_is_said_to_be_one(tmp_path: Path) -> None:
+    """Planning there is a clear error, not a foreign one."""
+    (tmp_path / "memory").write_text("a file")
+    manager = MemoryManager(tmp_path / "memory")
+
+    with pytest.raises(StorageFailed, match="ENOTDIR"):
+        manager.plan([declared("notes")])
+
+
+def test_a_history_that_cuts_a_character_is_refused_and_redacted(tmp_path: Path) -> None:
+    """A history damaged by hand is an error to walk, and no obstacle to a redaction."""
+    with MemoryManager(tmp_path) as manager:
+        manager.restore([declared("notes", content="é secret\n")])
+        manager.edit("notes", "secret", "secret é")
+    path = tmp_path / "notes.json"
+    path.write_text(path.read_text().replace('"offset":3,', '"offset":1,'))
+    with MemoryManager(tmp_path) as manager:
+        manager.restore([declared("notes")])
+
+        with pytest.raises(RevisionUnknown):
+            manager.diff("notes", 1, 2)
+        manager.redact("notes", "secret")
+
+        assert "é [redacted] é\n" == manager.read("notes")
+
+
+def test_events_after_a_fork_reach_new_subscribers(tmp_path: Path) -> None:
+    """Subscribing in the child works as well."""
+    with MemoryManager(tmp_path) as manager:
+        manager.restore([declared("notes")])
+        seen: list[RecordChanged] = []
+        child = os.fork()
+        if not child:
+            manager.subscribe(seen.append)
+            manager.append("notes", "child\n")
+            os._exit(0 if [event.op for event in seen] == ["append"] else 1)
+
+        assert 0 == os.waitpid(child, 0)[1]
+
+
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+def test_a_change_that_waited_for_its_turn_is_not_made_after_the_end(tmp_path: Path, durability: str) -> None:
+    """It is refused, since whoever closed the memory takes what is there for all there is."""
+    refused: list[BaseException] = []
+    manager = MemoryManager(tmp_path / "memory", durability=durability)
+    manager.restore([declared("notes", content="one\n", cap=1000)])
+
+    def append() -> None:
+        try:
+            manager.append("notes", "two\n")
+        except MemfilesError as error:
+            refused.append(error)
+
+    waiting = threading.Thread(target=append)
+    with manager.store.hold(["notes.json"]):
+        waiting.start()
+        wait_until(lambda: "_take" in _running(waiting))
+        manager.close()
+    waiting.join()
+
+    assert [InvalidArgument] == [type(error) for error in refused]
+    with MemoryManager(tmp_path / "memory") as manager:
+        manager.restore([declared("notes", cap=1000)])
+        assert "one\n" == manager.read("notes")
+
+
+def _running(thread: threading.Thread) -> list[str]:
+    """The names of the functions that a thread is in."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    names = []
+    while frame is not None:
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return names
+
+
+def test_a_close_leaves_no_journal_that_was_given_up(tmp_path: Path) -> None:
+    """What could not be flushed for a while is, at the latest, then: the records are all there is."""
+    with MemoryManager(tmp_path) as manager:
+        manager.restore([declared("notes", content="one\n"), declared("plan")])
+        manager.append_many([("notes", "two\n"), ("plan", "a\n")])
+        (tmp_path / "notes.json").rename(tmp_path / "moved")
+        (tmp_path / "notes.json").symlink_to("moved")  # which is not followed, and so cannot be flushed
+        with suppress(StorageFailed):
+            manager.checkpoint()
+        manager.append("plan", "b\n")
+
+    assert ([], False) == (os.listdir(tmp_path / ".journal"), (tmp_path / "notes.json").is_symlink())

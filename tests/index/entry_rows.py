@@ -1,0 +1,108 @@
+"""A store of entries with nothing but its search index: the row table, and the texts beside it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import weakref
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from memfiles.index.search import association
+from memfiles.index.search.embedder import Embedder
+from memfiles.index.search.search import Hit, search
+from memfiles.index.text import fts as texts
+
+ENTRY = """CREATE TABLE entry (id INTEGER PRIMARY KEY, path TEXT UNIQUE, part INTEGER, key TEXT, tags TEXT, links TEXT,
+    category TEXT, kind TEXT, pinned INT, importance REAL, confidence REAL, size INT, successes INT, failures INT,
+    created_at TEXT, updated_at TEXT, expires_at TEXT, source_run TEXT, thread TEXT, ordinal INT, state TEXT,
+    cause TEXT, revision INT, digest TEXT NOT NULL DEFAULT 'd', inode INT, file_size INT, mtime_ns INT)"""
+COLUMNS = "id, path, part, key, tags, links, source_run, thread, ordinal, state"
+
+Keep = Callable[[Sequence[int]], Collection[int]]
+
+
+def everything(ids: Sequence[int]) -> Collection[int]:
+    """Keep all."""
+    return ids
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a test says of an entry."""
+
+    key: str
+    content: str = ""
+    part: int = 1
+    tags: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    run: str = ""
+    thread: str | None = None
+
+
+class Rows:
+    """Entries in a database, saved in the order given."""
+
+    def __init__(self, path: str = ":memory:") -> None:
+        self.connection = sqlite3.connect(path)
+        weakref.finalize(self, self.connection.close)
+        self.connection.execute(ENTRY)
+        self._last = 0
+        texts.prepare(self.connection)
+        association.prepare(self.connection)
+
+    def save(self, *rows: Row) -> None:
+        """Add entries."""
+        self.save_many(rows)
+
+    def save_many(self, rows: Iterable[Row]) -> None:
+        """Add many entries."""
+        by_part: dict[int, list[tuple[int, str, str, Sequence[str]]]] = {}
+        values = []
+        for id, row in enumerate(rows, start=self._last + 1):
+            lists = json.dumps(row.tags), json.dumps(row.links)
+            values.append((id, str(id), row.part, row.key, *lists, row.run, row.thread, id, "live"))
+            by_part.setdefault(row.part, []).append((id, row.key, row.content, row.tags))
+            self._last = id
+        marks = ",".join("?" * len(COLUMNS.split(",")))
+        self.connection.executemany(f"INSERT INTO entry ({COLUMNS}) VALUES ({marks})", values)
+        for part, entries in by_part.items():
+            texts.put_many(self.connection, part, entries)
+
+    def id(self, key: str) -> int:
+        """The row of a key."""
+        ((id,),) = self.connection.execute("SELECT id FROM entry WHERE key = ?", (key,))
+        return int(id)
+
+    def key(self, id: int) -> str:
+        """The key of a row."""
+        ((key,),) = self.connection.execute("SELECT key FROM entry WHERE id = ?", (id,))
+        return str(key)
+
+    def remove(self, key: str) -> None:
+        """Take an entry out."""
+        ((id, part),) = self.connection.execute("SELECT id, part FROM entry WHERE key = ?", (key,))
+        texts.remove(self.connection, part, id)
+        self.connection.execute("DELETE FROM entry WHERE id = ?", (id,))
+
+    def search(
+        self,
+        query: str,
+        *,
+        parts: Sequence[int] = (1,),
+        keep: Keep = everything,
+        limit: int = 10,
+        associate: bool = True,
+        embedder: Embedder | None = None,
+    ) -> list[Hit]:
+        """Search all of a partition, unless told otherwise."""
+        return search(self.connection, parts, query, keep=keep, limit=limit, associate=associate, embedder=embedder)
+
+    def keys(self, query: str, *, parts: Sequence[int] = (1,), limit: int = 10, associate: bool = False) -> list[str]:
+        """The keys that a search finds, best first."""
+        return [self.key(hit.id) for hit in self.search(query, parts=parts, limit=limit, associate=associate)]
+
+    def said(self, query: str, **options: object) -> list[tuple[str, float, tuple[str, ...], str]]:
+        """All that a caller sees of a search: key, score, legs and snippet."""
+        hits = self.search(query, **options)  # type: ignore[arg-type]
+        return [(self.key(hit.id), hit.score, hit.legs, hit.snippet) for hit in hits]

@@ -1,0 +1,116 @@
+"""A memory directory with an index, for tests: entries are written as the store would, without its flushes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from memfiles.errors import RecordCorrupt
+from memfiles.index.index import Index
+from memfiles.index.rows import Row, row_of
+from memfiles.index.text_index import NewText
+from memfiles.records.entry import EntryRecord
+from memfiles.records.entry_codec import decode_entry, encode_entry
+from memfiles.storage import atomic, descriptors
+from memfiles.storage.descriptors import Signature
+from tests.support.saved import saved
+
+LIMIT = 1 << 20
+SUPPORT = ("support", "INTERNAL", "")
+
+
+class PlainTexts:
+    """Texts as they were put, in a plain table."""
+
+    def prepare(self, connection: sqlite3.Connection) -> None:
+        connection.execute("CREATE TABLE IF NOT EXISTS plain (part INT, id INT PRIMARY KEY, words TEXT)")
+
+    def put(
+        self, connection: sqlite3.Connection, part: int, id: int, *, key: str, content: str, tags: Sequence[str]
+    ) -> None:
+        words = "\n".join((key, content, *tags))
+        connection.execute("INSERT OR REPLACE INTO plain VALUES (?, ?, ?)", (part, id, words))
+
+    def put_new(self, connection: sqlite3.Connection, part: int, texts: Sequence[NewText]) -> None:
+        for id, key, content, tags in texts:
+            self.put(connection, part, id, key=key, content=content, tags=tags)
+
+    def remove(self, connection: sqlite3.Connection, part: int, id: int) -> None:
+        connection.execute("DELETE FROM plain WHERE part = ? AND id = ?", (part, id))
+
+    def drop(self, connection: sqlite3.Connection, part: int) -> None:
+        connection.execute("DELETE FROM plain WHERE part = ?", (part,))
+
+    def scrub(self, connection: sqlite3.Connection) -> None:
+        """Nothing is left of a row that was deleted from a plain table."""
+
+
+class Memory:
+    """A directory of entries, and its index as one process has it."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(exist_ok=True)
+        self.directory = directory
+        self.descriptor = descriptors.open_directory(directory)
+        self.reads = 0
+        self.index = Index(directory, self.descriptor, read=self.read, texts=PlainTexts())
+
+    def read(self, path: str) -> Row | None:
+        """The row of the record at ``path``."""
+        self.reads += 1
+        try:
+            found = descriptors.read(self.descriptor, path, limit=LIMIT)
+            return row_of(decode_entry(found[0], path=path), found[1]) if found else None
+        except RecordCorrupt:
+            return None
+
+    def write(self, record: EntryRecord) -> Signature:
+        """Have the record on disk, unannounced: as a person would, or a process that was killed at once."""
+        return write(self.descriptor, record)
+
+    def save(self, *records: EntryRecord) -> None:
+        """Change records as the entries' code does."""
+        before = [row for record in records if (row := self.read(record.path)) is not None]
+        self.reads -= len(records)
+        token = self.index.intend([record.path for record in records])
+        rows = [row_of(record, self.write(record)) for record in records]
+        self.index.put(rows, token, before=before)
+
+    def texts(self) -> list[str]:
+        """All texts, sorted."""
+        self.index.catch_up()
+        found = self.index.ask(lambda connection: connection.execute("SELECT words FROM plain").fetchall())
+        return sorted(row[0] for row in found)
+
+    def keys(self) -> list[str]:
+        """The keys of all live entries, after a catch-up."""
+        self.index.catch_up()
+        return live_keys(self.index)
+
+    def close(self) -> None:
+        """Close the index, then the directory."""
+        self.index.close()
+        os.close(self.descriptor)
+
+
+def live_keys(index: Index) -> list[str]:
+    """The keys that the rows have as live, sorted."""
+    statement = "SELECT key FROM entry WHERE state = 'live' ORDER BY key"
+    return [row[0] for row in index.ask(lambda connection: connection.execute(statement).fetchall())]
+
+
+def write(descriptor: int, record: EntryRecord) -> Signature:
+    """Put the record's file in place, in whatever folder it belongs."""
+    descriptors.make_folder(descriptor, "entries")
+    descriptors.make_folder(descriptor, record.path.rpartition("/")[0])
+    signature = atomic.stage(descriptor, record.path, encode_entry(record), flush=False)
+    atomic.publish(descriptor, record.path)
+    atomic.drop(descriptor, record.path)
+    return signature
+
+
+def many(count: int, *, start: int = 0) -> Iterable[EntryRecord]:
+    """Entries with different keys and contents."""
+    return (saved(f"key-{n:06}", f"content number {n}") for n in range(start, start + count))

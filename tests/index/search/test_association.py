@@ -1,0 +1,83 @@
+"""A hit lends to what is tied to it, and to nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.index.entry_rows import Row, Rows
+
+MUSEUM = [
+    Row("before-2", "Good morning!", run="r", thread="t"),
+    Row("before-1", "How was the weekend?", run="r", thread="t"),
+    Row("asked", "Which museum did you like best?", run="r", thread="t"),
+    Row("told", "The one by the river.", run="r", thread="t"),
+    Row("after-2", "I must go there.", run="r", thread="t"),
+    Row("after-3", "Shall we eat?", run="r", thread="t"),
+    Row("elsewhere", "Another thread.", run="r", thread="u"),
+    Row("other-run", "Another run.", run="s", thread="t"),
+    Row("alone", "Saved without a run."),
+]
+
+
+def _rows(*rows: Row) -> Rows:
+    made = Rows()
+    made.save(*rows)
+    return made
+
+
+def test_neighbours_of_the_same_run_and_thread_are_found() -> None:
+    """Two on either side come after the hit itself; other threads, other runs and farther ones do not."""
+    keys = _rows(*MUSEUM).keys("museum", associate=True)
+
+    assert ("asked", {"asked", "told", "before-1", "before-2", "after-2"}) == (keys[0], set(keys))
+
+
+def test_neighbours_in_several_partitions_are_those_of_one() -> None:
+    """Who sees two partitions is lent the same by the same neighbours as if all of them lay in one."""
+    spread = [replace(row, part=1 + place % 2) for place, row in enumerate(MUSEUM)]
+
+    assert _rows(*MUSEUM).said("museum") == _rows(*spread).said("museum", parts=(1, 2))
+
+
+def test_association_can_be_switched_off() -> None:
+    """Then only what answers by itself is found."""
+
+    assert ["asked"] == _rows(*MUSEUM).keys("museum")
+
+
+def test_the_answer_is_lent_most() -> None:
+    """What was said right after a question is more likely to answer it than what was said before."""
+
+    assert "told" == _rows(*MUSEUM).keys("museum", associate=True)[1]
+
+
+def test_nothing_is_lent_to_what_does_not_count() -> None:
+    """An entry that is refused, or in a partition that was not given, gains nothing and is not shown."""
+    hidden = Row("hidden", "The hidden one.", part=2, run="r", thread="t")
+    rows = _rows(*MUSEUM[:3], hidden, *MUSEUM[3:])
+    refused = rows.id("told")
+    found = rows.search("museum", keep=lambda ids: set(ids) - {refused})
+
+    assert set() == {rows.key(hit.id) for hit in found} & {"told", "hidden"}
+
+
+def test_what_is_hidden_between_neighbours_does_not_part_them() -> None:
+    """With a thousand hidden entries between a question and its answer, both are still neighbours."""
+    hidden = [Row(f"h{n}", "museum", part=2, run="r", thread="t") for n in range(1_000)]
+
+    assert _rows(*MUSEUM).said("museum") == _rows(*MUSEUM[:3], *hidden, *MUSEUM[3:]).said("museum")
+
+
+def test_links_are_followed_one_step() -> None:
+    """An entry that a hit names is found, the one that this names is not."""
+    rows = _rows(Row("a", "museum", links=("b",)), Row("b", "opening hours", links=("c",)), Row("c", "tickets"))
+
+    assert ["a", "b"] == rows.keys("museum", associate=True)
+
+
+def test_a_tag_that_few_share_ties_entries() -> None:
+    """A shared tag ties two entries; one that thirty share ties none of them."""
+    rows = _rows(Row("a", "museum", tags=("paris", "todo")), Row("b", "river", tags=("paris",)))
+    rows.save(*(Row(f"n{n}", "noise", tags=("todo",)) for n in range(30)))
+
+    assert ["a", "b"] == rows.keys("museum", associate=True)

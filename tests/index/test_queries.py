@@ -1,0 +1,304 @@
+"""The rows answer as a plain list of entries would: visibility, then shadowing, then filters, order and limit."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memfiles.index import queries as reading
+from memfiles.index.queries import Filters, Selector
+from memfiles.index.rows import Row, row_of
+from memfiles.records.entry import Entry, Provenance, Retired
+from tests.index.indexed import SUPPORT, Memory, many
+from tests.support.saved import buried, saved
+
+NOW = "2026-11-22T00:00:00.000Z"
+TIMES = ["2026-11-21T09:00:00.000Z", "2026-11-21T09:00:01.000Z", "2026-11-23T00:00:00.000Z"]
+SCOPES = ["support", "@workspace"]
+LEVELS = ["PUBLIC", "INTERNAL", "RESTRICTED"]
+RUNS = ["", "r1", "r2"]
+VIEW = [
+    ("support", "INTERNAL", "r1"),
+    ("support", "INTERNAL", ""),
+    ("@workspace", "INTERNAL", ""),
+    ("support", "PUBLIC", ""),
+    ("@workspace", "PUBLIC", ""),
+]
+KEYS = ["a", "ab", "abc", "b", "é", "z\U0010ffff", "\U0001f600"]
+
+
+@st.composite
+def _entries(draw: st.DrawFn) -> list[Entry]:
+    facets: dict[str, Any] = {
+        "level": st.sampled_from(LEVELS),
+        "run": st.sampled_from(RUNS),
+        "at": st.sampled_from(TIMES),
+        "tags": st.sampled_from([(), ("x",), ("x", "y"), ('"',)]),
+        "category": st.sampled_from(["general", "core", "daily"]),
+        "kind": st.sampled_from(["fact", "note"]),
+        "pinned": st.booleans(),
+        "importance": st.sampled_from([0.1, 0.5]),
+        "expires_at": st.sampled_from([None, None, *TIMES]),
+        "retired": st.sampled_from([None, None, None, Retired("deleted", TIMES[0], "plan-1")]),
+        "provenance": st.builds(Provenance, run=st.sampled_from([None, "r1"]), ordinal=st.integers(0, 3)),
+    }
+    drawn = st.tuples(
+        st.sampled_from(SCOPES), st.sampled_from(KEYS), st.text("no", max_size=2), st.fixed_dictionaries(facets)
+    )
+    found = [
+        saved(key, content, agent=scope, **said) for scope, key, content, said in draw(st.lists(drawn, max_size=25))
+    ]
+    return list({entry.path: entry for entry in found}.values())
+
+
+_filters = st.builds(
+    Filters,
+    tags=st.sampled_from([(), ("x",), ("y", "x"), ('"',)]),
+    category=st.sampled_from([None, "general"]),
+    kind=st.sampled_from([None, "fact"]),
+    prefix=st.sampled_from(["", "a", "ab", "é", "z"]),
+)
+
+
+@pytest.fixture(scope="module")
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
+    memory = Memory(tmp_path_factory.mktemp("reading") / "memory")
+    yield memory
+    memory.close()
+
+
+def _fill(memory: Memory, entries: list[Entry]) -> None:
+    for path in memory.directory.glob("entries/*/*.json"):
+        os.unlink(path)
+    memory.index.verify()
+    memory.save(*entries)
+    memory.index.catch_up()
+
+
+def _seen(entries: list[Entry]) -> list[Entry]:
+    """What the view shows, by the rules and nothing else."""
+    found: dict[str, Entry] = {}
+    for place in VIEW:
+        for entry in entries:
+            is_live = entry.retired is None and not entry.is_expired(NOW)
+            if (entry.agent, entry.level, entry.run) == place and is_live:
+                found.setdefault(entry.key, entry)
+    return list(found.values())
+
+
+def _fits(entry: Entry, filters: Filters) -> bool:
+    return (
+        set(filters.tags) <= set(entry.tags)
+        and filters.category in (None, entry.category)
+        and filters.kind in (None, entry.kind)
+        and entry.key.startswith(filters.prefix)
+    )
+
+
+def _ask(memory: Memory, question: Callable[[sqlite3.Connection, list[int]], Any]) -> Any:
+    return memory.index.ask(lambda connection: question(connection, reading.parts(connection, VIEW)))
+
+
+def _paths(rows: list[Row]) -> list[str]:
+    return [row.path for row in rows]
+
+
+_against_a_model = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@_against_a_model
+@given(entries=_entries(), filters=_filters, limit=st.integers(1, 5))
+def test_pages_hold_what_a_plain_list_holds(memory: Memory, entries: list[Entry], filters: Filters, limit: int) -> None:
+    """Page after page, by key."""
+    _fill(memory, entries)
+
+    def page(after: str) -> list[Row]:
+        found: list[Row] = _ask(
+            memory,
+            lambda connection, parts: reading.page(
+                connection, parts, now=NOW, filters=filters, after=after, limit=limit
+            ),
+        )
+        return found
+
+    found: list[str] = []
+    rows = page("")
+    while rows:
+        found += _paths(rows)
+        rows = page(rows[-1].key)
+    expected = [entry for entry in _seen(entries) if _fits(entry, filters)]
+
+    assert [entry.path for entry in sorted(expected, key=lambda entry: entry.key)] == found
+
+
+@_against_a_model
+@given(entries=_entries(), filters=_filters)
+def test_the_visible_ones_are_those_of_a_plain_list(memory: Memory, entries: list[Entry], filters: Filters) -> None:
+    """Asked for all ids there are, and for some that are not."""
+    _fill(memory, entries)
+    ids = dict(memory.index.ask(lambda connection: connection.execute("SELECT id, path FROM entry").fetchall()))
+    found = _ask(
+        memory,
+        lambda connection, parts: reading.visible(connection, parts, [*ids, 10**9], now=NOW, filters=filters),
+    )
+
+    assert {entry.path for entry in _seen(entries) if _fits(entry, filters)} == {ids[id] for id in found}
+
+
+@_against_a_model
+@given(entries=_entries(), pinned=st.sampled_from([None, True, False]))
+def test_the_recent_ones_are_those_of_a_plain_list(memory: Memory, entries: list[Entry], pinned: bool | None) -> None:
+    """Newest content first; core counts as pinned."""
+    _fill(memory, entries)
+    found = _ask(memory, lambda connection, parts: list(reading.recent(connection, parts, now=NOW, pinned=pinned)))
+    expected = [entry for entry in _seen(entries) if pinned in (None, entry.pinned or entry.category == "core")]
+    expected.sort(key=lambda entry: (entry.updated_at, entry.provenance.ordinal, entry.key), reverse=True)
+
+    assert [entry.path for entry in expected] == _paths(found)
+
+
+@_against_a_model
+@given(entries=_entries(), category=st.sampled_from([None, "general"]), limit=st.integers(1, 30))
+def test_the_least_worthy_come_first(memory: Memory, entries: list[Entry], category: str | None, limit: int) -> None:
+    """Pinned and core ones last, then by importance, confidence, last read and time of the content."""
+    _fill(memory, entries)
+    found = memory.index.ask(
+        lambda connection: reading.least_worthy(connection, SUPPORT, limit=limit, category=category)
+    )
+    live = [
+        entry
+        for entry in entries
+        if (entry.agent, entry.level, entry.run, entry.retired) == (*SUPPORT, None)
+        and category in (None, entry.category)
+    ]
+    worth = sorted(_worth(row_of(entry, None)) for entry in live)
+
+    assert worth[:limit] == [_worth(row) for row in found]
+
+
+def _worth(row: Row) -> tuple[object, ...]:
+    kept = row.pinned or row.category == "core"
+    return kept, row.importance, row.confidence, row.updated_at, row.provenance.ordinal
+
+
+@_against_a_model
+@given(entries=_entries())
+def test_totals_are_those_of_a_plain_list(memory: Memory, entries: list[Entry]) -> None:
+    """As often as entries come and go."""
+    _fill(memory, entries)
+    own = [entry for entry in entries if (entry.agent, entry.level, entry.run) == SUPPORT]
+    live = [entry for entry in own if entry.retired is None]
+    totals = memory.index.totals(SUPPORT)
+
+    assert (len(live), sum(entry.size_bytes for entry in live)) == (totals.count, totals.size)
+    assert len(own) - len(live) == totals.retired.number
+
+
+def test_a_row_comes_back_as_it_was_put(memory: Memory) -> None:
+    """All but the content, which is the text index's."""
+    entry = saved("k", "text", tags=("a", 'b"'), links=("l",), pinned=True, provenance=Provenance("support", run="r"))
+    _fill(memory, [entry])
+    (found,) = _ask(
+        memory, lambda connection, parts: reading.page(connection, parts, now=NOW, filters=Filters(), after="", limit=9)
+    )
+
+    assert row_of(entry, found.signature)._replace(content="") == found
+
+
+def test_a_selector_finds_what_all_its_fields_fit(memory: Memory) -> None:
+    """Whatever state it is in, but never a tombstone."""
+    mine = saved("a", tags=("t",), provenance=Provenance("support", call="c1"))
+    gone = saved("b", tags=("t",), retired=Retired("evicted", TIMES[0], "plan-1"))
+    _fill(memory, [mine, gone, saved("c")])
+    memory.save(buried(saved("c")))
+    memory.index.catch_up()
+
+    def keys(**said: Any) -> list[str]:
+        found = _ask(memory, lambda connection, parts: reading.matching(connection, parts, Selector(**said)))
+        return [row.key for row in found]
+
+    assert ["a", "b"] == keys() == keys(tag="t")
+    assert ["b"] == keys(key="b", tag="t") == keys(path=gone.path)
+    assert ["a"] == keys(provenance={"call": "c1"}) == keys(kind="note", provenance={"agent": "support", "call": "c1"})
+    assert [] == keys(key="a", tag="u")
+
+
+def test_what_is_retired_is_found_by_the_beginning_of_its_cause(memory: Memory) -> None:
+    """Once it is a tombstone, it is not."""
+    gone = [saved(key, retired=Retired("deleted", TIMES[0], f"cause {key}")) for key in ("a", "b")]
+    _fill(memory, [*gone, saved("c"), saved("d", retired=Retired("deleted", TIMES[0], "other"))])
+    memory.save(buried(gone[1]))
+    memory.index.catch_up()
+    found = _ask(memory, lambda connection, parts: reading.retired_by(connection, parts, prefix="cause "))
+
+    assert [("a", "cause a")] == [(row.key, row.cause) for row in found]
+
+
+def test_expired_and_retired_ones_are_listed_earliest_first(memory: Memory) -> None:
+    """They are the ones to become tombstones."""
+    _fill(
+        memory,
+        [
+            saved("a", expires_at=TIMES[1]),
+            saved("b", expires_at=TIMES[0]),
+            saved("c", expires_at=TIMES[2]),
+            saved("d", retired=Retired("deleted", TIMES[1])),
+            saved("e", retired=Retired("evicted", TIMES[0])),
+        ],
+    )
+    expired = memory.index.ask(lambda connection: reading.expired(connection, SUPPORT, now=NOW, limit=9))
+    retired = memory.index.ask(lambda connection: reading.retired(connection, SUPPORT, limit=9))
+
+    assert (["b", "a"], ["e", "d"]) == ([row.key for row in expired], [row.key for row in retired])
+
+
+QUESTIONS: dict[str, Callable[[sqlite3.Connection, list[int]], object]] = {
+    "page": lambda connection, parts: reading.page(
+        connection, parts, now=NOW, filters=Filters(), after="key-000100", limit=10
+    ),
+    "prefix": lambda connection, parts: reading.page(
+        connection, parts, now=NOW, filters=Filters(prefix="key-0002"), after="", limit=200
+    ),
+    "visible": lambda connection, parts: reading.visible(connection, parts, range(50), now=NOW, filters=Filters()),
+    "recent": lambda connection, parts: next(reading.recent(connection, parts, now=NOW)),
+    "least worthy": lambda connection, parts: reading.least_worthy(connection, SUPPORT, limit=5),
+    "expired": lambda connection, parts: reading.expired(connection, SUPPORT, now=NOW, limit=5),
+}
+
+
+def test_no_answer_costs_more_with_more_entries(tmp_path: Path) -> None:
+    """Each comes from the beginning of an index: the steps that SQLite takes are counted."""
+    steps: dict[int, dict[str, int]] = {}
+    memory = Memory(tmp_path / "memory")
+    for already, size in ((0, 300), (300, 1500)):
+        memory.save(*many(size - already, start=already))
+        memory.save(saved("key-000001", "shadowed", level="PUBLIC"))
+        memory.index.catch_up()
+        steps[size] = {name: _steps(memory, question) for name, question in QUESTIONS.items()}
+    memory.close()
+
+    assert {} == {name: (few, steps[1500][name]) for name, few in steps[300].items() if steps[1500][name] > few + 50}
+
+
+def _steps(memory: Memory, question: Callable[[sqlite3.Connection, list[int]], object]) -> int:
+    counted = 0
+
+    def count() -> int:
+        nonlocal counted
+        counted += 1
+        return 0
+
+    def ask(connection: sqlite3.Connection, parts: list[int]) -> None:
+        connection.set_progress_handler(count, 10)
+        question(connection, parts)
+        connection.set_progress_handler(None, 10)
+
+    _ask(memory, ask)
+    return counted

@@ -1,0 +1,123 @@
+"""Texts go in and come out with the caller's transaction, and a scrub leaves nothing of what is out."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from memfiles.index.text import fts as texts
+from tests.index.entry_rows import Row, Rows
+
+
+def _tables(connection: sqlite3.Connection) -> list[str]:
+    return [name for (name,) in connection.execute("SELECT name FROM sqlite_master ORDER BY name")]
+
+
+def test_a_text_put_again_replaces_the_one_before() -> None:
+    """Only the words of the newest text are found."""
+    rows = Rows()
+    rows.save(Row("drink", "green tea"))
+    texts.put(rows.connection, 1, rows.id("drink"), key="drink", content="black coffee", tags=["morning"])
+
+    assert ([], ["drink"], ["drink"]) == (rows.keys("tea"), rows.keys("coffee"), rows.keys("morning"))
+
+
+def test_what_was_not_committed_is_not_there() -> None:
+    """Everything happens in the caller's transaction, the tables of a new partition included."""
+    rows = Rows()
+    rows.connection.commit()
+    before = _tables(rows.connection)
+    rows.connection.execute("BEGIN")
+    texts.put(rows.connection, 4, 1, key="k", content="tea", tags=[])
+    found = texts.best(rows.connection, 4, '"tea"', limit=1)
+    rows.connection.rollback()
+
+    assert ([1], before, []) == (found, _tables(rows.connection), texts.present(rows.connection, [4]))
+
+
+def test_a_partition_is_dropped_whole() -> None:
+    """Nothing of it is left, the others stay, and it can be filled again."""
+    rows = Rows()
+    before = _tables(rows.connection)
+    rows.save(Row("a", "tea", part=2))
+    texts.drop(rows.connection, 2)
+    texts.drop(rows.connection, 3)
+    dropped = _tables(rows.connection)
+    rows.save(Row("b", "tea", part=2))
+
+    assert (before, ["b"]) == (dropped, rows.keys("tea", parts=[2]))
+
+
+def test_removing_what_is_not_there_is_fine() -> None:
+    """A row without text, in a partition without text or with, is no error."""
+    rows = Rows()
+    texts.remove(rows.connection, 9, 1)
+    rows.save(Row("a", "tea"))
+    texts.remove(rows.connection, 1, 77)
+
+    assert ["a"] == rows.keys("tea")
+
+
+def test_counts_follow_what_is_put_and_removed() -> None:
+    """Word counts and sizes, from which scores are made, are exact after every change."""
+    rows = Rows()
+    rows.save(Row("a", "tea tea coffee"), Row("b", "tea"), Row("c", "milk"))
+    rows.remove("a")
+
+    assert ({"tea": 1, "milk": 1}, 2) == (
+        texts.counts(rows.connection, 1, ["tea", "milk", "coffe"]),
+        texts.size(rows.connection, 1),
+    )
+
+
+def test_a_tag_is_matched_whole() -> None:
+    """An entry with the tag ``blue tea`` has not the tag ``tea``."""
+    rows = Rows()
+    rows.save(Row("a", tags=("blue tea",)), Row("b", tags=("tea",)), Row("c", "tea"))
+
+    assert [rows.id("b")] == texts.tagged(rows.connection, 1, "tea", limit=5)
+
+
+def test_a_scrub_leaves_no_byte_of_removed_text(tmp_path: Path) -> None:
+    """Once the file is written anew, neither words, nor parts of words, nor contents stay in it or beside it."""
+    path = tmp_path / "index.db"
+    rows = Rows(str(path))
+    rows.connection.execute("PRAGMA journal_mode=WAL")
+    rows.save_many(Row(f"k{n}", f"entry number {n} about tea") for n in range(500))
+    rows.save(Row("k-secret", "the xylophonist hides quartzite near Zwickau", tags=("zirconium",)))
+    rows.save(Row("gone", "vuvuzela", part=2))
+    rows.connection.commit()
+    rows.remove("k-secret")
+    texts.drop(rows.connection, 2)
+    rows.connection.execute("DELETE FROM entry WHERE key = 'gone'")
+    rows.connection.commit()
+    texts.scrub(rows.connection)
+    rows.connection.commit()
+    rows.connection.execute("VACUUM")
+    rows.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    left = b"".join(file.read_bytes() for file in tmp_path.iterdir()).lower()
+
+    assert [] == [word for word in (b"xyl", b"quartz", b"zwick", b"zirc", b"vuvu", b"k-secret") if word in left]
+    assert ["k7"] == rows.keys("number 7", limit=1)
+
+
+def test_a_text_may_hold_what_no_encoding_has() -> None:
+    """A lone surrogate is kept as a question mark, and what stands beside it is found."""
+    rows = Rows()
+    rows.save(Row("a", "tea\udfff time \0 end"))
+
+    assert ["tea? time \0 end"] == [hit.snippet for hit in rows.search("time")]
+
+
+@pytest.mark.parametrize("reading", [None, "no lines"])
+def test_a_text_that_is_not_as_it_was_written_is_damage(reading: str | None) -> None:
+    """It is told as SQLite tells of a damaged file, so that the index is started over."""
+    rows = Rows()
+    rows.save(Row("a", "tea"))
+    rows.connection.execute("UPDATE text_1 SET reading = ?", (reading,))
+    with pytest.raises(sqlite3.DatabaseError) as raised:
+        texts.readings(rows.connection, 1, [rows.id("a")])
+
+    assert sqlite3.SQLITE_CORRUPT == raised.value.sqlite_errorcode

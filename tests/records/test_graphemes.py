@@ -1,0 +1,78 @@
+"""No text is cut within what is read as one character."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memfiles.entries.consolidation.folding import cut
+from memfiles.entries.results import shortened
+from memfiles.index.search.snippets import snippet
+from memfiles.index.text.tokenizer import terms_of
+from memfiles.records.graphemes import LONGEST, first_bytes, last_bytes, may_cut, whole_after, whole_before
+
+WHOLE = (
+    *("a", " ", "ä", "鍵", "\r\n", "\n", "e\u0301", "e\u0301\u0323", "👍", "👍🏽", "👩‍👩‍👧‍👦", "🏳️‍🌈", "❤️", "1️⃣"),
+    *(
+        "🇩🇪",
+        "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
+        "각",
+        "\u1112\u1161\u11ab",
+        "न\u093f",
+        "ש\u05b8",
+    ),
+)
+CHARACTERS = st.lists(st.sampled_from(WHOLE), max_size=400)
+
+
+def is_whole(part: str, characters: list[str]) -> bool:
+    """Whether the part is made of some of the characters, one after another."""
+    ends = [0]
+    for character in characters:
+        ends.append(ends[-1] + len(character))
+    text = "".join(characters)
+    return not part or any(text.startswith(part, at) and at + len(part) in set(ends) for at in ends)
+
+
+@pytest.mark.parametrize("character", WHOLE)
+def test_a_character_is_whole(character: str) -> None:
+    """It may be cut before and after it, and nowhere within."""
+    text = f"x{character}x"
+
+    assert [1, 1 + len(character)] == [at for at in range(1, len(text)) if may_cut(text, at)]
+
+
+@given(CHARACTERS, st.integers(-1, 900))
+def test_what_is_cut_stays_whole(characters: list[str], limit: int) -> None:
+    """From the front and from the end, in at most so many bytes, and never shorter than it must be."""
+    text = "".join(characters)
+    first, last = first_bytes(text, limit), last_bytes(text, limit)
+    for part in (first, last):
+        assert len(part.encode()) <= max(limit, 0)
+        assert is_whole(part, characters)
+    assert text.startswith(first)
+    assert text.endswith(last)
+    assert first == text or len(first.encode()) > limit - 4 * LONGEST
+
+
+@given(CHARACTERS, st.integers(0, 300), st.sampled_from(["", "a", "鍵", "a ä"]))
+def test_what_is_shown_of_an_entry_is_whole(characters: list[str], limit: int, query: str) -> None:
+    """Snippets, shortened contents, and the lines of a note."""
+    text = "".join(characters)
+    for part in (
+        snippet(text, terms_of(query)).removeprefix("...").removesuffix("..."),
+        shortened(text, limit=limit),
+    ):
+        assert is_whole(part, characters)
+    line = cut(text, limit)
+    assert line == text or is_whole(line.removesuffix("…"), characters) or line.endswith("…")
+    assert len(line.encode()) <= limit or line == text
+
+
+def test_what_has_no_end_is_cut_all_the_same() -> None:
+    """A letter with thousands of accents does not make a cut slow or the rest vanish."""
+    text = "x" * 100 + "e" + "\u0301" * 10_000
+
+    assert 5000 == whole_before(text, 5000)
+    assert 5000 == whole_after(text, 5000)

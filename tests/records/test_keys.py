@@ -1,0 +1,185 @@
+"""Names: what may be one, and where the record of a uid lies."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memfiles.errors import InvalidArgument
+from memfiles.records.keys import (
+    agent_folder,
+    case_clashes,
+    check_key,
+    check_name,
+    check_uid,
+    entry_path,
+    entry_place,
+    entry_uid,
+    record_path,
+    staged_path,
+    temp_path,
+    uid_of,
+)
+from tests.support.records import many_times
+
+GOOD = ["a", "A1", "_", "0", "customer-notes", "a.b", "notes_7f3a", "x" * 64]
+BAD = [
+    "",
+    ".",
+    "..",
+    ".hidden",
+    "-dash",
+    "../x",
+    "a/b",
+    "a\\b",
+    "a b",
+    "a\n",
+    "\na",
+    "ä",
+    "a\0",
+    "日本",
+    "٣",
+    "a:b",
+    "a*",
+]
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_good_names_and_uids_are_returned(name: str) -> None:
+    """ASCII letters, digits and ``_ . -``, not starting with a dot or a dash."""
+
+    assert [name, name] == [check_name(name), check_uid(name)]
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_names_and_uids_are_refused(name: str) -> None:
+    """Nothing that a path, a shell or another file system could take for something else."""
+    for check, what in ((check_name, "name"), (check_uid, "uid")):
+        with pytest.raises(InvalidArgument, match=f"{what} .* is not allowed"):
+            check(name)
+
+
+def test_a_name_has_64_characters_and_a_uid_128() -> None:
+    """A name is for the model, a uid also for machines that make them up."""
+    with pytest.raises(InvalidArgument, match="1 to 64"):
+        check_name("x" * 65)
+    with pytest.raises(InvalidArgument, match="1 to 128"):
+        check_uid("x" * 129)
+
+    assert "x" * 128 == check_uid("x" * 128)
+
+
+@pytest.mark.parametrize("uid", BAD)
+def test_no_path_is_built_from_unchecked_text(uid: str) -> None:
+    """The one function that makes paths of uids checks them."""
+    with pytest.raises(InvalidArgument):
+        record_path(uid)
+
+
+@many_times
+@given(st.text("aA0_.-/\n ä", max_size=6))
+def test_a_path_is_a_records_only_if_its_uid_is_good(stem: str) -> None:
+    """What lies in the directory is told apart by the same rule that names are made by."""
+    try:
+        uid: str | None = check_uid(stem)
+    except InvalidArgument:
+        uid = None
+
+    assert uid == uid_of(stem + ".json")
+
+
+@pytest.mark.parametrize(
+    "name", ["notes", "notes.json~", ".notes.json.tmp", "notes.JSON", ".json", "entries", "a/b.json"]
+)
+def test_other_files_are_no_records(name: str) -> None:
+    """Backups, temp files and folders are left alone."""
+
+    assert uid_of(name) is None
+
+
+def test_a_temp_file_lies_hidden_beside_its_record() -> None:
+    """In the same folder, so that a rename is enough; never taken for a record; and it tells whose it is."""
+
+    assert ".notes.json.tmp" == temp_path("notes.json")
+    assert "entries/a/.x.json.tmp" == temp_path("entries/a/x.json")
+    assert "entries/a/x.json" == staged_path(temp_path("entries/a/x.json"))
+    assert uid_of(temp_path("notes.json")) is None
+
+
+@pytest.mark.parametrize("name", ["notes.json", "notes.json.tmp", ".notes.tmp", ".notes.json", "tmp"])
+def test_other_files_are_no_temp_files(name: str) -> None:
+    """A start sweeps only what memfiles left."""
+
+    assert staged_path(name) is None
+
+
+def test_uids_that_differ_only_by_case_clash() -> None:
+    """Some file systems would store them in one place."""
+
+    assert [("Notes", "notes"), ("Notes", "NOTES")] == case_clashes(["Notes", "b", "notes", "NOTES", "b"])
+    assert [] == case_clashes(["a", "b"])
+
+
+AGENTS = [
+    "agent_1",
+    "agentX1",
+    "AGENT_1",
+    "a",
+    "a:PUBLIC",
+    "%",
+    "../x",
+    "@workspace",
+    "é",
+    "É",
+    "x" * 255,
+    "y" * 255,
+    ".",
+]
+
+
+def test_no_two_agents_share_a_folder() -> None:
+    """Not even on a file system that ignores case."""
+    folders = [agent_folder(agent).casefold() for agent in AGENTS]
+
+    assert len(AGENTS) == len(set(folders))
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_an_agent_s_folder_is_a_safe_name(agent: str) -> None:
+    """A folder is one name, never a way out of the directory, and short enough for any file system."""
+    folder = agent_folder(agent)
+    uid = entry_uid(folder, "PUBLIC", "key")
+
+    assert (folder, uid) == entry_place(entry_path(folder, uid))
+    assert len(folder) <= 120
+
+
+def test_an_entry_s_uid_follows_from_all_that_it_belongs_to() -> None:
+    """Another agent, level, key or run is another record, also where the parts run into one another."""
+    parts = [("a", "b", "c", ""), ("ab", "", "c", ""), ("a", "bc", "", ""), ("a", "b", "c", "r"), ("a", "b", "cr", "")]
+
+    assert len(parts) == len({entry_uid(folder, level, key, run) for folder, level, key, run in parts})
+
+
+@pytest.mark.parametrize("key", ["RESTRICTED:secret", "a/b", "..", "é" * 127, "👩‍👩‍👧", " a ", "%", "a" * 255])
+def test_a_key_may_be_any_text(key: str) -> None:
+    """Keys are stored exactly; they never become a path."""
+
+    assert key == check_key(key)
+
+
+@pytest.mark.parametrize("key", ["", "  ", "a\nb", "a\0", "\ud800", "a" * 256, "é" * 128, None, 3])
+def test_what_cannot_be_a_key_is_refused(key: object) -> None:
+    """A key is 1 to 255 bytes of text without control characters."""
+    with pytest.raises(InvalidArgument):
+        check_key(key)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "path", ["notes.json", "entries/a.json", "entries/A/x.json", "entries/../a/x.json", "entries/a/b/c.json"]
+)
+def test_where_no_entry_can_lie(path: str) -> None:
+    """Only what ``entry_path`` makes is an entry's place."""
+
+    assert entry_place(path) is None

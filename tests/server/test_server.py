@@ -1,0 +1,311 @@
+"""The MCP server, asked by the official client in this process, in both eras of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp.client.client import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, TextContent, TextResourceContents
+
+from memfiles.server.offer import Offer
+from tests.server.mcp_clients import ERAS, NOTES, WORKFLOW, client_of, in_loop, offered, text_of
+
+READING = ["read_memory", "memory_get", "memory_search", "memory_list"]
+ENTRY = "memory://entries/customers%2FAda%20L"
+
+
+@pytest.fixture
+def offer(tmp_path: Path) -> Iterator[Offer]:
+    with offered(tmp_path) as offer:
+        yield offer
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_the_tools_are_the_session_s(offer: Offer, era: str) -> None:
+    """Names, schemas and annotations are those of the session's tools in the dialect of MCP."""
+
+    async def listed() -> list[dict[str, Any]]:
+        async with client_of(offer, era) as client:
+            tools = (await client.list_tools()).tools
+            return [tool.model_dump(by_alias=True, exclude_none=True) for tool in tools]
+
+    expected = offer.session.tools("mcp")
+    assert expected == in_loop(listed)
+    assert {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False} == expected[
+        0
+    ]["annotations"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_call_of_a_tool(offer: Offer, era: str) -> None:
+    """The text is the tool's; the structured content says all of it, since clients show models nothing else."""
+
+    async def called() -> list[Any]:
+        async with client_of(offer, era) as client:
+            read = await client.call_tool("read_memory", {"file": "notes"})
+            saved = await client.call_tool("memory_save", {"key": "k", "content": "c"})
+            return [text_of(read), read.structured_content, read.is_error, saved.structured_content]
+
+    about = {"name": "notes", "revision": 1, "size_bytes": 8, "max_size_bytes": 16384}
+    saved = {"saved": True, "key": "k", "level": "INTERNAL", "revision": 1, "evicted": []}
+    assert ["# Notes\n", {"text": "# Notes\n", **about}, False, saved] == in_loop(called)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "code"),
+    [
+        ("append_memory", {"file": "rules", "content": "x"}, "read_only"),
+        ("append_memory", {"file": "notes", "content": "x" * 20_000}, "size_exceeded"),
+        ("append_memory", {"file": "deals", "content": "x"}, "file_not_declared"),
+        ("append_memory", {"file": 7}, "invalid_argument"),
+        ("memory_save", {"key": "k", "content": "c", "level": "RESTRICTED"}, "invalid_argument"),
+        ("sell_memory", {}, "unknown_tool"),
+        ("edit_memory", {"path": "notes", "old_str": "nothing", "new_str": "x"}, "edit_no_match"),
+    ],
+)
+def test_a_call_that_fails_tells_the_model(offer: Offer, tool: str, arguments: dict[str, Any], code: str) -> None:
+    """Whatever is wrong with a call is a result with the tool's own sentence, and no error of the protocol."""
+
+    async def called() -> tuple[Any, ...]:
+        async with client_of(offer) as client:
+            result = await client.call_tool(tool, arguments)
+            return result.is_error, text_of(result), result.structured_content, (result.meta or {})["memfiles/code"]
+
+    assert (True, offer.session.call(tool, arguments).text, None, code) == in_loop(called)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_the_resources_are_what_the_session_sees(offer: Offer, era: str) -> None:
+    """Files by name and entries by key, percent-encoded, with their sizes; nothing of a higher level, or of others."""
+    offer.session.call("memory_save", {"key": "customers/Ada L", "content": "On Pro."})
+    offer.memory.session("sales").call("memory_save", {"key": "theirs", "content": "x"})
+    offer.memory.session("support", level="CONFIDENTIAL").call("memory_save", {"key": "higher", "content": "x"})
+
+    async def listed() -> list[tuple[str, str, int | None]]:
+        async with client_of(offer, era) as client:
+            found = await client.list_resources()
+            return [(resource.name, resource.uri, resource.size) for resource in found.resources]
+
+    expected = [("notes", NOTES, 8), ("rules", "memory://files/rules", 11), ("customers/Ada L", ENTRY, 7)]
+    assert expected == in_loop(listed)
+
+
+def test_many_resources_come_by_page(offer: Offer) -> None:
+    """Each is listed once, however many pages there are."""
+    offer.memory.entries.save_many(offer.session, [{"key": f"{n:03}", "content": "x"} for n in range(230)])
+
+    async def listed() -> list[int]:
+        sizes, cursor = [], None
+        async with client_of(offer) as client:
+            while True:
+                page = await client.list_resources(cursor=cursor)
+                sizes.append(len({resource.uri for resource in page.resources}))
+                if (cursor := page.next_cursor) is None:
+                    return sizes
+
+    assert [102, 100, 30] == in_loop(listed)
+
+
+def test_the_templates(offer: Offer) -> None:
+    """A client that knows a name or a key can make its URI."""
+
+    async def listed() -> list[str]:
+        async with client_of(offer) as client:
+            return [each.uri_template for each in (await client.list_resource_templates()).resource_templates]
+
+    assert ["memory://files/{name}", "memory://entries/{key}"] == in_loop(listed)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_resource_is_read_exactly(offer: Offer, era: str) -> None:
+    """What is read is the text as it is stored."""
+    offer.session.call("memory_save", {"key": "customers/Ada L", "content": "On Pro.\r\n"})
+
+    async def read() -> list[str]:
+        async with client_of(offer, era) as client:
+            found = [(await client.read_resource(uri)).contents for uri in (NOTES, ENTRY)]
+            return [part.text for (part,) in found if isinstance(part, TextResourceContents)]
+
+    assert ["# Notes\n", "On Pro.\r\n"] == in_loop(read)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "memory://files/deals",
+        "memory://files/nothing",
+        "memory://files/..%2Fworkflow.yaml",
+        "memory://entries/nothing",
+        "memory://entries/%00",
+        "memory://entries/%ff",
+        "memory://entries/",
+        "memory://other/x",
+        "file:///etc/passwd",
+        "",
+    ],
+)
+@pytest.mark.parametrize("era", ERAS)
+def test_what_is_not_there_is_an_error_of_the_protocol(offer: Offer, uri: str, era: str) -> None:
+    """Hidden, missing or no URI of ours: the client is told, and is served on."""
+
+    async def read() -> int:
+        async with client_of(offer, era) as client:
+            with pytest.raises(MCPError) as told:
+                await client.read_resource(uri)
+            await client.read_resource(NOTES)
+            return told.value.error.code
+
+    assert INVALID_PARAMS == in_loop(read)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_the_prompt_is_the_system_prompt(offer: Offer, era: str) -> None:
+    """The index card and what else a model is told of its memory, as it is at the moment of asking."""
+
+    async def asked() -> list[str]:
+        async with client_of(offer, era) as client:
+            (prompt,) = (await client.list_prompts()).prompts
+            offer.session.call("append_memory", {"file": "notes", "content": "- new\n"})
+            messages = (await client.get_prompt(prompt.name)).messages
+            return [part.content.text for part in messages if isinstance(part.content, TextContent)]
+
+    told = in_loop(asked)
+    assert [offer.session.system_prompt()] == told
+    assert "- notes (RW, 14B of 16384B): What is known." in told[0]
+
+
+def test_another_prompt_is_refused(offer: Offer) -> None:
+    """There is one prompt, and its name is told."""
+
+    async def asked() -> None:
+        async with client_of(offer) as client:
+            with pytest.raises(MCPError, match="use memory"):
+                await client.get_prompt("nothing")
+
+    in_loop(asked)
+
+
+def test_read_only(tmp_path: Path) -> None:
+    """No tool that changes anything is offered, and none can be called."""
+
+    async def tried() -> tuple[list[str], bool, str, str]:
+        with offered(tmp_path, read_only=True) as offer:
+            async with client_of(offer) as client:
+                names = [tool.name for tool in (await client.list_tools()).tools]
+                refused = await client.call_tool("append_memory", {"file": "notes", "content": "x"})
+                read = await client.call_tool("read_memory", {"file": "notes"})
+                return names, refused.is_error, text_of(refused), text_of(read)
+
+    names, is_refused, why, content = in_loop(tried)
+    assert (READING, True, "# Notes\n") == (names, is_refused, content)
+    assert f"use one of {', '.join(READING)}" in why
+
+
+def test_read_only_speaks_of_nothing_that_changes(tmp_path: Path) -> None:
+    """A model is not told to save, append or edit, for which it has no tool."""
+
+    async def told() -> str:
+        with offered(tmp_path, read_only=True) as offer:
+            offer.session.call("memory_save", {"key": "plan", "content": "On Pro."})
+            async with client_of(offer, "legacy") as client:
+                (message,) = (await client.get_prompt("memory")).messages
+                return str(message.content.model_dump()["text"]) + str(client.instructions)
+
+    text = in_loop(told)
+    assert "- notes (R, 8B): What is known." in text
+    assert "| On Pro." in text
+    assert set() == {word for word in ("append", "edit_", "memory_save", "Save ", "RW") if word in text}
+
+
+def test_who_has_nothing_to_change_is_not_told_to_save(tmp_path: Path) -> None:
+    """Also where it is the workflow that lets an agent only read."""
+    (tmp_path / "workflow.yaml").write_text(WORKFLOW.replace("  entries: {}\n", "").replace("mode: rw", "mode: r"))
+
+    async def told() -> str | None:
+        with offered(tmp_path) as offer:
+            async with client_of(offer, "legacy") as client:
+                return client.instructions
+
+    assert "It can only be read here." in (in_loop(told) or "")
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("listing", ["tools", "resources", "resource_templates", "prompts"])
+def test_a_cursor_that_is_none_of_ours_is_an_error_of_the_protocol(offer: Offer, era: str, listing: str) -> None:
+    """It is not taken for a key behind which to go on, which would skip entries in silence."""
+
+    async def asked() -> list[int]:
+        codes = []
+        async with client_of(offer, era) as client:
+            for cursor in ("garbage", "memory://files/notes", "memory://entries/a b", "\x00", "x" * 100_000):
+                with pytest.raises(MCPError) as told:
+                    await getattr(client, f"list_{listing}")(cursor=cursor)
+                codes.append(told.value.error.code)
+        return codes
+
+    assert [INVALID_PARAMS] * 5 == in_loop(asked)
+
+
+def test_a_hidden_resource_looks_like_none(offer: Offer) -> None:
+    """The error is the same, word for word."""
+    offer.memory.session("support", level="CONFIDENTIAL").call("memory_save", {"key": "secret", "content": "x"})
+
+    async def read(uri: str) -> str:
+        async with client_of(offer) as client:
+            with pytest.raises(MCPError) as told:
+                await client.read_resource(uri)
+            return str(told.value.error)
+
+    for hidden, none in [("files/deals", "files/never"), ("entries/secret", "entries/never1")]:
+        shown = in_loop(lambda: read(f"memory://{hidden}"))  # noqa: B023
+        other = in_loop(lambda: read(f"memory://{none}"))  # noqa: B023
+        assert shown == other.replace(none.split("/")[1], hidden.split("/")[1])
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_200_calls_at_once_lose_nothing(offer: Offer, era: str) -> None:
+    """Every call that was answered is in the record, once."""
+
+    async def called() -> list[bool]:
+        answers: list[bool] = []
+
+        async def append(client: Client, number: int) -> None:
+            line = {"file": "notes", "content": f"- {number}\n"}
+            answers.append((await client.call_tool("append_memory", line)).is_error)
+
+        async with client_of(offer, era) as client, anyio.create_task_group() as tasks:
+            for number in range(200):
+                tasks.start_soon(append, client, number)
+        return answers
+
+    answers = in_loop(called)
+    lines = offer.memory.manager.read("notes-1").splitlines()
+    assert [False] * 200 == answers
+    assert {"# Notes", *(f"- {number}" for number in range(200))} == set(lines)
+    assert (201, 201) == (len(lines), offer.memory.manager.card("notes-1").revision)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_cancelled_call_leaves_the_record_whole(offer: Offer, era: str) -> None:
+    """What was cancelled while it waited for the record is made as a whole or not at all, and the client served on."""
+
+    async def append(client: Client, scope: anyio.CancelScope) -> None:
+        with scope:
+            await client.call_tool("append_memory", {"file": "notes", "content": "- a\n"})
+
+    async def cancelled() -> bool:
+        async with client_of(offer, era) as client:
+            async with anyio.create_task_group() as tasks:
+                with offer.memory.manager.store.hold(["notes-1.json"]):
+                    tasks.start_soon(append, client, scope := anyio.CancelScope())
+                    await anyio.sleep(0.2)
+                    scope.cancel()
+            return (await client.call_tool("append_memory", {"file": "notes", "content": "- b\n"})).is_error
+
+    assert not in_loop(cancelled)
+    assert offer.memory.manager.read("notes-1") in {"# Notes\n- a\n- b\n", "# Notes\n- b\n- a\n", "# Notes\n- b\n"}

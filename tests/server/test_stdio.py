@@ -1,0 +1,236 @@
+"""The MCP server over stdin and stdout, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp.client.client import Client
+from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
+
+from tests.server.mcp_clients import (
+    ERAS,
+    NOTES,
+    changed_by_hand,
+    command,
+    environment,
+    in_loop,
+    listening,
+    over_stdio,
+    text_of,
+)
+
+HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+PING = '{"jsonrpc":"2.0","id":9,"method":"ping"}'
+
+
+def append(name: object, text: str) -> str:
+    return request(name, "tools/call", {"name": "append_memory", "arguments": {"file": "notes", "content": text}})
+
+
+def request(number: object, method: str, params: object) -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+
+
+class Talk:
+    """A server after the handshake, spoken to line by line."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command(folder),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            bufsize=0,  # else what came with the line that was read is lost to ``communicate``
+            env=environment(),
+        )
+        self.ask(request(1, "initialize", HELLO), '{"jsonrpc":"2.0","method":"notifications/initialized"}')
+
+    def ask(self, *lines: str) -> dict[str, Any]:
+        """The next line that comes back for these lines."""
+        assert self.process.stdout is not None
+        self.say(*lines)
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def say(self, *lines: str) -> None:
+        """Send these lines."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("".join(line + "\n" for line in lines).encode(errors="surrogateescape"))
+
+    def end(self) -> tuple[int, str, str]:
+        """Go away; the server's exit code, and what else was on its stdout and on its stderr."""
+        out, err = self.process.communicate(timeout=180)
+        return self.process.returncode, out.decode(), err.decode()
+
+    @property
+    def lines(self) -> list[str]:
+        """What is on the disk; the journal is empty."""
+        assert [] == list((self.folder / ".memory" / ".journal").iterdir())
+        content: str = json.loads((self.folder / ".memory" / "notes-1.json").read_text())["content"]
+        return content.splitlines()
+
+
+@pytest.fixture(scope="module")
+def talk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Talk]:
+    """One server for all that shall not end it."""
+    talk = Talk(tmp_path_factory.mktemp("stdio"))
+    yield talk
+    assert (0, "", "") == talk.end()
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_client_of_the_official_sdk(tmp_path: Path, era: str) -> None:
+    """It lists, calls and reads, hears of a change by hand, and what it wrote is there after it went."""
+
+    async def used() -> tuple[list[str], str, ServerEvent]:
+        async with listening(over_stdio(tmp_path), era, [NOTES]) as (client, news):
+            names = [tool.name for tool in (await client.list_tools()).tools]
+            await client.call_tool("memory_save", {"key": "k", "content": "c"})
+            changed_by_hand(tmp_path / ".memory" / "notes-1.json", added="- hand\n")
+            while (event := await news()) != ResourceUpdated(NOTES):
+                pass
+            return names, text_of(await client.call_tool("read_memory", {"file": "notes"})), event
+
+    names, content, event = in_loop(used)
+    assert ("# Notes\n- hand\n", ResourceUpdated(NOTES)) == (content, event)
+    assert ["read_memory", "append_memory", "edit_memory", "memory_save"] == names[:4]
+
+
+def test_200_calls_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Every call that was answered is on the disk, once."""
+
+    async def called() -> list[bool]:
+        errors: list[bool] = []
+
+        async def append(client: Client, number: int) -> None:
+            line = {"file": "notes", "content": f"- {number}\n"}
+            errors.append((await client.call_tool("append_memory", line)).is_error)
+
+        async with Client(over_stdio(tmp_path)) as client, anyio.create_task_group() as tasks:
+            for number in range(200):
+                tasks.start_soon(append, client, number)
+        return errors
+
+    errors = in_loop(called)
+    content: str = json.loads((tmp_path / ".memory" / "notes-1.json").read_text())["content"]
+    assert [False] * 200 == errors
+    assert sorted(["# Notes", *(f"- {number}" for number in range(200))]) == sorted(content.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("this is no JSON", -32700),
+        ('{"jsonrpc":"2.0","id":2,"method":', -32700),
+        ("[1, 2]", -32600),
+        ('{"id": 2}', -32600),
+        (f"[{PING}]", -32600),
+        (PING.replace("9", "null"), -32600),
+        ("\n\n" + append(2, "\udcff"), -32700),
+        (append(2, "\ud800"), -32700),
+        ("x" * 20_000_000, -32700),
+        ('{"jsonrpc":"2.0","id":2,"method":"ping","params":' + '{"a":' * 10_000 + "1" + "}" * 10_001, -32700),
+        (request(2, "nothing/there", {}), -32601),
+        (request(2, "tools/call", {"name": 5}), -32602),
+        (request(2, "tools/call", {"name": "read_memory", "arguments": [1]}), -32602),
+        (request(2, "resources/read", {"uri": "memory://files/nothing"}), -32602),
+        (request(2, "prompts/get", {"name": "nothing"}), -32602),
+        (request(2, "resources/list", {"cursor": "\x00"}), -32602),
+    ],
+)
+def test_a_malformed_request_is_answered_and_the_server_lives_on(talk: Talk, line: str, code: int) -> None:
+    """An error of the protocol comes back, and the next request is served; stdout holds nothing else."""
+
+    assert (code, {}) == (talk.ask(line)["error"]["code"], talk.ask(PING)["result"])
+
+
+def test_a_large_call_is_judged_by_the_tool(talk: Talk) -> None:
+    """A megabyte on one line is read, and is too much for the file."""
+    sent = {"name": "append_memory", "arguments": {"file": "notes", "content": "x" * 2**20}}
+
+    result = talk.ask(request(2, "tools/call", sent))["result"]
+
+    assert (True, "size_exceeded") == (result["isError"], result["_meta"]["memfiles/code"])
+
+
+def test_calls_that_were_begun_are_answered(tmp_path: Path) -> None:
+    """A client that closes stdin at once has all its answers, and the server ends without a word."""
+    talk = Talk(tmp_path)
+    talk.say(*(append(number % 3, f"- {number}\n") for number in range(60)))
+    code, out, err = talk.end()
+
+    assert (0, "") == (code, err)
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert {(number, False): 20 for number in range(3)} == Counter(
+        (answer["id"], answer["result"]["isError"]) for answer in answers
+    )
+    assert {"# Notes", *(f"- {number}" for number in range(60))} == set(talk.lines)
+
+
+def test_a_cancelled_call_is_not_waited_for(tmp_path: Path) -> None:
+    """It has no answer; the server ends when all the others have theirs."""
+    talk = Talk(tmp_path)
+    cancel = json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
+    talk.say(append(2, "- a\n"), cancel, append(3, "- b\n"), cancel)
+    code, out, err = talk.end()
+
+    assert (0, "") == (code, err)
+    assert 3 in {json.loads(line)["id"] for line in out.splitlines()} <= {2, 3}
+    assert {"# Notes", "- b"} <= set(talk.lines) <= {"# Notes", "- a", "- b"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_after_the_calls(tmp_path: Path, number: signal.Signals) -> None:
+    """What was begun is answered and brought to rest; the exit code is 0, and nothing is said."""
+    talk = Talk(tmp_path)
+    answer = talk.ask(append(2, "- a\n"), append(3, "- b\n"))
+    talk.process.send_signal(number)
+    code, out, err = talk.end()
+
+    assert (0, "", {2, 3}) == (code, err, {answer["id"], *(json.loads(line)["id"] for line in out.splitlines())})
+    assert {"# Notes", "- a", "- b"} == set(talk.lines)
+
+
+def test_a_client_that_closes_stdout_ends_the_server(tmp_path: Path) -> None:
+    """Quietly; what it asked for before was done."""
+    talk = Talk(tmp_path)
+    with talk.process as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        talk.say(append(2, "- a\n"))
+
+        assert (0, b"") == (process.wait(timeout=30), process.stderr.read())
+    assert ["# Notes", "- a"] == talk.lines
+
+
+def test_the_same_id_again_is_another_call(tmp_path: Path) -> None:
+    """Ids are of one connection: a client that connects anew begins again with 1, and may append the same once more."""
+    for _ in range(2):
+        talk = Talk(tmp_path)
+        talk.ask(append(2, "- a\n"))
+        talk.ask(append(2, "- a\n"))
+        talk.ask(append("2", "- a\n"))
+        assert (0, "", "") == talk.end()
+
+    assert ["# Notes", *["- a"] * 6] == talk.lines
+
+
+@pytest.mark.parametrize("redirected", ["<&-", ">&- </dev/null", "2>&- </dev/null"])
+def test_a_stream_that_is_closed(tmp_path: Path, redirected: str) -> None:
+    """It is as if there were nothing at its other end: the server ends, and harms no file."""
+    program = f"{shlex.join(command(tmp_path))} {redirected}"
+    ran = subprocess.run(["sh", "-c", program], env=environment(), capture_output=True, text=True, timeout=60)
+
+    assert (0, "", "") == (ran.returncode, ran.stdout, ran.stderr)

@@ -1,0 +1,78 @@
+"""Subscribers: who is told of changes, and that nothing they do disturbs anyone."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from memfiles.storage.events import RecordChanged, Subscribers
+
+ONE = RecordChanged("notes", "notes", 2, "append", "local")
+TWO = RecordChanged("notes", "notes", 3, "append", "process")
+
+
+def test_everyone_is_told_of_every_change_in_order() -> None:
+    """In the order in which they subscribed."""
+    subscribers, told = Subscribers(), list[tuple[str, int]]()
+    subscribers.add(lambda event: told.append(("a", event.revision)))
+    subscribers.add(lambda event: told.append(("b", event.revision)))
+    subscribers.tell([ONE, TWO])
+
+    assert [("a", 2), ("b", 2), ("a", 3), ("b", 3)] == told
+
+
+def test_whoever_leaves_is_told_nothing_more() -> None:
+    """Leaving twice is leaving once, and takes nobody else along."""
+    subscribers, told = Subscribers(), list[str]()
+    leave = subscribers.add(lambda event: told.append("a"))
+    subscribers.add(lambda event: told.append("b"))
+    leave()
+    leave()
+    subscribers.tell([ONE])
+
+    assert ["b"] == told
+
+
+def test_the_same_callback_may_subscribe_twice() -> None:
+    """Each subscription ends by itself."""
+    subscribers, told = Subscribers(), list[RecordChanged]()
+    leave = subscribers.add(told.append)
+    subscribers.add(told.append)
+    subscribers.tell([ONE])
+    leave()
+    subscribers.tell([TWO])
+
+    assert [ONE, ONE, TWO] == told
+
+
+def test_a_callback_that_raises_is_logged_and_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """The change has happened; the traceback is kept."""
+    subscribers, told = Subscribers(), list[RecordChanged]()
+
+    def fail(event: RecordChanged) -> None:
+        raise ZeroDivisionError("in the callback")
+
+    subscribers.add(fail)
+    subscribers.add(told.append)
+    with caplog.at_level(logging.ERROR, logger="memfiles"):
+        subscribers.tell([ONE])
+
+    assert [ONE] == told
+    assert "in the callback" in caplog.text
+
+
+def test_a_callback_may_leave_or_subscribe_while_it_is_told() -> None:
+    """Who is told of an event is settled when it is told."""
+    subscribers, told = Subscribers(), list[str]()
+
+    def once(event: RecordChanged) -> None:
+        told.append("once")
+        leave()
+        subscribers.add(lambda event: told.append("later"))
+
+    leave = subscribers.add(once)
+    subscribers.tell([ONE])
+    subscribers.tell([TWO])
+
+    assert ["once", "later"] == told

@@ -1,0 +1,143 @@
+"""Quarantine: what could not be read is kept byte for byte, with its reason, and is never followed or run into."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memfiles.storage import quarantine
+from memfiles.storage.descriptors import open_directory
+
+AT = "2026-11-21T09:00:00.000Z"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[int]:
+    descriptor = open_directory(tmp_path)
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_a_bad_record_is_moved_byte_for_byte_with_its_reason(tmp_path: Path, directory: int) -> None:
+    """It is gone from where it lay, and a person can see what was wrong."""
+    (tmp_path / "notes.json").write_bytes(b"\xff{ half a rec")
+    kept = quarantine.set_aside(directory, "notes.json", reason="it is not JSON", at=AT)
+
+    assert not (tmp_path / "notes.json").exists()
+    assert b"\xff{ half a rec" == (tmp_path / kept).read_bytes()
+    assert [(kept, "it is not JSON")] == quarantine.listing(directory)
+
+
+def test_a_copy_leaves_the_original(tmp_path: Path, directory: int) -> None:
+    """What is about to be replaced stays until it is, so that a kill in between loses nothing."""
+    (tmp_path / "notes.json").write_bytes(b"by hand")
+    kept = quarantine.keep_copy(directory, "notes.json", b"by hand", reason="why", at=AT)
+
+    assert [b"by hand", b"by hand"] == [(tmp_path / name).read_bytes() for name in ("notes.json", kept)]
+
+
+def test_what_is_kept_is_private(tmp_path: Path, directory: int) -> None:
+    """The folder 0700, a copy and its reason 0600, whatever the umask."""
+    earlier = os.umask(0)
+    kept = quarantine.keep_copy(directory, "notes.json", b"x", reason="why", at=AT)
+    os.umask(earlier)
+
+    assert [0o700, 0o600, 0o600] == [
+        (tmp_path / name).stat().st_mode & 0o777 for name in ("quarantine", kept, f"{kept}.reason.json")
+    ]
+
+
+def test_the_same_record_can_go_bad_many_times(directory: int) -> None:
+    """Nothing in quarantine is ever replaced, also within one millisecond."""
+    kept = {quarantine.keep_copy(directory, "notes.json", b"x", reason="why", at=AT) for _ in range(20)}
+
+    assert sorted(kept) == [path for path, _ in quarantine.listing(directory)]
+
+
+def test_a_link_is_moved_not_followed(tmp_path: Path, directory: int) -> None:
+    """What it points to is not ours."""
+    (tmp_path / "outside").write_bytes(b"theirs")
+    (tmp_path / "notes.json").symlink_to(tmp_path / "outside")
+    kept = quarantine.set_aside(directory, "notes.json", reason="why", at=AT)
+
+    assert (tmp_path / kept).is_symlink()
+    assert b"theirs" == (tmp_path / "outside").read_bytes()
+
+
+def test_a_folder_is_moved_with_all_that_is_in_it(tmp_path: Path, directory: int) -> None:
+    """Someone may miss it."""
+    (tmp_path / "notes.json").mkdir()
+    (tmp_path / "notes.json" / "inside").write_bytes(b"x")
+    kept = quarantine.set_aside(directory, "notes.json", reason="why", at=AT)
+
+    assert b"x" == (tmp_path / kept / "inside").read_bytes()
+
+
+def test_without_quarantine_there_is_nothing_in_it(directory: int) -> None:
+    """Looking does not make the folder."""
+
+    assert [] == quarantine.listing(directory)
+    assert [] == os.listdir(directory)
+
+
+@pytest.mark.parametrize("note", [b"", b"[]", b'{"reason": 7', b"\xff"])
+def test_a_lost_reason_is_unknown(tmp_path: Path, directory: int, note: bytes) -> None:
+    """The copy is still listed."""
+    kept = quarantine.keep_copy(directory, "notes.json", b"x", reason="why", at=AT)
+    (tmp_path / f"{kept}.reason.json").write_bytes(note)
+
+    assert [(kept, "unknown")] == quarantine.listing(directory)
+
+
+def test_copies_that_hold_a_text_are_removed_with_their_reason(tmp_path: Path, directory: int) -> None:
+    """Redaction reaches them; other copies stay."""
+    for data in (b"a hunter2 b", b"nothing", b"\\u0068unter"):
+        quarantine.keep_copy(directory, "notes.json", data, reason="why", at=AT)
+
+    assert 2 == quarantine.remove_holding(directory, "notes.json", (b"hunter2", b"\\u0068unter"))
+    assert [b"nothing"] == [(tmp_path / kept).read_bytes() for kept, _ in quarantine.listing(directory)]
+    assert 2 == len(os.listdir(tmp_path / "quarantine"))
+
+
+@pytest.mark.parametrize("other", ["notes2.json", "my-notes.json", "notes.json.json", "notes.b.json"])
+def test_copies_of_other_records_are_left_alone(directory: int, other: str) -> None:
+    """Also of those whose name begins like this one's."""
+    quarantine.keep_copy(directory, other, b"hunter2", reason="why", at=AT)
+
+    assert 0 == quarantine.remove_holding(directory, "notes.json", (b"hunter2",))
+
+
+def test_a_text_is_found_in_a_copy_of_any_size(tmp_path: Path, directory: int) -> None:
+    """Also where it lies across the borders of what is read at once."""
+    kept = quarantine.keep_copy(directory, "notes.json", b"", reason="why", at=AT)
+    (tmp_path / kept).write_bytes(b"x" * ((1 << 20) - 3) + b"hunter2" + b"x" * 100)
+
+    assert 1 == quarantine.remove_holding(directory, "notes.json", (b"hunter2",))
+
+
+def test_what_is_no_file_holds_no_text(tmp_path: Path, directory: int) -> None:
+    """A FIFO would hang whoever reads it, a link leads outside."""
+    os.mkfifo(tmp_path / "notes.json")
+    quarantine.set_aside(directory, "notes.json", reason="why", at=AT)
+    (tmp_path / "notes.json").symlink_to(tmp_path / "nowhere")
+    quarantine.set_aside(directory, "notes.json", reason="why", at=AT)
+
+    assert 0 == quarantine.remove_holding(directory, "notes.json", (b"hunter2",))
+
+
+def test_a_folder_goes_with_all_that_is_in_it_where_a_file_in_it_holds_the_text(tmp_path: Path, directory: int) -> None:
+    """What it links to stays; a folder that holds nothing of it stays as well."""
+    (tmp_path / "elsewhere").write_bytes(b"hunter2")
+    for content in (b"hunter2", b"nothing"):
+        (tmp_path / "notes.json" / "below").mkdir(parents=True)
+        (tmp_path / "notes.json" / "below" / "copy").write_bytes(content)
+        (tmp_path / "notes.json" / "link").symlink_to(tmp_path / "elsewhere")
+        quarantine.set_aside(directory, "notes.json", reason="why", at=AT)
+
+    assert 1 == quarantine.remove_holding(directory, "notes.json", (b"hunter2",))
+    assert 1 == quarantine.remove_copies(directory, "notes.json")
+    assert [] == os.listdir(tmp_path / "quarantine")
+    assert b"hunter2" == (tmp_path / "elsewhere").read_bytes()

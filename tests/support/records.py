@@ -1,0 +1,97 @@
+"""Records, declarations and clocks for the tests to start from, and what they look at afterwards."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hypothesis import settings
+
+from memfiles.files.restore_report import seed
+from memfiles.records.declared_metadata import Metadata
+from memfiles.records.file_changes import Stamp
+from memfiles.records.record import Actor, Record
+from memfiles.workflow.workflow import MemoryFile
+
+SEEDED_AT = "2026-11-21T09:00:00.000Z"
+LATER = "2026-11-21T10:00:00.000Z"
+PATIENCE_SECONDS = 60.0
+_MUCH_BYTES = 16 << 20
+
+many_times = settings(max_examples=50, deadline=None)
+"""How often a test looks for a counterexample; never how fast, on a machine that does other things as well."""
+
+
+class TickingClock:
+    """Tells a time one second later each time it is asked."""
+
+    def __init__(self) -> None:
+        self._seconds = itertools.count()
+
+    def __call__(self) -> str:
+        minutes, seconds = divmod(next(self._seconds), 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"2026-11-21T{hours % 24:02}:{minutes:02}:{seconds:02}.000Z"
+
+
+@dataclass(frozen=True)
+class Unchecked:
+    """A declaration that nothing has looked at yet, as another program may make one."""
+
+    uid: str = "notes"
+    name: str = "notes"
+    description: str = ""
+    max_size_bytes: int = 100
+    level: str | None = None
+    content: str = ""
+
+
+def declared(
+    uid: str = "notes", *, content: str = "", cap: int = 4096, description: str = "What is known."
+) -> MemoryFile:
+    """A declared memory file whose name is its uid."""
+    return MemoryFile(uid=uid, name=uid, description=description, max_size_bytes=cap, level="INTERNAL", content=content)
+
+
+def seeded(content: str = "", *, uid: str = "notes", cap: int = 4096) -> Record:
+    """The first revision of a memory file; unlike a declaration, it may be over its cap."""
+    return seed(uid, Metadata(uid, "What is known.", cap, "INTERNAL"), content=content, at=SEEDED_AT)
+
+
+def stamp(call: str | None = None, *, agent: str | None = None, expected: int | None = None) -> Stamp:
+    """When a change is made and by whom."""
+    return Stamp(LATER, Actor(agent=agent, call=call), expected)
+
+
+def files_under(directory: Path) -> dict[str, bytes]:
+    """The bytes of every file under a directory, by relative path; of huge ones the beginning."""
+    found = {}
+    for path in directory.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                found[str(path.relative_to(directory))] = file.read(_MUCH_BYTES)
+    return found
+
+
+def records_in(directory: Path) -> dict[str, bytes]:
+    """The bytes of every memory file's record, by file name."""
+    return {path.name: path.read_bytes() for path in directory.glob("*.json")}
+
+
+def rewrite(path: Path, **fields: Any) -> None:
+    """Change fields of a record as a person would with an editor that writes in place."""
+    fields = {**json.loads(path.read_text("utf-8")), **fields}
+    path.write_text(json.dumps(fields, indent=2, ensure_ascii=False), "utf-8")
+
+
+def wait_until(holds: Callable[[], object], *, what: str = "the awaited", seconds: float = PATIENCE_SECONDS) -> None:
+    """Return as soon as something holds; fail when it does not within a generous time."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} seconds"
+        time.sleep(0.01)

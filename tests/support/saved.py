@@ -1,0 +1,139 @@
+"""Entries for the tests to start from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from memfiles.entries.categories import later
+from memfiles.entries.entries import Entries
+from memfiles.entries.policy import Rules
+from memfiles.records.entry import Entry, Provenance, Retired, Tombstone, new_text, passed
+from memfiles.records.history import extend
+from memfiles.records.record import Actor, Change, Operation, successor, with_content
+from memfiles.storage.clock import utc_now
+from memfiles.storage.events import Subscribers
+from memfiles.storage.store import Store
+from tests.support.records import SEEDED_AT
+
+
+def saved(
+    key: str = "color", content: str = "blue", *, agent: str = "support", at: str = SEEDED_AT, **said: Any
+) -> Entry:
+    """An entry as its first save leaves it; ``level``, ``run`` and the facets by their names."""
+    level, run = said.pop("level", "INTERNAL"), said.pop("run", "")
+    text = new_text(agent, key, level=level, run=run, content=content, at=at)
+    change = Change(revision=1, at=at, op="save", by=Actor(agent=agent), bytes=text.size_bytes, offset=0)
+    return Entry(extend(text, change), agent, key, run=run, **{"provenance": Provenance(agent=agent), **said})
+
+
+def resaved(entry: Entry, content: str, *, at: str) -> Entry:
+    """The entry with another content, as a later save leaves it."""
+    before = entry.text
+    change = Change(
+        revision=before.revision + 1, at=at, op="save", bytes=len(content.encode()), offset=0, old=before.content
+    )
+    return replace(entry, text=extend(with_content(before, content), change))
+
+
+def refaceted(entry: Entry, *, at: str, op: Operation = "update", **facets: Any) -> Entry:
+    """The entry with something else said about it, as an update, a delete or a restore leaves it."""
+    text = extend(entry.text, Change(revision=entry.revision + 1, at=at, op=op))
+    return replace(entry, text=successor(text, updated_at=entry.updated_at), **facets)
+
+
+def deleted(entry: Entry, *, at: str) -> Entry:
+    """The entry hidden."""
+    return refaceted(entry, at=at, op="delete", retired=Retired("deleted", at))
+
+
+def saved_over(tombstone: Tombstone, key: str, content: str, *, at: str) -> Entry:
+    """What a deliberate save under a key makes that was forgotten."""
+    text = new_text(tombstone.agent, key, level=tombstone.level, run="", content=content, at=at)
+    change = Change(revision=tombstone.revision + 1, at=at, op="save", bytes=text.size_bytes, offset=0)
+    text = successor(extend(text, change), origins=dict(tombstone.origins))
+    return Entry(text, tombstone.agent, key, forgotten=passed(tombstone))
+
+
+def buried(entry: Entry, *, id: str = "0123456789ab", at: str = SEEDED_AT, why: str = "asked to") -> Tombstone:
+    """What remains of the entry when it was forgotten."""
+    return Tombstone(
+        entry.uid,
+        entry.agent,
+        entry.level,
+        id,
+        entry.revision + 1,
+        at,
+        Actor(agent=entry.agent),
+        why,
+        entry.run,
+        entry.forgotten,
+        entry.origins,
+    )
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Where a visitor's changes come from."""
+
+    agent: str
+    run: str | None = None
+    channel: str | None = None
+    thread: str | None = None
+
+
+class Visitor:
+    """Somebody with a level that can be raised, as a session is."""
+
+    def __init__(
+        self, agent: str = "support", level: str = "INTERNAL", *, run: str | None = None, thread: str | None = None
+    ) -> None:
+        self.level = level
+        self.provenance = Sender(agent, run=run, thread=thread)
+
+    def check_open(self) -> None:
+        """A visitor is never sent away."""
+
+    def actor(self, call_id: str | None) -> Actor:
+        """Who makes the call."""
+        return Actor(agent=self.provenance.agent, session=self.provenance.run, call=call_id)
+
+
+class Clock:
+    """Tells the time it is set to."""
+
+    def __init__(self, at: str = SEEDED_AT) -> None:
+        self.at = at
+
+    def __call__(self) -> str:
+        return self.at
+
+    def go_on(self, seconds: int) -> None:
+        """Let time pass."""
+        self.at = later(self.at, seconds)
+
+
+@contextmanager
+def entries_in(
+    directory: Path, *, rules: Rules | None = None, now: Callable[[], str] = utc_now, **options: Any
+) -> Iterator[Entries]:
+    """The entries of a memory directory, opened and closed."""
+    store = Store(directory, now=now, durability=options.pop("durability", "os"))
+    entries = Entries(store, rules=rules or Rules(), subscribers=Subscribers(), now=now, **options)
+    try:
+        yield entries
+    finally:
+        entries.close()
+        store.close()
+
+
+def files_holding(directory: Path, *needles: str) -> list[str]:
+    """The files below a directory that hold one of these texts."""
+    wanted = [needle.encode() for needle in needles]
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    return sorted(
+        str(path.relative_to(directory)) for path in files if any(each in path.read_bytes() for each in wanted)
+    )

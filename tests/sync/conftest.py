@@ -1,0 +1,91 @@
+"""The stores that the tests of the synchronisation share, and memories that are closed when a test ends."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import memfiles
+from memfiles import Memory
+from memfiles.sync.mirror import Mirror
+from mirrors.memory import MemoryMirror
+from tests.mirrors import servers
+from tests.mirrors.faulty_endpoint import FaultyEndpoint
+from tests.mirrors.servers import aws_environment  # noqa: F401 (a fixture of every test here)
+from tests.sync.sync_machines import workflow
+
+Opener = Callable[..., Memory]
+
+
+@pytest.fixture(scope="session")
+def moto_url(aws_environment: None) -> Iterator[str]:  # noqa: F811
+    """A moto server for all tests; each keeps to keys of its own."""
+    with servers.moto() as url:
+        yield url
+
+
+@pytest.fixture
+def endpoint(moto_url: str) -> Iterator[FaultyEndpoint]:
+    """An endpoint in front of moto that misbehaves as this test tells it."""
+    with FaultyEndpoint(moto_url) as faulty:
+        yield faulty
+
+
+@pytest.fixture
+def mirror() -> MemoryMirror:
+    """The mirror that all memories of a test share."""
+    return MemoryMirror()
+
+
+@pytest.fixture
+def opened(tmp_path: Path, mirror: MemoryMirror) -> Iterator[Opener]:
+    """``opened(machine, ...)`` opens the memory of a machine; ``through`` is the way to the mirror."""
+    with ExitStack() as ending:
+
+        def open_machine(
+            machine: str = "one",
+            *,
+            through: Mirror | None = None,
+            uids: tuple[str, ...] = ("notes",),
+            watch: bool = False,
+            **declared: str,
+        ) -> Memory:
+            path = workflow(tmp_path / machine, "file:///not/used", uids=uids, **declared)
+            memory = memfiles.open(path, watch=watch, mirror=through if through is not None else mirror)
+            ending.callback(memory.close)
+            return memory
+
+        yield open_machine
+
+
+def content_in(mirror: Mirror, uid: str = "notes") -> str:
+    """The content of a mirror's copy."""
+    stored = mirror.get(f"{uid}.json")
+    assert stored is not None
+    return str(json.loads(stored.body)["content"])
+
+
+def on_disk(memory: Memory, uid: str = "notes") -> bytes:
+    """A record as it lies on the disk."""
+    return (memory.manager.directory / f"{uid}.json").read_bytes()
+
+
+def in_mirror(mirror: Mirror, uid: str = "notes") -> bytes | None:
+    """A mirror's copy, None if there is none."""
+    stored = mirror.get(f"{uid}.json")
+    return stored.body if stored is not None else None
+
+
+def wait_for(is_so: Callable[[], bool], *, seconds: float = 60.0) -> bool:
+    """Whether something becomes so in time."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if is_so():
+            return True
+        time.sleep(0.02)
+    return False

@@ -1,0 +1,168 @@
+"""Kills a process before every system call that can change a file while it brings an entry and its copy together.
+
+Run as a program, ``python -m tests.sync.entry_kill_sweep WORKSPACE STORY`` prints one line of JSON a kill, as
+``kill_sweep`` does for memory files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from memfiles.entries.entries import Entries
+from memfiles.entries.policy import Rules
+from memfiles.files.manager import MemoryManager
+from memfiles.storage.clock import utc_now
+from memfiles.storage.events import Subscribers
+from memfiles.sync.ledger import Bookkeeping
+from memfiles.sync.reconciler import Reconciler
+from mirrors.urls import open_mirror
+from tests.durability.side_by_side import in_order
+from tests.durability.stops import stops
+from tests.durability.tracer import Traced
+from tests.support.records import declared
+from tests.support.saved import files_holding, saved
+from tests.sync.entry_machine import AGENT, EntryMachine, bodies_in
+from tests.sync.kill_sweep import Kill
+
+KEY = "color"
+SECRET = "the needle in it"
+Act = Callable[[EntryMachine], None]
+
+
+@dataclass(frozen=True)
+class Story:
+    """What the other machine did and has pushed, and what this one did that is not pushed; it is killed then.
+
+    ``is_shared``: both had the entry before. ``content`` is what both have at the end, None for a tombstone.
+    """
+
+    name: str
+    here: Act | None
+    there: Act | None
+    content: str | None
+    is_shared: bool = True
+
+
+def saves(content: str) -> Act:
+    return lambda machine: machine.save(KEY, content)
+
+
+def forgets(machine: EntryMachine) -> None:
+    machine.forget(KEY)
+
+
+STORIES = {
+    story.name: story
+    for story in (
+        Story("fetch", None, saves("there"), "there", is_shared=False),
+        Story("push-forgotten", forgets, None, None),
+        Story("pull-forgotten", saves(f"{SECRET}, here"), forgets, None),
+        Story("outlived", forgets, saves(f"{SECRET}, there"), None),
+    )
+}
+
+
+def sweep(story: Story, workspace: Path) -> Iterator[Kill]:
+    """Tell the story again and again, killed one changing call later each time, until it gets to its end."""
+    _prepare(story, workspace / "base")
+
+    def kill(number: int) -> Kill:
+        place = workspace / str(number)
+        shutil.copytree(workspace / "base", place)
+        call = _run(place, kill_before=number)
+        problems = _examine(story, place)
+        shutil.rmtree(place)
+        return Kill(story.name, number, call, problems)
+
+    for done in in_order(kill):
+        yield done
+        if not done.call:
+            return
+
+
+def _machine(place: Path, name: str) -> EntryMachine:
+    return EntryMachine(place / name, open_mirror((place / "mirror").as_uri()))
+
+
+def _prepare(story: Story, place: Path) -> None:
+    """Two machines that were equal and then each did its part; only the other one has pushed it."""
+    (place / "mirror").mkdir(parents=True)
+    with _machine(place, "there") as there:
+        if story.is_shared:
+            there.save(KEY, SECRET)
+    with _machine(place, "here"):
+        pass
+    with _machine(place, "there") as there:
+        if story.there is not None:
+            story.there(there)
+        there.flush()
+    if story.here is not None:
+        _alone(place, story.here)
+
+
+def _alone(place: Path, act: Act) -> None:
+    """Do something on this machine while the mirror is not there; the notes stay those of the mirror."""
+    shutil.move(place / "mirror", place / "hidden")
+    with _machine(place, "here") as here:
+        act(here)
+    shutil.move(place / "hidden", place / "mirror")
+
+
+def _run(place: Path, *, kill_before: int) -> str:
+    """The call that never happened."""
+
+    def setup() -> Callable[[], None]:
+        mirror = open_mirror((place / "mirror").as_uri())
+        book = Bookkeeping(place / "here", mirror="the shared one")
+        manager = MemoryManager(place / "here", mirror, origin=book.origin)
+        manager.restore([declared("notes", content="# notes\n")])
+        entries = Entries(manager.store, rules=Rules(), subscribers=Subscribers(), origin=manager.origin)
+        replica = manager.replica.with_entries(entries.shelf, origin=manager.origin, let_go=entries.let_go)
+        reconciler = Reconciler(replica, mirror=mirror, book=book, on_conflict="local", now=utc_now)
+
+        def act() -> None:
+            reconciler.bring_together(saved(KEY, agent=AGENT).path, look=True)
+
+        return act
+
+    with Traced(setup) as child:
+        for number, call in enumerate(stops(child.calls())):
+            if number == kill_before:
+                child.kill()
+                return call.name
+    return ""
+
+
+def _examine(story: Story, place: Path) -> list[str]:
+    """What is wrong after the next start, and after the other machine has pulled."""
+    problems = []
+    for name in ("here", "there", "here"):
+        with _machine(place, name) as machine:
+            machine.pull()
+            if machine.content(KEY) != story.content:
+                problems.append(f"{name} has {machine.content(KEY)!r}")
+    bodies = [bodies_in(place / name) for name in ("here", "there", "mirror")]
+    if not bodies[0] == bodies[1] == bodies[2] != {}:
+        problems.append("there are different copies")
+    left = [path.name for path in place.rglob("*.tmp")]
+    held = files_holding(place, SECRET) if story.content is None else []
+    return problems + [f"left behind: {name}" for name in left] + [f"not forgotten: {name}" for name in held]
+
+
+def main() -> None:
+    """Sweep one story, as the command line says."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("workspace", type=Path)
+    parser.add_argument("story", choices=list(STORIES))
+    asked = parser.parse_args()
+    for kill in sweep(STORIES[asked.story], asked.workspace):
+        print(json.dumps(asdict(kill)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

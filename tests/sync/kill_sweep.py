@@ -1,0 +1,171 @@
+"""Kills a process before every system call that can change a file while it brings a record and its copy together.
+
+Run as a program, ``python -m tests.sync.kill_sweep WORKSPACE STORY`` prints one line of JSON a kill: what happened, and
+what was wrong after the next start and a pull of the other machine. A kill before a call that changes nothing leaves
+what a kill before the next one leaves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import memfiles
+from memfiles import Workflow
+from memfiles.files.manager import MemoryManager
+from memfiles.memory import open_mirror_of
+from memfiles.storage.clock import utc_now
+from memfiles.sync.ledger import Bookkeeping
+from memfiles.sync.reconciler import Reconciler
+from tests.durability.side_by_side import in_order
+from tests.durability.stops import stops
+from tests.durability.tracer import Traced
+from tests.sync.sync_machines import content, record_bytes, workflow
+
+UID, PATH = "notes", "notes.json"
+Change = tuple[str, ...]  # a method of the manager and what it is given after the uid; nothing: no change
+
+
+@dataclass(frozen=True)
+class Story:
+    """What each machine did to the record after both were equal; the first is killed while it synchronises.
+
+    ``kept`` are the lines that must be in both copies at the end, once; ``lost`` may be in ``conflicts/`` instead.
+    """
+
+    name: str
+    here: Change
+    there: Change
+    kept: tuple[str, ...]
+    lost: tuple[str, ...] = ()
+
+
+STORIES = {
+    story.name: story
+    for story in (
+        Story("push", ("append", "- here\n"), (), ("- shared", "- here")),
+        Story("pull", (), ("append", "- there\n"), ("- shared", "- there")),
+        Story("merge", ("append", "- here\n"), ("append", "- there\n"), ("- shared", "- there", "- here")),
+        Story("conflict", ("edit", "shared", "here"), ("edit", "shared", "there"), ("- here",), ("- there",)),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One kill: before which call it came ("" if the work was done first), and what was wrong afterwards."""
+
+    story: str
+    number: int
+    call: str
+    problems: list[str]
+
+
+def sweep(story: Story, workspace: Path) -> Iterator[Kill]:
+    """Tell the story again and again, killed one changing call later each time, until it gets to its end."""
+    _prepare(story, workspace / "base")
+
+    def kill(number: int) -> Kill:
+        place = workspace / str(number)
+        shutil.copytree(workspace / "base", place)
+        paths = [_workflow(place, name) for name in ("here", "there")]
+        call = _run(paths[0], kill_before=number)
+        problems = _examine(story, *paths, mirror=place / "mirror")
+        shutil.rmtree(place)
+        return Kill(story.name, number, call, problems)
+
+    for done in in_order(kill):
+        yield done
+        if not done.call:
+            return
+
+
+def _workflow(place: Path, name: str) -> Path:
+    return workflow(place / name, (place / "mirror").as_uri(), uids=[UID])
+
+
+def _prepare(story: Story, place: Path) -> None:
+    """Two machines that were equal and then each did their part; only the other one has pushed it."""
+    (place / "mirror").mkdir(parents=True)
+    here, there = _workflow(place, "here"), _workflow(place, "there")
+    with memfiles.open(here, watch=False) as memory:
+        memory.manager.append(UID, "- shared\n")
+    with memfiles.open(there, watch=False) as memory:
+        _make(memory.manager, story.there)
+    declared = Workflow.load(here)
+    with MemoryManager(declared.directory, origin=_book(declared).origin) as manager:  # nothing is pushed
+        manager.restore(declared)
+        _make(manager, story.here)
+
+
+def _make(manager: MemoryManager, change: Change) -> None:
+    if change:
+        getattr(manager, change[0])(UID, *change[1:])
+
+
+def _book(declared: Workflow) -> Bookkeeping:
+    assert declared.memory.mirror is not None
+    return Bookkeeping(declared.directory, mirror=declared.memory.mirror.url)
+
+
+def _run(path: Path, *, kill_before: int) -> str:
+    """The call that never happened."""
+
+    def setup() -> Callable[[], None]:
+        declared = Workflow.load(path)
+        book, mirror = _book(declared), open_mirror_of(declared)
+        assert mirror is not None
+        manager = MemoryManager(declared.directory, mirror, origin=book.origin)
+        manager.restore(declared)
+        reconciler = Reconciler(manager.replica, mirror=mirror, book=book, on_conflict="local", now=utc_now)
+
+        def act() -> None:
+            reconciler.bring_together(PATH, look=True)
+
+        return act
+
+    with Traced(setup) as child:
+        for number, call in enumerate(stops(child.calls())):
+            if number == kill_before:
+                child.kill()
+                return call.name
+    return ""
+
+
+def _examine(story: Story, here: Path, there: Path, *, mirror: Path) -> list[str]:
+    """What is wrong after the next start, with no further write, and after the other machine has pulled."""
+    problems = []
+    with memfiles.open(here, watch=False) as memory:
+        if not memory.sync.flush(60):
+            problems.append("not everything could be pushed")
+        memory.sync.pull(60)
+    with memfiles.open(there, watch=False) as memory:
+        memory.sync.pull(60)
+    bodies = {record_bytes(here), record_bytes(there), (mirror / PATH).read_bytes()}
+    if len(bodies) != 1:
+        problems.append(f"there are {len(bodies)} different copies")
+    lines = Counter(content(here).splitlines())
+    problems += [f"{line!r} is there {lines[line]} times" for line in story.kept if lines[line] != 1]
+    conflicts = "".join(path.read_text("utf-8") for path in here.parent.rglob("conflicts/*"))
+    problems += [f"{line!r} is gone" for line in story.lost if line not in conflicts]
+    left = [path.name for path in here.parent.rglob("*.tmp")]
+    return problems + [f"left behind: {name}" for name in left]
+
+
+def main() -> None:
+    """Sweep one story, as the command line says."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("workspace", type=Path)
+    parser.add_argument("story", choices=list(STORIES))
+    asked = parser.parse_args()
+    for kill in sweep(STORIES[asked.story], asked.workspace):
+        print(json.dumps(asdict(kill)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""Two copies of an entry become one: everything both were promised stays, nothing forgotten does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from memfiles.records.entry import Entry, EntryRecord, Retired, Tombstone, moved_to
+from memfiles.records.entry_codec import decode_entry, encode_entry
+from memfiles.records.history import contents
+from memfiles.sync.merge.merge_entries import MergedEntry, merge_entries, stamped_entry, which_stands
+from memfiles.sync.merge.merge_files import Policy
+from tests.support.saved import buried, deleted, refaceted, resaved, saved, saved_over
+
+HERE, THERE = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
+MERGED_AT = "2026-11-21T23:00:00.000Z"
+
+
+def at(hour: int) -> str:
+    return f"2026-11-21T{hour:02}:00:00.000Z"
+
+
+def shared(content: str = "one\ntwo\nthree\n", **said: Any) -> Entry:
+    """What both had before they parted."""
+    entry = stamped_entry(saved("steps", content, at=at(1), **said), HERE)
+    assert isinstance(entry, Entry)
+    return entry
+
+
+def here(entry: EntryRecord) -> Any:
+    return stamped_entry(entry, HERE)
+
+
+def there(entry: EntryRecord) -> Any:
+    return stamped_entry(entry, THERE)
+
+
+def merged(local: EntryRecord, remote: EntryRecord, *, base: Any = None, on_conflict: Policy = "local") -> MergedEntry:
+    """The merge, whose record is above both revisions or one of the two, and can be read back."""
+    found = merge_entries(local, remote, base=base, on_conflict=on_conflict, at=MERGED_AT)
+    record = found.record
+    assert record in (local, remote) or record.revision > max(local.revision, remote.revision)
+    assert record == decode_entry(encode_entry(record), path=record.path)
+    return found
+
+
+def entry_of(found: MergedEntry) -> Entry:
+    assert isinstance(found.record, Entry)
+    return found.record
+
+
+def test_equal_copies_are_no_news() -> None:
+    """Neither is written again."""
+
+    assert MergedEntry(shared(), is_news=False) == merged(shared(), shared())
+
+
+def test_the_copy_that_knows_more_is_taken_as_it_is() -> None:
+    """Byte for byte, facets and all."""
+    later = there(refaceted(there(resaved(shared(), "x", at=at(2))), at=at(3), tags=("a",), pinned=True))
+
+    assert MergedEntry(later, is_news=False) == merged(shared(), later)
+    assert MergedEntry(later) == merged(later, shared())
+
+
+def test_notes_are_merged_as_text() -> None:
+    """What each changed in other lines stands, and the entry is as new as the newer of the two changes."""
+    local = here(resaved(shared(), "ONE\ntwo\nthree\n", at=at(2)))
+    remote = there(resaved(shared(), "one\ntwo\nTHREE\n", at=at(3)))
+    found = entry_of(merged(local, remote, base=shared()))
+
+    assert ("ONE\ntwo\nTHREE\n", at(3), at(1)) == (found.content, found.updated_at, found.created_at)
+
+
+@pytest.mark.parametrize("on_conflict", ["local", "remote"])
+def test_notes_that_cannot_be_merged_leave_a_loser(on_conflict: Policy) -> None:
+    """The policy says whose text stands; the other is kept whole, and in the history."""
+    local = here(resaved(shared("red"), "green", at=at(2)))
+    remote = there(resaved(shared("red"), "blue", at=at(3)))
+    found = merged(local, remote, base=shared("red"), on_conflict=on_conflict)
+    winner, loser = (local, remote) if on_conflict == "local" else (remote, local)
+
+    assert (winner.content, loser) == (entry_of(found).content, found.loser)
+    assert {"red", "green", "blue"} <= {text.decode() for _, text in contents(entry_of(found).text)}
+
+
+@pytest.mark.parametrize("is_later", [True, False])
+def test_of_facts_the_newest_statement_stands(is_later: bool) -> None:
+    """Whatever the policy; what it takes the place of stays in the history, and expiry follows what stands."""
+    local = here(replace(resaved(shared("red", kind="fact"), "green", at=at(4 if is_later else 2)), expires_at=at(8)))
+    remote = there(replace(resaved(shared("red", kind="fact"), "blue", at=at(3)), expires_at=at(9)))
+    found = merged(local, remote, base=shared("red", kind="fact"), on_conflict="remote" if is_later else "local")
+    stands = local if is_later else remote
+
+    assert None is found.loser
+    assert (stands.content, stands.updated_at) == (entry_of(found).content, entry_of(found).updated_at)
+    assert stands.expires_at == entry_of(found).expires_at
+    assert {"green", "blue"} <= {text.decode() for _, text in contents(entry_of(found).text)}
+
+
+def test_of_episodes_the_first_stands() -> None:
+    """It never changes; the other one is kept as a conflict."""
+    local = here(saved("day", "it rained", kind="episode", at=at(3)))
+    remote = there(saved("day", "it snowed", kind="episode", at=at(2)))
+
+    assert (remote.content, local) == (entry_of(merged(local, remote)).content, merged(local, remote).loser)
+    assert (remote.content, local) == (entry_of(merged(remote, local)).content, merged(remote, local).loser)
+
+
+def test_labels_are_united_and_taken_away() -> None:
+    """What one added is there, what one took away is not; without a base all are there."""
+    base = shared(tags=("a", "b"), links=("x",))
+    local = here(refaceted(base, at=at(2), tags=("a", "b", "c")))
+    remote = there(refaceted(base, at=at(3), tags=("b", "d"), links=("x", "y")))
+    found, blind = entry_of(merged(local, remote, base=base)), entry_of(merged(local, remote))
+
+    assert (("b", "d", "c"), ("x", "y")) == (found.tags, found.links)
+    assert {"a", "b", "c", "d"} == set(blind.tags)
+
+
+def test_single_facets_are_of_whoever_changed_them() -> None:
+    """And of the newer change where both did."""
+    base = shared(importance=0.5, confidence=1.0)
+    local = here(refaceted(base, at=at(2), importance=0.9, category="core", pinned=True))
+    remote = there(refaceted(base, at=at(3), importance=0.1, confidence=0.4))
+    found = entry_of(merged(local, remote, base=base))
+
+    assert (0.1, 0.4, "core", True) == (found.importance, found.confidence, found.category, found.pinned)
+    assert base.updated_at == found.updated_at
+
+
+def test_signals_of_both_are_counted() -> None:
+    """What each added to what both began with; where that is not known, the higher count."""
+    base = shared(kind="procedure", successes=3, failures=1)
+    local = here(refaceted(base, at=at(2), successes=5))
+    remote = there(refaceted(base, at=at(3), successes=4, failures=2))
+    found, blind = entry_of(merged(local, remote, base=base)), entry_of(merged(local, remote))
+
+    assert (6, 2) == (found.successes, found.failures)
+    assert (5, 2) == (blind.successes, blind.failures)
+
+
+@pytest.mark.parametrize("knows_base", [True, False])
+def test_a_delete_loses_to_a_change_of_content(knows_base: bool) -> None:
+    """Whoever deleted it did not know of the change, however much later that was."""
+    base = shared()
+    local, remote = here(deleted(base, at=at(9))), there(resaved(base, "changed\n", at=at(2)))
+    known = base if knows_base else None
+
+    assert None is entry_of(merged(local, remote, base=known)).retired
+    assert None is entry_of(merged(remote, local, base=known)).retired
+
+
+def test_a_delete_stands_over_other_facets() -> None:
+    """Something said of an entry does not bring it back."""
+    local, remote = here(deleted(shared(), at=at(2))), there(refaceted(shared(), at=at(3), pinned=True))
+    found = entry_of(merged(local, remote, base=shared()))
+
+    assert (local.retired, True) == (found.retired, found.pinned)
+
+
+@pytest.mark.parametrize("is_restored_later", [True, False])
+def test_the_newer_of_delete_and_restore_stands(is_restored_later: bool) -> None:
+    """Where one machine brought back what another one deleted once more."""
+    base = here(deleted(shared(), at=at(2)))
+    local = here(refaceted(base, at=at(5 if is_restored_later else 3), op="restore", retired=None))
+    again = refaceted(there(refaceted(base, at=at(3), op="restore", retired=None)), at=at(3))
+    remote = there(deleted(again, at=at(4)))
+
+    assert is_restored_later == (entry_of(merged(local, remote, base=base)).retired is None)
+
+
+def test_a_tombstone_beats_every_copy_that_does_not_name_it() -> None:
+    """Also one of a higher revision, above which it then stands, and no copy of that is kept."""
+    tombstone = there(buried(shared()))
+    stale = shared()
+    for hour in range(2, 6):
+        stale = here(resaved(stale, f"{hour}", at=at(hour)))
+    pulled, pushed = merged(stale, tombstone), merged(tombstone, stale)
+
+    assert (tombstone.id, tombstone.id) == (pulled.record.id, pushed.record.id)  # type: ignore[union-attr]
+    assert (True, False) == (pulled.is_buried, pulled.is_outlived)
+    assert (False, True) == (pushed.is_buried, pushed.is_outlived)
+    assert pulled.record.revision == pushed.record.revision == stale.revision + 1
+    assert None is pulled.loser is pushed.loser
+
+
+def test_a_save_over_a_tombstone_beats_it() -> None:
+    """And everything that the tombstone beats: of that nothing gets into it."""
+    tombstone = there(buried(shared()))
+    anew = there(saved_over(tombstone, "steps", "new\n", at=at(4)))
+    stale = here(resaved(shared(), "stale\n", at=at(9)))
+
+    assert MergedEntry(anew, is_news=False) == merged(tombstone, anew)
+    assert MergedEntry(anew) == merged(anew, tombstone)
+    for found in (merged(stale, anew), merged(anew, stale)):
+        assert "new\n" == entry_of(found).content
+        assert b"stale" not in encode_entry(found.record)
+
+
+def test_of_two_tombstones_one_stands_and_names_the_other() -> None:
+    """So that an entry saved over it is no stale copy to whoever has the other one."""
+    one, other = here(buried(shared(), id="1" * 12, at=at(2))), there(buried(shared(), id="2" * 12, at=at(3)))
+    found, back = merged(one, other).record, merged(other, one).record
+
+    assert isinstance(found, Tombstone)
+    assert isinstance(back, Tombstone)
+    assert ("2" * 12, ("1" * 12,)) == (found.id, found.forgotten) == (back.id, back.forgotten)
+    assert "local" == which_stands(saved_over(found, "steps", "new", at=at(4)), one)
+
+
+def test_what_was_forgotten_and_saved_apart_is_merged() -> None:
+    """Neither has anything of what the other's tombstone stands for."""
+    one = here(saved_over(here(buried(shared(), id="1" * 12)), "steps", "by one\n", at=at(4)))
+    other = there(saved_over(there(buried(shared(), id="2" * 12)), "steps", "by other\n", at=at(5)))
+    found = merged(one, other, base=shared())
+
+    assert {"1" * 12, "2" * 12} == set(entry_of(found).forgotten)
+    assert b"three" not in encode_entry(found.record)
+    assert other == found.loser
+
+
+def test_a_list_of_tombstones_that_is_full_is_the_longer_one() -> None:
+    """What fell out of it is not taken for news."""
+    entry = shared()
+    for number in range(12):
+        tombstone = buried(entry, id=f"{number:012x}")
+        entry = saved_over(tombstone, "steps", f"life {number}", at=at(2))
+        early = entry if number == 1 else None
+        if early is not None:
+            stale = here(resaved(early, "stale", at=at(9)))
+    found = merged(stale, there(entry))
+
+    assert "life 11" == entry_of(found).content
+    assert b"stale" not in encode_entry(found.record)
+
+
+TARGET = "entries/support/" + "0" * 40 + ".json"
+
+
+def moved(entry: Entry, target: str = TARGET) -> Entry:
+    """The entry as it is where it was before it got another key or place."""
+    return replace(deleted(entry, at=at(3)), retired=Retired("deleted", at(3), moved_to(target)))
+
+
+def test_a_tombstone_says_where_nobody_knew_that_it_went() -> None:
+    """On either side, once; who forgot it when that was known meant this place alone."""
+    tombstone, elsewhere = here(buried(shared(), at=at(2))), there(moved(shared()))
+    known = here(buried(moved(shared()), at=at(4)))
+
+    assert isinstance(known, Tombstone)
+    for local, remote in ((tombstone, elsewhere), (elsewhere, tombstone)):
+        record = merged(local, remote).record
+        assert isinstance(record, Tombstone)
+        assert (TARGET,) == record.moved
+        assert record == merged(record, elsewhere).record == merged(tombstone, record).record
+    assert () == getattr(merged(known, here(moved(shared()))).record, "moved", None)
+    assert (TARGET,) == getattr(merged(tombstone, moved(shared())).record, "moved", None)
+
+
+def test_a_place_where_nothing_can_be_is_followed_by_nobody() -> None:
+    """A record in a mirror may say anything."""
+    tombstone, elsewhere = here(buried(shared(), at=at(2))), there(moved(shared(), "../../etc/passwd"))
+
+    assert () == getattr(merged(tombstone, elsewhere).record, "moved", None)

@@ -1,0 +1,222 @@
+"""Merging where a text was redacted: nothing of the other copy brings it back, into content or history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memfiles.errors import MemfilesError
+from memfiles.records.file_changes import Decision, Stamp, append, edit, redact, replace_content, undo
+from memfiles.records.history import contents
+from memfiles.records.lineage import stamped
+from memfiles.records.record import Actor, Record, encode
+from memfiles.sync.merge.merge_files import Merged, Policy, merge
+from tests.support.records import TickingClock, many_times, seeded
+
+HERE, THERE = "a" * 12, "b" * 12
+AT = "2026-11-22T00:00:00.000Z"
+NEEDLE = "hunter2"
+Call = Callable[[Record, Stamp], Decision]
+START = f"one\nthe word is {NEEDLE}\nthree\n"
+now = TickingClock()
+many: list[Call] = [partial(append, text=f"line {number}\n") for number in range(130)]
+
+
+def done(record: Record, *calls: Call, by: str) -> Record:
+    for call in calls:
+        changed = call(record, Stamp(now(), Actor(agent=by, call=f"{by}-{record.revision}")))
+        record = stamped(changed.record or record, by)
+    return record
+
+
+def taken_out(record: Record, *, by: str, text: str = NEEDLE) -> Record:
+    changed, _ = redact(record, Stamp(now()), text=text)
+    assert changed is not None
+    return stamped(changed, by)
+
+
+def shared(content: str = START) -> Record:
+    return stamped(seeded(content, cap=1 << 20), THERE)
+
+
+def merged(local: Record, remote: Record, *, base: Record | None = None, on_conflict: Policy = "local") -> Merged:
+    result = merge(local, remote, base=base, on_conflict=on_conflict, at=AT)
+    list(contents(result.record))
+    assert result.record.revision > max(local.revision, remote.revision)
+    return result
+
+
+APPENDED: Call = partial(append, text="more\n")
+SAME_LINE: Call = partial(edit, old="the word is", new="the word was")
+OTHER_LINE: Call = partial(edit, old="three", new="3")
+
+
+def both_ways(dirty: Record, clean: Record, **how: object) -> list[Merged]:
+    """Merged by the side that has the text, and by the side that took it out."""
+    return [merged(dirty, clean, **how), merged(clean, dirty, **how)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("on_conflict", ["local", "remote"])
+@pytest.mark.parametrize("changes", [[APPENDED], [OTHER_LINE], [APPENDED, OTHER_LINE], [APPENDED, SAME_LINE]])
+def test_the_text_is_nowhere_in_the_result(on_conflict: Policy, changes: list[Call]) -> None:
+    """Whoever merges and whoever wins; what the other side appended is kept."""
+    dirty, clean = done(shared(), *changes, by=HERE), taken_out(shared(), by=THERE)
+
+    for result in both_ways(dirty, clean, on_conflict=on_conflict):
+        assert NEEDLE.encode() not in encode(result.record)
+        assert (APPENDED in changes, None) == ("more\n" in result.record.content, result.loser)
+
+
+def test_edits_of_other_lines_are_kept() -> None:
+    """The redaction is about its own line alone."""
+    dirty, clean = done(shared(), OTHER_LINE, by=HERE), taken_out(shared(), by=THERE)
+
+    assert [("one\nthe word is [redacted]\n3\n", None)] * 2 == [
+        (result.record.content, result.note) for result in both_ways(dirty, clean)
+    ]
+
+
+def test_an_edit_of_the_redacted_line_gives_way() -> None:
+    """It would bring the line back; that it was dropped is said, and its copy is not kept."""
+    dirty, clean = done(shared(), SAME_LINE, by=HERE), taken_out(shared(), by=THERE)
+
+    for result in both_ways(dirty, clean):
+        assert "one\nthe word is [redacted]\nthree\n" == result.record.content
+        assert result.note is not None and "is not kept" in result.note
+
+
+def test_an_undo_does_not_bring_it_back() -> None:
+    """The text was out of the content already, and an undo on the other side put it in again."""
+    start = done(shared(), partial(edit, old=f"the word is {NEEDLE}\n", new=""), by=THERE)
+    dirty, clean = done(start, undo, APPENDED, by=HERE), taken_out(start, by=THERE)
+
+    for result in both_ways(dirty, clean):
+        assert NEEDLE.encode() not in encode(result.record)
+        assert "one\nthree\nmore\n" == result.record.content
+
+
+def test_what_was_merged_before_does_not_bring_it_back() -> None:
+    """A change that was carried over to another text may hold lines that its caller never sent."""
+    start = done(shared(), partial(edit, old=f"the word is {NEEDLE}\n", new=""), by=THERE)
+    dirty = done(start, partial(edit, old="three", new=f"the word is {NEEDLE}\nthree"), by=HERE)
+    dirty = replace(dirty, history=(*dirty.history[:-1], replace(dirty.history[-1], merged=True)))
+
+    for result in both_ways(dirty, taken_out(start, by=THERE)):
+        assert ("one\nthree\n", True) == (result.record.content, NEEDLE.encode() not in encode(result.record))
+
+
+@pytest.mark.parametrize("knows_base", [True, False])
+def test_more_changes_than_the_history_holds_do_not_bring_it_back(knows_base: bool) -> None:
+    """Then only what was acknowledged tells old lines from new ones; without it what is not in the history goes."""
+    dirty, clean = done(shared(), *many, by=HERE), taken_out(shared(), by=THERE)
+
+    for result in both_ways(dirty, clean, base=shared() if knows_base else None):
+        assert NEEDLE.encode() not in encode(result.record)
+        assert ("line 129\n" in result.record.content, knows_base) == (True, "line 0\n" in result.record.content)
+        assert knows_base == (result.note is None)
+
+
+def test_both_took_something_out() -> None:
+    """Neither text comes back, and what both appended is kept."""
+    start = shared("one hunter2\nthe word is hunter2\nthe other is swordfish\nthree swordfish\n")
+    start = done(start, partial(edit, old=" hunter2\n", new="\n"), by=THERE)
+    start = done(start, partial(edit, old=" swordfish\n", new=" a fish\n"), by=THERE)
+    start = done(start, partial(edit, old=" swordfish\n", new="\n"), by=THERE)
+    start = done(start, partial(edit, old="a fish", new="swordfish"), by=THERE)
+    ours = done(taken_out(start, by=HERE), APPENDED, by=HERE)
+    theirs = done(taken_out(start, by=THERE, text="swordfish"), partial(append, text="theirs\n"), by=THERE)
+
+    for local, remote in ((ours, theirs), (theirs, ours)):
+        result = merged(local, remote)
+        assert not any(word in encode(result.record) for word in (b"hunter2", b"swordfish"))
+        assert {"one", "three", "more", "theirs"} <= set(result.record.content.split("\n"))
+
+
+def test_both_took_something_out_long_ago() -> None:
+    """Without the base only what both still have is safe."""
+    start = shared("one\nthe word is hunter2\nthe other is swordfish\nthree\n")
+    ours = taken_out(done(start, APPENDED, by=HERE), by=HERE)
+    theirs = taken_out(done(start, APPENDED, by=THERE), by=THERE, text="swordfish")
+    result = merged(replace(ours, history=ours.history[2:]), replace(theirs, history=theirs.history[2:]))
+
+    assert not any(word in encode(result.record) for word in (b"hunter2", b"swordfish"))
+    assert {"one", "three"} <= set(result.record.content.split("\n"))
+
+
+def test_a_third_copy_does_not_bring_it_back() -> None:
+    """What was merged with the redaction is told from what was before it, also by one who had part of that."""
+    theirs = done(shared(), APPENDED, by=THERE)
+    result = stamped(merged(taken_out(shared(), by=HERE), theirs).record, HERE)
+    third = done(theirs, SAME_LINE, by="c" * 12)
+
+    for record in (merged(third, result).record, merged(result, third).record):
+        assert NEEDLE.encode() not in encode(record)
+        assert 1 == record.content.count("more\n")
+
+
+def test_two_copies_with_nothing_in_common_keep_the_redacted_one() -> None:
+    """The other may hold the text anywhere."""
+    clean = replace(taken_out(shared(), by=THERE), origins={THERE: 2})
+    history = done(seeded("x"), *many, by=HERE).history
+    dirty = replace(seeded("theirs " + NEEDLE), revision=history[-1].revision, history=history, origins={HERE: 9})
+    clean = replace(clean, history=clean.history[1:])
+
+    for result in both_ways(dirty, clean):
+        assert (clean.content, None) == (result.record.content, result.loser)
+        assert NEEDLE.encode() not in encode(result.record)
+
+
+actions = st.lists(
+    st.sampled_from(
+        [
+            APPENDED,
+            OTHER_LINE,
+            SAME_LINE,
+            undo,
+            partial(edit, old="one", new="1"),
+            partial(edit, old=f"the word is {NEEDLE}\n", new=""),
+            partial(edit, old=NEEDLE, new="x"),
+            partial(replace_content, content="all new\n"),
+        ]
+    ),
+    max_size=6,
+)
+
+
+def tried(record: Record, calls: list[Call], *, by: str) -> Record:
+    """As far as the calls can be made."""
+    for call in calls:
+        try:
+            record = done(record, call, by=by)
+        except MemfilesError:
+            continue
+    return record
+
+
+@many_times
+@given(actions, actions, actions, actions, st.booleans(), st.sampled_from(["local", "remote"]))
+def test_whatever_both_did_before_and_after(
+    before: list[Call],
+    dirty_changes: list[Call],
+    clean_changes: list[Call],
+    later: list[Call],
+    knows_base: bool,
+    on_conflict: Policy,
+) -> None:
+    """No bytes of the result hold the text."""
+    start = tried(shared(), before, by=THERE)
+    dirty = tried(start, dirty_changes, by=HERE)
+    clean = tried(start, clean_changes, by=THERE)
+    redacted = redact(clean, Stamp(now()), text=NEEDLE)[0]
+    if redacted is None or dirty == start:
+        return
+    clean = tried(stamped(redacted, THERE), later, by=THERE)
+
+    for result in both_ways(dirty, clean, base=start if knows_base else None, on_conflict=on_conflict):
+        assert NEEDLE.encode() not in encode(result.record)
+        assert result.loser is None

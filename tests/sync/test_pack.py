@@ -1,0 +1,259 @@
+"""The pack in a mirror: what it holds counts while the mirror lists the same, and it never does harm."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+
+from memfiles.errors import MirrorRefused, MirrorUnavailable
+from memfiles.sync.mirror import ANY, Condition, Stored
+from memfiles.sync.pack import read_pack, remove_pack, write_pack
+from memfiles.sync.pack_format import FOLDER, INDEX, encode_index, encode_parts, part_key
+from mirrors import MemoryMirror
+
+
+class Killed(BaseException):
+    """The process ended here."""
+
+
+@dataclass
+class Counting(MemoryMirror):
+    """Remembers the calls, and is killed before the one of that number."""
+
+    killed_at: int | None = None
+    calls: list[str] = field(default_factory=list)
+    meanwhile: Callable[[], object] | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def _count(self, call: str) -> None:
+        if len(self.calls) == self.killed_at:
+            raise Killed
+        self.calls.append(call)
+
+    def get(self, key: str) -> Stored | None:
+        self._count(f"get {key}")
+        return super().get(key)
+
+    def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
+        if key == INDEX and self.meanwhile is not None:
+            run, self.meanwhile = self.meanwhile, None
+            run()
+        self._count(f"put {key}")
+        return super().put(key, body, when=when)
+
+    def delete(self, key: str, *, when: Condition = ANY) -> None:
+        self._count(f"delete {key}")
+        super().delete(key, when=when)
+
+
+def filled(mirror: MemoryMirror, count: int = 10, *, text: bytes = b"") -> dict[str, Stored]:
+    """The objects that were put into the mirror; with their size some of them fill a part."""
+    bodies = {f"{number}.json": b"%d" % number + text for number in range(count)}
+    return {key: Stored(body, mirror.put(key, body)) for key, body in bodies.items()}
+
+
+def pack_keys(mirror: MemoryMirror) -> list[str]:
+    return [key for key, _ in mirror.list(FOLDER)]
+
+
+BIG = os.urandom(200_000)  # ten to a part
+
+
+def test_what_was_packed_is_read() -> None:
+    """With the versions under which the mirror has it."""
+    mirror = MemoryMirror()
+    records = filled(mirror, 25, text=BIG)
+
+    assert write_pack(mirror, records.items())
+    assert records == dict(read_pack(mirror))
+    assert 4 == len(pack_keys(mirror))
+
+
+def test_without_a_pack_there_is_nothing_to_read() -> None:
+    """And nothing is asked."""
+    mirror = Counting()
+    filled(mirror)
+    mirror.calls.clear()
+
+    assert ({}, []) == (dict(read_pack(mirror)), mirror.calls)
+
+
+def test_reading_costs_a_request_for_each_part_and_one_more() -> None:
+    """Given the list."""
+    mirror = Counting()
+    write_pack(mirror, filled(mirror, 1000).items())
+    mirror.calls.clear()
+    dict(read_pack(mirror, listed=dict(mirror.list())))
+
+    assert 2 == len(mirror.calls)
+
+
+def test_a_copy_that_is_out_of_date_is_not_read() -> None:
+    """What changed or went after it was packed."""
+    mirror = MemoryMirror()
+    records = filled(mirror)
+    write_pack(mirror, records.items())
+    mirror.put("3.json", b"newer")
+    mirror.delete("4.json")
+
+    assert records.keys() - {"3.json", "4.json"} == dict(read_pack(mirror)).keys()
+
+
+def test_the_pack_is_not_packed() -> None:
+    """Whoever packs everything that is listed does not pack the earlier pack."""
+    mirror = MemoryMirror()
+    write_pack(mirror, filled(mirror).items())
+    everything = [(key, stored) for key, _ in mirror.list() if (stored := mirror.get(key))]
+    write_pack(mirror, everything)
+
+    assert 10 == len(dict(read_pack(mirror)))
+
+
+def test_the_next_pack_takes_the_place_of_the_earlier() -> None:
+    """Its parts go when nothing names them any more."""
+    mirror = MemoryMirror()
+    write_pack(mirror, filled(mirror, 25, text=BIG).items())
+    write_pack(mirror, filled(mirror, 3).items())
+
+    assert (3, 2) == (len(dict(read_pack(mirror))), len(pack_keys(mirror)))
+
+
+def test_a_pack_can_be_removed() -> None:
+    """The records stay; removing nothing is no error."""
+    mirror = MemoryMirror()
+    records = filled(mirror)
+    write_pack(mirror, records.items())
+    remove_pack(mirror)
+    remove_pack(mirror)
+
+    assert sorted(records) == [key for key, _ in mirror.list()]
+
+
+def packed_at_each_kill() -> Iterator[tuple[int, Counting, dict[str, Stored]]]:
+    """A mirror with a pack whose replacement was killed before each of its steps."""
+    number = 0
+    while True:
+        mirror = Counting()
+        write_pack(mirror, filled(mirror, 25, text=BIG).items())
+        records = filled(mirror, 25, text=BIG[:-1])
+        mirror.calls.clear()
+        mirror.killed_at = number
+        try:
+            write_pack(mirror, records.items())
+        except Killed:
+            mirror.killed_at = None
+            yield number, mirror, records
+            number += 1
+        else:
+            return
+
+
+def test_killed_anywhere_the_pack_is_whole_or_seen_to_be_broken() -> None:
+    """Nothing wrong is read from it, and the next write leaves nothing behind."""
+    kills = 0
+    for _, mirror, records in packed_at_each_kill():
+        kills += 1
+        assert dict(read_pack(mirror)).items() <= records.items()
+        write_pack(mirror, records.items())
+        assert (records, 4) == (dict(read_pack(mirror)), len(pack_keys(mirror)))
+
+    assert kills >= 8
+
+
+def test_of_two_writers_one_pack_stays() -> None:
+    """The slower one gives way; what it left goes with the next write."""
+    mirror = Counting()
+    records = filled(mirror, 25, text=BIG)
+    others = dict(list(records.items())[:12])
+    mirror.meanwhile = partial(write_pack, mirror, others.items())
+
+    assert not write_pack(mirror, records.items())
+    assert others == dict(read_pack(mirror))
+    assert write_pack(mirror, records.items())
+    assert (records, 4) == (dict(read_pack(mirror)), len(pack_keys(mirror)))
+
+
+def test_the_parts_of_another_writer_stay() -> None:
+    """They came after this one began, and are about to be named."""
+    mirror = Counting()
+    records = filled(mirror)
+    theirs = next(encode_parts([("1.json", records["1.json"])]))
+    mirror.meanwhile = partial(mirror.put, part_key(theirs), theirs)
+    write_pack(mirror, records.items())
+
+    assert part_key(theirs) in pack_keys(mirror)
+
+
+def test_where_conditions_are_ignored_a_meeting_is_seen() -> None:
+    """The index may name what the other writer removed: a broken pack, and no wrong record."""
+
+    class Deaf(Counting):
+        def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
+            return super().put(key, body)
+
+    mirror = Deaf()
+    records = filled(mirror, 25, text=BIG)
+    mirror.meanwhile = partial(write_pack, mirror, dict(list(records.items())[:12]).items())
+    write_pack(mirror, records.items())
+
+    assert dict(read_pack(mirror)).items() <= records.items()
+
+
+def hostile(mirror: MemoryMirror, part: bytes, *, name: str | None = None) -> None:
+    """Plant a pack whose only part has these bytes."""
+    key = name or part_key(part)
+    mirror.put(key, part)
+    mirror.put(INDEX, encode_index([key]))
+
+
+@pytest.mark.parametrize("spoil", ["cut", "changed", "missing", "another", "index"])
+def test_a_damaged_pack_is_not_used(spoil: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It is worth a warning that says what is wrong."""
+    mirror = MemoryMirror()
+    (part,) = encode_parts(filled(mirror).items())
+    bodies = {"cut": part[:-1], "changed": part[:-1] + b"!", "another": b"another's"}
+    hostile(mirror, bodies.get(spoil, part), name=part_key(part))
+    if spoil == "missing":
+        mirror.delete(part_key(part))
+    if spoil == "index":
+        mirror.put(INDEX, b'{"format": "memf')
+    with caplog.at_level(logging.WARNING):
+        assert {} == dict(read_pack(mirror))
+
+    assert ["the pack in the mirror is not used any further"] == [text.partition(":")[0] for text in caplog.messages]
+
+
+@pytest.mark.parametrize("error", [MirrorUnavailable("down"), MirrorRefused("has 70000000000 bytes")])
+def test_a_pack_that_cannot_be_got_is_not_used(error: MirrorUnavailable) -> None:
+    """Whether the mirror is down or the object beyond its limit."""
+
+    class Refusing(MemoryMirror):
+        def get(self, key: str) -> Stored | None:
+            raise error
+
+    mirror = Refusing()
+    hostile(mirror, next(encode_parts(filled(mirror).items())))
+
+    assert {} == dict(read_pack(mirror))
+
+
+def test_a_pack_cannot_bring_what_the_mirror_does_not_list() -> None:
+    """Nor other bytes under a listed version, nor a key that is none, nor one key twice."""
+    mirror = MemoryMirror()
+    records = filled(mirror)
+    lies = [
+        ("1.json", Stored(b"other bytes", records["1.json"].version)),
+        ("ghost.json", Stored(b"1", "1")),
+        ("../2.json", records["2.json"]),
+        *[("3.json", records["3.json"])] * 3,
+    ]
+    hostile(mirror, next(encode_parts(lies)))
+
+    assert [("3.json", records["3.json"])] == list(read_pack(mirror))

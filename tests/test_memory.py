@@ -1,0 +1,208 @@
+"""``memfiles.open`` turns a workflow into a memory that is restored, watched and ready for sessions."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+import memfiles
+from memfiles.errors import InvalidArgument, WorkflowError
+from memfiles.memory import Memory
+
+WORKFLOW = """
+    name: support-desk
+    memory:
+      levels: [LOW, MIDDLE, HIGH]
+      files:
+        - {uid: notes-1, name: notes, description: Customers., level: MIDDLE, content: "# Customers\\n"}
+        - {uid: deals-1, name: deals, level: HIGH}
+    agents:
+      support: {level: MIDDLE, memory: [{id: notes-1, mode: rw}, {id: deals-1, mode: r}]}
+      visitor: {memory: [{id: notes-1, mode: r}]}
+"""
+
+
+@pytest.fixture
+def workflow(tmp_path: Path) -> Path:
+    return written(tmp_path, WORKFLOW)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "workflow.yaml"
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    return path
+
+
+def mirrored_at(folder: Path, url: str) -> Path:
+    """The workflow, with a mirror at ``url``."""
+    return written(folder, WORKFLOW.replace("memory:\n", f'memory:\n      mirror: {{url: "{url}"}}\n', 1))
+
+
+def opened(path: Path) -> Memory:
+    return memfiles.open(path, watch=False)
+
+
+def test_opening_restores_what_is_declared(workflow: Path) -> None:
+    """The workflow, the manager and the report of the restore are at hand."""
+    with opened(workflow) as memory:
+        assert memory.workflow.name == "support-desk"
+        assert ["deals-1", "notes-1"] == sorted(memory.manager.uids())
+        assert {"notes-1": "seeded", "deals-1": "seeded"} == {row.uid: row.status for row in memory.report.files}
+
+
+def test_what_was_written_is_there_at_the_next_opening(workflow: Path) -> None:
+    """Content survives; the declaration is only the first content."""
+    with opened(workflow) as memory:
+        memory.session("support").call("append_memory", {"file": "notes", "content": "- Ada\n"})
+
+    with opened(workflow) as memory:
+        assert memory.session("support").call("read_memory", {"file": "notes"}).text == "# Customers\n- Ada\n"
+        assert memory.report["notes-1"].status == "kept"
+
+
+def test_the_default_workflow_lies_in_the_working_directory(workflow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``open()`` alone finds ``workflow.yaml``."""
+    monkeypatch.chdir(workflow.parent)
+    with memfiles.open(watch=False) as memory:
+        assert memory.workflow.name == "support-desk"
+
+
+@pytest.mark.parametrize(
+    ("agent", "level", "expected"),
+    [("support", None, "MIDDLE"), ("visitor", None, "LOW"), ("support", "LOW", "LOW"), ("support", "HIGH", "HIGH")],
+)
+def test_where_a_session_starts(workflow: Path, agent: str, level: str | None, expected: str) -> None:
+    """At the level given, else the agent's, else the lowest: the agent's own level is no ceiling."""
+    with opened(workflow) as memory:
+        assert memory.session(agent, level=level).level == expected
+
+
+def test_a_session_sees_its_agents_files(workflow: Path) -> None:
+    """References, modes and levels are those of the workflow."""
+    with opened(workflow) as memory:
+        session = memory.session("support", run="evt-1", channel="email", thread="t-1")
+
+        assert "- notes (RW, 12B of 16384B): Customers." == session.system_prompt().splitlines()[-1]
+        assert ("support", "evt-1", "email", "t-1") == (
+            session.agent,
+            session.provenance.run,
+            session.provenance.channel,
+            session.provenance.thread,
+        )
+
+
+@pytest.mark.parametrize("agent", ["sales", "", None, ["support"]])
+def test_an_unknown_agent_is_told_the_known_ones(workflow: Path, agent: str) -> None:
+    """The error lists the declared agents."""
+    with opened(workflow) as memory, pytest.raises(InvalidArgument, match="declared are: support, visitor"):
+        memory.session(agent)
+
+
+def test_an_unknown_level_is_told_the_known_ones(workflow: Path) -> None:
+    """The error lists the levels that this workflow declares."""
+    with opened(workflow) as memory, pytest.raises(InvalidArgument, match="use one of LOW, MIDDLE, HIGH"):
+        memory.session("support", level="INTERNAL")
+
+
+def test_closing_ends_everything_and_may_be_repeated(workflow: Path) -> None:
+    """Sessions answer with errors, the manager refuses writes, and no new session starts."""
+    memory = opened(workflow)
+    session = memory.session("support")
+    memory.close()
+    memory.close()
+
+    assert session.call("append_memory", {"file": "notes", "content": "x"}).code == "session_closed"
+    with pytest.raises(InvalidArgument):
+        memory.manager.append("notes-1", "x")
+    with pytest.raises(InvalidArgument, match="memory is closed"):
+        memory.session("support")
+
+
+def test_a_workflow_that_cannot_be_used_changes_nothing(workflow: Path) -> None:
+    """The error says where, and the directory is not even made."""
+    path = written(workflow.parent, WORKFLOW.replace("mode: rw", "mode: w"))
+    with pytest.raises(WorkflowError, match=r"workflow\.yaml:\d+:\d+: "):
+        opened(path)
+
+    assert [path] == list(path.parent.iterdir())
+
+
+def test_a_missing_workflow_is_named(tmp_path: Path) -> None:
+    """The path that was looked for stands in the error."""
+    with pytest.raises(WorkflowError, match=r"nowhere\.yaml"):
+        opened(tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_declared_mirror_gets_what_was_written(tmp_path: Path) -> None:
+    """What is declared is mirrored by the time the memory is closed, and a new directory starts with it."""
+    (tmp_path / "there").mkdir()
+    with opened(mirrored_at(tmp_path, f"file://{tmp_path}/there")) as memory:
+        memory.session("support").call("append_memory", {"file": "notes", "content": "- Ada\n"})
+    shutil.rmtree(tmp_path / ".memory")
+
+    with opened(tmp_path / "workflow.yaml") as memory:
+        assert ("hydrated", "# Customers\n- Ada\n") == (memory.report["notes-1"].status, memory.manager.read("notes-1"))
+        assert f"file://{tmp_path}/there" == memory.status()["mirror"]["mirror"]
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("ftp://host/path", "no installed package offers mirrors of ftp://"),
+        ("s3://bucket?colour=red", "takes no parameter 'colour'"),
+        ("s3://me:hush@bucket", "holds credentials before '@'"),
+        ("s3://bucket?token=hush", "takes no parameter 'token'"),
+    ],
+)
+def test_a_mirror_that_cannot_be_is_told_with_its_place(tmp_path: Path, url: str, why: str) -> None:
+    """The error names file, line and column of the URL and never what stands in it, and nothing is made."""
+    path = mirrored_at(tmp_path, url)
+
+    with pytest.raises(WorkflowError, match=r"workflow\.yaml:4:17: memory\.mirror\.url: ") as caught:
+        opened(path)
+
+    assert (True, False) == (why in str(caught.value), "hush" in str(caught.value))
+    assert [path] == list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_long_start_tells_how_far_it_is(tmp_path: Path) -> None:
+    """Where many records are fetched, it is told how many of how many are here."""
+    (tmp_path / "there").mkdir()
+    files = ", ".join(f"{{uid: f{number}, name: f{number}}}" for number in range(100))
+    text = f'memory:\n  mirror: {{url: "file://{tmp_path}/there"}}\n  files: [{files}]\n'
+    (tmp_path / "workflow.yaml").write_text(text)
+    opened(tmp_path / "workflow.yaml").close()
+    shutil.rmtree(tmp_path / ".memory")
+
+    told: list[tuple[int, int]] = []
+    with memfiles.open(tmp_path / "workflow.yaml", watch=False, progress=lambda *so_far: told.append(so_far)):
+        assert (100, 100) == told[-1]
+
+
+def test_without_a_mirror_nothing_is_behind(workflow: Path) -> None:
+    """The status says that there is none, and every call of the synchronisation is done at once."""
+    with opened(workflow) as memory:
+        assert (None, 0) == (memory.status()["mirror"]["mirror"], memory.sync.status().pending)
+        assert (True, True) == (memory.sync.flush(0, insist=False), memory.sync.close(timeout=0))
+
+
+def test_what_a_person_changes_is_noticed_while_it_is_open(workflow: Path) -> None:
+    """The watcher is on unless refused: a hand edit becomes a revision before anyone asks for the file."""
+    noticed = threading.Event()
+    with memfiles.open(workflow) as memory:
+        memory.manager.subscribe(lambda change: noticed.set())
+        record = memory.workflow.directory / "notes-1.json"
+        edited = record.with_name("by-hand")
+        edited.write_bytes(record.read_bytes().replace(b"# Customers", b"# By hand"))
+        edited.replace(record)
+
+        assert noticed.wait(timeout=60)
+        assert memory.session("support").call("read_memory", {"file": "notes"}).text == "# By hand\n"
+        assert memory.manager.log("notes-1")[-1].op == "external"

@@ -1,0 +1,99 @@
+"""What a tool's result holds fits the schema of it, whatever the call and the names of the tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+import memfiles
+from memfiles.tools.definitions import ToolDefinition, file_tools
+from memfiles.tools.dialects.mcp import structured
+from memfiles.tools.entry_definitions import entry_tools
+from memfiles.workflow.tool_names import TOOL_NAMES, ToolNames
+
+WORKFLOW = """\
+memory:
+  durability: os
+  files: [{uid: n-1, name: notes, description: What is known., max_size_bytes: 40, content: "- Ada\\n- Ada\\n"}]
+  entries: {max_entries: 2}
+agents: {support: {memory: [{id: n-1, mode: rw}]}}
+"""
+SAVE = {"key": "plan", "content": "Ada is on Pro. " * 200, "tags": ["ada"]}
+FILE_CALLS: list[tuple[str, dict[str, Any]]] = [
+    ("read_memory", {"file": "notes"}),
+    ("read_memory", {"file": "notes", "offset": 2, "limit": 1}),
+    ("append_memory", {"file": "notes", "content": "- Bob is on the Pro plan\n"}),
+    ("append_memory", {"file": "notes", "content": "- Bob is on the Pro plan\n"}),
+    ("edit_memory", {"file": "notes", "old_string": "Ada", "new_string": "Eve"}),
+]
+ENTRY_CALLS: dict[ToolNames, list[tuple[str, dict[str, Any]]]] = {
+    "default": [
+        ("memory_save", SAVE),
+        ("memory_save", SAVE),
+        ("memory_save", {"key": "a", "content": "x"}),
+        ("memory_save", {"key": "b", "content": "y"}),
+        ("memory_save", SAVE | {"content": "Ada is on Pro again. " * 200}),
+        ("memory_get", {"key": "plan"}),
+        ("memory_get", {"key": "nothing"}),
+        ("memory_search", {"query": "Which plan is Ada on?"}),
+        ("memory_list", {}),
+        ("memory_list", {"limit": 1}),
+        ("memory_update", {"key": "plan", "outcome": "success"}),
+        ("memory_delete", {"key": "plan"}),
+    ],
+    "store-recall": [
+        ("memory_store", SAVE),
+        ("memory_recall", {"key": "plan"}),
+        ("memory_recall", {"query": "plan"}),
+        ("memory_recall", {"key": "nothing"}),
+        ("memory_list", {}),
+        ("memory_forget", {"key": "plan"}),
+    ],
+    "crud": [
+        ("memory_create", SAVE),
+        ("memory_read", {"key": "plan"}),
+        ("memory_search", {"query": "plan"}),
+        ("memory_update", {"key": "plan", "content": "z"}),
+        ("memory_delete", {"key": "plan"}),
+    ],
+}
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[memfiles.Memory]:
+    path = tmp_path / "workflow.yaml"
+    path.write_text(WORKFLOW)
+    with memfiles.open(path, watch=False) as memory:
+        yield memory
+
+
+def definition_of(name: str, tool_names: str) -> ToolDefinition:
+    tools = [*file_tools(readable=["notes"], writable=["notes"]), *entry_tools(tool_names)]
+    return next(tool for tool in tools if tool.name == name)
+
+
+@pytest.mark.parametrize("tool_names", TOOL_NAMES)
+def test_every_result_fits_its_schema(memory: memfiles.Memory, tool_names: ToolNames) -> None:
+    """Under each set of names; what a result holds is also named in the schema, so that nothing goes undescribed."""
+    session = memory.session("support", run="monday", tool_names=tool_names)
+    for name, arguments in [*FILE_CALLS, *ENTRY_CALLS[tool_names]]:
+        result = session.call(name, arguments, call_id=str(arguments)[:99])
+        tool = definition_of(name, tool_names)
+        content = structured(tool, result)
+
+        assert (name, None) == (name, result.code)
+        assert [] == [error.message for error in Draft202012Validator(tool.output).iter_errors(content)]
+        assert set() == set(content or {}) - set(tool.output["properties"])
+
+
+def test_every_tool_is_called_here() -> None:
+    """A new one needs a call above."""
+    called = {name for calls in [FILE_CALLS, *ENTRY_CALLS.values()] for name, _ in calls}
+    files = file_tools(readable=["notes"], writable=["notes"])
+    offered = {tool.name for names in TOOL_NAMES for tool in [*files, *entry_tools(names)]}
+
+    assert offered == called

@@ -1,0 +1,64 @@
+"""The kinds of values check themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from memfiles.workflow.fields import AgentName, Directory, Levelling, Name, Seconds, Text, Uid, Url
+
+LONG = "x" * 3000
+
+
+@pytest.mark.parametrize(
+    ("kind", "good"),
+    [
+        (Text, ["", "a\nb\x00", "é😀"]),
+        (Uid, ["x", "x" * 128, "_.-"]),
+        (Name, ["x", "x" * 64]),
+        (AgentName, ["a", "é 😀\u200d", "@work", "x" * 255, "../x"]),
+        (Directory, [".memory", "a b", "../x", "/var/x", "a/.."]),
+        (Url, ["s3://b/p?region=x", "file:///m", "https://u:p@host/x", "x+y.z-1://h"]),
+        (Levelling, [("A",), ("PUBLIC", "a-b_c.1")]),
+    ],
+)
+def test_good(kind: Any, good: list[Any]) -> None:
+    """What is allowed is read as it is."""
+    adapter = TypeAdapter(kind)
+
+    assert good == [adapter.validate_python(value) for value in good]
+
+
+def test_seconds() -> None:
+    """A duration is read as seconds."""
+    adapter = TypeAdapter(Seconds)
+
+    assert [1, 10**9, 90, 300, 259200, 999999999 * 86400] == [
+        adapter.validate_python(value) for value in (1, 10**9, "90s", "5m", "72h", "999999999d")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"),
+    [
+        (Text, [b"x", 5, None, "\ud800"]),
+        (Uid, ["", "x" * 129, "../x", ".x", "x\n", "é", "x/y", 5]),
+        (Name, ["x" * 65, "a b"]),
+        (AgentName, ["", " ", "\n", "a\u2028", "x" * 256, "é" * 128, "\ud800", 5]),
+        (Directory, ["", " ", ".", "./", "..", "../..", "/", "//", "~", "~/x", "a\0", "a\n", 5]),
+        (Url, ["", "b", "://b", "s3:/b", "s3://", "s3://a b", "1s://b", "s3://\x7f", f"s3://{LONG}", 5]),
+        (Levelling, [(), ("a b",), ("A",) * 33, "AB", None]),
+        (
+            Seconds,
+            [0, -1, 10**9 + 1, 1.0, True, "", "5", "0s", "01s", "5S", "s", "1h30m", "9999999999d", "１s", None, []],
+        ),
+    ],
+)
+def test_bad(kind: Any, bad: list[Any]) -> None:
+    """What is not allowed is refused."""
+    adapter = TypeAdapter(kind)
+    for value in bad:
+        with pytest.raises(ValidationError):
+            adapter.validate_python(value)
