@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
-from memfiles.entries.lazy import KeptEntries, Surroundings
+from memfiles.entries.lazy import EntriesContext, LazyEntries
 from memfiles.errors import InvalidArgument, StorageFailed, WorkflowError
 from memfiles.files.manager import MemoryManager
 from memfiles.secrets.betterleaks import scanner_called
@@ -23,9 +23,9 @@ from memfiles.storage.auditing import Refusals, logging_changes
 from memfiles.storage.clock import utc_now
 from memfiles.storage.events import Subscribers
 from memfiles.storage.store import Store
-from memfiles.sync import NoSync, Sync, settings_of
+from memfiles.sync import NullSync, Sync, settings_of
 from memfiles.sync.ledger import Bookkeeping
-from memfiles.tools.session import Provenance, Session
+from memfiles.tools.session import Session, SessionProvenance
 from memfiles.workflow.tool_names import check_tool_names
 from memfiles.workflow.workflow import AgentSpec, Workflow
 
@@ -80,12 +80,12 @@ def open(
     try:
         report = manager.restore(workflow)
         log = _audited(manager)
-        around = Surroundings(manager.store, manager.subscribers, manager.origin, Refusals(log), embedder)
+        around = EntriesContext(manager.store, manager.subscribers, manager.origin, Refusals(log), embedder)
         replica = manager.replica if copies is not None else None
         syncs: list[Sync] = []
-        entries = KeptEntries(workflow, around, on_open=partial(_mirrored, replica, syncs, origin=manager.origin))
+        entries = LazyEntries(workflow, around, on_open=partial(_mirrored, replica, syncs, origin=manager.origin))
         memory = Memory(
-            workflow, manager=manager, report=report, sync=NoSync(), entries=entries, refusals=around.refusals
+            workflow, manager=manager, report=report, sync=NullSync(), entries=entries, refusals=around.refusals
         )
         if entries.are_declared:
             entries.opened()
@@ -119,8 +119,8 @@ def looking(workflow: Workflow) -> Iterator[Memory]:
         report = manager.plan(workflow)
         store = Store(directory, now=utc_now, durability=declared.durability)
         ending.callback(store.close)
-        entries = KeptEntries(workflow, Surroundings(store, Subscribers()))
-        yield ending.enter_context(Memory(workflow, manager=manager, report=report, sync=NoSync(), entries=entries))
+        entries = LazyEntries(workflow, EntriesContext(store, Subscribers()))
+        yield ending.enter_context(Memory(workflow, manager=manager, report=report, sync=NullSync(), entries=entries))
 
 
 def load(path: str | PathLike[str] = "workflow.yaml") -> Workflow:
@@ -168,8 +168,8 @@ class Memory:
         *,
         manager: MemoryManager,
         report: RestoreReport,
-        sync: Sync | NoSync,
-        entries: KeptEntries,
+        sync: Sync | NullSync,
+        entries: LazyEntries,
         refusals: Refusals | None = None,
     ) -> None:
         self.workflow = workflow
@@ -204,7 +204,7 @@ class Memory:
         spec = self._agent(agent)
         levels = self.workflow.levels
         start = level if level is not None else spec.level or levels.lowest
-        provenance = Provenance(agent, run=run, channel=channel, thread=thread)
+        provenance = SessionProvenance(agent, run=run, channel=channel, thread=thread)
         access = self._access(tool_names, ends_run=ends_run)
         session = Session(
             provenance,

@@ -17,7 +17,7 @@ from memfiles.sync.bulk_reads import get_many
 from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys
 
 Fault = Literal["timeout", "slow_down", "reset", "conflict", "truncated"]
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 HONEST: tuple[Fault, ...] = ("timeout", "slow_down", "reset")
 ALL: tuple[Fault, ...] = (*HONEST, "conflict", "truncated")
@@ -89,14 +89,14 @@ class FaultyMirror:
         except MirrorUnavailable as error:
             return error
 
-    def _change(self, call: Callable[[], Result], *, fault: Fault | None, happens: bool) -> Result:
+    def _change(self, call: Callable[[], T], *, fault: Fault | None, happens: bool) -> T:
         if fault == "conflict":
             if happens:
                 call()
             raise MirrorConflict("injected: precondition failed (412)")
         return self._call(call, fault=fault, happens=happens)
 
-    def _call(self, call: Callable[[], Result], *, fault: Fault | None, happens: bool) -> Result:
+    def _call(self, call: Callable[[], T], *, fault: Fault | None, happens: bool) -> T:
         if fault == "slow_down":
             raise MirrorUnavailable("injected: slow down (503)")
         if fault == "timeout" and not happens:

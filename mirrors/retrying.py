@@ -16,7 +16,7 @@ from memfiles.errors import MirrorUnavailable
 from memfiles.sync.bulk_reads import get_many
 from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, shortcomings_of
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 _chance = SystemRandom()  # the module's own numbers are the program's, which may have seeded them
 
 
@@ -102,7 +102,7 @@ class RetryingMirror:
         """See ``CandidMirror.shortcomings``."""
         return self._repeat(lambda: shortcomings_of(self._inner, key))
 
-    def _repeat(self, call: Callable[[], Result]) -> Result:
+    def _repeat(self, call: Callable[[], T]) -> T:
         started = self._monotonic()
         failures = 0
         while True:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Runtime = Annotated[ToolRuntime | None, InjectedToolArg]  # which is so not shown to whoever traces the call
 
 
-class MemoryTool(BaseTool):
+class SessionTool(BaseTool):
     """One tool of a session; threads may share it."""
 
     _session: Session = PrivateAttr()
@@ -76,7 +76,7 @@ class MemoryTool(BaseTool):
 
 def tools(session: Session) -> list[BaseTool]:
     """The tools the session has now, for ``ToolNode`` and ``model.bind_tools``."""
-    return [MemoryTool(definition, session) for definition in session.definitions()]
+    return [SessionTool(definition, session) for definition in session.definitions()]
 
 
 class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -111,7 +111,7 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
         return await handler(request if request.tool else await in_worker(lambda: self._with_tool(request)))
 
     def _with_memory(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
-        others = [tool for tool in request.tools if not isinstance(tool, MemoryTool)]
+        others = [tool for tool in request.tools if not isinstance(tool, SessionTool)]
         prompt, present = self._memory()
         return request.override(tools=[*others, *present], system_message=_appended(request.system_message, prompt))
 

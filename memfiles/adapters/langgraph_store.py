@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memfiles.adapters.shapes.item_keys import begins_with, ends_with
-from memfiles.adapters.shapes.items import Change, Items
+from memfiles.adapters.shapes.items import ItemChange, Items
 from memfiles.adapters.worker_calls import in_worker
 from memfiles.errors import ExtraMissing, InvalidArgument
 
@@ -73,10 +73,10 @@ class MemfilesStore(base.BaseStore):
         raise InvalidArgument(f"there is no operation {type(op).__name__} of a store")
 
 
-def _change(op: base.PutOp) -> Change:
+def _change(op: base.PutOp) -> ItemChange:
     if op.ttl is not None:
         raise NotImplementedError("TTL is not supported by MemfilesStore: declare a category with a ttl, and name it")
-    return Change(tuple(op.namespace), op.key, op.value, is_searched=op.index is not False)
+    return ItemChange(tuple(op.namespace), op.key, op.value, is_searched=op.index is not False)
 
 
 def _fields(item: Item) -> dict[str, Any]:

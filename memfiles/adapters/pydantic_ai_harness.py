@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from memfiles.adapters.shapes.notebook import Done, Notebook, Operation
+from memfiles.adapters.shapes.notebook import Done, Notebook, NotebookOperation
 from memfiles.adapters.shapes.scan import Bounds, search
 from memfiles.adapters.worker_calls import in_worker
 from memfiles.errors import ExtraMissing, MemfilesError, RevisionConflict
@@ -114,11 +114,11 @@ async def _told(call: Callable[[], T]) -> T:
         raise ToolFailed(str(error)) from error
 
 
-def _named(operation: MemoryOperation | None) -> Operation | None:
-    return Operation.of(operation.id, operation.fingerprint) if operation is not None else None
+def _named(operation: MemoryOperation | None) -> NotebookOperation | None:
+    return NotebookOperation.of(operation.id, operation.fingerprint) if operation is not None else None
 
 
-def _mutation(done: Done, operation: Operation | None) -> MemoryMutation:
+def _mutation(done: Done, operation: NotebookOperation | None) -> MemoryMutation:
     if operation is not None and done.operation != operation:
         raise MemoryOperationConflictError(f"operation {operation.id!r} was made before, with other arguments")
     version = str(done.revision) if done.revision is not None else None

@@ -89,7 +89,7 @@ class MemoryView:
         return file
 
 
-class Caller(TypedDict):
+class Author(TypedDict):
     """Who makes a change, as the manager takes it."""
 
     call_id: str | None
@@ -103,7 +103,7 @@ class Writing:
     workflow: Workflow
     manager: MemoryManager
     uid: str
-    caller: Caller
+    caller: Author
 
 
 def load_workflow() -> Workflow:
@@ -141,7 +141,7 @@ def writing(name: str, *, call_id: str | None) -> Iterator[Writing]:
     workflow = load_workflow()
     uid = find_uid(workflow, name)
     with mirrored(workflow) as memory:
-        yield Writing(workflow, memory.manager, uid, Caller(call_id=call_id, by=Actor(session=AUTHOR, call=call_id)))
+        yield Writing(workflow, memory.manager, uid, Author(call_id=call_id, by=Actor(session=AUTHOR, call=call_id)))
 
 
 def find_uid(workflow: Workflow, name: str) -> str:

@@ -17,13 +17,13 @@ from memfiles.cli.settings import current
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
 
-Told = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 _AFTER_SECONDS = 0.5
 _WAITING_SECONDS = 1.0
 
 
 @contextmanager
-def progress(label: str) -> Iterator[Told | None]:
+def progress(label: str) -> Iterator[ProgressCallback | None]:
     """What to tell how many of how many are done; None where nobody looks."""
     if not _is_watched():
         yield None

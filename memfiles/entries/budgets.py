@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from memfiles.entries.summary import Standing
+from memfiles.entries.summary import EntrySummary
 from memfiles.errors import BudgetExceeded
 from memfiles.records.entry import Kind
 
@@ -157,13 +157,13 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class FolderTotals:
     """What is kept in one folder at one level: a tally for each kind and category that occur together."""
 
     tallies: Mapping[tuple[str, str], Tally] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, standings: Iterable[Standing]) -> Totals:
+    def of(cls, standings: Iterable[EntrySummary]) -> FolderTotals:
         """The totals of these entries."""
         totals = cls()
         for standing in standings:
@@ -178,26 +178,26 @@ class Totals:
                 tally = tally.plus(part)
         return tally
 
-    def plus(self, standing: Standing) -> Totals:
+    def plus(self, standing: EntrySummary) -> FolderTotals:
         """With this entry."""
         return self._with(standing, self._at(standing).plus(tally_of(standing)))
 
-    def minus(self, standing: Standing) -> Totals:
+    def minus(self, standing: EntrySummary) -> FolderTotals:
         """Without this entry, which counted."""
         return self._with(standing, self._at(standing).minus(tally_of(standing)))
 
-    def _at(self, standing: Standing) -> Tally:
+    def _at(self, standing: EntrySummary) -> Tally:
         return self.tallies.get((standing.kind, standing.category), Tally())
 
-    def _with(self, standing: Standing, tally: Tally) -> Totals:
-        return Totals({**self.tallies, (standing.kind, standing.category): tally})
+    def _with(self, standing: EntrySummary, tally: Tally) -> FolderTotals:
+        return FolderTotals({**self.tallies, (standing.kind, standing.category): tally})
 
 
-Order = Callable[[Scope], Iterable[Standing]]
+Order = Callable[[Scope], Iterable[EntrySummary]]
 """The live entries within a scope, that of the lowest ``value`` first; taken from only as far as needed."""
 
 
-def tally_of(standing: Standing) -> Tally:
+def tally_of(standing: EntrySummary) -> Tally:
     """What one entry counts."""
     return Tally(1, standing.size_bytes)
 
@@ -209,7 +209,7 @@ def budget_of(spec: EntriesLike) -> Budget:
     return Budget(spec.max_entries, spec.max_bytes, kinds, categories)
 
 
-def value(standing: Standing) -> Value:
+def value(standing: EntrySummary) -> Value:
     """What an entry is worth: the lowest is evicted first, what is held last; no two entries share one.
 
     Of the same importance, a procedure that failed more often than it succeeded goes before all others. In SQL:
@@ -233,13 +233,13 @@ def check_fits(limits: Mapping[Scope, Limit], entry: Weighty) -> None:
             )
 
 
-def excess(budget: Budget, totals: Totals) -> dict[Scope, Tally]:
+def excess(budget: Budget, totals: FolderTotals) -> dict[Scope, Tally]:
     """What must go, by the limit that asks for it; empty if the totals are within the budget."""
     over = {scope: limit.excess(totals.within(scope)) for scope, limit in budget.limits.items()}
     return {scope: tally for scope, tally in over.items() if not tally.is_met}
 
 
-def victims(order: Order, over: Mapping[Scope, Tally], *, saved: Collection[str]) -> tuple[Standing, ...]:
+def victims(order: Order, over: Mapping[Scope, Tally], *, saved: Collection[str]) -> tuple[EntrySummary, ...]:
     """The entries to evict so that nothing is left of the excess ``over``, none of them of the uids just ``saved``.
 
     Raises ``BudgetExceeded`` if what is saved together is more than a budget allows, were all others evicted.
@@ -253,9 +253,9 @@ def victims(order: Order, over: Mapping[Scope, Tally], *, saved: Collection[str]
 
 def select(
     order: Order, over: Mapping[Scope, Tally], *, spared: Collection[str]
-) -> tuple[tuple[Standing, ...], dict[Scope, Tally]]:
+) -> tuple[tuple[EntrySummary, ...], dict[Scope, Tally]]:
     """The entries to evict, without the uids that are ``spared``; and what is left of the excess, were they gone."""
-    chosen: dict[str, Standing] = {}
+    chosen: dict[str, EntrySummary] = {}
     left = dict(over)
     for scope in over:
         for standing in _needed(order, scope, left):
@@ -265,14 +265,14 @@ def select(
     return tuple(chosen.values()), left
 
 
-def _needed(order: Order, scope: Scope, left: Mapping[Scope, Tally]) -> Iterator[Standing]:
+def _needed(order: Order, scope: Scope, left: Mapping[Scope, Tally]) -> Iterator[EntrySummary]:
     """The entries of the scope in their order, until its excess is met."""
     standings = iter(order(scope) if not left[scope].is_met else ())
     while not left[scope].is_met and (standing := next(standings, None)) is not None:
         yield standing
 
 
-def _take(standing: Standing, left: dict[Scope, Tally]) -> None:
+def _take(standing: EntrySummary, left: dict[Scope, Tally]) -> None:
     for scope in left:
         if scope.holds(standing):
             left[scope] = left[scope].minus(tally_of(standing))

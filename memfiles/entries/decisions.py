@@ -38,7 +38,7 @@ Expiry = Callable[[str, str, int | None], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EntryLocation:
     """Where a draft is to be saved: whose it is, at which level, and of which run it is alone."""
 
     agent: str
@@ -60,7 +60,7 @@ class Decided:
 
 
 def save(
-    before: EntryRecord | None, draft: Draft, stamp: Stamp, *, place: Place, by: Provenance, expiry: Expiry
+    before: EntryRecord | None, draft: Draft, stamp: Stamp, *, place: EntryLocation, by: Provenance, expiry: Expiry
 ) -> Decided:
     """What saving ``draft`` makes of what is stored under its key; an expired or deleted entry is as good as none."""
     if isinstance(before, Entry) and (replay := saved_before(before, draft.content, stamp)) is not None:
@@ -91,7 +91,7 @@ def take_in(
     draft: Draft,
     stamp: Stamp,
     *,
-    place: Place,
+    place: EntryLocation,
     by: Provenance,
     expiry: Expiry,
     past: Past,
@@ -135,7 +135,7 @@ def update(before: EntryRecord | None, draft: Draft, stamp: Stamp, *, by: Proven
     return _changed(entry, draft, stamp, op="update", content=content, by=by, expiry=expiry)
 
 
-def move(entry: Entry, there: EntryRecord | None, stamp: Stamp, *, place: Place, expiry: Expiry) -> Decided:
+def move(entry: Entry, there: EntryRecord | None, stamp: Stamp, *, place: EntryLocation, expiry: Expiry) -> Decided:
     """What an entry makes of what is stored under its key in another place: all that it is, with its times."""
     names = ("tags", "category", "kind", "confidence", "importance", "pinned", "links")
     draft = Draft(entry.key, entry.content, **{name: getattr(entry, name) for name in names})
@@ -224,7 +224,7 @@ def not_there(key: str) -> EntryNotFound:
 
 
 def _first(
-    before: Tombstone | None, draft: Draft, stamp: Stamp, *, place: Place, by: Provenance, expiry: Expiry
+    before: Tombstone | None, draft: Draft, stamp: Stamp, *, place: EntryLocation, by: Provenance, expiry: Expiry
 ) -> Decided:
     """The first revision of an entry, above that of the tombstone it is saved over."""
     content = draft.content or ""

@@ -11,19 +11,21 @@ from typing import TypeGuard
 from memfiles.entries import decisions as saving
 from memfiles.entries.drafts import listed
 from memfiles.entries.partitions import Caller, own_level
-from memfiles.entries.repository import Records, Shelf
+from memfiles.entries.repository import EntryRepository, RecordsByPath
 from memfiles.entries.results import Deleted
 from memfiles.records.entry import Entry, EntryRecord
 from memfiles.records.file_changes import Stamp
 from memfiles.records.keys import check_key
 
 
-def delete_many(shelf: Shelf, caller: Caller, keys: Iterable[str], *, now: Callable[[], str]) -> list[Deleted]:
+def delete_many(
+    shelf: EntryRepository, caller: Caller, keys: Iterable[str], *, now: Callable[[], str]
+) -> list[Deleted]:
     """Hide the entries of these keys at the caller's level; returned are those that were there, by key."""
     stamp, own = Stamp(now(), caller.actor(None)), own_level(caller)
     paths = [partition.path(key) for key in {check_key(key) for key in listed(keys, "keys")} for partition in own]
 
-    def decide(records: Records) -> list[Entry]:
+    def decide(records: RecordsByPath) -> list[Entry]:
         return [saving.delete(record, stamp, key=record.key).entry for record in records.values() if is_there(record)]
 
     def is_there(record: EntryRecord | None) -> TypeGuard[Entry]:

@@ -11,24 +11,24 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from memfiles.entries.consolidation.consolidator import DEFAULT_SHARE, Applied, Reorganising
+from memfiles.entries.consolidation.consolidator import DEFAULT_SHARE, Applied, Consolidator
 from memfiles.entries.consolidation.folding import Summariser
 from memfiles.entries.consolidation.plan import Plan
 from memfiles.entries.delete_many import delete_many
 from memfiles.entries.drafts import Draft, drafts_of
 from memfiles.entries.eviction import Room
-from memfiles.entries.forget import Forgetting
+from memfiles.entries.forget import Forgetter
 from memfiles.entries.hydration.explanation import Explanation
 from memfiles.entries.hydration.hydrator import Showing
 from memfiles.entries.hydration.window import Hydration
-from memfiles.entries.letting_go import LettingGo
+from memfiles.entries.letting_go import ForgottenContent
 from memfiles.entries.moves import Moves
 from memfiles.entries.partitions import Caller, check_caller
-from memfiles.entries.policy import Rules
-from memfiles.entries.purge import Clearing
-from memfiles.entries.reader import Finder, checked_filters
-from memfiles.entries.relocate import Relocating
-from memfiles.entries.repository import Shelf
+from memfiles.entries.policy import EntryRules
+from memfiles.entries.purge import Purger
+from memfiles.entries.reader import EntryReader, checked_filters
+from memfiles.entries.relocate import Relocator
+from memfiles.entries.repository import EntryRepository
 from memfiles.entries.results import Deleted, Exported, Forgotten, Found, Imported, Page, Results, Saved
 from memfiles.entries.selector import Selector
 from memfiles.entries.telemetry import Account
@@ -36,7 +36,7 @@ from memfiles.entries.transfer.exporter import ExportFormat, Exporting
 from memfiles.entries.transfer.formats import Format
 from memfiles.entries.transfer.importer import Importing
 from memfiles.entries.watched import EntryFiles
-from memfiles.entries.writer import Keeper
+from memfiles.entries.writer import EntryWriter
 from memfiles.errors import MemfilesError
 from memfiles.index.counting import Counted, counted
 from memfiles.index.index import Index
@@ -63,7 +63,7 @@ class Entries:
         self,
         store: Store,
         *,
-        rules: Rules,
+        rules: EntryRules,
         subscribers: Subscribers,
         origin: str | None = None,
         embedder: Embedder | None = None,
@@ -76,25 +76,25 @@ class Entries:
         self._account = Account(refusals or Refusals(), store=store.directory.name)
         self._now = now
         self._index = Index(store.directory, store.descriptor, read=self._row, texts=TextTables())
-        self.shelf = Shelf(store, index=self._index, now=now, subscribers=subscribers, origin=origin)
+        self.shelf = EntryRepository(store, index=self._index, now=now, subscribers=subscribers, origin=origin)
         self.files = EntryFiles(store, self.shelf, self._index)
         room = Room(self._index, budget=rules.budget)
         self._moves = Moves(self.shelf, self._index)
-        self._keeper = Keeper(self.shelf, self._moves, room, rules=rules, now=now)
-        self._clearing = Clearing(store, self.shelf, self._index, room=room, levels=rules.levels, now=now)
-        self._finder = Finder(
+        self._keeper = EntryWriter(self.shelf, self._moves, room, rules=rules, now=now)
+        self._clearing = Purger(store, self.shelf, self._index, room=room, levels=rules.levels, now=now)
+        self._finder = EntryReader(
             self.shelf, self._index, levels=rules.levels, now=now, embedder=embedder, begin=self._begin
         )
         self._showing = Showing(
             self.shelf, self._index, self._finder, levels=rules.levels, budget_bytes=rules.hydrate_bytes, now=now
         )
-        self._reorganising = Reorganising(
+        self._reorganising = Consolidator(
             self.shelf, self._index, self._finder, rules=rules, now=now, summariser=summariser
         )
         self._exporting = Exporting(self.shelf, self._index, self._finder, levels=rules.levels)
         self._importing = Importing(self.shelf, self._keeper, rules=rules, now=now)
-        self._letting_go = LettingGo(store, self.shelf, self._index)
-        self._forgetting = Forgetting(
+        self._letting_go = ForgottenContent(store, self.shelf, self._index)
+        self._forgetting = Forgetter(
             self.shelf, self._index, self._finder, secrets=rules.secrets, now=now, scrub=self._letting_go.scrub
         )
         subscribers.add(self._heard)
@@ -220,7 +220,7 @@ class Entries:
     def relocate(self, session: Caller, moves: Mapping[str, str]) -> None:
         """Give entries at the session's level other keys, in one commit; ``RevisionConflict`` if one is taken."""
         with self._account.of("relocate", session), self._clearing.thinning_out(session):
-            Relocating(self.shelf, self._moves, rules=self.rules, now=self._now).relocate(session, moves)
+            Relocator(self.shelf, self._moves, rules=self.rules, now=self._now).relocate(session, moves)
 
     def restore(self, session: Caller, key: str, *, call_id: str | None = None) -> Saved:
         """Bring back what was deleted, evicted or expired under ``key`` at the session's level. ``EntryNotFound``."""

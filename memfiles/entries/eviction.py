@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from memfiles.entries.budgets import NO_LIMIT, Budget, Scope, Tally, check_fits, victims
 from memfiles.entries.partitions import Partition
-from memfiles.entries.repository import Records
+from memfiles.entries.repository import RecordsByPath
 from memfiles.entries.stood import standing_in
-from memfiles.entries.summary import Standing
+from memfiles.entries.summary import EntrySummary
 from memfiles.index.index import Index
 from memfiles.index.queries import expired, least_worthy
 from memfiles.index.rows import Row
@@ -25,7 +25,7 @@ _SOME = 8  # a save is over by one entry as a rule
 _MANY = 1000
 
 
-class Outgrown(Exception):
+class OverBudget(Exception):
     """What is about to be committed is more than is kept: so much must go, and what was saved may not."""
 
     def __init__(self, partition: Partition, over: Mapping[Scope, Tally], saved: Collection[str]) -> None:
@@ -43,7 +43,7 @@ class Room:
         self._budget = budget
         self._limits = {scope: limit for scope, limit in budget.limits.items() if limit != NO_LIMIT}
 
-    def check(self, before: Records, after: Mapping[str, EntryRecord | None]) -> None:
+    def check(self, before: RecordsByPath, after: Mapping[str, EntryRecord | None]) -> None:
         """Raise ``Outgrown`` if a commit that makes ``after`` of ``before`` ends over a budget and adds to it.
 
         ``BudgetExceeded`` if one entry alone is larger than a whole budget.
@@ -61,7 +61,7 @@ class Room:
         for place, growth in growths.items():
             self._check_one(place, growth, saved={entry.uid for entry, sign in growth if sign > 0})
 
-    def victims(self, outgrown: Outgrown, *, now: str) -> list[str]:
+    def victims(self, outgrown: OverBudget, *, now: str) -> list[str]:
         """The paths of the entries that are to go: those whose time is over, then the least worthy.
 
         ``BudgetExceeded`` if what is saved together is more than a budget allows.
@@ -72,7 +72,7 @@ class Room:
         def choose(connection: sqlite3.Connection) -> list[str]:
             paths: dict[str, str] = {}
 
-            def order(scope: Scope) -> Iterator[Standing]:
+            def order(scope: Scope) -> Iterator[EntrySummary]:
                 for row in _least_worthy(connection, outgrown.partition, scope, now=now):
                     standing = standing_in(row)
                     paths[standing.uid] = row.path
@@ -102,7 +102,7 @@ class Room:
             if not excess.is_met and (added.entries > 0 or added.size_bytes > 0):
                 over[scope] = excess
         if over:
-            raise Outgrown(place, over, saved)
+            raise OverBudget(place, over, saved)
 
 
 def _within(totals: Totals, scope: Scope) -> Tally:

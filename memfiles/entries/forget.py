@@ -21,8 +21,8 @@ from memfiles.entries.consolidation.merged_labels import give_back, stands_for
 from memfiles.entries.drafts import check_switch
 from memfiles.entries.moves import Moves
 from memfiles.entries.partitions import Caller, View, is_in_view, own_level
-from memfiles.entries.reader import Finder
-from memfiles.entries.repository import Records, Shelf
+from memfiles.entries.reader import EntryReader
+from memfiles.entries.repository import EntryRepository, RecordsByPath
 from memfiles.entries.results import Forgotten
 from memfiles.entries.selector import Selector
 from memfiles.errors import InvalidArgument
@@ -76,14 +76,14 @@ class _Found:
         return tuple(sorted({entry.key for entry in self.told}))
 
 
-class Forgetting:
+class Forgetter:
     """Takes the content of entries out of one open memory, for good."""
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: EntryRepository,
         index: Index,
-        finder: Finder,
+        finder: EntryReader,
         *,
         secrets: Policy,
         now: Callable[[], str],
@@ -179,7 +179,7 @@ class Forgetting:
     def _bury_where_it_went(self, ids: Mapping[str, str], tombstone: Tombstone) -> None:
         stamp = Stamp(self._now(), tombstone.by)
 
-        def decide(records: Records) -> list[EntryRecord]:
+        def decide(records: RecordsByPath) -> list[EntryRecord]:
             found = [record for record in records.values() if isinstance(record, Entry)]
             ids = ((record, _id_where_it_went(tombstone, record)) for record in found)
             return [saving.bury(record, stamp, id=id, why=tombstone.why) for record, id in ids if id]
@@ -210,7 +210,7 @@ class Forgetting:
     def _found(self, view: View, selector: Selector) -> _Found:
         """What the selector means, read from the disk: the index only says where to look."""
         self._finder.refresh()
-        said = reading.Selector(
+        said = reading.RowFilter(
             key=selector.key, tag=selector.tag, kind=selector.kind, provenance=dict(selector.provenance)
         )
         meant = [entry for entry in self._matching(view, said) if selector.means(entry)]
@@ -227,7 +227,7 @@ class Forgetting:
         held_by = {entry.key for entry in others if _is_seen(view, entry)}
         return _Found(tuple(meant), told, tuple(survivors), tuple(sorted(held_by)))
 
-    def _matching(self, view: View, said: reading.Selector) -> list[Entry]:
+    def _matching(self, view: View, said: reading.RowFilter) -> list[Entry]:
         rows = self._index.ask(lambda connection: reading.matching(connection, reading.parts(connection, view), said))
         return self._moves.read(row.path for row in rows)
 
@@ -241,7 +241,7 @@ class Forgetting:
         return self._moves.read(sorted({row.path for row in self._index.ask(ask)}))
 
     def _bury(self, paths: Sequence[str], meant: _Meant, stamp: Stamp, *, why: str) -> list[EntryRecord]:
-        def decide(records: Records) -> list[EntryRecord]:
+        def decide(records: RecordsByPath) -> list[EntryRecord]:
             entries = [record for record in records.values() if isinstance(record, Entry)]
             buried = [
                 saving.bury(record, stamp, id=secrets.token_hex(6), why=why)

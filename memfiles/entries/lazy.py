@@ -27,7 +27,7 @@ _log = logging.getLogger("memfiles")
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class EntriesContext:
     """What entries are put together with: the open store, who hears of changes, the directory's id, the log."""
 
     store: Store
@@ -37,11 +37,11 @@ class Surroundings:
     embedder: Embedder | None = None
 
 
-class KeptEntries:
+class LazyEntries:
     """The entries of one open memory. Threads may share it."""
 
     def __init__(
-        self, workflow: Workflow, around: Surroundings, *, on_open: Callable[[Entries], None] | None = None
+        self, workflow: Workflow, around: EntriesContext, *, on_open: Callable[[Entries], None] | None = None
     ) -> None:
         """``on_open`` is called once, with the entries, before anybody else has them."""
         self._workflow = workflow

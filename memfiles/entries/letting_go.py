@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memfiles.entries.repository import Shelf
+from memfiles.entries.repository import EntryRepository
 from memfiles.index.index import Index
 from memfiles.records.entry import EntryRecord, Tombstone
 from memfiles.records.keys import entry_place
@@ -16,10 +16,10 @@ from memfiles.storage.store import Store
 from memfiles.sync import ledger as bookkeeping
 
 
-class LettingGo:
+class ForgottenContent:
     """What of one open memory is beside the records: the index, the journals, kept copies and the notes."""
 
-    def __init__(self, store: Store, shelf: Shelf, index: Index) -> None:
+    def __init__(self, store: Store, shelf: EntryRepository, index: Index) -> None:
         self._store = store
         self._shelf = shelf
         self._index = index

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from memfiles.entries import decisions as saving
-from memfiles.entries.repository import Shelf
+from memfiles.entries.repository import EntryRepository
 from memfiles.index import queries as reading
 from memfiles.index.index import Index
 from memfiles.index.rows import Row
@@ -23,7 +23,7 @@ from memfiles.records.keys import entry_place
 class Moves:
     """The moves of the entries of one open memory."""
 
-    def __init__(self, shelf: Shelf, index: Index) -> None:
+    def __init__(self, shelf: EntryRepository, index: Index) -> None:
         self._shelf = shelf
         self._index = index
 

@@ -24,7 +24,7 @@ _UNKNOWN_NS = 5_000_000_000  # as long as another process has, which may know th
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedEntry:
     """A record as last seen, and how it relates to the file.
 
     ``by_hand``: someone changed the file; the record is what that makes, not yet written. ``problem``: why the file
@@ -67,17 +67,17 @@ class Seen:
         return self.signature is None or is_settled(self.signature, for_ns=patience)
 
 
-NOTHING = Seen(None, None)
+NOTHING = ObservedEntry(None, None)
 
 
-def judged(found: EntryRecord, signature: Signature, *, before: Seen | None, at: str) -> Seen:
+def judged(found: EntryRecord, signature: Signature, *, before: ObservedEntry | None, at: str) -> ObservedEntry:
     """Tell a version written by memfiles from one changed by hand; ``RecordCorrupt`` if that is over the cap.
 
     What is put where a file was removed is taken as it is: a key may begin anew.
     """
     settled, known = is_settled(signature), before.last_stored if before is not None else None
     news, is_first = _origin_of(found, before), _is_first(found, before)
-    stored = Seen(found, signature, settled=settled, news=news, is_first=is_first)
+    stored = ObservedEntry(found, signature, settled=settled, news=news, is_first=is_first)
     if not isinstance(found, Entry):
         return stored
     last = known.text if isinstance(known, Entry) else None
@@ -88,29 +88,29 @@ def judged(found: EntryRecord, signature: Signature, *, before: Seen | None, at:
     if text.size_bytes > MAX_ENTRY_BYTES:
         raise RecordCorrupt(f"{found.path}: changed by hand to {text.size_bytes} bytes, over {MAX_ENTRY_BYTES}")
     made = replace(found, text=text)
-    return Seen(made, signature, by_hand=True, settled=settled, stored=known, news="external")
+    return ObservedEntry(made, signature, by_hand=True, settled=settled, stored=known, news="external")
 
 
-def broken(signature: Signature, *, before: Seen | None, problem: str) -> Seen:
+def broken(signature: Signature, *, before: ObservedEntry | None, problem: str) -> ObservedEntry:
     """What is known when the file cannot be used."""
     settled = is_settled(signature)
     if before is None:
-        return Seen(None, signature, problem=problem, settled=settled)
+        return ObservedEntry(None, signature, problem=problem, settled=settled)
     good = before.record or before.stored
     news: Origin | None = "restored" if good is not None else None
-    return Seen(good, signature, problem=problem, settled=settled, stored=before.last_stored, news=news)
+    return ObservedEntry(good, signature, problem=problem, settled=settled, stored=before.last_stored, news=news)
 
 
-def gone(before: Seen | None) -> Seen:
+def gone(before: ObservedEntry | None) -> ObservedEntry:
     """What is known when there is no file: the entry is no more. That a run took its entries with it is no news."""
     if before is None:
         return NOTHING
     last = before.last_stored
     is_news = before.signature is not None and isinstance(last, Entry) and not last.run
-    return Seen(None, None, stored=last, news="external" if is_news else before.news)
+    return ObservedEntry(None, None, stored=last, news="external" if is_news else before.news)
 
 
-def told_of(seen: Seen) -> list[RecordChanged]:
+def told_of(seen: ObservedEntry) -> list[RecordChanged]:
     """What is to be told of what came from elsewhere."""
     if seen.news is None:
         return []
@@ -123,7 +123,7 @@ def told_of(seen: Seen) -> list[RecordChanged]:
     return [replace(event_of(last, seen.news), op=REMOVED, by=NOBODY)]
 
 
-def events_of(before: Seen, record: EntryRecord, origin: Origin) -> Sequence[RecordChanged]:
+def events_of(before: ObservedEntry, record: EntryRecord, origin: Origin) -> Sequence[RecordChanged]:
     """What is to be told when ``record`` was written over what was seen: first what nobody was told of yet."""
     return [*told_of(before), *([event_of(record, origin)] if record is not before.record else [])]
 
@@ -139,7 +139,7 @@ def event_of(record: EntryRecord, origin: Origin, *, warning: str | None = None)
     return RecordChanged(record.uid, record.key, record.revision, op, origin, warning, record.path, record.level, by)
 
 
-def _origin_of(found: EntryRecord, before: Seen | None) -> Origin | None:
+def _origin_of(found: EntryRecord, before: ObservedEntry | None) -> Origin | None:
     """Where a sound version came from that was not read before; None if there is nothing new to tell."""
     if before is None or _is_first(found, before):
         return None
@@ -148,7 +148,7 @@ def _origin_of(found: EntryRecord, before: Seen | None) -> Origin | None:
     return "process"
 
 
-def _is_first(found: EntryRecord, before: Seen | None) -> bool:
+def _is_first(found: EntryRecord, before: ObservedEntry | None) -> bool:
     if before is None or (before.signature is None and before.stored is None):
         return True
     return before.is_first and found == before.record

@@ -16,7 +16,7 @@ from memfiles.records.levels import Levels
 from memfiles.records.record import Actor
 
 
-class Origins(Protocol):
+class CallerProvenance(Protocol):
     """Where a session's changes come from; ``session.Provenance`` is one."""
 
     @property
@@ -49,7 +49,7 @@ class Caller(Protocol):
         ...
 
     @property
-    def provenance(self) -> Origins:
+    def provenance(self) -> CallerProvenance:
         """Where its changes come from."""
         ...
 

@@ -14,7 +14,7 @@ DEFAULT_HYDRATE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class EntryRules:
     """Levels, what happens to credentials, budgets and categories. Sizes are UTF-8 bytes."""
 
     levels: Levels = Levels()
@@ -34,9 +34,9 @@ class Rules:
         return later(since, ttl) if ttl is not None else self.categories.expiry(category, since)
 
 
-def rules_of(workflow: Workflow, declared: EntriesSpec, *, scan: Scanner | None = None) -> Rules:
+def rules_of(workflow: Workflow, declared: EntriesSpec, *, scan: Scanner | None = None) -> EntryRules:
     """The rules that a workflow's declaration makes; ``scan`` is the second scanner that it asks for."""
-    return Rules(
+    return EntryRules(
         levels=workflow.levels,
         secrets=workflow.memory.secrets,
         allow=declared.secrets_allow,

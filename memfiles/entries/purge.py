@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from memfiles.entries import decisions as saving
 from memfiles.entries.eviction import Room
 from memfiles.entries.partitions import Caller, Partition, own_level
-from memfiles.entries.repository import Records, Shelf
+from memfiles.entries.repository import EntryRepository, RecordsByPath
 from memfiles.errors import MemfilesError
 from memfiles.index import queries as reading
 from memfiles.index.index import Index
@@ -32,11 +32,11 @@ _AT_ONCE = 1000
 _log = logging.getLogger("memfiles")
 
 
-class Clearing:
+class Purger:
     """Removes from one open memory what nobody can want back."""
 
     def __init__(
-        self, store: Store, shelf: Shelf, index: Index, *, room: Room, levels: Levels, now: Callable[[], str]
+        self, store: Store, shelf: EntryRepository, index: Index, *, room: Room, levels: Levels, now: Callable[[], str]
     ) -> None:
         self._store = store
         self._shelf = shelf
@@ -102,7 +102,7 @@ class Clearing:
         self._bury([row.path for row in rows], stamp, why=_TOO_MANY, only_retired=True)
 
     def _bury(self, paths: Sequence[str], stamp: Stamp, *, why: str, only_retired: bool) -> None:
-        def decide(records: Records) -> list[EntryRecord]:
+        def decide(records: RecordsByPath) -> list[EntryRecord]:
             return [
                 saving.bury(record, stamp, id=secrets.token_hex(6), why=why, cleared=True)
                 for record in records.values()
@@ -113,4 +113,4 @@ class Clearing:
 
 
 def _all_in(connection: sqlite3.Connection, places: Sequence[Partition]) -> list[Row]:
-    return reading.matching(connection, reading.parts(connection, places), reading.Selector())
+    return reading.matching(connection, reading.parts(connection, places), reading.RowFilter())

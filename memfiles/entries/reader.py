@@ -13,7 +13,7 @@ from functools import partial
 
 from memfiles.entries.drafts import check_category, check_switch, checked_tags, listed
 from memfiles.entries.partitions import Caller, View, view_of
-from memfiles.entries.repository import Shelf
+from memfiles.entries.repository import EntryRepository
 from memfiles.entries.results import Found, Match, Page, Results, found_in
 from memfiles.errors import InvalidArgument
 from memfiles.index import queries as reading
@@ -23,7 +23,7 @@ from memfiles.index.rows import Row
 from memfiles.index.search import expiry as expiring
 from memfiles.index.search import search as ranking
 from memfiles.index.search.embedder import Embedder
-from memfiles.index.search.guarded_embedder import CarefulEmbedder, NoMeaning, Question, fill
+from memfiles.index.search.guarded_embedder import GuardedEmbedder, NoMeaning, QueryEmbedder, fill
 from memfiles.records.argument_checks import check_whole
 from memfiles.records.entry import KINDS, Entry
 from memfiles.records.keys import check_key
@@ -45,12 +45,12 @@ class _Search:
     associate: bool
 
 
-class Finder:
+class EntryReader:
     """The reads of one open memory. Threads may share it."""
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: EntryRepository,
         index: Index,
         *,
         levels: Levels,
@@ -66,7 +66,7 @@ class Finder:
         self._index = index
         self._levels = levels
         self._now = now
-        self._embedder = CarefulEmbedder(embedder) if embedder is not None else None
+        self._embedder = GuardedEmbedder(embedder) if embedder is not None else None
         self._begin = begin
         self._has_begun = False
 
@@ -155,18 +155,18 @@ class Finder:
                 lambda connection: expiring.take_out(connection, reading.parts(connection, view), now=now)
             )
 
-    def _question(self, asked: _Search) -> Question | None:
+    def _question(self, asked: _Search) -> QueryEmbedder | None:
         """The question for the leg of meaning, with vectors of all that the view holds; None without that leg."""
         if self._embedder is None:
             return None
         self._let_expire(asked.view)
         try:
             fill(self._index, asked.view, self._embedder)
-            return Question(self._embedder, asked.query)
+            return QueryEmbedder(self._embedder, asked.query)
         except NoMeaning:
             return None
 
-    def _hits(self, asked: _Search, question: Question | None) -> list[ranking.Hit]:
+    def _hits(self, asked: _Search, question: QueryEmbedder | None) -> list[ranking.Hit]:
         hits = self._index.ask(partial(self._hits_or_none, asked, question))
         if hits is None:
             self._let_expire(asked.view)
@@ -174,7 +174,7 @@ class Finder:
         return hits or []
 
     def _hits_or_none(
-        self, asked: _Search, question: Question | None, connection: sqlite3.Connection, *, may_be_due: bool = True
+        self, asked: _Search, question: QueryEmbedder | None, connection: sqlite3.Connection, *, may_be_due: bool = True
     ) -> list[ranking.Hit] | None:
         """What is found; None if something expired that would count in it."""
         parts, now = reading.parts(connection, asked.view), self._now()

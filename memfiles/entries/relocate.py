@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from memfiles.entries import decisions as saving
-from memfiles.entries.decisions import Past, Place
+from memfiles.entries.decisions import EntryLocation, Past
 from memfiles.entries.drafts import Draft, check_draft
 from memfiles.entries.moves import Moves, lead_on
 from memfiles.entries.partitions import Caller, Partition, View, own_level
-from memfiles.entries.policy import Rules
-from memfiles.entries.repository import Records, Shelf
+from memfiles.entries.policy import EntryRules
+from memfiles.entries.repository import EntryRepository, RecordsByPath
 from memfiles.errors import InvalidArgument, RevisionConflict
 from memfiles.records.entry import Entry, EntryRecord, moved_to
 from memfiles.records.file_changes import Stamp
@@ -37,10 +37,10 @@ class _Move:
         return self.partition.path(self.draft.key)
 
 
-class Relocating:
+class Relocator:
     """Moves entries at the level of a session."""
 
-    def __init__(self, shelf: Shelf, moves: Moves, *, rules: Rules, now: Callable[[], str]) -> None:
+    def __init__(self, shelf: EntryRepository, moves: Moves, *, rules: EntryRules, now: Callable[[], str]) -> None:
         """``now`` gives the time of the change."""
         self._shelf = shelf
         self._moves = moves
@@ -61,7 +61,7 @@ class Relocating:
         places = [path for move in planned for path in (move.entry.path, move.target)]
         before = self._moves.sources([move.entry.path for move in planned])
 
-        def decide(records: Records) -> list[EntryRecord]:
+        def decide(records: RecordsByPath) -> list[EntryRecord]:
             after = dict(records)
             for move in planned:
                 expected = replace(stamp, expected_revision=move.entry.revision)
@@ -95,7 +95,7 @@ class Relocating:
         if isinstance(before, Entry) and before.retired is None and not before.is_expired(stamp.at):
             raise _taken(draft.key)
         past = Past(entry.created_at, entry.updated_at, entry.expires_at)
-        where = Place(WORKSPACE if place.scope == WORKSPACE else agent, place.level, place.run)
+        where = EntryLocation(WORKSPACE if place.scope == WORKSPACE else agent, place.level, place.run)
         expiry = self._rules.expiry
         taken = saving.take_in(before, draft, stamp, place=where, by=entry.provenance, expiry=expiry, past=past).entry
         kept = ("successes", "failures", "made_of", "merged")

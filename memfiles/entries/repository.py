@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TypeVar
 
-from memfiles.entries.observed import Seen, broken, events_of, gone, judged, told_of
+from memfiles.entries.observed import ObservedEntry, broken, events_of, gone, judged, told_of
 from memfiles.errors import LockTimeout, MemfilesError, RecordCorrupt
 from memfiles.index.index import Index
 from memfiles.index.rows import row_of
@@ -35,10 +35,10 @@ _ATTEMPTS = 50
 _log = logging.getLogger("memfiles")
 T = TypeVar("T")
 
-Records = Mapping[str, EntryRecord | None]
+RecordsByPath = Mapping[str, EntryRecord | None]
 
 
-class Shelf:
+class EntryRepository:
     """The entry records of one open store. Threads may share it; processes may share the directory."""
 
     def __init__(
@@ -56,10 +56,10 @@ class Shelf:
         self._now = now
         self._subscribers = subscribers
         self._origin = origin
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, ObservedEntry] = {}
         self._untold: set[str] = set()
         self._remembering = threading.Lock()
-        renew_in_child(self, Shelf._renew)
+        renew_in_child(self, EntryRepository._renew)
 
     def _renew(self) -> None:
         """In the child of a fork: another thread may have held this lock when it was made."""
@@ -74,7 +74,7 @@ class Shelf:
         record = self.look(path).record
         return record if isinstance(record, Entry) else None
 
-    def look(self, path: str) -> Seen:
+    def look(self, path: str) -> ObservedEntry:
         """What lies at ``path`` now."""
         seen = self._seen.get(path)
         signature = self._store.signature(path)
@@ -93,7 +93,7 @@ class Shelf:
     def change(
         self,
         paths: Iterable[str],
-        decide: Callable[[Records], T],
+        decide: Callable[[RecordsByPath], T],
         *,
         record_of: Callable[[T], Sequence[EntryRecord]],
         is_own: bool = True,
@@ -175,7 +175,7 @@ class Shelf:
         raise LockTimeout(f"{', '.join(paths[:3])}: a dead writer's temp file cannot be removed: run memfiles doctor")
 
     def _commit(
-        self, before: Mapping[str, Seen], records: Sequence[EntryRecord], *, is_own: bool, origin: Origin
+        self, before: Mapping[str, ObservedEntry], records: Sequence[EntryRecord], *, is_own: bool, origin: Origin
     ) -> list[RecordChanged]:
         """Write records over what was seen of them, tell the index and remember them; the locks are held."""
         if not records:
@@ -197,12 +197,12 @@ class Shelf:
         rows = [row_of(record, signatures[record.path]) for record in final]
         self._index.put(rows, intent, before=[row_of(record, None) for record in earlier if record is not None])
         for record in final:
-            self._remember(record.path, Seen(record, signatures[record.path], is_ours=True))
+            self._remember(record.path, ObservedEntry(record, signatures[record.path], is_ours=True))
         pairs = zip(records, final, strict=True)
         told = [(before[each.path], each if each is before[each.path].record else stored) for each, stored in pairs]
         return [event for seen, record in told for event in events_of(seen, record, origin)]
 
-    def _mend(self, path: str, seen: Seen) -> list[RecordChanged]:
+    def _mend(self, path: str, seen: ObservedEntry) -> list[RecordChanged]:
         """Put the last good version in place of a broken file, which is kept; without one, there is no entry."""
         if seen.record is not None:
             return self._commit({path: seen}, [seen.record], is_own=False, origin="restored")
@@ -221,7 +221,7 @@ class Shelf:
             return replace(record, origins=origins)
         return replace(record, text=with_origins(record.text, origins, own=self._origin))
 
-    def _read(self, path: str, before: Seen | None, signature: Signature) -> Seen:
+    def _read(self, path: str, before: ObservedEntry | None, signature: Signature) -> ObservedEntry:
         """Read a file that had ``signature`` a moment ago, which is not the known one, and tell what it is now."""
         try:
             found = self._store.find(path)
@@ -234,17 +234,17 @@ class Shelf:
                 _log.warning("%s; %s", error, "the last good version is used" if seen.record else "it is left out")
             return seen
 
-    def _keep(self, path: str, found: Seen, *, before: Seen | None) -> None:
+    def _keep(self, path: str, found: ObservedEntry, *, before: ObservedEntry | None) -> None:
         """Remember what was found, unless something else was remembered since ``before``: that is as new."""
         with self._remembering:
             if self._seen.get(path) is before:
                 self._note(path, found)
 
-    def _remember(self, path: str, seen: Seen) -> None:
+    def _remember(self, path: str, seen: ObservedEntry) -> None:
         with self._remembering:
             self._note(path, seen)
 
-    def _note(self, path: str, seen: Seen) -> None:
+    def _note(self, path: str, seen: ObservedEntry) -> None:
         if path not in self._seen and len(self._seen) >= KNOWN_MAX:
             oldest = next(iter(self._seen))
             del self._seen[oldest]

@@ -18,7 +18,7 @@ from memfiles.errors import MemfilesError
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
 
-Operation = Literal["search_memory", "create_memory", "update_memory", "upsert_memory", "delete_memory"]
+SpanOperation = Literal["search_memory", "create_memory", "update_memory", "upsert_memory", "delete_memory"]
 
 _API = "opentelemetry.trace"
 _ATTRIBUTES = {
@@ -40,7 +40,7 @@ class OperationSpan(Protocol):
         ...
 
 
-def span(operation: Operation, **attributes: str | int | None) -> AbstractContextManager[OperationSpan]:
+def span(operation: SpanOperation, **attributes: str | int | None) -> AbstractContextManager[OperationSpan]:
     """A span around one operation; an error that passes through it is marked by its code alone.
 
     Attributes: ``store`` (the memory directory's or workflow's name), ``record`` (a record's uid), ``count`` (records

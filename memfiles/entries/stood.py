@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import cast
 
-from memfiles.entries.summary import Standing
+from memfiles.entries.summary import EntrySummary
 from memfiles.index.rows import Row
 from memfiles.records.entry import Kind
 from memfiles.records.keys import entry_place
 
 
-def standing_in(row: Row) -> Standing:
+def standing_in(row: Row) -> EntrySummary:
     """How a row stands."""
     place = entry_place(row.path)
-    return Standing(
+    return EntrySummary(
         uid=place[1] if place else "",
         key=row.key,
         level=row.level,

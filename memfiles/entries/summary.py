@@ -11,12 +11,12 @@ from typing import Literal
 from memfiles.entries.categories import CORE
 from memfiles.records.entry import GENERAL, Entry, Kind
 
-State = Literal["live", "deleted", "evicted", "forgotten"]
+EntryState = Literal["live", "deleted", "evicted", "forgotten"]
 Turn = tuple[bool, str, int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class EntrySummary:
     """One entry as it stands in the index. ``size_bytes`` is that of its content, in UTF-8.
 
     ``accesses`` and ``accessed_at`` (None: never) are hints; no record holds them.
@@ -38,7 +38,7 @@ class Standing:
     failures: int = 0
     accesses: int = 0
     accessed_at: str | None = None
-    state: State = "live"
+    state: EntryState = "live"
     ordinal: int = 0
 
     @property
@@ -63,9 +63,9 @@ class Standing:
         return self.is_held, self.updated_at, self.ordinal, self.key
 
 
-def standing_of(entry: Entry, *, accesses: int = 0, accessed_at: str | None = None) -> Standing:
+def standing_of(entry: Entry, *, accesses: int = 0, accessed_at: str | None = None) -> EntrySummary:
     """How an entry stands whose record is at hand."""
-    return Standing(
+    return EntrySummary(
         uid=entry.uid,
         key=entry.key,
         level=entry.level,

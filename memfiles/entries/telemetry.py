@@ -11,7 +11,7 @@ from memfiles.entries import spans as telemetry
 from memfiles.entries.partitions import Caller, check_caller
 from memfiles.storage.auditing import Refusals
 
-_OPERATIONS: dict[str, telemetry.Operation] = {
+_OPERATIONS: dict[str, telemetry.SpanOperation] = {
     "save": "upsert_memory",
     "import": "upsert_memory",
     "update": "update_memory",
@@ -35,13 +35,13 @@ class Account:
         self._refusals = refusals
         self._store = store
 
-    def of(self, op: str, session: Caller) -> Told:
+    def of(self, op: str, session: Caller) -> OperationSpan:
         """Around one operation of a session; ``InvalidArgument`` if that is closed."""
         check_caller(session)
-        return Told(self._refusals, op, session, store=self._store)
+        return OperationSpan(self._refusals, op, session, store=self._store)
 
 
-class Told:
+class OperationSpan:
     """One operation that is being told; a class, because every read comes through here."""
 
     __slots__ = ("_op", "_refusals", "_session", "_span")

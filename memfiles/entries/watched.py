@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from memfiles.entries.repository import Shelf
+from memfiles.entries.repository import EntryRepository
 from memfiles.index.index import Index
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.storage.store import Store
@@ -21,7 +21,7 @@ class EntryFiles:
     is_deep = True
     what = "entry"
 
-    def __init__(self, store: Store, shelf: Shelf, index: Index) -> None:
+    def __init__(self, store: Store, shelf: EntryRepository, index: Index) -> None:
         self._store = store
         self._shelf = shelf
         self._index = index

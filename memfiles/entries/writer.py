@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from memfiles.entries import decisions as saving
-from memfiles.entries.decisions import Decided, Past, Place
+from memfiles.entries.decisions import Decided, EntryLocation, Past
 from memfiles.entries.drafts import Checked, Draft, check_draft
-from memfiles.entries.eviction import Outgrown, Room
+from memfiles.entries.eviction import OverBudget, Room
 from memfiles.entries.moves import Moves, clear
 from memfiles.entries.partitions import Caller, Partition, View, own_level
-from memfiles.entries.policy import Rules
-from memfiles.entries.repository import Records, Shelf
+from memfiles.entries.policy import EntryRules
+from memfiles.entries.repository import EntryRepository, RecordsByPath
 from memfiles.entries.results import Deleted, Saved
 from memfiles.errors import EntryNotFound, InvalidArgument
 from memfiles.records.entry import Entry, EntryRecord, Provenance, Tombstone
@@ -31,7 +31,7 @@ _ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ImportedDraft:
     """A draft from elsewhere that may be saved: where it goes, what is known of its past, whether it is there."""
 
     checked: Checked
@@ -45,7 +45,7 @@ class _Target:
     """Where a draft goes, and the records of the same key that would shadow it there."""
 
     path: str
-    place: Place
+    place: EntryLocation
     shadows: tuple[str, ...]
 
 
@@ -58,10 +58,12 @@ class _Outcome:
     evicted: tuple[str, ...] = ()
 
 
-class Keeper:
+class EntryWriter:
     """The writes of one open memory. Threads may share it."""
 
-    def __init__(self, shelf: Shelf, moves: Moves, room: Room, *, rules: Rules, now: Callable[[], str]) -> None:
+    def __init__(
+        self, shelf: EntryRepository, moves: Moves, room: Room, *, rules: EntryRules, now: Callable[[], str]
+    ) -> None:
         """``now`` gives the time of changes."""
         self._shelf = shelf
         self._moves = moves
@@ -113,7 +115,7 @@ class Keeper:
         outcome = self._write(paths, decide, stamp=stamp)
         return _receipts(outcome, checked)
 
-    def take_in(self, caller: Caller, taken: Sequence[Taken]) -> list[Saved]:
+    def take_in(self, caller: Caller, taken: Sequence[ImportedDraft]) -> list[Saved]:
         """Save what comes from elsewhere, all or nothing, with the times it had there; errors as of ``save``."""
         stamp = Stamp(self._now(), caller.actor(None))
         sources = [self._provenance(caller, stamp, each.checked.draft) for each in taken]
@@ -129,7 +131,7 @@ class Keeper:
                     records[path],
                     each.checked.draft,
                     stamp,
-                    place=Place(agent, each.place.level, each.place.run),
+                    place=EntryLocation(agent, each.place.level, each.place.run),
                     by=source,
                     expiry=self._rules.expiry,
                     past=each.past,
@@ -203,7 +205,7 @@ class Keeper:
         victims: list[str] = []
         for is_last in (*([False] * (_ROUNDS - 1)), True):
 
-            def attempt(before: Records) -> _Outcome:
+            def attempt(before: RecordsByPath) -> _Outcome:
                 records = dict(before)
                 decisions = decide(records)
                 went = _evict(records, [path for path in victims if path not in paths], stamp)  # noqa: B023
@@ -214,7 +216,7 @@ class Keeper:
 
             try:
                 return self._shelf.change([*paths, *victims], attempt, record_of=lambda outcome: outcome.records)
-            except Outgrown as outgrown:
+            except OverBudget as outgrown:
                 victims = [path for path in self._room.victims(outgrown, now=stamp.at) if path not in paths]
         raise AssertionError("the last round never asks for more room")
 
@@ -246,7 +248,7 @@ class Keeper:
         before = own[:at] if draft.category is not None else ()  # nothing shadows a key where it is seen
         paths = [other.path(draft.key) for other in before]
         there = tuple(path for path in paths if self._is_seen(path, now))
-        return _Target(partition.path(draft.key), Place(agent, partition.level, partition.run), there)
+        return _Target(partition.path(draft.key), EntryLocation(agent, partition.level, partition.run), there)
 
     def _scope(self, own: View, category: str) -> int:
         """Which of the caller's own partitions entries of the category lie in."""

@@ -22,7 +22,7 @@ _log = logging.getLogger("memfiles")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ContentSource:
     """A record for a file that has none, and where it is from.
 
     ``stored`` is the mirror's object that it is made of; ``data`` are its bytes if it is that very copy.
@@ -56,26 +56,26 @@ class Remote:
         return self._answers.get(record_path(uid))
 
 
-def source_of(file: DeclaredFile, metadata: Metadata, answer: Answer, *, at: str) -> Source:
+def source_of(file: DeclaredFile, metadata: Metadata, answer: Answer, *, at: str) -> ContentSource:
     """The content of ``file``, given what the mirror said of it."""
     if isinstance(answer, Stored):
         try:
             return _copied(file.uid, metadata, answer, at=at)
         except RecordCorrupt as error:
-            return Source("seeded", _seed(file, metadata, at=at), f"the mirror's copy cannot be used: {error}")
+            return ContentSource("seeded", _seed(file, metadata, at=at), f"the mirror's copy cannot be used: {error}")
     declared = _seed(file, metadata, at=at)
     if answer is None:
-        return Source("seeded", declared)
+        return ContentSource("seeded", declared)
     did = "refused" if isinstance(answer, MirrorRefused) else "did not answer"
-    return Source("provisional", replace(declared, provisional=True), f"the mirror {did}: {answer}")
+    return ContentSource("provisional", replace(declared, provisional=True), f"the mirror {did}: {answer}")
 
 
-def _copied(uid: str, metadata: Metadata, stored: Stored, *, at: str) -> Source:
+def _copied(uid: str, metadata: Metadata, stored: Stored, *, at: str) -> ContentSource:
     remote = decode(stored.body, uid=uid)
     if not remote.is_intact:
         raise RecordCorrupt("its digest is wrong")
     record = redeclared(remote, metadata, at=at)
-    return Source("hydrated", record, stored=stored, data=stored.body if record is remote else None)
+    return ContentSource("hydrated", record, stored=stored, data=stored.body if record is remote else None)
 
 
 def _seed(file: DeclaredFile, metadata: Metadata, *, at: str) -> Record:

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedFile:
     """A record as last seen, and how it relates to the file on disk.
 
     ``state``: stored (the file is this record), by_hand (someone changed the file; the record is what that
@@ -57,7 +57,7 @@ class Seen:
         return self.record if self.state == "stored" else self.stored
 
 
-class LiveFiles:
+class FileRepository:
     """The records of the declared files, by uid."""
 
     def __init__(
@@ -68,16 +68,16 @@ class LiveFiles:
         self._now = now
         self._subscribers = subscribers
         self._origin = origin
-        self._seen: dict[str, Seen | None] = {}
+        self._seen: dict[str, ObservedFile | None] = {}
         self._remembering = threading.Lock()
-        renew_in_child(self, LiveFiles._renew)
+        renew_in_child(self, FileRepository._renew)
 
     def _renew(self) -> None:
         """In the child of a fork: another thread may have held these locks when it was made."""
         self._remembering = threading.Lock()
         self._subscribers.renew()
 
-    def declare(self, files: dict[str, Seen | None]) -> None:
+    def declare(self, files: dict[str, ObservedFile | None]) -> None:
         """Make exactly these files live, with what is known of each (None: nothing new)."""
         with self._remembering:
             self._seen = {uid: seen or self._seen.get(uid) for uid, seen in files.items()}
@@ -90,7 +90,7 @@ class LiveFiles:
         """Whether the file is declared."""
         return isinstance(uid, str) and uid in self._seen
 
-    def seen(self) -> dict[str, Seen]:
+    def seen(self) -> dict[str, ObservedFile]:
         """What is known, without looking again, of the files that were read or written so far."""
         return {uid: seen for uid, seen in self._seen.items() if seen is not None}
 
@@ -159,7 +159,7 @@ class LiveFiles:
         self._subscribers.tell(told)
         return settled
 
-    def _fresh(self, uid: str) -> Seen:
+    def _fresh(self, uid: str) -> ObservedFile:
         """What the newest version of a file is; read only if its signature is not the known one."""
         seen = self._seen[self._known(uid)]
         signature = self._store.signature(uid + ".json")
@@ -174,12 +174,12 @@ class LiveFiles:
             raise FileNotDeclared(f"no memory file {str(uid)[:80]!r} is declared")
         return uid
 
-    def _is_as_told(self, uid: str, seen: Seen) -> bool:
+    def _is_as_told(self, uid: str, seen: ObservedFile) -> bool:
         """Whether there is nothing to do: the file is what this process read or wrote last, and told of."""
         is_plain = seen.state == "stored" and seen.settled and seen.news is None
         return is_plain and seen.signature == self._store.signature(uid + ".json")
 
-    def _remember(self, uid: str, before: Seen | None, found: Seen) -> None:
+    def _remember(self, uid: str, before: ObservedFile | None, found: ObservedFile) -> None:
         """Keep what was found, unless something else was remembered since ``before``: that is as new."""
         with self._remembering:
             if uid in self._seen and self._seen[uid] is before:
@@ -197,7 +197,7 @@ class LiveFiles:
         raise LockTimeout(f"{', '.join(paths[:3])}: a dead writer's temp file cannot be removed: run memfiles doctor")
 
     def _commit(
-        self, steps: Sequence[tuple[Seen, Record]], *, is_own: bool = True, origin: Origin = "local"
+        self, steps: Sequence[tuple[ObservedFile, Record]], *, is_own: bool = True, origin: Origin = "local"
     ) -> list[RecordChanged]:
         """Write records over what was seen of them and remember them; the locks are held. What is to be told."""
         if not steps:
@@ -213,15 +213,15 @@ class LiveFiles:
         with self._remembering:
             for record in records:
                 if record.uid in self._seen:
-                    self._seen[record.uid] = Seen(record, signatures[record_path(record.uid)])
+                    self._seen[record.uid] = ObservedFile(record, signatures[record_path(record.uid)])
         return [event for before, record in steps for event in _events_of(before, record, origin=origin)]
 
-    def _stamped(self, before: Seen, record: Record) -> Record:
+    def _stamped(self, before: ObservedFile, record: Record) -> Record:
         """The record as a change of this directory; a good version that is only put back is none."""
         is_put_back = record is before.record and before.state == "broken"
         return record if self._origin is None or is_put_back else stamped(record, self._origin)
 
-    def _read(self, uid: str, before: Seen | None, signature: Signature | None) -> Seen:
+    def _read(self, uid: str, before: ObservedFile | None, signature: Signature | None) -> ObservedFile:
         """Read a file that had ``signature`` a moment ago, which is not the known one, and tell what it is now."""
         try:
             found = self._store.find(record_path(uid))
@@ -233,7 +233,7 @@ class LiveFiles:
                 raise
             if before.problem != str(error):
                 _log.warning("%s; the last good version is used", error)
-            return Seen(
+            return ObservedFile(
                 before.record,
                 signature,
                 "broken",
@@ -244,27 +244,27 @@ class LiveFiles:
             )
 
 
-def _judged(found: Record, signature: Signature, *, before: Seen | None, at: str) -> Seen:
+def _judged(found: Record, signature: Signature, *, before: ObservedFile | None, at: str) -> ObservedFile:
     """Tell a version written by memfiles from one changed by hand, and refuse a hand edit that grows over the cap."""
     known = before.last_stored if before is not None else None
     settled = is_settled(signature)
     if found.is_intact and (known is None or found.revision > known.revision or found == known):
-        return Seen(found, signature, settled=settled, news=_origin_of(found, before))
+        return ObservedFile(found, signature, settled=settled, news=_origin_of(found, before))
     record = absorb(found, known=known, at=at)
     size, cap = record.size_bytes, record.max_size_bytes
     if known is not None and size > cap and size > known.size_bytes:
         raise RecordCorrupt(f"record {found.uid}: changed by hand to {size} bytes, over its cap of {cap}")
-    return Seen(record, signature, "by_hand", settled=settled, stored=known, news="external")
+    return ObservedFile(record, signature, "by_hand", settled=settled, stored=known, news="external")
 
 
-def _origin_of(found: Record, before: Seen | None) -> Origin | None:
+def _origin_of(found: Record, before: ObservedFile | None) -> Origin | None:
     """Where an intact version came from that was not read before; None if there is nothing new to tell."""
     if before is None or found == before.last_stored:
         return before.news if before is not None and before.state == "stored" else None
     return "process"
 
 
-def _is_saved(seen: Seen) -> bool:
+def _is_saved(seen: ObservedFile) -> bool:
     """Whether nobody can be in the middle of saving a broken file."""
     return seen.signature is None or is_settled(seen.signature, for_ns=_SAVED_NS)
 
@@ -273,12 +273,12 @@ def _record_of(decision: Decision) -> list[Record]:
     return [decision.record] if decision.record is not None else []
 
 
-def _events_of(before: Seen, record: Record, *, origin: Origin) -> list[RecordChanged]:
+def _events_of(before: ObservedFile, record: Record, *, origin: Origin) -> list[RecordChanged]:
     """What is to be told when ``record`` was written over what was seen: first what nobody was told of yet."""
     return [*_news_of(before), *([_event(record, origin)] if record is not before.record else [])]
 
 
-def _news_of(seen: Seen) -> list[RecordChanged]:
+def _news_of(seen: ObservedFile) -> list[RecordChanged]:
     """What is to be told of a version that came from elsewhere."""
     if seen.news != "restored":
         return [_event(seen.record, seen.news)] if seen.news is not None else []

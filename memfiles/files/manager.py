@@ -19,7 +19,7 @@ from typing import Any, Self
 from pydantic_core import to_json
 
 from memfiles.errors import InvalidArgument, MemfilesError, RecordCorrupt
-from memfiles.files.live_files import LiveFiles
+from memfiles.files.live_files import FileRepository
 from memfiles.files.noting import Noting
 from memfiles.files.restore_report import DeclaredFile, RestoreReport, check_declarations, declared_files
 from memfiles.files.restorer import Restorer
@@ -86,7 +86,7 @@ class MemoryManager:
         self.origin: str | None = None
         self.subscribers = Subscribers()
         self._store: Store | None = None
-        self._files: LiveFiles | None = None
+        self._files: FileRepository | None = None
         self._noting = Noting()
 
     def plan(self, files: Workflow | Iterable[DeclaredFile]) -> RestoreReport:
@@ -110,7 +110,7 @@ class MemoryManager:
         if self._store is None:
             self._store = store = self._open_store()
             self.origin = check_origin(self._find_origin()) if self._find_origin is not None else None
-            self._files = LiveFiles(store, now=self._now, subscribers=self.subscribers, origin=self.origin)
+            self._files = FileRepository(store, now=self._now, subscribers=self.subscribers, origin=self.origin)
         self._settle()
         restored = self._restorer().restore(self._store, declared)
         self._live.declare(restored.seen)
@@ -311,7 +311,7 @@ class MemoryManager:
         return Store(self.directory, now=self._now, durability=self._durability, lock_timeout=self._lock_timeout)
 
     @property
-    def _live(self) -> LiveFiles:
+    def _live(self) -> FileRepository:
         if self._files is None:
             raise InvalidArgument("the manager is closed or was never restored: call restore first")
         return self._files

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 from memfiles.files import start_cache as unchanged
-from memfiles.files.live_files import LiveFiles, Seen
-from memfiles.files.start_cache import Note
+from memfiles.files.live_files import FileRepository, ObservedFile
+from memfiles.files.start_cache import CacheRow
 
 _WORTH_NOTING = 16  # fewer files are read as quickly as the note
 
@@ -15,13 +15,13 @@ class Noting:
     """The notes of one open directory."""
 
     def __init__(self) -> None:
-        self._noted: dict[str, Note] = {}
+        self._noted: dict[str, CacheRow] = {}
 
-    def begin(self, noted: dict[str, Note]) -> None:
+    def begin(self, noted: dict[str, CacheRow]) -> None:
         """Go on with the notes that a restore found and trusted."""
         self._noted = noted
 
-    def save(self, live: LiveFiles, directory: int) -> None:
+    def save(self, live: FileRepository, directory: int) -> None:
         """Note what is known of the live files, if there is news and they are many; a failure costs time later."""
         fresh = {uid: note for uid, seen in live.seen().items() if (note := _fresh_note(seen)) is not None}
         is_news = any(self._noted.get(uid) != note for uid, note in fresh.items())
@@ -31,7 +31,7 @@ class Noting:
                 unchanged.save(directory, self._noted)
 
 
-def _fresh_note(seen: Seen) -> Note | None:
+def _fresh_note(seen: ObservedFile) -> CacheRow | None:
     """What to note of a file that was read or written since the start; nothing if it may be about to change."""
     if seen.state != "stored" or seen.signature is None or not seen.settled:
         return None

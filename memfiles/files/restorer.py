@@ -18,9 +18,9 @@ from typing import NamedTuple
 from memfiles.errors import RecordCorrupt, StorageFailed
 from memfiles.files import start_cache as unchanged
 from memfiles.files.content_source import Remote, source_of
-from memfiles.files.live_files import Seen
+from memfiles.files.live_files import ObservedFile
 from memfiles.files.restore_report import DeclaredFile, FileReport, RestoreReport, Status, is_over_cap, metadata_of
-from memfiles.files.start_cache import Note
+from memfiles.files.start_cache import CacheRow
 from memfiles.records.declared_metadata import Metadata, redeclared
 from memfiles.records.file_changes import absorb
 from memfiles.records.keys import record_path, uid_of
@@ -46,13 +46,13 @@ class Examined(NamedTuple):
     row: FileReport
     record: Record | None = None
     signature: Signature | None = None
-    seen: Seen | None = None
+    seen: ObservedFile | None = None
     is_bad: bool = False
     data: bytes | None = None
     stored: Stored | None = None
 
 
-class Lacking(NamedTuple):
+class MissingFile(NamedTuple):
     """One declared file without a usable local record; ``problem`` says what is wrong with the one that lies there."""
 
     file: DeclaredFile
@@ -68,8 +68,8 @@ class Restored:
     """
 
     report: RestoreReport
-    seen: dict[str, Seen | None]
-    noted: dict[str, Note]
+    seen: dict[str, ObservedFile | None]
+    noted: dict[str, CacheRow]
     hydrated: dict[str, Stored]
 
 
@@ -103,7 +103,7 @@ class Restorer:
         except StorageFailed as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-            return _report(self._settled([Lacking(file) for file in files], self._remote()), ())
+            return _report(self._settled([MissingFile(file) for file in files], self._remote()), ())
         try:
             found = self._examine_all(descriptor, files, unchanged.load(descriptor))
             return _report(self._settled(found, self._remote()), _orphans(descriptor, files))
@@ -136,22 +136,22 @@ class Restorer:
     def _remote(self) -> Remote:
         return Remote(self._mirror, deadline_seconds=self._deadline_seconds)
 
-    def _settled(self, found: Iterable[Examined | Lacking], remote: Remote) -> list[Examined]:
+    def _settled(self, found: Iterable[Examined | MissingFile], remote: Remote) -> list[Examined]:
         """What was found, with a content from elsewhere for the files that lack one: asked for in one call."""
         items = list(found)
-        remote.ask([item.file.uid for item in items if isinstance(item, Lacking)])
-        return [self._from_elsewhere(item, remote) if isinstance(item, Lacking) else item for item in items]
+        remote.ask([item.file.uid for item in items if isinstance(item, MissingFile)])
+        return [self._from_elsewhere(item, remote) if isinstance(item, MissingFile) else item for item in items]
 
     def _examine_all(
-        self, directory: int, files: Sequence[DeclaredFile], noted: dict[str, Note]
-    ) -> list[Examined | Lacking]:
+        self, directory: int, files: Sequence[DeclaredFile], noted: dict[str, CacheRow]
+    ) -> list[Examined | MissingFile]:
         with _examining():
             return [self._examine(directory, file, noted.get(file.uid)) for file in files]
 
-    def _examine(self, directory: int, file: DeclaredFile, noted: Note | None) -> Examined | Lacking:
+    def _examine(self, directory: int, file: DeclaredFile, noted: CacheRow | None) -> Examined | MissingFile:
         signature = descriptors.signature(directory, file.uid + ".json")
         if signature is None:
-            return Lacking(file)
+            return MissingFile(file)
         metadata = metadata_of(file, lowest_level=self._lowest_level)
         size = unchanged.size_if_same(noted, signature, metadata) if noted is not None else None
         if size is not None:
@@ -159,12 +159,12 @@ class Restorer:
         try:
             return self._from_disk(directory, file, metadata)
         except RecordCorrupt as error:
-            return Lacking(file, str(error), signature)
+            return MissingFile(file, str(error), signature)
 
-    def _from_disk(self, directory: int, file: DeclaredFile, metadata: Metadata) -> Examined | Lacking:
+    def _from_disk(self, directory: int, file: DeclaredFile, metadata: Metadata) -> Examined | MissingFile:
         found = descriptors.read(directory, record_path(file.uid), limit=MAX_RECORD_BYTES)
         if found is None:
-            return Lacking(file)
+            return MissingFile(file)
         local = decode(found[0], uid=file.uid)
         by_hand = not local.is_intact
         current = absorb(local, known=None, at=self._now()) if by_hand else local
@@ -173,10 +173,10 @@ class Restorer:
         detail = "its content was changed by hand" if by_hand else None
         status: Status = "kept" if record is local else "updated"
         row = FileReport(file.uid, file.name, status, is_over_cap(metadata, record.size_bytes), detail)
-        seen = Seen(record, found[1], settled=is_settled(found[1]))
+        seen = ObservedFile(record, found[1], settled=is_settled(found[1]))
         return Examined(row, None if record is local else record, found[1], seen)
 
-    def _from_elsewhere(self, lacking: Lacking, remote: Remote) -> Examined:
+    def _from_elsewhere(self, lacking: MissingFile, remote: Remote) -> Examined:
         """A file without a usable local record: the mirror's copy or else the declared content."""
         file, problem, signature = lacking
         metadata = metadata_of(file, lowest_level=self._lowest_level)
@@ -196,7 +196,7 @@ class Restorer:
 
     def _again(
         self, store: Store, examined: Sequence[Examined], files: dict[str, DeclaredFile]
-    ) -> list[Examined | Lacking]:
+    ) -> list[Examined | MissingFile]:
         """The same items, examined anew where a file changed before its lock was held."""
 
         def is_as_it_was(item: Examined) -> bool:
@@ -227,10 +227,10 @@ def _write(store: Store, items: Iterable[Examined]) -> dict[str, Signature]:
     return signatures
 
 
-def _seen_after(item: Examined, signatures: dict[str, Signature]) -> Seen | None:
+def _seen_after(item: Examined, signatures: dict[str, Signature]) -> ObservedFile | None:
     if item.record is None:
         return item.seen
-    return Seen(item.record, signatures[record_path(item.row.uid)])
+    return ObservedFile(item.record, signatures[record_path(item.row.uid)])
 
 
 def _orphans(directory: int, files: Sequence[DeclaredFile]) -> tuple[str, ...]:

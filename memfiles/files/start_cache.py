@@ -19,10 +19,10 @@ PATH = ".state/unchanged.json"
 _FORMAT = "memfiles-unchanged/1"
 _LIMIT = 256 * 1024 * 1024
 
-Note = list[str | int]  # inode, size, mtime_ns, name, description, max_size_bytes, level, size of the content
+CacheRow = list[str | int]  # inode, size, mtime_ns, name, description, max_size_bytes, level, size of the content
 
 
-def load(directory: int) -> dict[str, Note]:
+def load(directory: int) -> dict[str, CacheRow]:
     """What was noted by uid; empty if there is no usable note."""
     try:
         found = descriptors.read(directory, PATH, limit=_LIMIT)
@@ -32,7 +32,7 @@ def load(directory: int) -> dict[str, Note]:
     return rows if isinstance(rows, dict) else {}
 
 
-def save(directory: int, notes: dict[str, Note]) -> None:
+def save(directory: int, notes: dict[str, CacheRow]) -> None:
     """Put these notes in place of the earlier ones. Derived, so not flushed."""
     atomic.drop(directory, PATH)
     atomic.stage(directory, PATH, to_json({_FORMAT: notes}), flush=False)
@@ -40,12 +40,12 @@ def save(directory: int, notes: dict[str, Note]) -> None:
     atomic.drop(directory, PATH)
 
 
-def note(record: Record, signature: Signature) -> Note:
+def note(record: Record, signature: Signature) -> CacheRow:
     """What to note of a record that was read or written with this signature."""
     return [*signature, record.name, record.description, record.max_size_bytes, record.level, record.size_bytes]
 
 
-def size_if_same(noted: Note, signature: Signature, metadata: Metadata) -> int | None:
+def size_if_same(noted: CacheRow, signature: Signature, metadata: Metadata) -> int | None:
     """The size of the content in bytes if the record is the noted one with this metadata, else None."""
     is_same = isinstance(noted, list) and len(noted) == 8 and noted[:7] == [*signature, *metadata]
     return noted[7] if is_same and isinstance(noted[7], int) else None

@@ -11,21 +11,21 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from memfiles.index.pending_writes import Backlog
+from memfiles.index.pending_writes import PendingWrites
 from memfiles.index.row_writer import RowWriter
 from memfiles.index.rows import Row, stored
 from memfiles.index.text_index import TextIndex
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.storage import descriptors
 from memfiles.storage.descriptors import Signature
-from memfiles.storage.entry_folders import Stored, files, folder_times
+from memfiles.storage.entry_folders import StoredSignature, files, folder_times
 
 _FOLDER_AT = len(ENTRIES) + 1
 _READ = "UPDATE entry SET reads = reads + ?, read_at = max(read_at, ?) WHERE path = ?"
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class RecordSource:
     """The records on disk: ``read`` gives the row of the one at a path, None if it is gone or unreadable."""
 
     directory: int
@@ -42,7 +42,7 @@ class Records:
 class CatchingUp:
     """What changes the rows, one transaction at a time."""
 
-    def __init__(self, records: Records, texts: TextIndex, backlog: Backlog) -> None:
+    def __init__(self, records: RecordSource, texts: TextIndex, backlog: PendingWrites) -> None:
         self._records = records
         self._texts = texts
         self._backlog = backlog
@@ -106,7 +106,7 @@ def differing(connection: sqlite3.Connection, directory: int, left_over: list[st
 
     The rows are read in one go: in the order of their paths it takes twice as long.
     """
-    known: dict[str, dict[str, Stored]] = defaultdict(dict)
+    known: dict[str, dict[str, StoredSignature]] = defaultdict(dict)
     for path, *signature in connection.execute("SELECT path, inode, file_size, mtime_ns FROM entry"):
         known[path[_FOLDER_AT : path.index("/", _FOLDER_AT)]][path] = tuple(signature)
     for folder in sorted(known.keys() | folder_times(directory).keys()):

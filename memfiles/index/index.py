@@ -18,15 +18,15 @@ from typing import TypeVar
 from memfiles.errors import LockTimeout, StorageFailed
 from memfiles.index import freshness as trust
 from memfiles.index.background import LateWriter
-from memfiles.index.catch_up import CatchingUp, Records, differing
+from memfiles.index.catch_up import CatchingUp, RecordSource, differing
 from memfiles.index.change_log import HEADER_BYTES
 from memfiles.index.database import Database, Lost, failures
 from memfiles.index.memory_fallback import StandIn
-from memfiles.index.pending_writes import Backlog
+from memfiles.index.pending_writes import PendingWrites
 from memfiles.index.row_writer import load_totals
 from memfiles.index.rows import Row
 from memfiles.index.text_index import TextIndex
-from memfiles.index.totals import Place, Totals, totals_of
+from memfiles.index.totals import CountPlace, Totals, totals_of
 from memfiles.index.unusable import IndexUnusable
 from memfiles.storage.descriptors import Signature
 from memfiles.storage.entry_folders import folder_times
@@ -48,8 +48,8 @@ class Index:
         """``descriptor`` is the directory's; ``read`` gives the row of the record at a path, None if there is none."""
         self._texts = texts
         self._descriptor = descriptor
-        self._records = Records(descriptor, read)
-        self._backlog = Backlog(descriptor)
+        self._records = RecordSource(descriptor, read)
+        self._backlog = PendingWrites(descriptor)
         self._catching_up = CatchingUp(self._records, texts, self._backlog)
         self._database = Database(directory, descriptor, prepare=texts.prepare)
         self._stand_in = StandIn(descriptor, self._catching_up, prepare=texts.prepare)
@@ -139,7 +139,7 @@ class Index:
         with self._turn:
             return self._guarded(run)
 
-    def totals(self, place: Place) -> Totals:
+    def totals(self, place: CountPlace) -> Totals:
         """The totals as of the last catch-up, with all that this process has put since."""
         if self._is_stuck:
             return totals_of(self.ask(lambda connection: load_totals(connection, place)).items())

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from memfiles.errors import StorageFailed
 from memfiles.index.change_log import ChangeLog, Line, done_line, intent_line
 from memfiles.index.rows import Row
-from memfiles.index.totals import Heap, Place, Sum, Sums, Totals, count, totals_of
+from memfiles.index.totals import CountKey, CountPlace, Sum, Sums, Totals, count, totals_of
 
 MOST_ROWS = 512
 MOST_BYTES = 4 * 1024 * 1024
@@ -24,7 +24,7 @@ _MOST_READS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class WriteBatch:
     """What is to go into the database in one transaction.
 
     ``reads`` tells how many there were and the last; ``doubtful`` are records that may have changed, ``intents`` are
@@ -40,7 +40,7 @@ class Taken:
     is_whole: bool  # every line was understood
 
 
-class Backlog:
+class PendingWrites:
     """The log and the rows of one process; threads may share it."""
 
     def __init__(self, directory: int) -> None:
@@ -62,8 +62,8 @@ class Backlog:
         self._before: dict[str, Row] = {}  # what the database has in place of a row here
         self._bytes = 0
         self._reads: dict[str, tuple[int, str]] = {}
-        self._loaded: dict[Place, Sums] = {}
-        self._changes: dict[Place, Sums] = {}  # what the rows here add to those
+        self._loaded: dict[CountPlace, Sums] = {}
+        self._changes: dict[CountPlace, Sums] = {}  # what the rows here add to those
 
     def open(self) -> ChangeLog:
         """The log that all processes write now; the caller shares it if it is alone with it."""
@@ -123,11 +123,11 @@ class Backlog:
         with self._turn:
             return not self._rows and not self._doubtful and self.log is not None and self.log.size() == self._end
 
-    def take(self, log: ChangeLog, offset: int) -> Taken:
+    def take(self, log: ChangeLog, offset: int) -> WriteBatch:
         """All that is to go into the database, with the lines of the log from ``offset`` on; ``land`` comes next."""
         with self._turn:
             lines, end, is_whole = log.read(offset, but=self.name)
-            taken = Taken(self._rows, self._reads, self._doubtful, dict(self._open_intents), lines, end, is_whole)
+            taken = WriteBatch(self._rows, self._reads, self._doubtful, dict(self._open_intents), lines, end, is_whole)
             self._leaving, self._bytes = self._rows, 0
             self._rows, self._reads, self._doubtful = {}, {}, set()
             self._end = end
@@ -141,7 +141,7 @@ class Backlog:
                 self._count(row, self._before.get(row.path))
             self._before = {path: row for path, row in self._before.items() if path in self._rows}
 
-    def totals(self, place: Place, *, loaded: Sums | None = None) -> Totals | None:
+    def totals(self, place: CountPlace, *, loaded: Sums | None = None) -> Totals | None:
         """The totals of a partition, with the rows here; None if those in the database are to be loaded."""
         with self._turn:
             if loaded is not None:
@@ -217,6 +217,6 @@ class Backlog:
             self._end += len(line)
 
 
-def _together(one: Sums, other: Sums) -> Iterator[tuple[Heap, Sum]]:
+def _together(one: Sums, other: Sums) -> Iterator[tuple[CountKey, Sum]]:
     yield from one.items()
     yield from other.items()

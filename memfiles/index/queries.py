@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from memfiles.index.rows import SELECTED, Row, row_from
 from memfiles.index.text import fts as texts
-from memfiles.index.totals import Place
+from memfiles.index.totals import CountPlace
 
 _FROM = f"SELECT e.id, {SELECTED} FROM entry AS e {{hint}} JOIN part AS p ON p.id = e.part"
 _LIVE = "e.state = 'live' AND (e.expires_at IS NULL OR e.expires_at > :now)"
@@ -49,7 +49,7 @@ class Filters:
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
+class RowFilter:
     """Entries to act upon, whatever state they are in; every field that is given must fit.
 
     ``provenance`` by its fields' names.
@@ -62,7 +62,7 @@ class Selector:
     provenance: Mapping[str, str] = field(default_factory=dict)
 
 
-def parts(connection: sqlite3.Connection, view: Sequence[Place]) -> list[int]:
+def parts(connection: sqlite3.Connection, view: Sequence[CountPlace]) -> list[int]:
     """The ids of those partitions of a view that there are, in its order."""
     found = (connection.execute(_PART, place).fetchone() for place in view)
     return [row[0] for row in found if row is not None]
@@ -179,7 +179,7 @@ def _stream(connection: sqlite3.Connection, before: Sequence[int], part: int, *,
 
 def least_worthy(
     connection: sqlite3.Connection,
-    place: Place,
+    place: CountPlace,
     *,
     limit: int,
     category: str | None = None,
@@ -207,7 +207,7 @@ def least_worthy(
     return [row_from(found[6:]) for found in islice(merge(*streams, key=lambda found: found[:6]), limit)]
 
 
-def expired(connection: sqlite3.Connection, place: Place, *, now: str, limit: int) -> list[Row]:
+def expired(connection: sqlite3.Connection, place: CountPlace, *, now: str, limit: int) -> list[Row]:
     """Live entries whose time is over, the earliest first."""
     statement = f"""
         {_FROM.format(hint="INDEXED BY entry_by_expiry")}
@@ -216,7 +216,7 @@ def expired(connection: sqlite3.Connection, place: Place, *, now: str, limit: in
     return [row_from(found[1:]) for found in connection.execute(statement, (*place, now, limit))]
 
 
-def retired(connection: sqlite3.Connection, place: Place, *, limit: int) -> list[Row]:
+def retired(connection: sqlite3.Connection, place: CountPlace, *, limit: int) -> list[Row]:
     """Entries that were deleted or evicted, the earliest first."""
     statement = f"""
         {_FROM.format(hint="INDEXED BY entry_by_retirement")}
@@ -225,7 +225,7 @@ def retired(connection: sqlite3.Connection, place: Place, *, limit: int) -> list
     return [row_from(found[1:]) for found in connection.execute(statement, (*place, limit))]
 
 
-def matching(connection: sqlite3.Connection, parts: Sequence[int], selector: Selector) -> list[Row]:
+def matching(connection: sqlite3.Connection, parts: Sequence[int], selector: RowFilter) -> list[Row]:
     """The rows in these partitions that a selector means, by key; tombstones never."""
     conditions = ["e.part IN (SELECT value FROM json_each(:parts))", "e.state <> 'forgotten'"]
     values: dict[str, str] = {"parts": _json(parts)}

@@ -7,7 +7,7 @@ from typing import Any
 
 from memfiles.index.rows import COLUMNS, Row, stored, values_of
 from memfiles.index.text_index import NewText, TextIndex
-from memfiles.index.totals import NOTHING, Heap, Place, Sum, Sums
+from memfiles.index.totals import NOTHING, CountKey, CountPlace, Sum, Sums
 from memfiles.storage.descriptors import Signature
 
 _FIND = """
@@ -122,7 +122,7 @@ class RowWriter:
         return int(self._connection.execute(statement, values).fetchone()[0])
 
 
-def load_totals(connection: sqlite3.Connection, place: Place) -> Sums:
+def load_totals(connection: sqlite3.Connection, place: CountPlace) -> Sums:
     """The sums of one partition."""
     rows = connection.execute(
         """
@@ -131,4 +131,4 @@ def load_totals(connection: sqlite3.Connection, place: Place) -> Sums:
         """,
         place,
     )
-    return {Heap(*row[:6]): Sum(*row[6:]) for row in rows}
+    return {CountKey(*row[:6]): Sum(*row[6:]) for row in rows}

@@ -14,7 +14,7 @@ from memfiles.records.entry import Entry, EntryRecord, Provenance
 from memfiles.storage.descriptors import Signature
 from memfiles.storage.entry_folders import MASK
 
-State = Literal["live", "deleted", "evicted", "forgotten"]
+RowState = Literal["live", "deleted", "evicted", "forgotten"]
 CORE = "core"
 _SHORT_DIGEST = 32
 
@@ -44,7 +44,7 @@ class Row(NamedTuple):
     updated_at: str
     expires_at: str | None
     provenance: Provenance
-    state: State
+    state: RowState
     retired_at: str
     cause: str
     revision: int

@@ -23,7 +23,7 @@ class Sum(NamedTuple):
         return Sum(self.number + times * other.number, self.size + times * other.size)
 
 
-class Heap(NamedTuple):
+class CountKey(NamedTuple):
     """What is counted together: the entries of a partition in one state, of one category and kind."""
 
     scope: str
@@ -34,8 +34,8 @@ class Heap(NamedTuple):
     kind: str
 
 
-Sums = dict[Heap, Sum]
-Place = tuple[str, str, str]  # a partition: scope, level, run
+Sums = dict[CountKey, Sum]
+CountPlace = tuple[str, str, str]  # a partition: scope, level, run
 NOTHING = Sum()
 
 
@@ -50,9 +50,11 @@ class Totals:
     retired: Sum = NOTHING
 
 
-def heap_of(row: Row) -> Heap | None:
+def heap_of(row: Row) -> CountKey | None:
     """Where the row is counted; None for a tombstone, which is not."""
-    return None if row.state == "forgotten" else Heap(row.scope, row.level, row.run, row.state, row.category, row.kind)
+    return (
+        None if row.state == "forgotten" else CountKey(row.scope, row.level, row.run, row.state, row.category, row.kind)
+    )
 
 
 def count(sums: Sums, row: Row | None, *, times: int = 1) -> None:
@@ -62,7 +64,7 @@ def count(sums: Sums, row: Row | None, *, times: int = 1) -> None:
         sums[heap] = Sum(found.number + times, found.size + times * row.size)
 
 
-def totals_of(parts: Iterable[tuple[Heap, Sum]]) -> Totals:
+def totals_of(parts: Iterable[tuple[CountKey, Sum]]) -> Totals:
     """The totals that these sums of one partition make."""
     live = retired = NOTHING
     by_kind: dict[str, Sum] = {}

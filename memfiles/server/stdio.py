@@ -20,7 +20,7 @@ from mcp.shared.message import SessionMessage
 from memfiles.server.line_streams import Incoming, Outgoing, Waker, standard_streams
 from memfiles.server.messages import NoMessage, message_in
 from memfiles.server.server import MemoryServer
-from memfiles.server.unanswered import Due
+from memfiles.server.unanswered import Unanswered
 
 PATIENCE_SECONDS = 35.0
 """For the answers to calls that were begun, once no more comes: a call may wait 30 seconds for a record."""
@@ -61,7 +61,7 @@ class Talk:
         self._outgoing = outgoing
         self._enough = enough
         self._given_up = given_up
-        self._due = Due()
+        self._due = Unanswered()
 
     async def hold(self, server: MemoryServer) -> None:
         """Have the server answer until no more comes in and what was begun is answered."""

@@ -15,7 +15,7 @@ from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPC
 _CANCELLED = "notifications/cancelled"
 
 
-class Due:
+class Unanswered:
     """The requests of one client that wait for their answers; two may have one id."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from memfiles.records.keys import ENTRIES, TEMP_PREFIX, entry_path, entry_place
 MASK = 2**63 - 1  # what SQLite can hold; some file systems number beyond it
 
 
-Stored = tuple[int, int, int]  # a signature as the rows have it
+StoredSignature = tuple[int, int, int]  # a signature as the rows have it
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _ANY_UID = "0" * 40
@@ -32,7 +32,7 @@ def is_folder(name: str) -> bool:
     return entry_place(entry_path(name, _ANY_UID)) is not None
 
 
-def files(directory: int, folder: str, left_over: list[str]) -> Iterator[tuple[str, Stored]]:
+def files(directory: int, folder: str, left_over: list[str]) -> Iterator[tuple[str, StoredSignature]]:
     """The path and signature of everything in a folder of entries; hidden files are added to ``left_over`` instead."""
     start = f"{ENTRIES}/{folder}/"
     for each in _listed(directory, start):

@@ -37,7 +37,7 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FramePosition:
     """Where a frame stands in the file."""
 
     number: int
@@ -82,7 +82,7 @@ class Journal:
         """How many frames this journal has numbered so far."""
         return self._next_number - 1
 
-    def append(self, groups: Sequence[Sequence[Version]]) -> list[Place]:
+    def append(self, groups: Sequence[Sequence[Version]]) -> list[FramePosition]:
         """Make each group of versions durable as one frame, all with one flush; the turn is held.
 
         ``OSError`` if that failed: then no frame counts. Next the caller publishes, or voids what it could not.
@@ -104,7 +104,7 @@ class Journal:
         self._unsynced.update((version.path, None) for versions in groups for version in versions)
         return places
 
-    def void(self, place: Place) -> None:
+    def void(self, place: FramePosition) -> None:
         """Make sure that this frame is never replayed; ``OSError`` if that cannot be known. The turn is held."""
         if self._descriptor is None:
             raise OSError(errno.EBADF, "the journal was given up")
@@ -160,11 +160,11 @@ class Journal:
         if self._descriptor is not None:
             self._forget_file()
 
-    def _place(self, payloads: Sequence[bytes]) -> list[Place]:
+    def _place(self, payloads: Sequence[bytes]) -> list[FramePosition]:
         """A number and a place behind the last frame for each payload."""
         places = []
         for payload in payloads:
-            place = Place(self._next_number, self._tail, FRAME_HEADER_BYTES + len(payload))
+            place = FramePosition(self._next_number, self._tail, FRAME_HEADER_BYTES + len(payload))
             places.append(place)
             self._next_number += 1
             self._tail += place.length

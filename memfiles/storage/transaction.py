@@ -20,7 +20,7 @@ from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic, descriptors, quarantine
 from memfiles.storage.descriptors import Signature
 from memfiles.storage.group_commit import Group, Request
-from memfiles.storage.journal import CAPACITY, Journal, Place
+from memfiles.storage.journal import CAPACITY, FramePosition, Journal
 from memfiles.storage.journal_frames import Version
 
 PLAIN_COMMITS = 1
@@ -116,7 +116,7 @@ class Transactions:
         """Take the transactions of all waiting threads through the steps; each that fails has its error set."""
         with self._journal.turn:
             staged = [request for request in requests if self._stages(request)]
-            places: list[Place] = []
+            places: list[FramePosition] = []
             try:
                 places += self._journaled(staged) if staged else []
                 for request, place in zip(staged, places, strict=True):  # all durable from here on
@@ -133,7 +133,7 @@ class Transactions:
         took = self._flush_seconds
         return min(took, _LONGEST_WAIT_SECONDS) if took >= _WORTH_SHARING_SECONDS else 0.0
 
-    def _journaled(self, staged: Sequence[Request[Transaction]]) -> list[Place]:
+    def _journaled(self, staged: Sequence[Request[Transaction]]) -> list[FramePosition]:
         begun = time.monotonic()
         places = self._journal.append([request.wanted.staged for request in staged])
         self._flush_seconds = time.monotonic() - begun if self._flush else 0.0
@@ -159,7 +159,7 @@ class Transactions:
             self._drop(transaction)
             raise
 
-    def _publishes(self, request: Request[Transaction], place: Place) -> None:
+    def _publishes(self, request: Request[Transaction], place: FramePosition) -> None:
         """Put a journaled transaction's versions in place, or take all of them back and void the frame."""
         transaction = request.wanted
         first: set[str] = set()
@@ -174,7 +174,7 @@ class Transactions:
         request.is_served = True  # before any earlier version goes: from here on nothing may be taken back
         self._drop(transaction, besides=first)
 
-    def _fails(self, request: Request[Transaction], place: Place | None, *, because: BaseException) -> None:
+    def _fails(self, request: Request[Transaction], place: FramePosition | None, *, because: BaseException) -> None:
         """Undo what was done of a transaction (``place``: where it was journaled) and set the error to report."""
         transaction = request.wanted
         request.error = because if isinstance(because, Exception) else InterruptedError(errno.EINTR, "interrupted")
@@ -190,7 +190,7 @@ class Transactions:
         else:
             self._drop(transaction)
 
-    def _take_back(self, transaction: Transaction, place: Place) -> None:
+    def _take_back(self, transaction: Transaction, place: FramePosition) -> None:
         """Put the earlier versions back and void the frame.
 
         They are flushed in between: a checkpoint of another process may have taken the new ones for theirs.

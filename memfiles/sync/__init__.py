@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from memfiles.sync.engine import Sync
-    from memfiles.sync.null_sync import NoSync
+    from memfiles.sync.null_sync import NullSync
     from memfiles.sync.reports import SyncReport, SyncSettings, SyncStatus, settings_of
 
 _MODULES = {
-    "NoSync": "null_sync",
+    "NullSync": "null_sync",
     "Sync": "engine",
     "SyncReport": "reports",
     "SyncSettings": "reports",
@@ -24,7 +24,7 @@ _MODULES = {
     "settings_of": "reports",
 }
 
-__all__ = ["NoSync", "Sync", "SyncReport", "SyncSettings", "SyncStatus", "settings_of"]
+__all__ = ["NullSync", "Sync", "SyncReport", "SyncSettings", "SyncStatus", "settings_of"]
 
 
 def __getattr__(name: str) -> object:

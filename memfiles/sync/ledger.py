@@ -36,7 +36,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class LedgerRow:
     """What is known of one record's copy in the mirror.
 
     ``version`` and ``body`` are the mirror's (None: not known, or not there); ``digest`` and ``signature`` are those of
@@ -93,7 +93,7 @@ class Bookkeeping:
             run("INSERT OR IGNORE INTO meta VALUES ('origin', ?)", secrets.token_hex(6))
             return str(run("SELECT value FROM meta WHERE key = 'origin'").fetchone()[0])
 
-    def find(self, path: str) -> Note:
+    def find(self, path: str) -> LedgerRow:
         """What is noted of the record at ``path``; an empty note if nothing is."""
         with self._database.change() as run:
             row = run(
@@ -102,11 +102,11 @@ class Bookkeeping:
                 path,
             ).fetchone()
         if row is None:
-            return Note()
+            return LedgerRow()
         version, digest, inode, size, mtime_ns, body, sent, sent_version, is_redacted = row
         signature = Signature(inode, size, mtime_ns) if inode is not None else None
         on_its_way = Sent(sent, sent_version) if sent is not None else None
-        return Note(version, digest, signature, body, on_its_way, bool(is_redacted))
+        return LedgerRow(version, digest, signature, body, on_its_way, bool(is_redacted))
 
     def signatures(self, *, under: str = "") -> dict[str, Signature]:
         """By path, the files that were seen to need no push: those of a folder of entries, else the memory files."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from memfiles.sync.reports import SyncReport, SyncSettings, SyncStatus
 
 
-class NoSync:
+class NullSync:
     """Takes the calls that ``Sync`` takes."""
 
     settings = SyncSettings()

@@ -18,9 +18,9 @@ from memfiles.errors import MirrorConflict, MirrorUnavailable, RecordCorrupt
 from memfiles.records.record import FORMAT, digest
 from memfiles.storage.descriptors import is_settled
 from memfiles.sync.downloads import Newcomers
-from memfiles.sync.ledger import Acknowledged, Bookkeeping, Note, Sent
-from memfiles.sync.merge.merge_files import Policy
-from memfiles.sync.merge.record_types import Meeting, copies_of
+from memfiles.sync.ledger import Acknowledged, Bookkeeping, LedgerRow, Sent
+from memfiles.sync.merge.merge_files import ConflictPolicy
+from memfiles.sync.merge.record_types import MergeContext, copies_of
 from memfiles.sync.mirror import ABSENT, Mirror, Stored, equals
 from memfiles.sync.pack import remove_pack
 from memfiles.sync.replica import Replica, Resolution
@@ -56,7 +56,7 @@ class Reconciler:
         *,
         mirror: Mirror,
         book: Bookkeeping,
-        on_conflict: Policy,
+        on_conflict: ConflictPolicy,
         now: Callable[[], str],
     ) -> None:
         """``on_conflict`` says whose text wins where two changes cannot be merged."""
@@ -96,7 +96,7 @@ class Reconciler:
                 return outcome  # what changed meanwhile waits for a quiet of its own
         raise MirrorConflict(f"{path} changed {_ROUNDS} times while it was brought together with the mirror's copy")
 
-    def _put(self, path: str, local: LocalCopy, note: Note) -> Outcome:
+    def _put(self, path: str, local: LocalCopy, note: LedgerRow) -> Outcome:
         """Put what was sent before without an answer, or else the record as it is now."""
         sent, copies = note.sent, copies_of(path)
         if sent is None:
@@ -140,7 +140,7 @@ class Reconciler:
                 self._complaint = ""
                 self._book.pack_is_removed()
 
-    def _meet(self, path: str, local: LocalCopy, note: Note, stored: Stored | None) -> Outcome:
+    def _meet(self, path: str, local: LocalCopy, note: LedgerRow, stored: Stored | None) -> Outcome:
         """Decide over what the mirror holds now; the next round does the rest."""
         if stored is None:
             self._book.gone(path)
@@ -161,7 +161,7 @@ class Reconciler:
             return "equal"
         return self._merge(path, stored, remote, note)
 
-    def _merge(self, path: str, stored: Stored, remote: Any, note: Note) -> Outcome:
+    def _merge(self, path: str, stored: Stored, remote: Any, note: LedgerRow) -> Outcome:
         """Make of the record what both copies say; what the mirror lacks then is put in the next round.
 
         Long edits take seconds to merge: that is done without the record's lock, and again if it changed meanwhile.
@@ -191,14 +191,14 @@ class Reconciler:
             self._book.acknowledge(Acknowledged(path, stored.version, body, remote.revision, digest=decided.settled))
         return decided.outcome
 
-    def _decided(self, path: str, local: Any, remote: Any, note: Note) -> _Decided:
+    def _decided(self, path: str, local: Any, remote: Any, note: LedgerRow) -> _Decided:
         """What becomes of the record, given the copies that the mirror is known to have had."""
         copies, at = copies_of(path), self._now()
         sent = note.sent.body if note.sent else None
         known = [copies.decode(body, path=path) for body in (sent, note.body) if body]
         settled_before = {note.digest, digest(sent) if sent else None}
         is_settled = settled_before == {None} or digest(copies.encode(local)) in settled_before
-        met = copies.merge(local, remote, meeting=Meeting(known, is_settled, self._on_conflict, at))
+        met = copies.merge(local, remote, meeting=MergeContext(known, is_settled, self._on_conflict, at))
         settled = None if met.is_news else digest(copies.encode(met.record))
         buries = met.record.revision if met.is_buried or met.is_outlived else None
         what = partial(_Decided, settled=settled, note=met.note, buries=buries, is_outlived=met.is_outlived)

@@ -19,7 +19,7 @@ from memfiles.sync.merge.record_types import copies_of
 from memfiles.sync.replica_sides import EntriesSide, EntryShelf, FilesSide, LocalCopy
 
 if TYPE_CHECKING:
-    from memfiles.files.live_files import LiveFiles
+    from memfiles.files.live_files import FileRepository
 
 TURNS = ".state/mirror-turns"
 
@@ -40,7 +40,7 @@ class Resolution:
 class Replica:
     """The live memory files of one open store and, once they are given to it, the entries."""
 
-    def __init__(self, directory: Path, *, files: LiveFiles, store: Store, now: Callable[[], str]) -> None:
+    def __init__(self, directory: Path, *, files: FileRepository, store: Store, now: Callable[[], str]) -> None:
         """``now`` gives the time for changes and notes."""
         self.directory = directory
         self._store = store

@@ -23,7 +23,7 @@ from memfiles.sync.merge.merge_entries import stamped_entry
 from memfiles.sync.merge.record_types import copies_of
 
 if TYPE_CHECKING:
-    from memfiles.files.live_files import LiveFiles
+    from memfiles.files.live_files import FileRepository
 
 T = TypeVar("T")
 Verdict = tuple[Any | None, bool]  # the record to write, if any, and whether it holds a change made here
@@ -99,7 +99,7 @@ class EntryShelf(Protocol):
 class FilesSide:
     """The declared memory files."""
 
-    def __init__(self, files: LiveFiles, store: Store) -> None:
+    def __init__(self, files: FileRepository, store: Store) -> None:
         self._files = files
         self._store = store
 

@@ -58,7 +58,7 @@ def list_in(value: object) -> object:
         return value
 
 
-Text = Annotated[str, AfterValidator(_encodable)]
+TextArgument = Annotated[str, AfterValidator(_encodable)]
 LineCount = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 
 
@@ -77,7 +77,7 @@ class Arguments(BaseModel):
 class ReadMemory(Arguments):
     """The arguments of ``read_memory``."""
 
-    file: Annotated[Text, Field(description="The memory file to read.")]
+    file: Annotated[TextArgument, Field(description="The memory file to read.")]
     offset: Annotated[LineCount | None, Field(description="The first line to read, counted from 1; by default 1.")] = (
         None
     )
@@ -87,20 +87,24 @@ class ReadMemory(Arguments):
 class AppendMemory(Arguments):
     """The arguments of ``append_memory``."""
 
-    file: Annotated[Text, Field(description="The memory file to add to.")]
+    file: Annotated[TextArgument, Field(description="The memory file to add to.")]
     content: Annotated[
-        Text, Field(description="The text to add, exactly as it shall stand. Nothing is put before or after it.")
+        TextArgument,
+        Field(description="The text to add, exactly as it shall stand. Nothing is put before or after it."),
     ]
 
 
 class EditMemory(Arguments):
     """The arguments of ``edit_memory``."""
 
-    file: Annotated[Text, Field(description="The memory file to change.")]
+    file: Annotated[TextArgument, Field(description="The memory file to change.")]
     old_string: Annotated[
-        Text, Field(description="The text to replace, copied exactly, with enough around it to occur only once.")
+        TextArgument,
+        Field(description="The text to replace, copied exactly, with enough around it to occur only once."),
     ]
-    new_string: Annotated[Text, Field(description='The text to put in its place. Pass "" to delete the old text.')]
+    new_string: Annotated[
+        TextArgument, Field(description='The text to put in its place. Pass "" to delete the old text.')
+    ]
 
 
 ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from memfiles.records.entry import Kind
-from memfiles.tools.arguments import Arguments, Text, list_in, whole
+from memfiles.tools.arguments import Arguments, TextArgument, list_in, whole
 
 MAX_RESULTS = 50
 DEFAULT_RESULTS = 10
@@ -52,14 +52,14 @@ def _small(value: object) -> object:
     return _said(value.lower()) if isinstance(value, str) else value
 
 
-Texts = Annotated[list[Text], BeforeValidator(_texts)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Texts = Annotated[list[TextArgument], BeforeValidator(_texts)]
+ShareArgument = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 ResultCount = Annotated[int, Field(ge=1, le=MAX_RESULTS), BeforeValidator(whole)]
 PageSize = Annotated[int, Field(ge=1, le=MAX_PAGE), BeforeValidator(whole)]
 
 Tags = Annotated[Texts | None, Field(description="Short words to group and find it by.")]
-Category = Annotated[
-    Text | None,
+CategoryArgument = Annotated[
+    TextArgument | None,
     BeforeValidator(_said),
     Field(
         description="How long it is kept: core (always shown), daily (some days), conversation (this run only), "
@@ -71,12 +71,16 @@ KindOf = Annotated[
     BeforeValidator(_small),
     Field(description="What it is: fact, note, procedure (a way to do something) or episode (what happened; fixed)."),
 ]
-Importance = Annotated[Share | None, Field(description="0 to 1: how much would be lost without it; by default 0.5.")]
+Importance = Annotated[
+    ShareArgument | None, Field(description="0 to 1: how much would be lost without it; by default 0.5.")
+]
 Pinned = Annotated[bool | None, Field(description="Whether it shall be shown at the start of every run.")]
-Confidence = Annotated[Share | None, Field(description="0 to 1: how sure it is; by default 1.")]
+Confidence = Annotated[ShareArgument | None, Field(description="0 to 1: how sure it is; by default 1.")]
 Links = Annotated[Texts | None, Field(description="The keys of entries that belong to this one.")]
 OnlyTags = Annotated[Texts | None, Field(description="Only entries that have all of these tags.")]
-OnlyCategory = Annotated[Text | None, BeforeValidator(_said), Field(description="Only entries of this category.")]
+OnlyCategory = Annotated[
+    TextArgument | None, BeforeValidator(_said), Field(description="Only entries of this category.")
+]
 OnlyKind = Annotated[Kind | None, BeforeValidator(_small), Field(description="Only entries of this kind.")]
 MaxResults = Annotated[
     ResultCount | None, Field(description=f"How many results at most; by default {DEFAULT_RESULTS}.")
@@ -97,10 +101,14 @@ class EntryArguments(Arguments):
 class SaveEntry(EntryArguments):
     """The arguments of a save."""
 
-    key: Annotated[Text, Field(description="What to call it, such as customers/ada/plan: short, and always the same.")]
-    content: Annotated[Text, Field(description="The text to remember. It replaces what is saved under the key.")]
+    key: Annotated[
+        TextArgument, Field(description="What to call it, such as customers/ada/plan: short, and always the same.")
+    ]
+    content: Annotated[
+        TextArgument, Field(description="The text to remember. It replaces what is saved under the key.")
+    ]
     tags: Tags = None
-    category: Category = None
+    category: CategoryArgument = None
     kind: KindOf = None
     importance: Importance = None
     pinned: Pinned = None
@@ -111,13 +119,13 @@ class SaveEntry(EntryArguments):
 class GetEntry(EntryArguments):
     """The arguments of a get."""
 
-    key: Annotated[Text, Field(description="The key, exactly as it was saved.")]
+    key: Annotated[TextArgument, Field(description="The key, exactly as it was saved.")]
 
 
 class SearchEntries(EntryArguments):
     """The arguments of a search."""
 
-    query: Annotated[Text, Field(description="Words to look for, or a question.")]
+    query: Annotated[TextArgument, Field(description="Words to look for, or a question.")]
     max_results: MaxResults = None
     tags: OnlyTags = None
     category: OnlyCategory = None
@@ -127,27 +135,29 @@ class SearchEntries(EntryArguments):
 class ListEntries(EntryArguments):
     """The arguments of a list."""
 
-    prefix: Annotated[Text | None, Field(description="Only keys that begin with this text.")] = None
+    prefix: Annotated[TextArgument | None, Field(description="Only keys that begin with this text.")] = None
     tags: OnlyTags = None
     category: OnlyCategory = None
     kind: OnlyKind = None
     limit: Annotated[PageSize | None, Field(description=f"How many at most; by default {DEFAULT_PAGE}.")] = None
-    cursor: Annotated[Text | None, Field(description="The next of the page before, to go on where it ended.")] = None
+    cursor: Annotated[
+        TextArgument | None, Field(description="The next of the page before, to go on where it ended.")
+    ] = None
 
 
 class DeleteEntry(EntryArguments):
     """The arguments of a delete."""
 
-    key: Annotated[Text, Field(description="The key, exactly as it was saved.")]
+    key: Annotated[TextArgument, Field(description="The key, exactly as it was saved.")]
 
 
 class UpdateEntry(EntryArguments):
     """The arguments of an update."""
 
-    key: Annotated[Text, Field(description="The key, exactly as it was saved.")]
-    content: Annotated[Text | None, Field(description="A new text; without it the text stays.")] = None
+    key: Annotated[TextArgument, Field(description="The key, exactly as it was saved.")]
+    content: Annotated[TextArgument | None, Field(description="A new text; without it the text stays.")] = None
     tags: Tags = None
-    category: Category = None
+    category: CategoryArgument = None
     kind: KindOf = None
     importance: Importance = None
     pinned: Pinned = None
@@ -164,9 +174,11 @@ class RecallEntries(EntryArguments):
     """The arguments of a recall: a get with ``key``, a search with ``query``."""
 
     key: Annotated[
-        Text | None, BeforeValidator(_said), Field(description="The key, to get the one entry saved under it.")
+        TextArgument | None, BeforeValidator(_said), Field(description="The key, to get the one entry saved under it.")
     ] = None
-    query: Annotated[Text | None, Field(description="Words to look for, or a question, when no key is known.")] = None
+    query: Annotated[
+        TextArgument | None, Field(description="Words to look for, or a question, when no key is known.")
+    ] = None
     max_results: MaxResults = None
     tags: OnlyTags = None
     category: OnlyCategory = None

@@ -21,7 +21,7 @@ from memfiles.tools.entry_arguments import (
     UpdateEntry,
 )
 from memfiles.tools.outputs import ENTRY_OUTPUTS
-from memfiles.workflow.tool_names import Operation, operations_of
+from memfiles.workflow.tool_names import ToolOperation, operations_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class _Described:
     idempotent: bool = True
 
 
-OPERATIONS: dict[Operation, _Described] = {
+OPERATIONS: dict[ToolOperation, _Described] = {
     "save": _Described(
         SaveEntry,
         "Save something worth remembering in later runs, under a key of your choice. Use one key for one thing: saving "
@@ -111,7 +111,7 @@ def entry_tools(tool_names: str = "default") -> list[ToolDefinition]:
     return [_tool(name, operation) for name, operation in operations_of(tool_names).items()]
 
 
-def _tool(name: str, operation: Operation) -> ToolDefinition:
+def _tool(name: str, operation: ToolOperation) -> ToolDefinition:
     described = OPERATIONS[operation]
     return ToolDefinition(
         name=name,

@@ -31,7 +31,7 @@ from memfiles.tools.entry_arguments import (
 from memfiles.tools.entry_definitions import entry_tools
 from memfiles.tools.guidance import guidance
 from memfiles.tools.result import ToolResult
-from memfiles.workflow.tool_names import Operation, ToolNames, operations_of
+from memfiles.workflow.tool_names import ToolNames, ToolOperation, operations_of
 
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
@@ -74,7 +74,7 @@ class EntryTools:
         self._entries = access.entries
         self._caller = caller
         self._tool_names = access.tool_names
-        self._doing: dict[Operation, Callable[..., ToolResult]] = {
+        self._doing: dict[ToolOperation, Callable[..., ToolResult]] = {
             "save": self._save,
             "get": self._get,
             "search": self._search,

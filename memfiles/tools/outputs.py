@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memfiles.workflow.tool_names import Operation
+from memfiles.workflow.tool_names import ToolOperation
 
 Schema = dict[str, Any]
 
@@ -56,7 +56,7 @@ WRITE_OUTPUT = _object(
 )
 """What a change of a memory file gives: what was done in words, and the receipt."""
 
-ENTRY_OUTPUTS: dict[Operation, Schema] = {
+ENTRY_OUTPUTS: dict[ToolOperation, Schema] = {
     "save": _SAVED,
     "update": _SAVED,
     "get": _object(_FOUND, **_ENTRY),

@@ -37,7 +37,7 @@ _log = logging.getLogger("memfiles")
 
 
 @dataclass(frozen=True, slots=True)
-class Provenance:
+class SessionProvenance:
     """Where a session's changes come from. ``run`` stands in the history as the change's session."""
 
     agent: str
@@ -60,7 +60,7 @@ class Session:
 
     def __init__(
         self,
-        provenance: Provenance,
+        provenance: SessionProvenance,
         *,
         refs: Iterable[RefLike],
         manager: MemoryManager,

@@ -30,7 +30,7 @@ _SORRY = (
 )
 
 
-class Caller(Protocol):
+class ToolCaller(Protocol):
     """Whom a toolset works for; ``session.Session`` is one."""
 
     @property
@@ -54,7 +54,7 @@ class Caller(Protocol):
 class Toolset:
     """The memory tools of one caller. It keeps nothing between calls; threads may share it."""
 
-    def __init__(self, caller: Caller, entries: EntryTools | None = None) -> None:
+    def __init__(self, caller: ToolCaller, entries: EntryTools | None = None) -> None:
         self._caller = caller
         self._entries = entries
         self._calls = {READ: self._read, APPEND: self._append, EDIT: self._edit} | (entries.calls() if entries else {})

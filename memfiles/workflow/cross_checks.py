@@ -18,7 +18,7 @@ from memfiles.workflow.problems import Problem, Where, is_identifier, shown
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedWorkflow:
     """A document as the models want it, and the way back to where its parts were written.
 
     ``origins`` maps paths in ``document`` to paths in what was read; what is below a mapped path, or not

@@ -117,7 +117,7 @@ def _pull(value: object) -> int | str:
         raise ValueError(f"use 'cold-start', 'restore' or an interval: {error}") from None
 
 
-Text = Annotated[str, Strict(), AfterValidator(_text)]
+DeclaredText = Annotated[str, Strict(), AfterValidator(_text)]
 Uid = Annotated[str, Strict(), AfterValidator(_checked(check_uid)), Field(json_schema_extra={"pattern": UID_PATTERN})]
 Name = Annotated[
     str, Strict(), AfterValidator(_checked(check_name)), Field(json_schema_extra={"pattern": NAME_PATTERN})
@@ -135,7 +135,7 @@ Directory = Annotated[
 Url = Annotated[
     str, Strict(), AfterValidator(_url), Field(json_schema_extra={"pattern": f"^{_URL.pattern}$", "maxLength": 2048})
 ]
-Count = Annotated[int, Strict(), Field(ge=1)]
+PositiveCount = Annotated[int, Strict(), Field(ge=1)]
 
 _DURATION_SCHEMA = [
     {"type": "integer", "minimum": 1, "maximum": 10**9},

@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 
 from memfiles.errors import InvalidArgument
 from memfiles.records.keys import NAME_MAX, check_name
-from memfiles.workflow.cross_checks import Reading
+from memfiles.workflow.cross_checks import ParsedWorkflow
 from memfiles.workflow.problems import Problem, Where, shown, spelled
 
 FILE_TYPE = "MemoryFile"
@@ -30,7 +30,7 @@ def is_older(document: Mapping[str, Any]) -> bool:
     return isinstance(document.get("memory"), list)
 
 
-def read_older(document: Mapping[str, Any]) -> Reading:
+def read_older(document: Mapping[str, Any]) -> ParsedWorkflow:
     """An older document as the models want it, with the way back to where everything was written."""
     files = _read_files(document["memory"])
     agents = _read_agents(document, ignored=_ids_of_others(document["memory"]))
@@ -40,7 +40,7 @@ def read_older(document: Mapping[str, Any]) -> Reading:
         "agents": agents.value,
         "extra": {key: value for key, value in document.items() if key not in ("name", "memory")},
     }
-    return Reading(read, (*files.problems, *agents.problems), {**files.origins, **agents.origins})
+    return ParsedWorkflow(read, (*files.problems, *agents.problems), {**files.origins, **agents.origins})
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import Literal
 from memfiles.errors import InvalidArgument
 
 ToolNames = Literal["default", "store-recall", "crud"]
-Operation = Literal["save", "get", "search", "recall", "list", "delete", "update"]
+ToolOperation = Literal["save", "get", "search", "recall", "list", "delete", "update"]
 
-TOOL_NAMES: dict[ToolNames, dict[str, Operation]] = {
+TOOL_NAMES: dict[ToolNames, dict[str, ToolOperation]] = {
     "default": {
         "memory_save": "save",
         "memory_get": "get",
@@ -44,6 +44,6 @@ def check_tool_names(tool_names: str) -> ToolNames:
     raise InvalidArgument(f"unknown tool names {ascii(tool_names)[:80]}; use one of {', '.join(TOOL_NAMES)}")
 
 
-def operations_of(tool_names: str) -> Mapping[str, Operation]:
+def operations_of(tool_names: str) -> Mapping[str, ToolOperation]:
     """The operations of one set of names, by tool name; ``InvalidArgument`` for a set that is not known."""
     return TOOL_NAMES[check_tool_names(tool_names)]

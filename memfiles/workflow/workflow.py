@@ -27,17 +27,17 @@ from memfiles.errors import InvalidArgument
 from memfiles.records.entry import Kind
 from memfiles.records.levels import DEFAULT_LEVELS, Levels
 from memfiles.workflow import yaml_source
-from memfiles.workflow.cross_checks import Reading, cross_problems, directory_problem
+from memfiles.workflow.cross_checks import ParsedWorkflow, cross_problems, directory_problem
 from memfiles.workflow.fields import (
     AgentName,
-    Count,
+    DeclaredText,
     Directory,
     Levelling,
     LevelName,
     Name,
+    PositiveCount,
     Pull,
     Seconds,
-    Text,
     Uid,
     Url,
     can_be_directory,
@@ -46,7 +46,7 @@ from memfiles.workflow.older_workflow import is_older, read_older
 from memfiles.workflow.problems import Problem, nearest_to
 from memfiles.workflow.pydantic_errors import invalid_argument, problems_in
 from memfiles.workflow.tool_names import ToolNames
-from memfiles.workflow.yaml_source import Source
+from memfiles.workflow.yaml_source import YamlDocument
 
 DEFAULT_MAX_SIZE_BYTES = 16 * 1024
 MAX_SIZE_BYTES = 8 * 1024 * 1024
@@ -74,7 +74,7 @@ class _Declared(BaseModel):
 
 
 Allowed = Annotated[
-    tuple[Annotated[Text, Field(min_length=1)], ...],
+    tuple[Annotated[DeclaredText, Field(min_length=1)], ...],
     Field(description="What is no credential here: names of rules, or the very texts of false alarms.", repr=False),
 ]
 LeveledT = TypeVar("LeveledT", "MemoryFile", "AgentSpec")
@@ -94,15 +94,16 @@ class MemoryFile(_Declared):
     name: Name = Field(
         description="What the model calls the file; unique in the workflow.", examples=["customer-notes"]
     )
-    description: Text = Field("", description="What the file is for, in one sentence; the model sees it.")
+    description: DeclaredText = Field("", description="What the file is for, in one sentence; the model sees it.")
     max_size_bytes: Annotated[int, Strict(), Field(ge=1, le=MAX_SIZE_BYTES)] = Field(
         DEFAULT_MAX_SIZE_BYTES, description="The cap on the content, in UTF-8 bytes."
     )
     level: LevelName | None = Field(
         None, description="The classification, one of memory.levels; the lowest if it is left out."
     )
-    content: Text = Field("", description="What the file holds when it is first made; later changes live on disk.",
-                          repr=False)  # fmt: skip
+    content: DeclaredText = Field(
+        "", description="What the file holds when it is first made; later changes live on disk.", repr=False
+    )
     secrets_allow: Allowed = ()
 
     @field_validator("content")
@@ -153,23 +154,25 @@ class CategorySpec(_Declared):
     """How entries of one category are treated."""
 
     ttl: Seconds | None = Field(None, description="How long after its last change an entry expires, such as 72h.")
-    max_entries: Count | None = Field(None, description="How many entries of this category are kept.")
-    max_bytes: Count | None = Field(None, description="How many bytes of entries of this category are kept.")
+    max_entries: PositiveCount | None = Field(None, description="How many entries of this category are kept.")
+    max_bytes: PositiveCount | None = Field(None, description="How many bytes of entries of this category are kept.")
 
 
 class KindSpec(_Declared):
     """How many entries of one kind are kept."""
 
-    max_entries: Count | None = Field(None, description="How many entries of this kind are kept.")
-    max_bytes: Count | None = Field(None, description="How many bytes of entries of this kind are kept.")
+    max_entries: PositiveCount | None = Field(None, description="How many entries of this kind are kept.")
+    max_bytes: PositiveCount | None = Field(None, description="How many bytes of entries of this kind are kept.")
 
 
 class EntriesSpec(_Declared):
     """The entries that agents save while they run: where this is declared, they have tools for it."""
 
-    max_entries: Count = Field(1000, description="How many entries each agent keeps at each level.")
-    max_bytes: Count = Field(1024 * 1024, description="How many bytes of entries each agent keeps at each level.")
-    hydrate_bytes: Count = Field(
+    max_entries: PositiveCount = Field(1000, description="How many entries each agent keeps at each level.")
+    max_bytes: PositiveCount = Field(
+        1024 * 1024, description="How many bytes of entries each agent keeps at each level."
+    )
+    hydrate_bytes: PositiveCount = Field(
         256 * 1024, description="How many bytes of entries the model sees at the start of a run."
     )
     categories: dict[Name, CategorySpec] = Field({}, description="Settings of categories, by their names.")
@@ -222,7 +225,7 @@ class Workflow(_Declared):
     the workflow engine, as they were read; ``path`` is the file, if it came from one.
     """
 
-    name: Annotated[Text, Field(max_length=256)] = Field("workflow", description="What the workflow is called.")
+    name: Annotated[DeclaredText, Field(max_length=256)] = Field("workflow", description="What the workflow is called.")
     memory: MemorySpec = Field(description="The memory: which files there are, where they are kept, and how.")
     agents: dict[AgentName, AgentSpec] = Field({}, description="The agents and what each may use, by their names.")
     extra: dict[str, Any] = Field({}, repr=False)
@@ -273,7 +276,9 @@ def _leveled(item: LeveledT, levels: tuple[str, ...] | None) -> LeveledT:
     return item.model_copy(update={"level": levels[0]}) if levels and item.level is None else item
 
 
-def _workflow_in(source: Source, *, path: Path | None, check_mirror: Callable[[str], object] | None = None) -> Workflow:
+def _workflow_in(
+    source: YamlDocument, *, path: Path | None, check_mirror: Callable[[str], object] | None = None
+) -> Workflow:
     """The workflow in a document of either shape, or everything that is wrong with it."""
     if not isinstance(source.value, dict):
         raise source.error([Problem((), "a workflow is a mapping; declare `memory: {files: [...]}`")])
@@ -289,7 +294,7 @@ def _workflow_in(source: Source, *, path: Path | None, check_mirror: Callable[[s
     return workflow
 
 
-def _read(source: Source) -> Reading:
+def _read(source: YamlDocument) -> ParsedWorkflow:
     """The document in our own shape; what stands beside our keys is somebody else's."""
     ours = {key: source.value[key] for key in _OUR_KEYS if key in source.value}
     extra = {key: value for key, value in source.value.items() if key not in _OUR_KEYS}
@@ -297,7 +302,7 @@ def _read(source: Source) -> Reading:
                 for where in source.not_text if where[0] in ("memory", "agents") and len(where) > 1]  # fmt: skip
     if "memory" not in ours:
         problems.append(_no_memory(extra))
-    return Reading({"memory": {}, **ours, "extra": extra}, tuple(problems))
+    return ParsedWorkflow({"memory": {}, **ours, "extra": extra}, tuple(problems))
 
 
 def misplaced_keys(path: str | os.PathLike[str]) -> list[str]:

@@ -44,21 +44,21 @@ _ADVICE = {
 
 
 @dataclass(slots=True)
-class Place:
+class NodePosition:
     """Where a collection and the things in it stand."""
 
     mark: Mark
     keys: dict[str | int, Mark] = field(default_factory=dict)
-    values: dict[str | int, Mark | Place] = field(default_factory=dict)
+    values: dict[str | int, Mark | NodePosition] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class YamlDocument:
     """A document: its value, and the position of everything in it."""
 
     name: str
     value: Any
-    place: Place | Mark
+    place: NodePosition | Mark
     not_text: tuple[Where, ...] = ()
     """Paths of keys that YAML does not read as text (``1:``, ``true:``); ``value`` has them as JSON writes them."""
 
@@ -67,24 +67,24 @@ class Source:
         place, holder = self.place, self.place
         for step in where:
             holder = place
-            if not isinstance(place, Place) or step not in place.values:
+            if not isinstance(place, NodePosition) or step not in place.values:
                 break
             place = place.values[step]
-        if at_key and isinstance(holder, Place) and where[-1] in holder.keys:
+        if at_key and isinstance(holder, NodePosition) and where[-1] in holder.keys:
             return holder.keys[where[-1]]
-        return place.mark if isinstance(place, Place) else place
+        return place.mark if isinstance(place, NodePosition) else place
 
     def error(self, problems: list[Problem]) -> WorkflowError:
         """One error for everything that is wrong with this document."""
         return workflow_error(self.name, problems, locate=lambda it: self.mark(it.where, at_key=it.at_key))
 
 
-def load(path: str | os.PathLike[str]) -> Source:
+def load(path: str | os.PathLike[str]) -> YamlDocument:
     """The document in the file at ``path`` (YAML or JSON, UTF-8, at most 4 MiB), else a ``WorkflowError``."""
     return parse(read_bytes(path), name=os.fspath(path))
 
 
-def parse(data: bytes | str, *, name: str, events: Callable[[str], Iterator[yaml.Event]] | None = None) -> Source:
+def parse(data: bytes | str, *, name: str, events: Callable[[str], Iterator[yaml.Event]] | None = None) -> YamlDocument:
     """The document in ``data``; every error is a ``WorkflowError`` that starts with ``name:line:column:``."""
     text = checked(data, source=name)
     builder = _Builder(name, text)
@@ -124,7 +124,7 @@ class _Open:
     """A collection whose end has not come yet."""
 
     value: dict[str, Any] | list[Any]
-    place: Place
+    place: NodePosition
     key: str | None = None
     """The key whose value comes next, in a mapping."""
 
@@ -132,7 +132,7 @@ class _Open:
         """Whether what comes next is a key."""
         return self.key is None and isinstance(self.value, dict)
 
-    def put(self, value: Any, place: Place | Mark) -> None:
+    def put(self, value: Any, place: NodePosition | Mark) -> None:
         """Add what comes next."""
         if isinstance(self.value, list):
             self.place.values[len(self.value)] = place
@@ -156,7 +156,7 @@ class _Builder:
         self._name = name
         self._text = text
         self._documents: list[Any] = []
-        self._root = Place((1, 1))
+        self._root = NodePosition((1, 1))
         self._stack = [_Open(self._documents, self._root)]
         self._nodes = 0
         self._not_text: list[Where] = []
@@ -176,11 +176,11 @@ class _Builder:
         if taker:
             taker(event)
 
-    def source(self) -> Source:
+    def source(self) -> YamlDocument:
         """The document, once all events were taken."""
         if not self._documents:
             raise self.error("the document is empty; declare `memory: {files: [...]}`", at=(1, 1))
-        return Source(self._name, self._documents[0], self._root.values[0], tuple(self._not_text))
+        return YamlDocument(self._name, self._documents[0], self._root.values[0], tuple(self._not_text))
 
     def error(self, what: str, *, at: Mark, key: str | None = None) -> WorkflowError:
         """An error at a position, with the path of what is being read there."""
@@ -227,7 +227,7 @@ class _Builder:
         if len(self._stack) > DEPTH_MAX:
             raise self.error(f"this is nested more than {DEPTH_MAX} levels deep; make it flatter", at=mark)
         empty: dict[str, Any] | list[Any] = {} if type(event).__name__ == "MappingStartEvent" else []
-        self._stack.append(_Open(empty, Place(mark)))
+        self._stack.append(_Open(empty, NodePosition(mark)))
 
     def _take_end(self, event: Any) -> None:
         closed = self._stack.pop()

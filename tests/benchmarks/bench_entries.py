@@ -18,7 +18,7 @@ import pytest
 
 from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import Draft
-from memfiles.entries.policy import Rules
+from memfiles.entries.policy import EntryRules
 from tests.benchmarks import peers
 from tests.benchmarks.bare import paired, replace_durably, seconds, show
 from tests.benchmarks.language import contents, questions
@@ -175,7 +175,7 @@ def test_save_over_budget(memory_of: Callable[[int], Path], tmp_path: Path, size
     """Saves of which each evicts another entry."""
     directory = _copy(memory_of(size), tmp_path / "memory")
     visitor = Visitor(run="now", thread="t")
-    with entries_in(directory, rules=Rules(budget=Budget(max_entries=size)), durability="fsync") as entries:
+    with entries_in(directory, rules=EntryRules(budget=Budget(max_entries=size)), durability="fsync") as entries:
         entries.save(visitor, "first", "over the budget")
         taken = [seconds(lambda: entries.save(visitor, f"new-{n}", "over the budget")) for n in range(200)]
         assert len(entries.save(visitor, "last", "over the budget").evicted) == 1
@@ -199,7 +199,9 @@ def test_evict_half(memory_of: Callable[[int], Path], tmp_path: Path) -> None:
     visitor = Visitor(run="now", thread="t")
     with entries_in(tmp_path / "memory") as entries:
         entries.save_many(visitor, [Draft(f"note-{n}", text) for n, text in enumerate(_texts(10_000)[:2_000])])
-    with entries_in(tmp_path / "memory", rules=Rules(budget=Budget(max_entries=1_000)), durability="fsync") as entries:
+    with entries_in(
+        tmp_path / "memory", rules=EntryRules(budget=Budget(max_entries=1_000)), durability="fsync"
+    ) as entries:
         begun = time.perf_counter()
         saved = entries.save(visitor, "last", "over the budget")
         taken = time.perf_counter() - begun

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from memfiles.entries.drafts import Draft
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import Rules
+from memfiles.entries.policy import EntryRules
 from memfiles.files.manager import MemoryManager
 from memfiles.storage.events import Subscribers
 from memfiles.workflow.workflow import MemoryFile
@@ -162,7 +162,7 @@ class Keeping:
 
     def __init__(self, directory: Path) -> None:
         self._manager = warm(directory)
-        self._entries = Entries(self._manager.store, rules=Rules(), subscribers=Subscribers())
+        self._entries = Entries(self._manager.store, rules=EntryRules(), subscribers=Subscribers())
 
     def save(self) -> object:
         """One new entry, and one that is there already."""

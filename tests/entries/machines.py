@@ -12,7 +12,7 @@ from memfiles.records.entry import Entry, EntryRecord, Tombstone
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.history import contents
 from memfiles.sync.merge.merge_entries import merge_entries, stamped_entry, which_stands
-from memfiles.sync.merge.merge_files import Policy
+from memfiles.sync.merge.merge_files import ConflictPolicy
 from tests.support.records import TickingClock
 from tests.support.saved import buried, deleted, refaceted, resaved, saved, saved_over
 from tests.sync.merge.machines import Cell
@@ -27,7 +27,7 @@ class EntryMachine:
     origin: str
     now: TickingClock
     chances: random.Random
-    on_conflict: Policy = "local"
+    on_conflict: ConflictPolicy = "local"
     record: EntryRecord | None = None
     acknowledged: EntryRecord | None = None
     conflicts: list[Entry] = field(default_factory=list)
@@ -117,7 +117,7 @@ class EntryWorld:
     earlier: list[bytes] = field(default_factory=list)
 
     @classmethod
-    def of(cls, count: int, chances: random.Random, *, on_conflict: Policy = "local") -> EntryWorld:
+    def of(cls, count: int, chances: random.Random, *, on_conflict: ConflictPolicy = "local") -> EntryWorld:
         now = TickingClock()
         return cls([EntryMachine(f"{n:012x}", now, chances, on_conflict) for n in range(count)], chances)
 

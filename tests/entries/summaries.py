@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from memfiles.entries.summary import Standing
+from memfiles.entries.summary import EntrySummary
 from tests.support.records import SEEDED_AT
 
 NOW = "2026-11-25T12:00:00.000Z"
@@ -35,12 +35,12 @@ class Shelf:
         return self.said.get(uid)
 
 
-def standing(key: str = "color", **known: Any) -> Standing:
+def standing(key: str = "color", **known: Any) -> EntrySummary:
     """An entry of that key; its uid is the key unless one is given."""
-    return Standing(**{"uid": key, "key": key, "level": "INTERNAL", "updated_at": SEEDED_AT, **known})
+    return EntrySummary(**{"uid": key, "key": key, "level": "INTERNAL", "updated_at": SEEDED_AT, **known})
 
 
-def in_turn(standings: Iterable[Standing]) -> list[Standing]:
+def in_turn(standings: Iterable[EntrySummary]) -> list[EntrySummary]:
     """In the order in which they are shown."""
     return sorted(standings, key=lambda each: each.turn, reverse=True)
 
@@ -48,7 +48,7 @@ def in_turn(standings: Iterable[Standing]) -> list[Standing]:
 MOMENTS = st.integers(0, 5).map(lambda day: f"2026-11-2{day}T09:00:00.000Z")
 CONTENTS = st.text(max_size=60) | st.text("ab<|#\n\r\t \u202e\x1b\x85\u2028é漢", max_size=60)
 STANDINGS = st.builds(
-    Standing,
+    EntrySummary,
     uid=st.just(""),
     key=st.just(""),
     level=st.sampled_from(["L", "INTERNAL"]),

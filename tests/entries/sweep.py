@@ -17,7 +17,7 @@ from pathlib import Path
 
 from memfiles.entries.budgets import Budget
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import Rules
+from memfiles.entries.policy import EntryRules
 from memfiles.errors import EntryNotFound, MemfilesError
 from memfiles.storage.events import Subscribers
 from memfiles.storage.store import Store
@@ -44,7 +44,7 @@ class Operation:
     step: Callable[[Entries], object]
     start: Callable[[Entries], object] = lambda entries: None
     prepare: Callable[[Entries], object] = lambda entries: None
-    rules: Rules = Rules()
+    rules: EntryRules = EntryRules()
     forgets: bool = False
 
 
@@ -100,7 +100,7 @@ def _forget(entries: Entries) -> None:
         entries.forget(SOMEBODY, key="second")
 
 
-_THREE = Rules(budget=Budget(max_entries=3))
+_THREE = EntryRules(budget=Budget(max_entries=3))
 OPERATIONS = {
     each.name: each
     for each in (

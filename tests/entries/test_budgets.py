@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from memfiles.entries.budgets import (
     ALL,
     Budget,
+    FolderTotals,
     Limit,
     Order,
     Scope,
     Tally,
-    Totals,
     budget_of,
     check_fits,
     excess,
     value,
     victims,
 )
-from memfiles.entries.summary import Standing
+from memfiles.entries.summary import EntrySummary
 from memfiles.errors import BudgetExceeded
 from memfiles.workflow.workflow import CategorySpec, EntriesSpec, KindSpec
 from tests.entries.summaries import MOMENTS, STANDINGS, standing
@@ -42,14 +42,14 @@ STORES = st.lists(STANDINGS, max_size=10).map(
 )
 
 
-def lowest_first(standings: list[Standing]) -> Order:
+def lowest_first(standings: list[EntrySummary]) -> Order:
     """What an index would give."""
     return lambda scope: sorted(filter(scope.holds, standings), key=value)
 
 
-def evicted(budget: Budget, *standings: Standing, saved: str = "") -> list[str]:
+def evicted(budget: Budget, *standings: EntrySummary, saved: str = "") -> list[str]:
     """The keys that go when the entry ``saved`` was the last of these to come."""
-    over = excess(budget, Totals.of(standings))
+    over = excess(budget, FolderTotals.of(standings))
     return [each.key for each in victims(lowest_first([*standings]), over, saved={saved})]
 
 
@@ -127,7 +127,7 @@ def test_an_entry_larger_than_a_budget_is_refused() -> None:
 def test_a_batch_larger_than_a_budget_is_refused() -> None:
     """What is saved together must fit together: none of it goes for another."""
     batch = [standing("a", size_bytes=7), standing("b", size_bytes=7)]
-    over = excess(Budget(max_bytes=10), Totals.of(batch))
+    over = excess(Budget(max_bytes=10), FolderTotals.of(batch))
     with pytest.raises(BudgetExceeded, match="over the budget of all entries by 0 entries and 4 bytes"):
         victims(lowest_first(batch), over, saved={"a", "b"})
 
@@ -136,7 +136,7 @@ def test_as_many_are_looked_at_as_go() -> None:
     """However many are kept: a save over budget costs the same at a hundred thousand entries."""
     walked = 0
 
-    def order(scope: Scope) -> Iterator[Standing]:
+    def order(scope: Scope) -> Iterator[EntrySummary]:
         nonlocal walked
         for number in range(100_000):
             walked += 1
@@ -149,26 +149,26 @@ def test_as_many_are_looked_at_as_go() -> None:
 
 @many_times
 @given(STORES, BUDGETS)
-def test_afterwards_the_budget_is_met(standings: list[Standing], budget: Budget) -> None:
+def test_afterwards_the_budget_is_met(standings: list[EntrySummary], budget: Budget) -> None:
     """Whatever the store and the budgets, and not before the last of them went."""
     assume(standings)
-    saved, totals = standings[-1], Totals.of(standings)
-    assume(not any(limit.excess(Totals.of([saved]).within(scope)).size_bytes
+    saved, totals = standings[-1], FolderTotals.of(standings)
+    assume(not any(limit.excess(FolderTotals.of([saved]).within(scope)).size_bytes
                    for scope, limit in budget.limits.items() if scope.holds(saved)))  # fmt: skip
     check_fits(budget.limits, saved)
     gone = victims(lowest_first(standings), excess(budget, totals), saved={saved.uid})
     rest = [each for each in standings if each not in gone]
 
     assert saved in rest
-    assert {} == excess(budget, Totals.of(rest))
-    assert not gone or {} != excess(budget, Totals.of([*rest, gone[-1]]))
+    assert {} == excess(budget, FolderTotals.of(rest))
+    assert not gone or {} != excess(budget, FolderTotals.of([*rest, gone[-1]]))
 
 
 @many_times
 @given(STORES, STANDINGS)
-def test_totals_follow_what_comes_and_goes(standings: list[Standing], one: Standing) -> None:
+def test_totals_follow_what_comes_and_goes(standings: list[EntrySummary], one: EntrySummary) -> None:
     """One entry more and the same one less is as before, and the parts add up to all."""
-    totals = Totals.of(standings)
+    totals = FolderTotals.of(standings)
 
     assert Tally(len(standings), sum(each.size_bytes for each in standings)) == totals.within(ALL)
     assert totals.within(ALL) == totals.plus(one).minus(one).within(ALL)

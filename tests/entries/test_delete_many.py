@@ -9,8 +9,8 @@ import pytest
 
 from memfiles.entries.budgets import Budget
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import Rules
-from memfiles.entries.purge import Clearing
+from memfiles.entries.policy import EntryRules
+from memfiles.entries.purge import Purger
 from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed
 from tests.support.saved import Visitor, entries_in
 
@@ -86,7 +86,7 @@ def _move_each(entries: Entries, key: str) -> None:
 @pytest.mark.parametrize("hide", [_delete_each, _move_each])
 def test_what_is_hidden_is_not_kept_without_end(tmp_path: Path, hide: Callable[[Entries, str], None]) -> None:
     """As many as there may be live ones, and some; the oldest go first, and nothing was over a budget."""
-    with entries_in(tmp_path, rules=Rules(budget=Budget(max_entries=5))) as entries:
+    with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_entries=5))) as entries:
         for number in range(90):
             entries.save(Visitor(), f"k{number}", f"text{number}text")
             hide(entries, f"k{number}")
@@ -106,7 +106,7 @@ def test_what_was_deleted_is_deleted_though_older_ones_cannot_go(
         raise StorageFailed("the disk is full")
 
     entries.save(Visitor(), "a", "text")
-    monkeypatch.setattr(Clearing, "_bury_surplus", full)
+    monkeypatch.setattr(Purger, "_bury_surplus", full)
 
     assert "a" == entries.delete(Visitor(), "a").key
     assert "the disk is full" in caplog.text

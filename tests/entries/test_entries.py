@@ -12,7 +12,7 @@ from memfiles.entries.budgets import Budget
 from memfiles.entries.categories import Categories
 from memfiles.entries.drafts import Draft
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import Rules
+from memfiles.entries.policy import EntryRules
 from memfiles.errors import (
     BudgetExceeded,
     EntryNotFound,
@@ -328,7 +328,7 @@ def test_too_large_a_content_is_refused(entries: Entries) -> None:
 
 def test_a_save_over_budget_names_what_went(tmp_path: Path, clock: Clock) -> None:
     """Never what was just saved; the pinned ones last."""
-    rules = Rules(budget=Budget(max_entries=3))
+    rules = EntryRules(budget=Budget(max_entries=3))
     with entries_in(tmp_path, rules=rules, now=clock) as entries:
         entries.save(Visitor(), "pinned", "a", pinned=True, importance=0.0)
         for key in ("one", "two", "three", "four"):
@@ -345,7 +345,7 @@ def test_a_save_over_budget_names_what_went(tmp_path: Path, clock: Clock) -> Non
 
 def test_hidden_levels_have_budgets_of_their_own(tmp_path: Path, clock: Clock) -> None:
     """Otherwise a low session would learn of high entries by what goes."""
-    with entries_in(tmp_path, rules=Rules(budget=Budget(max_entries=2)), now=clock) as entries:
+    with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_entries=2)), now=clock) as entries:
         entries.save_many(Visitor(level="RESTRICTED"), [Draft("a", "x"), Draft("b", "y")])
         saved = [entries.save(Visitor(level="PUBLIC"), key, key) for key in ("c", "d")]
 
@@ -355,7 +355,7 @@ def test_hidden_levels_have_budgets_of_their_own(tmp_path: Path, clock: Clock) -
 
 def test_what_alone_is_over_a_budget_is_refused(tmp_path: Path, clock: Clock) -> None:
     """Before anything goes for it."""
-    with entries_in(tmp_path, rules=Rules(budget=Budget(max_bytes=10)), now=clock) as entries:
+    with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_bytes=10)), now=clock) as entries:
         entries.save(Visitor(), "small", "12345")
         with pytest.raises(BudgetExceeded, match="11 bytes"):
             entries.save(Visitor(), "large", "x" * 11)
@@ -365,7 +365,7 @@ def test_what_alone_is_over_a_budget_is_refused(tmp_path: Path, clock: Clock) ->
 
 def test_a_thousand_of_two_thousand_are_evicted_together(tmp_path: Path, clock: Clock) -> None:
     """One commit saves the new ones and hides the old ones."""
-    with entries_in(tmp_path, rules=Rules(budget=Budget(max_entries=2000)), now=clock) as entries:
+    with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_entries=2000)), now=clock) as entries:
         entries.save_many(Visitor(), [Draft(f"old{n:04}", "x") for n in range(2000)])
         clock.go_on(1)
         saved = entries.save_many(Visitor(), [Draft(f"new{n:04}", "y") for n in range(1000)])
@@ -377,7 +377,7 @@ def test_a_thousand_of_two_thousand_are_evicted_together(tmp_path: Path, clock: 
 
 def test_retired_entries_are_not_kept_without_end(tmp_path: Path, clock: Clock) -> None:
     """As many as there may be live ones; of the others only tombstones are left."""
-    with entries_in(tmp_path, rules=Rules(budget=Budget(max_entries=10)), now=clock) as entries:
+    with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_entries=10)), now=clock) as entries:
         for number in range(200):
             clock.go_on(1)
             entries.save(Visitor(), f"k{number:03}", f"text{number:03}text")
@@ -520,7 +520,7 @@ def test_the_number_of_results_is_checked(entries: Entries, count: object) -> No
 
 def test_a_plan_is_applied_and_taken_back(tmp_path: Path, clock: Clock) -> None:
     """Least destructive first: what is said twice is merged, and nothing is lost by it."""
-    with entries_in(tmp_path, rules=Rules(budget=Budget(max_entries=4)), now=clock) as entries:
+    with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_entries=4)), now=clock) as entries:
         for key, text in (("a", "tea at four"), ("b", "tea at four"), ("c", "cake"), ("d", "milk")):
             clock.go_on(1)
             entries.save(Visitor(), key, text, tags=[key])
@@ -540,7 +540,7 @@ def test_categories_can_have_lifetimes_of_their_own(tmp_path: Path, clock: Clock
     class Minute:
         ttl = 60
 
-    with entries_in(tmp_path, rules=Rules(categories=Categories({"draft": Minute()})), now=clock) as entries:
+    with entries_in(tmp_path, rules=EntryRules(categories=Categories({"draft": Minute()})), now=clock) as entries:
         entries.save(Visitor(), "k", "x", category="draft")
         clock.go_on(60)
 

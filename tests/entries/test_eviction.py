@@ -6,14 +6,14 @@ from pathlib import Path
 
 from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import Draft
-from memfiles.entries.policy import Rules
+from memfiles.entries.policy import EntryRules
 from tests.support.saved import Clock, Visitor, entries_in
 
 
 def test_what_was_read_just_now_stays(tmp_path: Path) -> None:
     """Also where nobody has changed anything since, which would have brought the reads into the index."""
     clock = Clock()
-    with entries_in(tmp_path, rules=Rules(budget=Budget(max_entries=2)), now=clock) as entries:
+    with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_entries=2)), now=clock) as entries:
         entries.save_many(Visitor(), [Draft("older", "x"), Draft("newer", "y")])
         entries.list(Visitor())
         clock.go_on(1)

@@ -10,7 +10,7 @@ import pytest
 
 from memfiles.entries.budgets import Budget
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import Rules
+from memfiles.entries.policy import EntryRules
 from memfiles.index.database import Database
 from memfiles.index.index import Index
 from memfiles.index.text import fts as texts
@@ -20,7 +20,7 @@ from tests.support.saved import Visitor, entries_in, files_holding
 WORD = "zebrafish"
 
 
-FEW = Rules(budget=Budget(max_entries=6))
+FEW = EntryRules(budget=Budget(max_entries=6))
 
 
 def folded(entries: Entries, visitor: Visitor) -> str:

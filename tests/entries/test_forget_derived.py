@@ -12,11 +12,11 @@ import pytest
 from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import Draft
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import Rules
+from memfiles.entries.policy import EntryRules
 from tests.support.saved import Visitor, entries_in, files_holding
 
 WORD = "zebrafish"
-FEW = Rules(budget=Budget(max_entries=6))
+FEW = EntryRules(budget=Budget(max_entries=6))
 VISITOR = Visitor(run="r")
 
 
@@ -120,7 +120,7 @@ def test_a_forgotten_note_says_what_still_holds_its_text(entries: Entries, tmp_p
 @pytest.fixture
 def merged(tmp_path: Path) -> Iterator[Entries]:
     """Two entries that say the same, one of which gave way to the other with a tag and a link."""
-    with entries_in(tmp_path / "memory", rules=Rules(budget=Budget(max_entries=3))) as opened:
+    with entries_in(tmp_path / "memory", rules=EntryRules(budget=Budget(max_entries=3))) as opened:
         drafts = [
             Draft("stays", "tea at four", tags=["own", "both"], importance=0.9),
             Draft("goes", "tea at four", tags=["both", WORD], links=[f"{WORD}/link"]),

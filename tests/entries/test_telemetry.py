@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from memfiles.entries.spans import Operation, span
+from memfiles.entries.spans import SpanOperation, span
 from memfiles.errors import EditNoMatch
 
 
@@ -34,7 +34,7 @@ def only(exporter: InMemorySpanExporter) -> ReadableSpan:
 
 
 @pytest.mark.parametrize("operation", ["search_memory", "create_memory", "update_memory", "delete_memory"])
-def test_an_operation_is_a_span(exported: InMemorySpanExporter, operation: Operation) -> None:
+def test_an_operation_is_a_span(exported: InMemorySpanExporter, operation: SpanOperation) -> None:
     """A span is called after its operation and says which store and record it is about, by the conventions' names."""
     with span(operation, store="support-desk", record="1f", agent="support", conversation="t1", level="INTERNAL"):
         pass

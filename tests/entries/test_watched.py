@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import Rules
+from memfiles.entries.policy import EntryRules
 from memfiles.records.entry_codec import encode_entry
 from memfiles.storage.events import RecordChanged, Subscribers
 from memfiles.storage.store import Store
@@ -57,7 +57,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     subscribers = Subscribers()
     subscribers.add(told.append)
     store = Store(tmp_path / "memory", now=lambda: "2026-11-21T10:00:00.000Z", durability="os")
-    entries = Entries(store, rules=Rules(), subscribers=subscribers)
+    entries = Entries(store, rules=EntryRules(), subscribers=subscribers)
     entries.save(SOMEBODY, "color", "azure sky")
     entries.save(SOMEBODY, "zebra", "striped")
     watching = Watching([entries.files])
@@ -241,7 +241,7 @@ def test_temp_files_of_dead_writers_are_removed(tmp_path: Path) -> None:
     left = path.parent / f".{path.name}.tmp"
     left.write_text("half a rec")
     store = Store(tmp_path, now=lambda: "2026-11-21T10:00:00.000Z", durability="os")
-    entries = Entries(store, rules=Rules(), subscribers=Subscribers())
+    entries = Entries(store, rules=EntryRules(), subscribers=Subscribers())
     was_there = left.exists()
     found = entries.search(SOMEBODY, "theirs").matches
     is_there = left.exists()

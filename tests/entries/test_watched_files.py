@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import Rules
+from memfiles.entries.policy import EntryRules
 from memfiles.records.entry import EntryRecord
 from memfiles.storage.clock import utc_now
 from memfiles.storage.events import Subscribers
@@ -42,7 +42,7 @@ def test_a_change_of_ours_that_is_noticed_while_it_is_made_is_told_once(tmp_path
     subscribers.add(lambda change: told.append((change.op, change.origin)))
     inner = Store(tmp_path, now=utc_now, durability="os")
     store: Any = TellingStore(inner)
-    entries = Entries(store, rules=Rules(), subscribers=subscribers)
+    entries = Entries(store, rules=EntryRules(), subscribers=subscribers)
     entry = saved("color", "blue")
     watcher = threading.Thread(target=lambda: entries.shelf.notice(entry.path))
 
@@ -68,8 +68,8 @@ def test_what_another_process_made_is_told_once_also_if_it_was_read_before_it_wa
     subscribers = Subscribers()
     subscribers.add(lambda change: told.append((change.op, change.name, change.origin)))
     stores = [Store(tmp_path, now=utc_now, durability="os") for _ in range(2)]
-    ours = Entries(stores[0], rules=Rules(), subscribers=subscribers)
-    theirs = Entries(stores[1], rules=Rules(), subscribers=Subscribers())
+    ours = Entries(stores[0], rules=EntryRules(), subscribers=subscribers)
+    theirs = Entries(stores[1], rules=EntryRules(), subscribers=Subscribers())
     theirs.save(Visitor(), "color", "blue")
 
     for _ in range(reads):

@@ -12,14 +12,14 @@ import pytest
 from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import Draft
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import Rules
+from memfiles.entries.policy import EntryRules
 from memfiles.errors import StorageFailed
 from memfiles.index.change_log import PATH as LOG
 from memfiles.index.database import PATH
 from tests.support.saved import Visitor, entries_in, files_holding
 
 VISITOR = Visitor(run="r", thread="t")
-RULES = Rules(budget=Budget(max_entries=12))
+RULES = EntryRules(budget=Budget(max_entries=12))
 COLORS = [Draft(f"color/{number}", f"a color of number {number}", tags=["paint"]) for number in range(12)]
 
 

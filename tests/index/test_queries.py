@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memfiles.index import queries as reading
-from memfiles.index.queries import Filters, Selector
+from memfiles.index.queries import Filters, RowFilter
 from memfiles.index.rows import Row, row_of
 from memfiles.records.entry import Entry, Provenance, Retired
 from tests.index.indexed import SUPPORT, Memory, many
@@ -221,7 +221,7 @@ def test_a_selector_finds_what_all_its_fields_fit(memory: Memory) -> None:
     memory.index.catch_up()
 
     def keys(**said: Any) -> list[str]:
-        found = _ask(memory, lambda connection, parts: reading.matching(connection, parts, Selector(**said)))
+        found = _ask(memory, lambda connection, parts: reading.matching(connection, parts, RowFilter(**said)))
         return [row.key for row in found]
 
     assert ["a", "b"] == keys() == keys(tag="t")

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import Rules
+from memfiles.entries.policy import EntryRules
 from memfiles.files.manager import MemoryManager
 from memfiles.index.counting import Counted
 from memfiles.records.levels import Levels
 from memfiles.storage.events import Subscribers
 from memfiles.storage.store import Store
-from memfiles.tools.session import Provenance, Session
+from memfiles.tools.session import Session, SessionProvenance
 
 NOW = "2026-11-21T09:00:00.000Z"
 LATER = "2026-11-21T10:00:00.000Z"
@@ -37,7 +37,7 @@ def clock() -> Times:
 @pytest.fixture
 def entries(tmp_path: Path, clock: Times) -> Iterator[Entries]:
     store = Store(tmp_path / "memory", now=clock, durability="os")
-    entries = Entries(store, rules=Rules(), subscribers=Subscribers(), now=clock)
+    entries = Entries(store, rules=EntryRules(), subscribers=Subscribers(), now=clock)
     yield entries
     entries.close()
     store.close()
@@ -45,7 +45,7 @@ def entries(tmp_path: Path, clock: Times) -> Iterator[Entries]:
 
 def session(agent: str = "support", *, run: str | None = None, level: str = "INTERNAL") -> Session:
     manager = MemoryManager("nowhere")
-    return Session(Provenance(agent, run=run), refs=[], manager=manager, levels=Levels(), level=level)
+    return Session(SessionProvenance(agent, run=run), refs=[], manager=manager, levels=Levels(), level=level)
 
 
 def test_nothing_saved_nothing_counted(entries: Entries) -> None:

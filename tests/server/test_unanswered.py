@@ -6,7 +6,7 @@ import anyio
 import pytest
 from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 
-from memfiles.server.unanswered import Due
+from memfiles.server.unanswered import Unanswered
 from tests.server.mcp_clients import in_loop
 
 
@@ -41,7 +41,7 @@ def test_what_waits_for_an_answer(taken: list[object], given: list[object], is_o
     """Requests do, streams of news as well, but for those that were cancelled."""
 
     async def waited() -> bool:
-        due = Due()
+        due = Unanswered()
         for each in taken:
             due.taken(message(**dict(each)))  # type: ignore[call-overload]
         for each in given:
@@ -57,7 +57,7 @@ def test_the_last_answer_ends_the_wait() -> None:
     """Whoever waits goes on at once."""
 
     async def waited() -> bool:
-        due = Due()
+        due = Unanswered()
         due.taken(message(**PING))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(due.nothing)

@@ -10,7 +10,7 @@ from typing import Any
 
 from memfiles.entries.categories import later
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import Rules
+from memfiles.entries.policy import EntryRules
 from memfiles.records.entry import Entry, Provenance, Retired, Tombstone, new_text, passed
 from memfiles.records.history import extend
 from memfiles.records.record import Actor, Change, Operation, successor, with_content
@@ -118,11 +118,11 @@ class Clock:
 
 @contextmanager
 def entries_in(
-    directory: Path, *, rules: Rules | None = None, now: Callable[[], str] = utc_now, **options: Any
+    directory: Path, *, rules: EntryRules | None = None, now: Callable[[], str] = utc_now, **options: Any
 ) -> Iterator[Entries]:
     """The entries of a memory directory, opened and closed."""
     store = Store(directory, now=now, durability=options.pop("durability", "os"))
-    entries = Entries(store, rules=rules or Rules(), subscribers=Subscribers(), now=now, **options)
+    entries = Entries(store, rules=rules or EntryRules(), subscribers=Subscribers(), now=now, **options)
     try:
         yield entries
     finally:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import Rules
+from memfiles.entries.policy import EntryRules
 from memfiles.files.manager import MemoryManager
 from memfiles.storage.clock import utc_now
 from memfiles.storage.events import Subscribers
@@ -121,7 +121,7 @@ def _run(place: Path, *, kill_before: int) -> str:
         book = Bookkeeping(place / "here", mirror="the shared one")
         manager = MemoryManager(place / "here", mirror, origin=book.origin)
         manager.restore([declared("notes", content="# notes\n")])
-        entries = Entries(manager.store, rules=Rules(), subscribers=Subscribers(), origin=manager.origin)
+        entries = Entries(manager.store, rules=EntryRules(), subscribers=Subscribers(), origin=manager.origin)
         replica = manager.replica.with_entries(entries.shelf, origin=manager.origin, let_go=entries.let_go)
         reconciler = Reconciler(replica, mirror=mirror, book=book, on_conflict="local", now=utc_now)
 

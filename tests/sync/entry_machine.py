@@ -10,7 +10,7 @@ from typing import Any
 
 from memfiles.entries.budgets import Budget
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import Rules
+from memfiles.entries.policy import EntryRules
 from memfiles.files.manager import MemoryManager
 from memfiles.records.entry import Entry, EntryRecord, Tombstone
 from memfiles.records.entry_codec import decode_entry
@@ -24,7 +24,7 @@ from tests.support.records import declared
 from tests.support.saved import Visitor, deleted, files_holding, refaceted, resaved, saved, saved_over
 
 AGENT = "support"
-RULES = Rules(budget=Budget(max_entries=100_000))
+RULES = EntryRules(budget=Budget(max_entries=100_000))
 
 
 class EntryMachine:

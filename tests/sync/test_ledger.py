@@ -14,7 +14,7 @@ import pytest
 from memfiles.errors import StorageFailed
 from memfiles.storage.descriptors import Signature
 from memfiles.sync import ledger as bookkeeping
-from memfiles.sync.ledger import Acknowledged, Bookkeeping, Note, Noted, Sent, peek
+from memfiles.sync.ledger import Acknowledged, Bookkeeping, LedgerRow, Noted, Sent, peek
 from memfiles.sync.ledger_database import PATH
 
 MIRROR = "file:///somewhere"
@@ -36,7 +36,7 @@ def stored_bytes(directory: Path) -> bytes:
 def test_nothing_is_noted_at_first(book: Bookkeeping) -> None:
     """A record that was never mirrored has an empty note."""
 
-    assert Note() == book.find("a.json")
+    assert LedgerRow() == book.find("a.json")
     assert {} == book.signatures()
 
 
@@ -52,7 +52,7 @@ def test_an_acknowledged_copy_is_noted(book: Bookkeeping) -> None:
     book.sending("a.json", b"body", version=None, revision=3)
     book.acknowledge(COPY)
 
-    assert Note("v1", "digest", SIGNATURE, b"body") == book.find("a.json")
+    assert LedgerRow("v1", "digest", SIGNATURE, b"body") == book.find("a.json")
     assert {"a.json": SIGNATURE} == book.signatures()
     assert {"a.json": "v1"} == book.versions()
     assert {"a.json": "digest"} == book.digests()
@@ -74,7 +74,7 @@ def test_a_copy_that_is_gone_is_to_be_put_again(book: Bookkeeping) -> None:
     book.acknowledge(COPY)
     book.gone("a.json")
 
-    assert Note(body=b"body") == book.find("a.json")
+    assert LedgerRow(body=b"body") == book.find("a.json")
     assert {} == book.versions()
 
 
@@ -93,7 +93,7 @@ def test_notes_on_another_mirror_count_for_nothing(tmp_path: Path, book: Bookkee
     book.acknowledge(COPY)
     book.close()
 
-    assert Note() == Bookkeeping(tmp_path, mirror="file:///elsewhere").find("a.json")
+    assert LedgerRow() == Bookkeeping(tmp_path, mirror="file:///elsewhere").find("a.json")
 
 
 def test_notes_from_before_a_power_cut_count_for_nothing(tmp_path: Path, book: Bookkeeping) -> None:
@@ -102,7 +102,7 @@ def test_notes_from_before_a_power_cut_count_for_nothing(tmp_path: Path, book: B
     with closing(sqlite3.connect(tmp_path / PATH, isolation_level=None)) as connection:
         connection.execute("UPDATE meta SET value = 'an earlier start' WHERE key = 'boot'")
 
-    assert Note() == Bookkeeping(tmp_path, mirror=MIRROR).find("a.json")
+    assert LedgerRow() == Bookkeeping(tmp_path, mirror=MIRROR).find("a.json")
 
 
 def test_notes_that_were_closed_survive_a_restart_of_the_machine(tmp_path: Path, book: Bookkeeping) -> None:
@@ -137,7 +137,7 @@ def test_damaged_notes_are_started_over(tmp_path: Path, book: Bookkeeping, damag
     (tmp_path / PATH).write_bytes(damage)
     again = Bookkeeping(tmp_path, mirror=MIRROR)
 
-    assert Note() == again.find("a.json")
+    assert LedgerRow() == again.find("a.json")
     again.acknowledge(COPY)
     assert "v1" == again.find("a.json").version
 
@@ -149,7 +149,7 @@ def test_a_redaction_takes_the_text_out(tmp_path: Path, book: Bookkeeping) -> No
     bookkeeping.scrub(tmp_path, "a.json", revision=5)
 
     assert b"needle" not in stored_bytes(tmp_path)
-    assert Note("v1", "digest", SIGNATURE, is_redacted=True) == book.find("a.json")
+    assert LedgerRow("v1", "digest", SIGNATURE, is_redacted=True) == book.find("a.json")
 
 
 def test_an_acknowledgement_that_comes_after_a_redaction_brings_no_text(tmp_path: Path, book: Bookkeeping) -> None:

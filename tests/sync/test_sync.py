@@ -287,9 +287,9 @@ def test_a_child_of_a_fork_pushes_what_it_writes(opened: Opener, mirror: MemoryM
 
 def test_a_memory_without_a_mirror_has_nothing_to_do(opened: Opener) -> None:
     """Without a mirror the same calls do nothing, at once."""
-    from memfiles.sync import NoSync
+    from memfiles.sync import NullSync
 
-    sync = NoSync()
+    sync = NullSync()
 
     assert sync.flush()
     assert {} == sync.pull().outcomes == sync.push().outcomes

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from memfiles.errors import InvalidArgument
 from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.entry_definitions import entry_tools
-from memfiles.workflow.tool_names import TOOL_NAMES, Operation, ToolNames, operations_of
+from memfiles.workflow.tool_names import TOOL_NAMES, ToolNames, ToolOperation, operations_of
 from memfiles.workflow.workflow import EntriesSpec
 
 ALL = [tool for tool_names in TOOL_NAMES for tool in entry_tools(tool_names)]
@@ -50,7 +50,7 @@ def test_what_can_be_done_under_each_set() -> None:
     """All operations have a name in the default set; a recall is a get and a search in one."""
     done = {tool_names: set(operations.values()) for tool_names, operations in TOOL_NAMES.items()}
 
-    assert set(get_args(Operation)) - {"recall"} == done["default"]
+    assert set(get_args(ToolOperation)) - {"recall"} == done["default"]
     assert {"save", "recall", "list", "delete"} == done["store-recall"]
     assert {"save", "get", "search", "update", "delete"} == done["crud"]
 

@@ -13,7 +13,7 @@ from memfiles.errors import InvalidArgument
 from memfiles.files.manager import MemoryManager
 from memfiles.records.levels import Levels
 from memfiles.records.record import Actor
-from memfiles.tools.session import Provenance, Session
+from memfiles.tools.session import Session, SessionProvenance
 from memfiles.workflow.workflow import MemoryFile
 
 FILES = [
@@ -36,7 +36,7 @@ def session(manager: MemoryManager) -> Session:
 
 
 def session_at(level: str, manager: MemoryManager, **provenance: Any) -> Session:
-    given = Provenance(**{"agent": "support", **provenance})
+    given = SessionProvenance(**{"agent": "support", **provenance})
     return Session(given, refs=REFS, manager=manager, levels=Levels(), level=level)
 
 

@@ -17,7 +17,7 @@ from memfiles.files.manager import MemoryManager
 from memfiles.records.levels import Levels
 from memfiles.records.record import Actor, Record
 from memfiles.tools.result import ToolResult
-from memfiles.tools.session import Provenance, Session
+from memfiles.tools.session import Session, SessionProvenance
 from memfiles.tools.toolset import Toolset, line_range, tools
 from memfiles.tools.visibility import VisibleFile
 from memfiles.workflow.workflow import MemoryFile
@@ -50,7 +50,7 @@ def toolset(manager: MemoryManager) -> Toolset:
 
 
 def session_of(manager: MemoryManager, *, refs: list[dict[str, str]] = REFS, level: str = "INTERNAL") -> Session:
-    return Session(Provenance("support", run="run-1"), refs=refs, manager=manager, levels=Levels(), level=level)
+    return Session(SessionProvenance("support", run="run-1"), refs=refs, manager=manager, levels=Levels(), level=level)
 
 
 def enums(toolset: Toolset) -> dict[str, list[str]]:

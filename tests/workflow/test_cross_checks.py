@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memfiles.workflow.cross_checks import Reading, cross_problems, directory_problem
+from memfiles.workflow.cross_checks import ParsedWorkflow, cross_problems, directory_problem
 from memfiles.workflow.problems import Problem, Where
 
 KEYS = ["memory", "agents", "files", "uid", "name", "level", "levels", "id", "mode"]
@@ -86,7 +86,7 @@ def test_directory(directory: str, is_fine: bool) -> None:
 
 def test_reading_leads_back() -> None:
     """A problem is told at the path of the nearest part whose origin is known."""
-    reading = Reading({}, origins={("files", 0): ("memory", 3), ("files", 0, "uid"): ("memory", 3, "id")})
+    reading = ParsedWorkflow({}, origins={("files", 0): ("memory", 3), ("files", 0, "uid"): ("memory", 3, "id")})
 
     assert [("memory", 3, "id"), ("memory", 3, "x", 1), ("memory", 3), ("files", 1)] == [
         reading.as_written(Problem(where, "bad")).where

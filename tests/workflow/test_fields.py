@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from memfiles.workflow.fields import AgentName, Directory, Levelling, Name, Seconds, Text, Uid, Url
+from memfiles.workflow.fields import AgentName, DeclaredText, Directory, Levelling, Name, Seconds, Uid, Url
 
 LONG = "x" * 3000
 
@@ -15,7 +15,7 @@ LONG = "x" * 3000
 @pytest.mark.parametrize(
     ("kind", "good"),
     [
-        (Text, ["", "a\nb\x00", "é😀"]),
+        (DeclaredText, ["", "a\nb\x00", "é😀"]),
         (Uid, ["x", "x" * 128, "_.-"]),
         (Name, ["x", "x" * 64]),
         (AgentName, ["a", "é 😀\u200d", "@work", "x" * 255, "../x"]),
@@ -43,7 +43,7 @@ def test_seconds() -> None:
 @pytest.mark.parametrize(
     ("kind", "bad"),
     [
-        (Text, [b"x", 5, None, "\ud800"]),
+        (DeclaredText, [b"x", 5, None, "\ud800"]),
         (Uid, ["", "x" * 129, "../x", ".x", "x\n", "é", "x/y", 5]),
         (Name, ["x" * 65, "a b"]),
         (AgentName, ["", " ", "\n", "a\u2028", "x" * 256, "é" * 128, "\ud800", 5]),

@@ -43,7 +43,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ItemChange:
     """What an item shall hold from now on, None to delete it; ``is_searched``: a search by words may find it."""
 
     namespace: Namespace
@@ -71,7 +71,7 @@ class Items:
         found = self._entries.get(self._session, entry_key)
         return None if found is None else _item(found)
 
-    def change(self, changes: Iterable[Change]) -> None:
+    def change(self, changes: Iterable[ItemChange]) -> None:
         """Put and delete items, all that are put in one commit, and then all that are deleted in another.
 
         Of changes to one item the last counts. To delete what is not there changes nothing. What lies at a lower level
@@ -122,13 +122,13 @@ class Items:
             if cursor is None:
                 return
 
-    def _draft(self, change: Change) -> Draft:
+    def _draft(self, change: ItemChange) -> Draft:
         assert change.value is not None
         tags = () if change.is_searched else (NOT_SEARCHED,)
         text = to_text(change.value)
         return Draft(item_key(change.namespace, change.key), text, tags=tags, category=self._category)
 
-    def _deletable(self, change: Change) -> Found | None:
+    def _deletable(self, change: ItemChange) -> Found | None:
         """The entry to delete, None if there is none."""
         found = None
         try:

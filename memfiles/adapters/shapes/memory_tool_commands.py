@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field
 
 from memfiles.errors import InvalidArgument
-from memfiles.tools.arguments import Arguments, Text, list_in, parse_arguments, shortened, whole
+from memfiles.tools.arguments import Arguments, TextArgument, list_in, parse_arguments, shortened, whole
 
 COMMAND_ALIASES: dict[str, tuple[str, ...]] = {
     "path": ("file_path", "file", "filename"),
@@ -45,51 +45,51 @@ class Command(Arguments):
     aliases: ClassVar[Mapping[str, tuple[str, ...]]] = COMMAND_ALIASES
 
 
-class View(Command):
+class ViewCommand(Command):
     """To see a folder, or a file with line numbers. In ``view_range``, -1 is the last line."""
 
-    path: Text
+    path: TextArgument
     view_range: Annotated[list[int] | None, BeforeValidator(_line_range)] = None
 
 
 class Create(Command):
     """To write a new file."""
 
-    path: Text
-    file_text: Text
+    path: TextArgument
+    file_text: TextArgument
 
 
 class StrReplace(Command):
     """To replace a text that occurs once; a model that leaves the new one out means to delete the old."""
 
-    path: Text
-    old_str: Annotated[Text, Field(min_length=1)]
-    new_str: Text = ""
+    path: TextArgument
+    old_str: Annotated[TextArgument, Field(min_length=1)]
+    new_str: TextArgument = ""
 
 
 class Insert(Command):
     """To put lines behind a line, 0 for the top."""
 
-    path: Text
+    path: TextArgument
     insert_line: LineNumber
-    insert_text: Text
+    insert_text: TextArgument
 
 
 class Delete(Command):
     """To delete a file."""
 
-    path: Text
+    path: TextArgument
 
 
 class Rename(Command):
     """To give a file another path."""
 
-    old_path: Text
-    new_path: Text
+    old_path: TextArgument
+    new_path: TextArgument
 
 
 COMMANDS: dict[str, type[Command]] = {
-    "view": View,
+    "view": ViewCommand,
     "create": Create,
     "str_replace": StrReplace,
     "insert": Insert,

@@ -33,14 +33,14 @@ _RETIRING = frozenset({"delete", "evict", "consolidate"})
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class NotebookOperation:
     """A change by its caller's name for it; ``mark`` tells two changes under one name apart."""
 
     id: str
     mark: str
 
     @classmethod
-    def of(cls, id: str, fingerprint: str) -> Operation:
+    def of(cls, id: str, fingerprint: str) -> NotebookOperation:
         """The operation of this id whose arguments have this fingerprint."""
         return cls(id, hashlib.sha256(fingerprint.encode()).hexdigest()[:_MARK_CHARACTERS])
 
@@ -51,7 +51,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class NotebookText:
     """A text as it was found, at which revision, and the id of the operation that made it so, if that is known."""
 
     key: str
@@ -66,7 +66,7 @@ class Done:
 
     revision: int | None
     existed: bool
-    operation: Operation | None = None
+    operation: NotebookOperation | None = None
     replayed: bool = False
 
 
@@ -83,7 +83,7 @@ class Notebook:
         self._entries: Entries = session.entries
         self._traceless: dict[str, Done] = {}
 
-    def find(self, key: str) -> Text | None:
+    def find(self, key: str) -> NotebookText | None:
         """What the session sees under ``key``; None if that is nothing, hidden or not."""
         found = self._entries.get(self._session, key)
         if found is None:
@@ -91,7 +91,7 @@ class Notebook:
         history = (change for entry in self._records(key, found.level) for change in entry.text.history[-1:])
         made = (change for change in history if change.revision == found.revision)
         operation = _operation_of(next(made, None))
-        return Text(key, found.content, found.revision, operation.id if operation else None)
+        return NotebookText(key, found.content, found.revision, operation.id if operation else None)
 
     def texts(self, prefix: str) -> Iterator[tuple[str, str]]:
         """Keys that begin with ``prefix``, in their order, with what they hold."""
@@ -101,7 +101,7 @@ class Notebook:
             yield from ((found.key, found.content) for found in page.memories)
             cursor = page.next
 
-    def put(self, key: str, content: str, *, expected: int, operation: Operation | None = None) -> Done:
+    def put(self, key: str, content: str, *, expected: int, operation: NotebookOperation | None = None) -> Done:
         """Make ``content`` the text of ``key`` if that is at revision ``expected``, 0 for a new one.
 
         An operation whose id was used on it before is answered with what that came to; ``Done.operation`` tells whether
@@ -121,7 +121,7 @@ class Notebook:
         )
         return self._remembered(Done(saved.revision, existed=expected != 0, operation=operation), saved.replayed)
 
-    def remove(self, key: str, *, expected: int, operation: Operation | None = None) -> Done:
+    def remove(self, key: str, *, expected: int, operation: NotebookOperation | None = None) -> Done:
         """Delete the text of ``key`` if it is at revision ``expected``; 0 if there is to be none. Else as ``put``."""
         if operation is not None and (made := self.done(operation.id, key=key)) is not None:
             return made
@@ -169,9 +169,9 @@ class Notebook:
         return replace(done, replayed=replayed)
 
 
-def _operation_of(change: Change | None) -> Operation | None:
+def _operation_of(change: Change | None) -> NotebookOperation | None:
     found = _CALL.fullmatch(change.by.call or "") if change is not None else None
-    return Operation(found["id"], found["mark"]) if found else None
+    return NotebookOperation(found["id"], found["mark"]) if found else None
 
 
 def _done_in(history: tuple[Change, ...], id: str) -> Done | None:

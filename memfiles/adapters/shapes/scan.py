@@ -24,7 +24,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class TextMatch:
     """A text that holds a word: its key, the place around the first one, and how often they occur."""
 
     key: str
@@ -36,7 +36,7 @@ class Match:
 class Matches:
     """What was found, how many texts were looked at, and whether a bound left anything out."""
 
-    matches: list[Match]
+    matches: list[TextMatch]
     scanned: int
     truncated: bool
 
@@ -67,7 +67,7 @@ def _score(words: Sequence[str], *, name: str, text: str) -> int:
     return sum(text.count(word) + _NAME_COUNTS * name.count(word) for word in words)
 
 
-def _shown(scored: Sequence[tuple[int, str, str, str]], words: Sequence[str], *, room: int) -> list[Match]:
+def _shown(scored: Sequence[tuple[int, str, str, str]], words: Sequence[str], *, room: int) -> list[TextMatch]:
     """The matches with as much of each as there is room for, names included."""
     matches = []
     for score, key, name, text in scored:
@@ -76,7 +76,7 @@ def _shown(scored: Sequence[tuple[int, str, str, str]], words: Sequence[str], *,
             break
         snippet = _snippet(text, words, size=room)
         room -= len(snippet)
-        matches.append(Match(key, snippet, float(-score)))
+        matches.append(TextMatch(key, snippet, float(-score)))
     return matches
 
 

@@ -10,7 +10,7 @@ import click
 
 from memfiles.cli import output
 from memfiles.cli.demo import prepared, tell
-from memfiles.cli.demo.story import Kind
+from memfiles.cli.demo.story import LineKind
 from memfiles.cli.help_text import example
 from memfiles.cli.settings import current, shared_options
 
@@ -49,7 +49,7 @@ class Collected:
         """A new step, with nothing shown yet."""
         self.steps.append({"title": title, "explanation": explanation, "shown": []})
 
-    def show(self, text: str, *, kind: Kind = "text") -> None:
+    def show(self, text: str, *, kind: LineKind = "text") -> None:
         """One more thing in the step."""
         self.steps[-1]["shown"].append({"kind": kind, "text": text})
 
@@ -68,7 +68,7 @@ class Printed:
         output.line(click.style(f"{self._steps}. {title}", bold=True))
         output.line(textwrap.fill(explanation, self._width, initial_indent="   ", subsequent_indent="   "))
 
-    def show(self, text: str, *, kind: Kind = "text") -> None:
+    def show(self, text: str, *, kind: LineKind = "text") -> None:
         """The text, wrapped and set off by a bar."""
         prefix, color = _PREFIX[kind], _COLOR.get(kind)
         for line in output.harmless(text).rstrip("\n").split("\n"):

@@ -16,16 +16,16 @@ from memfiles.cli import output
 from memfiles.cli.failures import NoMirror
 from memfiles.cli.help_text import example
 from memfiles.cli.opening import load_workflow
-from memfiles.cli.progress import Told, progress
+from memfiles.cli.progress import ProgressCallback, progress
 from memfiles.cli.settings import current, shared_options
 from memfiles.cli.with_mirror import NAMED, mention_conflicts, mirror_lines, name_of, new_conflicts, restored
 from memfiles.errors import MirrorConflict, MirrorUnavailable
-from memfiles.sync import NoSync, Sync, SyncReport
+from memfiles.sync import NullSync, Sync, SyncReport
 from memfiles.sync.status import kept_conflicts, look
 from memfiles.workflow.workflow import Workflow
 
 LISTED = 20  # more records than that are counted; --json lists every one
-Transfer: TypeAlias = Callable[[Sync | NoSync, Told | None], SyncReport]
+Transfer: TypeAlias = Callable[[Sync | NullSync, ProgressCallback | None], SyncReport]
 _TIMEOUT = click.option(
     "--timeout",
     type=click.IntRange(min=0),

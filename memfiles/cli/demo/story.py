@@ -18,7 +18,7 @@ from memfiles.errors import MemfilesError
 
 ACKNOWLEDGED = 60
 PATIENCE = 60.0  # seconds for the writer to get that far, on a slow disk and a busy machine
-Kind = Literal["text", "call", "result", "error", "person"]
+LineKind = Literal["text", "call", "result", "error", "person"]
 
 
 class DemoFailed(MemfilesError):
@@ -34,7 +34,7 @@ class Audience(Protocol):
         """A new step begins: its name, and one line that explains it."""
         ...
 
-    def show(self, text: str, *, kind: Kind = "text") -> None:
+    def show(self, text: str, *, kind: LineKind = "text") -> None:
         """Something of the step as it is: a text, a tool call, its result, a result that is an error."""
         ...
 

@@ -10,7 +10,7 @@ import click
 
 from memfiles.cli import output
 from memfiles.cli.doctor import directory_checks as checks
-from memfiles.cli.doctor.directory_checks import Finding
+from memfiles.cli.doctor.directory_checks import CheckResult
 from memfiles.cli.doctor.entry_checks import check_entries
 from memfiles.cli.doctor.mirror_checks import check_conflicts, check_mirror, check_pending
 from memfiles.cli.failures import failure_of
@@ -42,7 +42,7 @@ def doctor_command() -> None:
     click.get_current_context().exit(1 if failed else 0)
 
 
-def look(path: Path) -> Iterator[Finding]:
+def look(path: Path) -> Iterator[CheckResult]:
     """Every finding, in the order in which trouble is best mended."""
     yield from checks.check_platform()
     workflow, findings = checks.load_checked(path)
@@ -64,9 +64,9 @@ def look(path: Path) -> Iterator[Finding]:
     yield from _told("conflicts", check_conflicts(directory))
 
 
-def _told(what: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+def _told(what: str, findings: Iterator[CheckResult]) -> Iterator[CheckResult]:
     """The findings; where the system does not let us look, that is one, and the others are told all the same."""
     try:
         yield from findings
     except (MemfilesError, OSError) as error:
-        yield Finding("fail", what, f"cannot be looked at: {failure_of(error).message}")
+        yield CheckResult("fail", what, f"cannot be looked at: {failure_of(error).message}")

@@ -28,7 +28,7 @@ from memfiles.tools.json_schemas import workflow_schema
 from memfiles.workflow.workflow import MemoryFile, Workflow
 
 JOURNALS = FOLDER
-State = Literal["ok", "warn", "fail"]
+CheckState = Literal["ok", "warn", "fail"]
 OLDEST_PYTHON = (3, 11)
 LITTLE_SPACE = 64 * 1024 * 1024
 MOUNTS = Path("/proc/self/mounts")
@@ -38,20 +38,20 @@ _VOLATILE = {"tmpfs", "ramfs"}
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One thing that was looked at: how it is, and what to do if that is not well."""
 
-    state: State
+    state: CheckState
     check: str
     detail: str
 
 
-_ok = partial(Finding, "ok")
-_warn = partial(Finding, "warn")
-_fail = partial(Finding, "fail")
+_ok = partial(CheckResult, "ok")
+_warn = partial(CheckResult, "warn")
+_fail = partial(CheckResult, "fail")
 
 
-def check_platform() -> Iterator[Finding]:
+def check_platform() -> Iterator[CheckResult]:
     """The interpreter and the system."""
     found = f"Python {platform.python_version()} on {platform.system()}"
     if sys.version_info < OLDEST_PYTHON:
@@ -62,7 +62,7 @@ def check_platform() -> Iterator[Finding]:
         yield _ok("python", found)
 
 
-def load_checked(path: Path) -> tuple[Workflow | None, list[Finding]]:
+def load_checked(path: Path) -> tuple[Workflow | None, list[CheckResult]]:
     """The workflow, if it can be used, and what is to say about it."""
     try:
         workflow = load(path)
@@ -72,7 +72,7 @@ def load_checked(path: Path) -> tuple[Workflow | None, list[Finding]]:
     return workflow, [_ok("workflow", f"{path}: {files} memory files, {len(workflow.agents)} agents")]
 
 
-def check_schema_comment(path: Path) -> Iterator[Finding]:
+def check_schema_comment(path: Path) -> Iterator[CheckResult]:
     """Whether the first line leads an editor to the schema of this version."""
     first = path.read_text(encoding="utf-8", errors="replace").split("\n", 1)[0]
     _, found, target = first.partition(SCHEMA_COMMENT)
@@ -90,7 +90,7 @@ def check_schema_comment(path: Path) -> Iterator[Finding]:
         yield _ok("editor schema", str(schema))
 
 
-def check_directory(directory: Path) -> Iterator[Finding]:
+def check_directory(directory: Path) -> Iterator[CheckResult]:
     """Whether the memory directory is there, private, ours and writable."""
     try:
         found = directory.stat()
@@ -110,7 +110,7 @@ def check_directory(directory: Path) -> Iterator[Finding]:
         yield _ok("directory", f"{directory} (mode {mode:04o})")
 
 
-def _missing(directory: Path) -> Finding:
+def _missing(directory: Path) -> CheckResult:
     """What is to say where nothing is yet: whether a restore can make it."""
     if directory.is_symlink():
         target = os.readlink(directory)
@@ -123,7 +123,7 @@ def _missing(directory: Path) -> Finding:
     return _warn("directory", f"{directory} is not there yet: memfiles restore makes it")
 
 
-def check_file_system(directory: Path, *, mounts: Path = MOUNTS) -> Iterator[Finding]:
+def check_file_system(directory: Path, *, mounts: Path = MOUNTS) -> Iterator[CheckResult]:
     """Whether the file system keeps what it is given, for all who lock it, and has room."""
     kind = file_system_of(directory, mounts=mounts)
     if kind in _REMOTE:
@@ -141,7 +141,7 @@ def check_file_system(directory: Path, *, mounts: Path = MOUNTS) -> Iterator[Fin
         yield _ok("free space", f"{free // 1024**2} MiB left")
 
 
-def check_records(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[Finding]:
+def check_records(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[CheckResult]:
     """Whether each declared file's record can be read, fits its digest and keeps its cap."""
     sound = 0
     for file in files:
@@ -163,7 +163,7 @@ def check_records(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[Fi
         yield _ok("records", f"{sound} of {len(files)} readable, digests right, within their caps")
 
 
-def check_leftovers(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[Finding]:
+def check_leftovers(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[CheckResult]:
     """What lies in the directory beside the declared records."""
     names = names_in(directory)
     temps = [name for name in names if staged_path(name) is not None]
@@ -180,7 +180,7 @@ def check_leftovers(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[
         yield _ok("orphans", "none")
 
 
-def check_quarantine(directory: Path) -> Iterator[Finding]:
+def check_quarantine(directory: Path) -> Iterator[CheckResult]:
     """What was set aside, and why."""
     kept = quarantined(directory)
     for path, reason in kept:
@@ -189,7 +189,7 @@ def check_quarantine(directory: Path) -> Iterator[Finding]:
         yield _ok("quarantine", "empty")
 
 
-def check_locks_and_journals(directory: Path) -> Iterator[Finding]:
+def check_locks_and_journals(directory: Path) -> Iterator[CheckResult]:
     """Whether the locks can be taken, and how many journals there are."""
     locks = directory / LOCKS
     if locks.is_dir() and not os.access(locks, os.R_OK | os.W_OK | os.X_OK):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memfiles.cli import output
-from memfiles.cli.doctor.directory_checks import Finding, names_in
+from memfiles.cli.doctor.directory_checks import CheckResult, names_in
 from memfiles.errors import RecordCorrupt
 from memfiles.index.database import PATH as INDEX
 from memfiles.records.entry import Entry, EntryRecord
@@ -24,7 +24,7 @@ NAMED = 3
 
 
 @dataclass
-class Tally:
+class FolderTally:
     """What one folder holds at one level; sizes are bytes of content."""
 
     live: int = 0
@@ -46,32 +46,32 @@ class Tally:
             self.size_bytes += record.size_bytes
 
 
-Tallies = dict[tuple[str, str], Tally]
+Tallies = dict[tuple[str, str], FolderTally]
 
 
-def check_entries(workflow: Workflow) -> Iterator[Finding]:
+def check_entries(workflow: Workflow) -> Iterator[CheckResult]:
     """Whether the entries can be read, belong to somebody, and keep their budgets."""
     declared = workflow.memory.entries
     paths = list(entry_paths(workflow.directory))
     if declared is None:
         if paths:
-            yield Finding("warn", "entries", f"{_entries(len(paths))} on disk, but none are declared: agents do not "
-                          f"see them; add `entries: {{}}` to the memory of the workflow")  # fmt: skip
+            yield CheckResult("warn", "entries", f"{_entries(len(paths))} on disk, but none are declared: agents "
+                          f"do not see them; add `entries: {{}}` to the memory of the workflow")  # fmt: skip
         return
     tallies, broken = census(workflow.directory, paths)
     for path, why in broken[:NAMED]:
-        yield Finding("warn", f"record {path}", f"{why}: it is left out; mend it, or delete it")
+        yield CheckResult("warn", f"record {path}", f"{why}: it is left out; mend it, or delete it")
     if len(broken) > NAMED:
-        yield Finding("warn", "entries", f"{len(broken) - NAMED} more records cannot be read")
+        yield CheckResult("warn", "entries", f"{len(broken) - NAMED} more records cannot be read")
     yield from _over_budget(tallies, declared)
     yield from _of_nobody(tallies, workflow)
-    yield Finding("ok", "entries", summary(tallies.values()))
-    yield Finding("ok", "entry index", _index(workflow.directory / INDEX))
+    yield CheckResult("ok", "entries", summary(tallies.values()))
+    yield CheckResult("ok", "entry index", _index(workflow.directory / INDEX))
 
 
 def census(directory: Path, paths: Iterable[str]) -> tuple[Tallies, list[tuple[str, str]]]:
     """What lies at these paths, by folder and level, and what cannot be read and why."""
-    tallies: Tallies = defaultdict(Tally)
+    tallies: Tallies = defaultdict(FolderTally)
     broken: list[tuple[str, str]] = []
     now, descriptor = utc_now(), descriptors.open_directory(directory)
     try:
@@ -98,7 +98,7 @@ def entry_paths(directory: Path) -> Iterator[str]:
                 yield path
 
 
-def summary(tallies: Iterable[Tally]) -> str:
+def summary(tallies: Iterable[FolderTally]) -> str:
     """How many entries there are, in a line."""
     counted = list(tallies)
     live, size = (sum(getattr(tally, name) for tally in counted) for name in ("live", "size_bytes"))
@@ -107,10 +107,10 @@ def summary(tallies: Iterable[Tally]) -> str:
     return f"{_entries(live)}, {size} bytes{beside}"
 
 
-def _over_budget(tallies: Tallies, declared: EntriesSpec) -> Iterator[Finding]:
+def _over_budget(tallies: Tallies, declared: EntriesSpec) -> Iterator[CheckResult]:
     for (folder, level), tally in sorted(tallies.items()):
         if tally.live > declared.max_entries or tally.size_bytes > declared.max_bytes:
-            yield Finding(
+            yield CheckResult(
                 "warn",
                 "entries over budget",
                 f"{folder} at {level}: {_entries(tally.live)} of {declared.max_entries}, {tally.size_bytes} bytes of "
@@ -118,14 +118,14 @@ def _over_budget(tallies: Tallies, declared: EntriesSpec) -> Iterator[Finding]:
             )
 
 
-def _of_nobody(tallies: Tallies, workflow: Workflow) -> Iterator[Finding]:
+def _of_nobody(tallies: Tallies, workflow: Workflow) -> Iterator[CheckResult]:
     """Entries of agents and levels that the workflow does not declare any more."""
     folders = {WORKSPACE, *map(agent_folder, workflow.agents)}
     for (folder, level), tally in sorted(tallies.items()):
         if tally.live and (folder not in folders or level not in workflow.memory.levels):
             what = "agent" if folder not in folders else "level"
-            yield Finding("warn", "entries of nobody", f"{folder} at {level}: {_entries(tally.live)} of an {what} that "
-                          f"is not declared; nobody sees them")  # fmt: skip
+            yield CheckResult("warn", "entries of nobody", f"{folder} at {level}: {_entries(tally.live)} of an {what} "
+                          f"that is not declared; nobody sees them")  # fmt: skip
 
 
 def _index(path: Path) -> str:

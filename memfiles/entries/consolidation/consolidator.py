@@ -16,15 +16,15 @@ from typing import Any
 from memfiles.entries import decisions as saving
 from memfiles.entries.consolidation.folding import Summariser, united
 from memfiles.entries.consolidation.merged_labels import give_back, take_over
-from memfiles.entries.consolidation.plan import Note, Plan, Step, changed_since
+from memfiles.entries.consolidation.plan import Plan, Step, SummaryNote, changed_since
 from memfiles.entries.consolidation.planner import Heading, Member, plan_consolidation
-from memfiles.entries.decisions import Place
+from memfiles.entries.decisions import EntryLocation
 from memfiles.entries.drafts import Draft, check_draft
 from memfiles.entries.partitions import Caller, Partition, own_level
-from memfiles.entries.policy import Rules
-from memfiles.entries.reader import Finder
-from memfiles.entries.repository import Records, Shelf
-from memfiles.entries.summary import Standing, standing_of
+from memfiles.entries.policy import EntryRules
+from memfiles.entries.reader import EntryReader
+from memfiles.entries.repository import EntryRepository, RecordsByPath
+from memfiles.entries.summary import EntrySummary, standing_of
 from memfiles.errors import InvalidArgument, RevisionConflict
 from memfiles.index import queries as reading
 from memfiles.index.index import Index
@@ -51,16 +51,16 @@ class Applied:
         return {"plan": self.plan, "hidden": list(self.hidden), "shown": list(self.shown)}
 
 
-class Reorganising:
+class Consolidator:
     """Consolidates the entries of an agent at its session's level."""
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: EntryRepository,
         index: Index,
-        finder: Finder,
+        finder: EntryReader,
         *,
-        rules: Rules,
+        rules: EntryRules,
         now: Callable[[], str],
         summariser: Summariser | None = None,
     ) -> None:
@@ -103,7 +103,7 @@ class Reorganising:
         checked = [self._checked(step) for step in plan.steps]
         paths = {uid: entry_path(plan.folder, uid) for uid in plan.uids}
 
-        def decide(records: Records) -> tuple[list[EntryRecord], Applied]:
+        def decide(records: RecordsByPath) -> tuple[list[EntryRecord], Applied]:
             def revision_of(uid: str) -> int | None:
                 found = records.get(paths[uid])
                 is_seen = isinstance(found, Entry) and found.retired is None and not found.is_expired(stamp.at)
@@ -131,7 +131,7 @@ class Reorganising:
         if not paths:
             raise InvalidArgument(f"nothing is left that plan {plan_id[:40]!r} did at this session's level")
 
-        def decide(records: Records) -> tuple[list[EntryRecord], Applied]:
+        def decide(records: RecordsByPath) -> tuple[list[EntryRecord], Applied]:
             before = [record for record in records.values() if isinstance(record, Entry) and _is_of(record, plan_id)]
             _check_untouched(before, plan_id)
             gave_way = {entry.uid for entry in before if entry.retired is not None and entry.retired.cause == plan_id}
@@ -168,7 +168,7 @@ class Reorganising:
             after[entry.path] = saving.consolidate(entry, stamp, state=step.state, cause=plan.id)
         if step.note is not None:
             path = entry_path(plan.folder, plan.uid_of(step.note))
-            place = Place(retired[0].agent, plan.level, step.note.run)
+            place = EntryLocation(retired[0].agent, plan.level, step.note.run)
             draft = _draft_of(step.note)
             saved = saving.save(after[path], draft, stamp, place=place, by=by, expiry=self._rules.expiry).entry
             made_of = united([step.note.made_of, saved.made_of])[:MAX_SOURCES]
@@ -189,13 +189,13 @@ class Reorganising:
         self._finder.refresh()
 
         def ask(connection: sqlite3.Connection) -> list[Row]:
-            return reading.matching(connection, reading.parts(connection, [place]), reading.Selector())
+            return reading.matching(connection, reading.parts(connection, [place]), reading.RowFilter())
 
         found = (self._shelf.entry(row.path) for row in self._index.ask(ask))
         return [entry for entry in found if entry is not None]
 
 
-def _standing(entry: Entry, reads: Mapping[str, tuple[int, str]]) -> Standing:
+def _standing(entry: Entry, reads: Mapping[str, tuple[int, str]]) -> EntrySummary:
     """How an entry stands, and how often it was read, as far as that is known."""
     accesses, accessed_at = reads.get(entry.path, (0, None))
     return standing_of(entry, accesses=accesses, accessed_at=accessed_at)
@@ -206,7 +206,7 @@ def _home(caller: Caller) -> Partition:
     return own_level(caller)[-2]
 
 
-def _draft_of(note: Note) -> Draft:
+def _draft_of(note: SummaryNote) -> Draft:
     return Draft(
         note.key,
         note.content,

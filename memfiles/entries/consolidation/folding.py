@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from itertools import chain
 from typing import Protocol
 
-from memfiles.entries.consolidation.plan import Note
+from memfiles.entries.consolidation.plan import SummaryNote
 from memfiles.records.entry import MAX_LINKS, MAX_SOURCES, MAX_TAGS, Entry
 from memfiles.records.graphemes import first_bytes
 from memfiles.records.history import contents
@@ -71,7 +71,7 @@ def groups_to_fold(episodes: Sequence[Entry]) -> list[list[Entry]]:
     return sorted((part for part in parts if len(part) > 1), key=lambda part: _age(part[0]))
 
 
-def note_of(episodes: Sequence[Entry], summariser: Summariser) -> Note:
+def note_of(episodes: Sequence[Entry], summariser: Summariser) -> SummaryNote:
     """The note that stands for these episodes, of one group: what was in them, and which they are."""
     first, last = episodes[0], episodes[-1]
     days = dict.fromkeys((first.created_at[:10], last.created_at[:10]))
@@ -80,7 +80,7 @@ def note_of(episodes: Sequence[Entry], summariser: Summariser) -> Note:
     room = sum(episode.size_bytes for episode in episodes) - len(f"{head}\n\n{sources}".encode())
     most = max(LEAST_SUMMARY_BYTES, min(MOST_SUMMARY_BYTES, room // 2))
     summary = cut(summariser.summarise([episode.content for episode in episodes], most_bytes=most), most)
-    return Note(
+    return SummaryNote(
         key=f"{FOLDED}{first.created_at[:10]} {_mark(episodes)}",
         content=f"{head}\n{summary}\n{sources}",
         run=first.run,

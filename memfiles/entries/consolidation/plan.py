@@ -38,7 +38,7 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class SummaryNote:
     """A note that a step would save; nothing may be live under its key. ``run`` is not empty for one run's alone.
 
     ``made_of`` are the uids of all entries of which it says what was in them.
@@ -83,7 +83,7 @@ class Step:
     survivor: Named | None = None
     tags: Labels = ()
     links: Labels = ()
-    note: Note | None = None
+    note: SummaryNote | None = None
     about: tuple[Named, ...] = ()
     freed: Tally = Tally()
 
@@ -122,7 +122,7 @@ class Plan:
         named = {named.uid for step in self.steps for named in step.named}
         return tuple(sorted(named | {self.uid_of(step.note) for step in self.steps if step.note}))
 
-    def uid_of(self, note: Note) -> str:
+    def uid_of(self, note: SummaryNote) -> str:
         """What one of its notes is stored under."""
         return entry_uid(self.folder, self.level, note.key, note.run)
 

@@ -12,11 +12,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, groupby
 
-from memfiles.entries.budgets import ALL, Budget, Scope, Tally, Totals, excess, select, tally_of, value
+from memfiles.entries.budgets import ALL, Budget, FolderTotals, Scope, Tally, excess, select, tally_of, value
 from memfiles.entries.consolidation.folding import FirstSentences, Summariser, groups_to_fold, note_of, united
-from memfiles.entries.consolidation.plan import Named, Note, Plan, Step
+from memfiles.entries.consolidation.plan import Named, Plan, Step, SummaryNote
 from memfiles.entries.consolidation.similarity import near_duplicates, normalised, words_of
-from memfiles.entries.summary import Standing
+from memfiles.entries.summary import EntrySummary
 from memfiles.records.entry import MAX_LINKS, MAX_TAGS, Entry
 
 
@@ -24,7 +24,7 @@ from memfiles.records.entry import MAX_LINKS, MAX_TAGS, Entry
 class Member:
     """An entry that is consolidated: how it stands, its record, and whether the index holds a vector of it."""
 
-    standing: Standing
+    standing: EntrySummary
     entry: Entry
     has_vector: bool = False
 
@@ -63,7 +63,7 @@ def plan_consolidation(
         planning, steps = _planned(usable, budget, summariser=None, spared=frozenset(spared))
     return Plan(
         **{name: getattr(heading, name) for name in ("id", "made_at", "folder", "level")},
-        before=Totals.of(member.standing for member in usable).within(ALL),
+        before=FolderTotals.of(member.standing for member in usable).within(ALL),
         after=planning.totals.within(ALL),
         is_enough=not planning.over,
         steps=steps,
@@ -81,7 +81,7 @@ class _Planning:
     """The entries as they would be after the steps so far."""
 
     def __init__(self, members: Sequence[Member], budget: Budget, *, spared: frozenset[str]) -> None:
-        self.totals = Totals.of(member.standing for member in members)
+        self.totals = FolderTotals.of(member.standing for member in members)
         self.over = excess(budget, self.totals)
         self._left = {member.entry.uid: member for member in sorted(members, key=lambda each: value(each.standing))}
         self._tags = {member.entry.uid: member.entry.tags for member in members}
@@ -160,13 +160,13 @@ class _Planning:
                 step = self._fold(members, self._under_a_free_key(note_of(group, summariser)))
                 yield from () if step is None else (step,)
 
-    def _under_a_free_key(self, note: Note) -> Note:
+    def _under_a_free_key(self, note: SummaryNote) -> SummaryNote:
         """The note, under another key if its own is taken: by one of an earlier plan that somebody brought back."""
         taken = {member.entry.key for member in self._left.values()}
         keys = (note.key if number == 1 else f"{note.key} {number}" for number in count(1))
         return replace(note, key=next(key for key in keys if key not in taken))
 
-    def _fold(self, members: list[Member], note: Note) -> Step | None:
+    def _fold(self, members: list[Member], note: SummaryNote) -> Step | None:
         """The step, unless the note is not smaller than its episodes or goes over a budget of its own."""
         new = _standing_of_note(note, level=members[0].entry.level)
         totals = self._without(members).plus(new)
@@ -190,7 +190,7 @@ class _Planning:
         for member in members:
             yield Step("evict", _worth(member.standing), retired=(member.named,), freed=self._retire([member]))
 
-    def _in_order(self, scope: Scope) -> Iterator[Standing]:
+    def _in_order(self, scope: Scope) -> Iterator[EntrySummary]:
         """What is left, the lowest value first."""
         return (member.standing for member in self._left.values() if scope.holds(member.standing))
 
@@ -202,7 +202,7 @@ class _Planning:
         """Whether something over the budget becomes less without these."""
         return any(scope.holds(member.standing) for scope in self.over for member in retired)
 
-    def _without(self, members: Iterable[Member]) -> Totals:
+    def _without(self, members: Iterable[Member]) -> FolderTotals:
         totals = self.totals
         for member in members:
             totals = totals.minus(member.standing)
@@ -225,7 +225,7 @@ def _sort(member: Member) -> tuple[str, ...]:
     return entry.run, entry.category, entry.kind, "" if entry.expires_at is None else "expires"
 
 
-def _recency(standing: Standing) -> tuple[str, int, str, str]:
+def _recency(standing: EntrySummary) -> tuple[str, int, str, str]:
     return standing.updated_at, standing.ordinal, standing.key, standing.uid
 
 
@@ -233,7 +233,7 @@ def _keys(members: Iterable[Member]) -> str:
     return ", ".join(repr(member.entry.key) for member in members)
 
 
-def _worth(standing: Standing) -> str:
+def _worth(standing: EntrySummary) -> str:
     """What of an entry decided that it goes."""
     held = "pinned, " if standing.is_held else ""
     outcomes = f", {standing.failures} failures" if standing.kind == "procedure" else ""
@@ -243,5 +243,5 @@ def _worth(standing: Standing) -> str:
     )
 
 
-def _standing_of_note(note: Note, *, level: str) -> Standing:
-    return Standing("", note.key, level, category=note.category, size_bytes=note.size_bytes)
+def _standing_of_note(note: SummaryNote, *, level: str) -> EntrySummary:
+    return EntrySummary("", note.key, level, category=note.category, size_bytes=note.size_bytes)

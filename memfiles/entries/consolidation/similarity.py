@@ -20,7 +20,7 @@ FEWEST_WORDS = 5
 MOST_COMPARED = 200
 """With how many texts that share its rarest word a text is compared, the first ones: bounds the work."""
 
-Words = Sequence[str]
+TokenSequence = Sequence[str]
 _WORD = re.compile(r"\w+")
 
 
@@ -34,7 +34,7 @@ def words_of(text: str) -> tuple[str, ...]:
     return tuple(_WORD.findall(normalised(text)))
 
 
-def says_all_of(longer: Words, shorter: Words) -> bool:
+def says_all_of(longer: TokenSequence, shorter: TokenSequence) -> bool:
     """Whether each word of the shorter stands in the longer, in its order, and they are most of its words."""
     if not FEWEST_WORDS <= len(shorter) <= len(longer) or len(shorter) < NEAR * len(longer):
         return False
@@ -42,7 +42,7 @@ def says_all_of(longer: Words, shorter: Words) -> bool:
     return all(word in ahead for word in shorter)
 
 
-def near_duplicates(texts: Sequence[Words]) -> Iterator[tuple[int, int]]:
+def near_duplicates(texts: Sequence[TokenSequence]) -> Iterator[tuple[int, int]]:
     """Pairs of positions (stays, goes): the first earlier text that says all of a later one, and does not itself go."""
     counts = Counter(word for text in texts for word in set(text))
     holders: dict[str, list[int]] = defaultdict(list)
@@ -56,9 +56,9 @@ def near_duplicates(texts: Sequence[Words]) -> Iterator[tuple[int, int]]:
                 holders[word].append(position)
 
 
-def _rarest(text: Words, counts: Counter[str]) -> str:
+def _rarest(text: TokenSequence, counts: Counter[str]) -> str:
     return min(set(text), key=lambda word: (counts[word], word))
 
 
-def _first_that_says_all(texts: Sequence[Words], position: int, candidates: Sequence[int]) -> int | None:
+def _first_that_says_all(texts: Sequence[TokenSequence], position: int, candidates: Sequence[int]) -> int | None:
     return next((other for other in candidates if says_all_of(texts[other], texts[position])), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from memfiles.entries.summary import Standing
+from memfiles.entries.summary import EntrySummary
 
 Reason = Literal["pinned", "windowed", "too_big", "over_budget", "expired", "evicted", "deleted", "shadowed", "unknown"]
 
@@ -76,7 +76,7 @@ def unknown(key: str) -> Explanation:
     return Explanation(key, "unknown")
 
 
-def out_of_sight(standing: Standing, *, by_level: str | None, now: str) -> Explanation:
+def out_of_sight(standing: EntrySummary, *, by_level: str | None, now: str) -> Explanation:
     """Why an entry is never offered: it was retired, it expired, or another level's entry of its key is seen."""
     key, level = standing.key, standing.level
     if standing.state == "deleted" or standing.state == "evicted":

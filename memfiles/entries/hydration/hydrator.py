@@ -10,10 +10,10 @@ from memfiles.entries.hydration import window as hydrating
 from memfiles.entries.hydration.explanation import Explanation
 from memfiles.entries.hydration.window import Hydration, Window
 from memfiles.entries.partitions import Caller, View, view_of
-from memfiles.entries.reader import Finder
-from memfiles.entries.repository import Shelf
+from memfiles.entries.reader import EntryReader
+from memfiles.entries.repository import EntryRepository
 from memfiles.entries.stood import standing_in
-from memfiles.entries.summary import Standing, standing_of
+from memfiles.entries.summary import EntrySummary, standing_of
 from memfiles.index import queries as reading
 from memfiles.index.index import Index
 from memfiles.records.argument_checks import check_whole
@@ -27,9 +27,9 @@ class Showing:
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: EntryRepository,
         index: Index,
-        finder: Finder,
+        finder: EntryReader,
         *,
         levels: Levels,
         budget_bytes: int,
@@ -84,7 +84,7 @@ class Showing:
 class _Offered:
     """The entries that a view shows, in their order: the held ones first, then the newest."""
 
-    def __init__(self, connection: sqlite3.Connection, view: View, shelf: Shelf, *, now: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, view: View, shelf: EntryRepository, *, now: str) -> None:
         self._connection = connection
         self._parts = reading.parts(connection, view)
         self._shelf = shelf
@@ -95,7 +95,7 @@ class _Offered:
         """Know where these lie, also if the walk ends before it comes to them."""
         self._paths.update((entry.uid, entry.path) for entry in entries)
 
-    def standings(self) -> Iterator[Standing]:
+    def standings(self) -> Iterator[EntrySummary]:
         """How each stands, read from the index some at a time."""
         held = reading.recent(self._connection, self._parts, now=self._now, pinned=True)
         rest = reading.recent(self._connection, self._parts, now=self._now, pinned=False)

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from memfiles.entries.summary import Standing
+from memfiles.entries.summary import EntrySummary
 
 HEADING = "## Saved memory"
 HOW_TO = (
@@ -37,12 +37,12 @@ class Worded(Protocol):
         """The tags, in the order in which they are shown."""
 
 
-def block_of(standing: Standing, words: Worded) -> str:
+def block_of(standing: EntrySummary, words: Worded) -> str:
     """One entry as the model sees it, without a newline at the end: a heading, and its text in barred lines."""
     return f"{heading_of(standing, words.tags)}\n{barred(words.content)}"
 
 
-def heading_of(standing: Standing, tags: Sequence[str] = ()) -> str:
+def heading_of(standing: EntrySummary, tags: Sequence[str] = ()) -> str:
     """The line above an entry's text: its key, level, time of its last change and tags."""
     said = f"### {quoted(standing.key)} (level {standing.level}, updated {standing.updated_at}"
     return f"{said}, tags {', '.join(map(quoted, tags))})" if tags else f"{said})"
@@ -63,7 +63,7 @@ def barred(content: str) -> str:
     return "\n".join(f"| {_plain(line)}" if line else "|" for line in lines)
 
 
-def least_bytes(standing: Standing) -> int:
+def least_bytes(standing: EntrySummary) -> int:
     """What the block of an entry takes at least, whatever its content and tags: told without reading it."""
     return len(heading_of(standing).encode()) + 1 + max(standing.size_bytes, 2) - 1
 

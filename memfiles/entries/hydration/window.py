@@ -13,13 +13,13 @@ from typing import Final
 
 from memfiles.entries.hydration.explanation import Explanation, Reason, out_of_sight, unknown
 from memfiles.entries.hydration.rendering import HEAD, HEAD_BYTES, Worded, block_of, least_bytes
-from memfiles.entries.summary import Standing
+from memfiles.entries.summary import EntrySummary
 
-Words = Callable[[str], Worded | None]
+ContentLookup = Callable[[str], Worded | None]
 """What the entry of a uid says, or None if it is gone meanwhile. Asked only for what may still fit."""
 
 _A_MOMENT: Final = "2026-11-21T09:00:00.000Z"
-LEAST_BLOCK_BYTES: Final = least_bytes(Standing("", "k", "L", updated_at=_A_MOMENT))
+LEAST_BLOCK_BYTES: Final = least_bytes(EntrySummary("", "k", "L", updated_at=_A_MOMENT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ class Window:
         text = "\n".join([HEAD, *self._blocks]) if self._blocks else ""
         return Hydration(text, tuple(self._keys), self.budget_bytes)
 
-    def fill(self, standings: Iterable[Standing], words: Words) -> Hydration:
+    def fill(self, standings: Iterable[EntrySummary], words: ContentLookup) -> Hydration:
         """Take what fits of the standings, which come in their order; stops as soon as nothing can fit any more."""
         for standing in self._possible(standings):
             self._offer(standing, words)
         return self.hydration
 
-    def explain(self, standing: Standing, standings: Iterable[Standing], words: Words) -> Explanation:
+    def explain(self, standing: EntrySummary, standings: Iterable[EntrySummary], words: ContentLookup) -> Explanation:
         """Why the standing, one of ``standings``, is taken or not: fills the window up to its turn."""
         for earlier in self._possible(standings):
             if earlier.turn <= standing.turn:
@@ -72,7 +72,7 @@ class Window:
         worded = words(standing.uid)
         return unknown(standing.key) if worded is None else self._verdict(standing, block_of(standing, worded))
 
-    def _possible(self, standings: Iterable[Standing]) -> Iterator[Standing]:
+    def _possible(self, standings: Iterable[EntrySummary]) -> Iterator[EntrySummary]:
         """The standings that may be shown and may fit, for as long as there is room for any."""
         for standing in standings:
             if standing.size_bytes <= self.room and standing.is_usable(self.now):
@@ -80,7 +80,7 @@ class Window:
             if self.room < 0:
                 return
 
-    def _offer(self, standing: Standing, words: Words) -> None:
+    def _offer(self, standing: EntrySummary, words: ContentLookup) -> None:
         """Take the entry if it fits; what it says is read only if it may."""
         worded = words(standing.uid) if least_bytes(standing) <= self._left else None
         if worded is None:
@@ -93,7 +93,7 @@ class Window:
             self._keys.append(standing.key)
             self.room = _room(self._left)
 
-    def _verdict(self, standing: Standing, block: str) -> Explanation:
+    def _verdict(self, standing: EntrySummary, block: str) -> Explanation:
         size = len(block.encode())
         reason = self._reason(standing, size)
         is_shown = reason in ("pinned", "windowed")
@@ -107,7 +107,7 @@ class Window:
             budget_bytes=self.budget_bytes,
         )
 
-    def _reason(self, standing: Standing, size: int) -> Reason:
+    def _reason(self, standing: EntrySummary, size: int) -> Reason:
         if HEAD_BYTES + 1 + size > self.budget_bytes:
             return "too_big"
         if size > self._left:
@@ -131,13 +131,18 @@ def _room(left_bytes: int) -> int:
     return slack + 2 if slack >= 0 else -1
 
 
-def hydrate(standings: Iterable[Standing], words: Words, *, budget_bytes: int, now: str) -> Hydration:
+def hydrate(standings: Iterable[EntrySummary], words: ContentLookup, *, budget_bytes: int, now: str) -> Hydration:
     """The block for what a session sees: standings in their order, one a key; others than live ones are passed over."""
     return Window(budget_bytes, now=now).fill(standings, words)
 
 
 def explain(
-    key: str, window: Window, *, under_key: Sequence[Standing], standings: Iterable[Standing], words: Words
+    key: str,
+    window: Window,
+    *,
+    under_key: Sequence[EntrySummary],
+    standings: Iterable[EntrySummary],
+    words: ContentLookup,
 ) -> Explanation:
     """Why the entry of ``key`` is in the block that ``window``, still empty, would become of ``standings``, or is not.
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from memfiles.entries.partitions import Caller, view_of
-from memfiles.entries.reader import Finder
-from memfiles.entries.repository import Shelf
+from memfiles.entries.reader import EntryReader
+from memfiles.entries.repository import EntryRepository
 from memfiles.entries.results import Exported
 from memfiles.entries.transfer import json_lines, markdown
 from memfiles.entries.transfer.document import Document, written_provenance
@@ -35,7 +35,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 class Exporting:
     """Writes out what a session sees."""
 
-    def __init__(self, shelf: Shelf, index: Index, finder: Finder, *, levels: Levels) -> None:
+    def __init__(self, shelf: EntryRepository, index: Index, finder: EntryReader, *, levels: Levels) -> None:
         self._shelf = shelf
         self._index = index
         self._finder = finder
@@ -64,7 +64,7 @@ class Exporting:
         self._finder.refresh()
         view = [partition for partition in view_of(caller, self._levels) if not partition.run]
         rows = self._index.ask(
-            lambda connection: reading.matching(connection, reading.parts(connection, view), reading.Selector())
+            lambda connection: reading.matching(connection, reading.parts(connection, view), reading.RowFilter())
         )
         found = (self._shelf.entry(row.path) for row in rows if row.state == "live")
         entries = [entry for entry in found if entry is not None and self._finder.is_there(entry)]

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from memfiles.entries.results import Skipped
 from memfiles.entries.transfer import foreign, json_lines, markdown
 from memfiles.entries.transfer.document import Parsed, joined, printed, text_in
-from memfiles.entries.transfer.source_files import Found, Wanted, checked_path, read_file, read_folder
+from memfiles.entries.transfer.source_files import SourceFile, Wanted, checked_path, read_file, read_folder
 from memfiles.errors import InvalidArgument
 
 Format = Literal["markdown", "jsonl", "memory-directory", "memory-server", "claude-code"]
@@ -45,7 +45,7 @@ def read(path: str | os.PathLike[str], *, format: Format | None = None) -> Parse
         path = inner if os.path.isdir(inner) and not os.path.islink(inner) else path
     if folder:
         return _parsed(read_folder(path, _wanted(chosen, path)), chosen)
-    return _parsed([Found(os.path.basename(path), read_file(path))], chosen)
+    return _parsed([SourceFile(os.path.basename(path), read_file(path))], chosen)
 
 
 def detect(path: str | os.PathLike[str]) -> Format:
@@ -106,7 +106,7 @@ def _format_of_markdown(data: bytes) -> Format | None:
 def _first_files(path: str | os.PathLike[str]) -> Iterator[bytes]:
     """Some Markdown files directly in the folder."""
     files = read_folder(path, lambda name, is_folder: not is_folder and name.endswith(markdown.SUFFIX))
-    return islice((item.data for item in files if isinstance(item, Found)), _LOOKED_AT_MAX)
+    return islice((item.data for item in files if isinstance(item, SourceFile)), _LOOKED_AT_MAX)
 
 
 def _name(path: str | os.PathLike[str]) -> str:
@@ -122,9 +122,9 @@ def _is_memory_folder(path: str | os.PathLike[str]) -> bool:
     return _has(path, foreign.INDEX)
 
 
-def _parsed(found: Iterable[Found | Skipped], format: Format) -> Parsed:
+def _parsed(found: Iterable[SourceFile | Skipped], format: Format) -> Parsed:
     items = list(found)
-    present = frozenset(item.path for item in items if isinstance(item, Found))
+    present = frozenset(item.path for item in items if isinstance(item, SourceFile))
     parts = []
     for item in items:
         if isinstance(item, Skipped):

@@ -15,13 +15,13 @@ from typing import Any
 from memfiles.entries.decisions import Past
 from memfiles.entries.drafts import Draft, check_draft, check_switch, gate_labels
 from memfiles.entries.partitions import Caller, Partition, own_level, view_of
-from memfiles.entries.policy import Rules
-from memfiles.entries.repository import Shelf
+from memfiles.entries.policy import EntryRules
+from memfiles.entries.repository import EntryRepository
 from memfiles.entries.results import Imported, Skipped
 from memfiles.entries.transfer.document import Document, is_time, provenance_in
 from memfiles.entries.transfer.exporter import document_of
 from memfiles.entries.transfer.formats import Format, read
-from memfiles.entries.writer import Keeper, Taken
+from memfiles.entries.writer import EntryWriter, ImportedDraft
 from memfiles.errors import MemfilesError
 from memfiles.records.entry import GENERAL, Entry, Tombstone
 
@@ -31,7 +31,9 @@ _SOURCE = "import"
 class Importing:
     """Reads files into one open memory."""
 
-    def __init__(self, shelf: Shelf, keeper: Keeper, *, rules: Rules, now: Callable[[], str]) -> None:
+    def __init__(
+        self, shelf: EntryRepository, keeper: EntryWriter, *, rules: EntryRules, now: Callable[[], str]
+    ) -> None:
         """``now`` is the latest that anything imported can have happened."""
         self._shelf = shelf
         self._keeper = keeper
@@ -50,14 +52,14 @@ class Importing:
         parsed = read(source, format=format)
         sorted_out = [self._sort(caller, document) for document in parsed.documents]
         skipped = [*parsed.skipped, *(found for found in sorted_out if isinstance(found, Skipped))]
-        taken = [found for found in sorted_out if isinstance(found, Taken)]
+        taken = [found for found in sorted_out if isinstance(found, ImportedDraft)]
         unchanged = sum(found is None for found in sorted_out)
         added = sum(not each.is_there for each in taken)
         if not dry_run and taken:
             self._keeper.take_in(caller, taken)
         return Imported(added, len(taken) - added, unchanged, tuple(skipped), dry_run)
 
-    def _sort(self, caller: Caller, document: Document) -> Taken | Skipped | None:
+    def _sort(self, caller: Caller, document: Document) -> ImportedDraft | Skipped | None:
         """What becomes of a document: it is taken in, or skipped for a reason; None if all it says is known."""
         level = document.level or caller.level
         view = view_of(caller, self._rules.levels)
@@ -83,7 +85,7 @@ class Importing:
         past = _past(document, latest=self._now())
         if (problem := self._too_large(document) or self._over(document, past)) is not None:
             return Skipped(document.where, problem)
-        return Taken(checked, place, past, isinstance(before, Entry))
+        return ImportedDraft(checked, place, past, isinstance(before, Entry))
 
     def _place(self, caller: Caller, document: Document, level: str) -> Partition | Skipped:
         """Where a document belongs at its level."""

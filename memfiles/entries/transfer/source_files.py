@@ -28,7 +28,7 @@ Wanted = Callable[[str, bool], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SourceFile:
     """A file that was read: its path relative to the folder, with slashes, and its bytes."""
 
     path: str
@@ -74,7 +74,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     return read[0]
 
 
-def read_folder(path: str | os.PathLike[str], wanted: Wanted) -> Iterator[Found | Skipped]:
+def read_folder(path: str | os.PathLike[str], wanted: Wanted) -> Iterator[SourceFile | Skipped]:
     """Every wanted file below ``path``, by name, and a ``Skipped`` for everything that is none.
 
     The folder itself may be reached through a link. ``InvalidArgument`` if it cannot be opened, or holds more than
@@ -87,7 +87,7 @@ def read_folder(path: str | os.PathLike[str], wanted: Wanted) -> Iterator[Found 
     yield from _bounded(_walk(_Place(root, "", 0), wanted))
 
 
-def _bounded(walk: Iterator[Found | Skipped]) -> Iterator[Found | Skipped]:
+def _bounded(walk: Iterator[SourceFile | Skipped]) -> Iterator[SourceFile | Skipped]:
     files = size = reports = 0
     for item in walk:
         if isinstance(item, Skipped):
@@ -105,7 +105,7 @@ def _bounded(walk: Iterator[Found | Skipped]) -> Iterator[Found | Skipped]:
         yield Skipped(".", f"and {reports - _REPORTED_MAX} more that are no part of a memory")
 
 
-def _walk(place: _Place, wanted: Wanted) -> Iterator[Found | Skipped]:
+def _walk(place: _Place, wanted: Wanted) -> Iterator[SourceFile | Skipped]:
     """What is in an open folder and below; closes it."""
     try:
         for name in sorted(os.listdir(place.descriptor)):
@@ -116,7 +116,7 @@ def _walk(place: _Place, wanted: Wanted) -> Iterator[Found | Skipped]:
         os.close(place.descriptor)
 
 
-def _look(place: _Place, name: str, wanted: Wanted) -> Iterator[Found | Skipped]:
+def _look(place: _Place, name: str, wanted: Wanted) -> Iterator[SourceFile | Skipped]:
     path = place.below(name)
     try:
         found = os.stat(name, dir_fd=place.descriptor, follow_symlinks=False)
@@ -141,7 +141,7 @@ def _look(place: _Place, name: str, wanted: Wanted) -> Iterator[Found | Skipped]
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def _file(place: _Place, name: str) -> Found | Skipped:
+def _file(place: _Place, name: str) -> SourceFile | Skipped:
     path = place.below(name)
     try:
         path.encode()
@@ -150,7 +150,7 @@ def _file(place: _Place, name: str) -> Found | Skipped:
         return Skipped(printed(path), "its name is not UTF-8")
     except RecordCorrupt as error:
         return Skipped(printed(path), "it" + _reason(error).removeprefix(name))
-    return Found(path, read[0]) if read else Skipped(printed(path), "it was removed while the folder was read")
+    return SourceFile(path, read[0]) if read else Skipped(printed(path), "it was removed while the folder was read")
 
 
 def _reason(error: Exception) -> str:

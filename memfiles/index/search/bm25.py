@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from memfiles.index.text.tokenizer import Term
-from memfiles.index.text.tokens import Reading
+from memfiles.index.text.tokens import TokenizedText
 
 K1 = 0.8  # how soon more of the same word adds nothing
 B = 0.75  # how much of its length beyond SHORT counts against a text
@@ -46,7 +46,7 @@ class Scorer:
                 self._places[form].append(place)
         self._words = [(f" {word} ", place) for word, places in self._places.items() for place in places]
 
-    def gains(self, reading: Reading) -> Mapping[int, float]:
+    def gains(self, reading: TokenizedText) -> Mapping[int, float]:
         """What each term, by its place among them, adds to the text's score; what it does not hold is left out."""
         counts = self._counts(reading)
         words = reading.content.count(" ") + 1 if reading.content else 0
@@ -58,7 +58,7 @@ class Scorer:
                 gains[self._places[found][0]] += LABEL
         return gains
 
-    def _counts(self, reading: Reading) -> dict[int, float]:
+    def _counts(self, reading: TokenizedText) -> dict[int, float]:
         """How often each term stands in the text, each time with the weight of its field."""
         counts: dict[int, float] = {}
         for weight, stems in (CONTENT, reading.content), (KEY, reading.key), (TAGS, reading.tags):

@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from memfiles.index.search.bm25 import Weighed
-from memfiles.index.search.scope import View
+from memfiles.index.search.scope import SearchScope
 from memfiles.index.text import fts as texts
-from memfiles.index.text.fts import Text
-from memfiles.index.text.tokens import Reading
+from memfiles.index.text.fts import EntryText
+from memfiles.index.text.tokens import TokenizedText
 
 ENOUGH = 50  # from each partition, whatever the limit
 FARTHER = 4  # how much larger each next page is
 LARGEST_PAGE = 20_000  # rows
 
 
-def by_words(view: View, terms: Sequence[Weighed], *, wanted: int) -> list[Reading]:
+def by_words(view: SearchScope, terms: Sequence[Weighed], *, wanted: int) -> list[TokenizedText]:
     """The entries that count and that FTS5 ranks first: at least ``wanted`` of each partition, if so many match."""
     return [reading for part in view.parts for reading in _by_words(view, part, terms, wanted=wanted)]
 
 
-def by_substring(view: View, needle: str, *, wanted: int) -> list[Text]:
+def by_substring(view: SearchScope, needle: str, *, wanted: int) -> list[EntryText]:
     """The entries that count and hold ``needle``, newest first in each partition."""
     return [text for part in view.parts for text in _by_substring(view, part, needle, wanted=wanted)]
 
@@ -51,7 +51,7 @@ def _telling(ordered: Sequence[Weighed]) -> Sequence[Weighed]:
     return ordered
 
 
-def _by_words(view: View, part: int, terms: Sequence[Weighed], *, wanted: int) -> list[Reading]:
+def _by_words(view: SearchScope, part: int, terms: Sequence[Weighed], *, wanted: int) -> list[TokenizedText]:
     found: dict[int, None] = {}
     for match in expressions(terms):
         for page in _pages(view, part, match):
@@ -61,7 +61,7 @@ def _by_words(view: View, part: int, terms: Sequence[Weighed], *, wanted: int) -
     return texts.readings(view.connection, part, found) if found else []
 
 
-def _pages(view: View, part: int, match: str) -> Iterator[list[int]]:
+def _pages(view: SearchScope, part: int, match: str) -> Iterator[list[int]]:
     offset, size, more = 0, ENOUGH, True
     while more:
         page = texts.best(view.connection, part, match, limit=size, offset=offset)
@@ -70,7 +70,7 @@ def _pages(view: View, part: int, match: str) -> Iterator[list[int]]:
         yield page
 
 
-def _by_substring(view: View, part: int, needle: str, *, wanted: int) -> Iterator[Text]:
+def _by_substring(view: SearchScope, part: int, needle: str, *, wanted: int) -> Iterator[EntryText]:
     may_hold = view.kept(texts.containing(view.connection, part, needle, limit=LARGEST_PAGE))
     for at in range(0, len(may_hold), wanted):
         page = texts.texts(view.connection, part, may_hold[at : at + wanted])

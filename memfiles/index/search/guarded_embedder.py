@@ -38,7 +38,7 @@ class NoMeaning(Exception):
     """The embedder cannot be used just now."""
 
 
-class CarefulEmbedder:
+class GuardedEmbedder:
     """The embedder, asked in a thread that nobody waits for longer than ``seconds``. Threads may share it."""
 
     def __init__(self, inner: Embedder, *, seconds: float = CALL_SECONDS, rest_seconds: float = REST_SECONDS) -> None:
@@ -104,10 +104,10 @@ class CarefulEmbedder:
         return NoMeaning(why)
 
 
-class Question:
+class QueryEmbedder:
     """The embedder as one search asks it: the question's vector is made before the index is held."""
 
-    def __init__(self, embedder: CarefulEmbedder, query: str) -> None:
+    def __init__(self, embedder: GuardedEmbedder, query: str) -> None:
         """``NoMeaning``."""
         self.model_id = embedder.model_id
         self._embedder = embedder
@@ -119,7 +119,7 @@ class Question:
         return self._vector if list(texts) == self._query else self._embedder.embed(texts)
 
 
-def fill(index: Index, view: View, embedder: CarefulEmbedder) -> None:
+def fill(index: Index, view: View, embedder: GuardedEmbedder) -> None:
     """Have vectors of all that a view holds; the index is not held while they are made. ``NoMeaning``."""
     model = embedder.model_id
     while missing := index.ask(lambda connection: vectors.missing(connection, reading.parts(connection, view), model)):

@@ -15,7 +15,7 @@ from math import fsum
 
 from memfiles.index.search.bm25 import rarity
 from memfiles.index.text.porter import stem
-from memfiles.index.text.tokens import Reading
+from memfiles.index.text.tokens import TokenizedText
 from memfiles.index.text.vocabulary import STOP_WORDS
 
 TEACHERS = 10  # the best hits
@@ -26,7 +26,7 @@ SHARE = 0.2  # of what a word of the question adds
 STOP_STEMS = STOP_WORDS | {stem(word) for word in STOP_WORDS}
 
 
-def gains(readings: Sequence[Reading], scores: Mapping[int, float], *, asked: frozenset[str]) -> dict[int, float]:
+def gains(readings: Sequence[TokenizedText], scores: Mapping[int, float], *, asked: frozenset[str]) -> dict[int, float]:
     """What the readings, best first, gain by the words that the first of them share, other than those asked for."""
     shared = _shared(readings[:TEACHERS]) - asked - STOP_STEMS
     holding = {reading.id: shared.intersection(reading.words) for reading in readings}
@@ -38,7 +38,7 @@ def gains(readings: Sequence[Reading], scores: Mapping[int, float], *, asked: fr
     return {id: fsum(map(gained.__getitem__, gained.keys() & words)) for id, words in holding.items()}
 
 
-def _shared(teachers: Sequence[Reading]) -> set[str]:
+def _shared(teachers: Sequence[TokenizedText]) -> set[str]:
     """The stems that at least two of the teachers hold."""
     held = Counter(chain.from_iterable(set(teacher.words) for teacher in teachers))
     return {shared for shared, count in held.items() if count > 1 and len(shared) > 2}

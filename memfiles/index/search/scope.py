@@ -9,13 +9,13 @@ from itertools import chain
 
 from memfiles.index.search.bm25 import Weighed, weigh
 from memfiles.index.text import fts as texts
-from memfiles.index.text.fts import Source
+from memfiles.index.text.fts import TextSource
 from memfiles.index.text.tokenizer import Term
 
 Keep = Callable[[Sequence[int]], Collection[int]]
 
 
-class View:
+class SearchScope:
     """Partitions of one connection; ``keep`` is given rows and returns those that count; None: all that have text.
 
     ``shadowed`` are rows that are not there for whoever asks: they count in nothing.
@@ -63,7 +63,7 @@ class View:
         counts = self.counts(list({form[0] for term in terms if not term.is_phrase for form in term.stems}))
         return [weigh(term, matches=self._matches(term, counts), entries=self.entries) for term in terms]
 
-    def sources(self, ids: Sequence[int]) -> list[Source]:
+    def sources(self, ids: Sequence[int]) -> list[TextSource]:
         """The entries' contents and where they are kept, wherever in the view they are, in any order."""
         return [source for part in self.parts for source in texts.sources(self.connection, part, ids)] if ids else []
 

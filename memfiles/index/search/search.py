@@ -17,10 +17,10 @@ from memfiles.index.search import relevance_feedback as feedback
 from memfiles.index.search.bm25 import Scorer, Weighed, rarity
 from memfiles.index.search.candidates import ENOUGH, by_substring, by_words
 from memfiles.index.search.embedder import Embedder
-from memfiles.index.search.scope import Keep, View
+from memfiles.index.search.scope import Keep, SearchScope
 from memfiles.index.search.snippets import snippet
 from memfiles.index.text.tokenizer import Term, needles_of, terms_of
-from memfiles.index.text.tokens import Reading
+from memfiles.index.text.tokens import TokenizedText
 
 WORDS, SUBSTRING, ASSOCIATION, MEANING = "words", "substring", "association", "meaning"
 PART_OF_A_WORD = 0.5  # what a part of a word counts beside a whole one
@@ -41,7 +41,7 @@ class Hit:
     snippet: str
 
 
-class Standing:
+class RankedEntries:
     """How the entries stand: what each leg gave to each of them so far."""
 
     def __init__(self) -> None:
@@ -81,9 +81,9 @@ def search(
     an ``embedder``, contents that have no vector yet are embedded first, which writes to the connection. The rows
     ``shadowed`` count in nothing.
     """
-    view = View(connection, parts, keep=keep, shadowed=shadowed)
+    view = SearchScope(connection, parts, keep=keep, shadowed=shadowed)
     terms = terms_of(query)
-    standing = Standing()
+    standing = RankedEntries()
     missing = _add_words(view, terms, standing, wanted=max(ENOUGH, limit))
     for needle in needles_of(query, missing):
         standing.add(_substring_gains(view, needle, wanted=max(ENOUGH, limit)), leg=SUBSTRING)
@@ -97,7 +97,7 @@ def search(
     return _hits(view, standing, terms=terms, limit=limit)
 
 
-def _add_words(view: View, terms: Sequence[Term], standing: Standing, *, wanted: int) -> list[Term]:
+def _add_words(view: SearchScope, terms: Sequence[Term], standing: RankedEntries, *, wanted: int) -> list[Term]:
     """Score what has words of the question; returns the terms that nothing has that counts."""
     weighed = view.weighed(terms)
     readings = by_words(view, weighed, wanted=wanted)
@@ -110,7 +110,9 @@ def _add_words(view: View, terms: Sequence[Term], standing: Standing, *, wanted:
     return [it.term for n, it in enumerate(weighed) if not it.matches or (all_seen and n not in found)]
 
 
-def _feedback(weighed: Sequence[Weighed], readings: Sequence[Reading], standing: Standing) -> dict[int, float]:
+def _feedback(
+    weighed: Sequence[Weighed], readings: Sequence[TokenizedText], standing: RankedEntries
+) -> dict[int, float]:
     by_id = {reading.id: reading for reading in readings}
     best = standing.best()
     return feedback.gains(
@@ -120,14 +122,14 @@ def _feedback(weighed: Sequence[Weighed], readings: Sequence[Reading], standing:
     )
 
 
-def _substring_gains(view: View, needle: str, *, wanted: int) -> dict[int, float]:
+def _substring_gains(view: SearchScope, needle: str, *, wanted: int) -> dict[int, float]:
     """What entries gain by a part of a word, for a term that no whole word answers."""
     found = by_substring(view, needle, wanted=wanted)
     gain = PART_OF_A_WORD * rarity(len(found), entries=view.entries)
     return {text.id: gain for text in found}
 
 
-def _hits(view: View, standing: Standing, *, terms: Sequence[Term], limit: int) -> list[Hit]:
+def _hits(view: SearchScope, standing: RankedEntries, *, terms: Sequence[Term], limit: int) -> list[Hit]:
     """The first ``limit``, best first; among equals the newest, then by key."""
     scores, legs = standing.scores, standing.legs
     least = sorted(scores.values(), reverse=True)[:limit][-1:]

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memfiles.index.search.scope import View
+from memfiles.index.search.scope import SearchScope
 from memfiles.index.text import fts as texts
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def drop_vectors(connection: sqlite3.Connection) -> int:
     return connection.execute("DELETE FROM vector").rowcount
 
 
-def gains(view: View, embedder: Embedder, query: str, *, best: float) -> dict[int, float]:
+def gains(view: SearchScope, embedder: Embedder, query: str, *, best: float) -> dict[int, float]:
     """What the entries nearest in meaning gain: ``SHARE`` of ``best`` for the nearest, nothing at the edge."""
     import numpy
 
@@ -72,7 +72,7 @@ def gains(view: View, embedder: Embedder, query: str, *, best: float) -> dict[in
     return {id: SHARE * best * (value - low) / (high - low) for value, id in chosen if value > low}
 
 
-def _kept(view: View, ordered: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+def _kept(view: SearchScope, ordered: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
     """The nearest that count."""
     found: list[tuple[float, int]] = []
     for begin in range(0, len(ordered), NEAREST):
@@ -84,7 +84,7 @@ def _kept(view: View, ordered: Sequence[tuple[float, int]]) -> list[tuple[float,
     return found[:NEAREST]
 
 
-def _all(view: View, model: str, *, length: int) -> tuple[list[int], NDArray[float32]]:
+def _all(view: SearchScope, model: str, *, length: int) -> tuple[list[int], NDArray[float32]]:
     """The vectors of that length: a model that gives others under the same name is another one."""
     import numpy
 

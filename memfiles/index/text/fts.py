@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from pydantic_core import to_json
 
 from memfiles.index.text.tokenizer import fold, forget_texts, indexed, words_of
-from memfiles.index.text.tokens import Reading, read, unpacked
+from memfiles.index.text.tokens import TokenizedText, read, unpacked
 
 # Columns count as much as this when FTS5 chooses candidates: key, content, tags.
 WEIGHTS = (2.0, 1.0, 1.5)
@@ -34,7 +34,7 @@ _BUT = "AND rowid NOT IN (SELECT value FROM json_each(?))"
 
 
 @dataclass(slots=True)
-class Text:
+class EntryText:
     """What an entry says, as it was given."""
 
     id: int
@@ -48,7 +48,7 @@ class Text:
         return fold(f"{self.key}\n{self.content}\n{self.tags}")
 
 
-class Source(NamedTuple):
+class TextSource(NamedTuple):
     """The content of an entry, and the record that it is from."""
 
     id: int
@@ -91,7 +91,7 @@ def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[tuple[
 def remove(connection: sqlite3.Connection, part: int, id: int) -> None:
     """Take the text of entry ``id`` out; one that is not there is fine."""
     statement = f"SELECT id, key, content, tags FROM text_{part} WHERE id = ?"  # prepared once for all
-    for text in (Text(*row) for row in _rows_if_made(connection, statement, id)):
+    for text in (EntryText(*row) for row in _rows_if_made(connection, statement, id)):
         connection.execute(
             f"INSERT INTO words_{part} (words_{part}, rowid, key, content, tags) VALUES ('delete', ?, ?, ?, ?)",
             _words(text),
@@ -134,20 +134,20 @@ def present(connection: sqlite3.Connection, parts: Iterable[int]) -> list[int]:
     return [part for part in parts if part in known]
 
 
-def texts(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[Text]:
+def texts(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[EntryText]:
     """The texts of those of the entries that are indexed in the partition, in any order."""
     wanted = f"SELECT id, key, content, tags FROM text_{part} WHERE id IN (SELECT value FROM json_each(?))"
-    return [Text(*row) for row in _rows_if_made(connection, wanted, _json(ids))]
+    return [EntryText(*row) for row in _rows_if_made(connection, wanted, _json(ids))]
 
 
-def sources(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[Source]:
+def sources(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[TextSource]:
     """The contents and the records of those of the entries that are indexed in the partition, in any order."""
     wanted = f"""SELECT id, text.content, entry.key, path, revision, ordinal FROM text_{part} AS text
                  JOIN entry USING (id) WHERE id IN (SELECT value FROM json_each(?))"""
-    return [Source._make(row) for row in _rows_if_made(connection, wanted, _json(ids))]
+    return [TextSource._make(row) for row in _rows_if_made(connection, wanted, _json(ids))]
 
 
-def readings(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[Reading]:
+def readings(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[TokenizedText]:
     """The texts of those of the entries that are indexed in the partition, taken apart, in any order."""
     wanted = f"SELECT id, reading FROM text_{part} WHERE id IN (SELECT value FROM json_each(?))"
     try:
@@ -258,8 +258,8 @@ def _schema(part: int) -> Iterator[str]:
               tokenize="trigram case_sensitive 1")"""
 
 
-def _text(id: int, key: str, content: str, tags: Sequence[str]) -> Text:
-    return Text(id, _storable(key), _storable(content), _storable(_TAG_SEPARATOR.join(tags)))
+def _text(id: int, key: str, content: str, tags: Sequence[str]) -> EntryText:
+    return EntryText(id, _storable(key), _storable(content), _storable(_TAG_SEPARATOR.join(tags)))
 
 
 def _damage() -> sqlite3.DatabaseError:
@@ -269,7 +269,7 @@ def _damage() -> sqlite3.DatabaseError:
     return error
 
 
-def _reading(text: Text) -> str:
+def _reading(text: EntryText) -> str:
     return read(text.id, key=text.key, content=text.content, tags=text.tags).packed
 
 
@@ -278,11 +278,11 @@ def _storable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _words(text: Text) -> tuple[int, str, str, str]:
+def _words(text: EntryText) -> tuple[int, str, str, str]:
     return text.id, indexed(text.key), indexed(text.content), indexed(text.tags)
 
 
-def _grams(text: Text) -> tuple[int, str]:
+def _grams(text: EntryText) -> tuple[int, str]:
     return text.id, text.folded
 
 

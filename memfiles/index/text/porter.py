@@ -12,15 +12,15 @@ SHORTEST = 3
 LONGEST = 64  # bytes; SQLite leaves longer tokens alone
 MOST_KEPT = 100_000  # stems kept for the next time
 
-Rules = tuple[tuple[str, str], ...]
+SuffixRules = tuple[tuple[str, str], ...]
 
-STEP_2: Rules = (
+STEP_2: SuffixRules = (
     *(("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"), ("logi", "log")),
     *(("bli", "ble"), ("alli", "al"), ("entli", "ent"), ("eli", "e"), ("ousli", "ous"), ("ization", "ize")),
     *(("ation", "ate"), ("ator", "ate"), ("alism", "al"), ("iveness", "ive"), ("fulness", "ful")),
     *(("ousness", "ous"), ("aliti", "al"), ("iviti", "ive"), ("biliti", "ble")),
 )
-STEP_3: Rules = (
+STEP_3: SuffixRules = (
     *(("icate", "ic"), ("ative", ""), ("alize", "al"), ("iciti", "ic"), ("ical", "ic"), ("ful", ""), ("ness", "")),
 )
 STEP_4 = (
@@ -86,7 +86,7 @@ def _mended(word: str) -> str:
     return word + "e" if _measure(word) == 1 and _ends_short(word) else word
 
 
-def _replace(word: str, rules: Rules) -> str:
+def _replace(word: str, rules: SuffixRules) -> str:
     for suffix, other in rules:
         if word.endswith(suffix):
             left = word[: -len(suffix)]

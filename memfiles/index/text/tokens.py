@@ -10,7 +10,7 @@ LONGEST_LABEL = 40  # characters
 READ_CLOSELY = 16_384  # characters; beyond them stems are counted as parts of words
 
 
-class Reading(NamedTuple):
+class TokenizedText(NamedTuple):
     """A text taken apart: the stems of its fields and of the label that the content opens with, and what is beyond.
 
     Stems stand in one text, with a space between them: most are never looked at one by one.
@@ -40,17 +40,17 @@ class Reading(NamedTuple):
         return "\n".join((self.content, self.key, self.tags, self.label, self.rest))
 
 
-def read(id: int, *, key: str, content: str, tags: str) -> Reading:
+def read(id: int, *, key: str, content: str, tags: str) -> TokenizedText:
     """Take a text apart as FTS5 does."""
     closely, rest = content[:READ_CLOSELY], fold(content[READ_CLOSELY:])
     words = [" ".join(stems_of(indexed(text))) for text in (closely, key, tags)]
-    return Reading(id, words[0], words[1], words[2], " ".join(_label(closely)), rest)
+    return TokenizedText(id, words[0], words[1], words[2], " ".join(_label(closely)), rest)
 
 
-def unpacked(id: int, text: str) -> Reading:
+def unpacked(id: int, text: str) -> TokenizedText:
     """The reading of an entry that was ``packed``."""
     content, key, tags, label, rest = text.split("\n", 4)
-    return Reading(id, content, key, tags, label, rest)
+    return TokenizedText(id, content, key, tags, label, rest)
 
 
 def _label(content: str) -> list[str]:

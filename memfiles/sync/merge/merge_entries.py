@@ -16,10 +16,10 @@ from memfiles.records.keys import entry_place
 from memfiles.records.lineage import base_revision, with_origins
 from memfiles.records.record import MAX_ORIGINS, Change, Origins, Record, successor
 from memfiles.sync.merge.merge_base import how_they_stand
-from memfiles.sync.merge.merge_fields import Told, merged_facets
-from memfiles.sync.merge.merge_files import Merged, Policy, merge, supersede
+from memfiles.sync.merge.merge_fields import EntryPair, merged_facets
+from memfiles.sync.merge.merge_files import ConflictPolicy, MergedFile, merge, supersede
 
-Standing = Literal["local", "remote", "both"]
+Survivor = Literal["local", "remote", "both"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class MergedEntry:
 
 
 def merge_entries(
-    local: EntryRecord, remote: EntryRecord, *, base: EntryRecord | None = None, on_conflict: Policy, at: str
+    local: EntryRecord, remote: EntryRecord, *, base: EntryRecord | None = None, on_conflict: ConflictPolicy, at: str
 ) -> MergedEntry:
     """Bring two copies of an entry together; ``base`` is what the mirror last acknowledged, if that is known.
 
@@ -55,7 +55,7 @@ def merge_entries(
     return replace(_standing(remote, local, remote, at=at), is_buried=isinstance(local, Entry))
 
 
-def which_stands(local: EntryRecord, remote: EntryRecord) -> Standing:
+def which_stands(local: EntryRecord, remote: EntryRecord) -> Survivor:
     """Which of two copies stands alone, because of what was forgotten; both do if nothing that one has was."""
     if isinstance(local, Tombstone) and isinstance(remote, Tombstone):
         return "local" if _rank(local) >= _rank(remote) else "remote"
@@ -90,7 +90,7 @@ def _ids(record: EntryRecord) -> set[str]:
     return set(passed(record) if isinstance(record, Tombstone) else record.forgotten)
 
 
-def _later_life(local: Entry, remote: Entry) -> Standing:
+def _later_life(local: Entry, remote: Entry) -> Survivor:
     """Which of two entries was saved after the other had been forgotten.
 
     Each may name one that the other does not: two were forgotten apart, and saved again apart, so that neither has
@@ -172,7 +172,9 @@ def _with_origins(record: EntryRecord, origins: Origins, *, own: str | None = No
     return replace(record, origins={origin: origins[origin] for origin in sorted(latest)})
 
 
-def _two_entries(local: Entry, remote: Entry, *, base: Entry | None, on_conflict: Policy, at: str) -> MergedEntry:
+def _two_entries(
+    local: Entry, remote: Entry, *, base: Entry | None, on_conflict: ConflictPolicy, at: str
+) -> MergedEntry:
     """Two live or retired entries, neither of which holds what the other outlived."""
     stand = how_they_stand(local.text, remote.text)
     if set(local.forgotten) == set(remote.forgotten):
@@ -180,7 +182,7 @@ def _two_entries(local: Entry, remote: Entry, *, base: Entry | None, on_conflict
             return _standing(remote, local, remote, at=at)
         if stand == "ahead":
             return _standing(local, local, remote, at=at)
-    told = Told(local, remote, _exact(base, local, remote), is_content_known=base is not None)
+    told = EntryPair(local, remote, _exact(base, local, remote), is_content_known=base is not None)
     facets = merged_facets(told, kept=FORGOTTEN_KEPT)
     merged = _texts(
         local.text, remote.text, base=base.text if base else None, kind=facets.kind, policy=on_conflict, at=at
@@ -206,7 +208,9 @@ def _exact(base: Entry | None, local: Entry, remote: Entry) -> Entry | None:
     return base if parted == {base.revision} else None
 
 
-def _texts(local: Record, remote: Record, *, base: Record | None, kind: str, policy: Policy, at: str) -> Merged:
+def _texts(
+    local: Record, remote: Record, *, base: Record | None, kind: str, policy: ConflictPolicy, at: str
+) -> MergedFile:
     """The two texts as their kind wants it: of facts the newest, of episodes the first, of all else both."""
     if kind not in ("fact", "episode"):
         return merge(local, remote, base=base, on_conflict=policy, at=at)
@@ -226,7 +230,7 @@ def _source_of(text: Record, local: Entry, remote: Entry) -> Entry:
     return earlier if text.content == earlier.content != later.content else later
 
 
-def _expiry(told: Told, source: Entry) -> str | None:
+def _expiry(told: EntryPair, source: Entry) -> str | None:
     """When the content that stands expires; where both have the same one, as the newer change says."""
     if told.local.content != told.remote.content or told.local.updated_at != told.remote.updated_at:
         return source.expires_at

@@ -15,7 +15,7 @@ _SINGLE = ("category", "kind", "confidence", "importance", "pinned")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EntryPair:
     """Two copies, and the one that both began with where it is known exactly.
 
     ``is_content_known``: some earlier version is known at least.
@@ -45,7 +45,7 @@ class Told:
         return getattr(self.newer, name)
 
 
-def merged_facets(told: Told, *, kept: int) -> Entry:
+def merged_facets(told: EntryPair, *, kept: int) -> Entry:
     """An entry with the facets of both; text, provenance and expiry are still those of the remote copy.
 
     At most so many names of tombstones are ``kept``.
@@ -68,13 +68,13 @@ def merged_facets(told: Told, *, kept: int) -> Entry:
     )
 
 
-def _merged(told: Told) -> tuple[Merged, ...]:
+def _merged(told: EntryPair) -> tuple[Merged, ...]:
     """What gave way to either copy; of one that both know, what the newer says."""
     known = {each.uid: each for copy in (told.remote, told.local, told.newer) for each in copy.merged}
     return tuple(known.values())[-MAX_SOURCES:]
 
 
-def _labels(told: Told, name: str, *, most: int) -> tuple[str, ...]:
+def _labels(told: EntryPair, name: str, *, most: int) -> tuple[str, ...]:
     """The labels of both, without those that one of them took away from what they began with."""
     here, there = getattr(told.local, name), getattr(told.remote, name)
     before = getattr(told.base, name) if told.base is not None else ()
@@ -82,7 +82,7 @@ def _labels(told: Told, name: str, *, most: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(label for label in (*there, *here) if label not in gone))[:most]
 
 
-def _count(told: Told, name: str) -> int:
+def _count(told: EntryPair, name: str) -> int:
     """What both began with and what each added to it; the higher one where the beginning is not known."""
     here, there = getattr(told.local, name), getattr(told.remote, name)
     if told.base is None:
@@ -90,7 +90,7 @@ def _count(told: Told, name: str) -> int:
     return int(max(0, here + there - getattr(told.base, name)))
 
 
-def _retired(told: Told) -> Retired | None:
+def _retired(told: EntryPair) -> Retired | None:
     """Hidden or not: a text that was changed meanwhile is shown, else the newer of hiding and bringing back stands."""
     local, remote = told.local, told.remote
     if local.retired is not None and remote.retired is not None:

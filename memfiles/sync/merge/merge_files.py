@@ -36,14 +36,14 @@ from memfiles.sync.merge.text_merge import (
     with_lines,
 )
 
-Policy = Literal["local", "remote"]
+ConflictPolicy = Literal["local", "remote"]
 _MARKER = "[redacted]"
 _CARRIED = 50  # changes without their text: more would push the other copy's out of the history
 _DROPPED = "a text was redacted on one side; what the other side made of the same lines is not kept"
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedFile:
     """The record that knows both copies; the one that lost lines in a conflict, whole; what else is to be told.
 
     A change was made here, and is to be stamped, if the record's revision is higher than that of both copies.
@@ -71,7 +71,9 @@ def adopt(remote: Record, *, metadata: Metadata, revision: int, at: str) -> Reco
     return extend(record, Change(revision=revision + 1, at=at, op="hydrate"))
 
 
-def merge(local: Record, remote: Record, *, base: Record | None = None, on_conflict: Policy, at: str) -> Merged:
+def merge(
+    local: Record, remote: Record, *, base: Record | None = None, on_conflict: ConflictPolicy, at: str
+) -> MergedFile:
     """Bring two copies of a record together; ``base`` is what the mirror last acknowledged, if that is known.
 
     ``on_conflict`` says whose lines stand where both changed the same ones differently.
@@ -79,14 +81,14 @@ def merge(local: Record, remote: Record, *, base: Record | None = None, on_confl
     stand = how_they_stand(local, remote)
     if stand in ("equal", "ahead"):
         record = replace(local, provisional=False) if local.provisional else local
-        return Merged(record, is_news=stand == "ahead")
+        return MergedFile(record, is_news=stand == "ahead")
     parting = part(local, remote, base=base)
     is_first_meeting = parting is None or parting.is_seed
     if stand == "behind" or (is_first_meeting and is_untouched(local)):
         record = adopt(remote, metadata=metadata_in(local), revision=local.revision, at=at)
-        return Merged(record, is_news=record.revision > remote.revision)
+        return MergedFile(record, is_news=record.revision > remote.revision)
     if is_first_meeting and is_untouched(remote) and not _is_seed_of(parting, remote):
-        return Merged(_finished(local, remote, [_merge_change(at)], local.content, onto=local))
+        return MergedFile(_finished(local, remote, [_merge_change(at)], local.content, onto=local))
     here = was_redacted(local, after=parting.local if parting is not None else 0)
     there = was_redacted(remote, after=parting.remote if parting is not None else 0)
     if here or there:
@@ -95,11 +97,11 @@ def merge(local: Record, remote: Record, *, base: Record | None = None, on_confl
         _united(local, remote, at=at) if parting is None else _rebased(local, remote, parting, winner="second", at=at)
     )
     if ours.is_clean:
-        return Merged(_finished(local, remote, ours.changes, ours.content, onto=remote))
+        return MergedFile(_finished(local, remote, ours.changes, ours.content, onto=remote))
     return _decided(local, remote, parting, ours, on_conflict=on_conflict, at=at)
 
 
-def supersede(local: Record, remote: Record, *, base: Record | None, winner: Policy, at: str) -> Merged:
+def supersede(local: Record, remote: Record, *, base: Record | None, winner: ConflictPolicy, at: str) -> MergedFile:
     """Two copies of which neither knows the other: the winner's text stands whole, the other's is in the history."""
     parting = part(local, remote, base=base)
     suffix = suffix_after(local, parting.local if parting is not None else 0)
@@ -117,12 +119,12 @@ def supersede(local: Record, remote: Record, *, base: Record | None, winner: Pol
     if winner == "remote":
         changes.append(splice_change(local.content, remote.content, _merge_change(at)))
         content = remote.content
-    return Merged(_finished(local, remote, changes or [_merge_change(at)], content, onto=remote))
+    return MergedFile(_finished(local, remote, changes or [_merge_change(at)], content, onto=remote))
 
 
 def _decided(
-    local: Record, remote: Record, parting: Parting | None, ours: Rebased, *, on_conflict: Policy, at: str
-) -> Merged:
+    local: Record, remote: Record, parting: Parting | None, ours: Rebased, *, on_conflict: ConflictPolicy, at: str
+) -> MergedFile:
     """The winner's text where both changed the same lines; the history has both, so that an undo brings it back."""
     content, loser = ours.content, remote
     if on_conflict == "remote":
@@ -134,7 +136,7 @@ def _decided(
     changes = list(ours.changes)
     if content != ours.content:
         changes.append(splice_change(ours.content, content, _merge_change(at)))
-    return Merged(_finished(local, remote, changes, content, onto=remote), loser=loser)
+    return MergedFile(_finished(local, remote, changes, content, onto=remote), loser=loser)
 
 
 def _appended(suffix: Suffix) -> list[str]:
@@ -187,7 +189,7 @@ def _united(local: Record, remote: Record, *, at: str) -> Rebased:
 
 def _without_redacted(
     local: Record, remote: Record, parting: Parting | None, *, base: Record | None, at: str, here: bool, there: bool
-) -> Merged:
+) -> MergedFile:
     """A merge that brings no redacted text back: on the redacted copy, whose lines win; no loser is kept."""
     if here and there:
         return _both_redacted(local, remote, parting, at=at)
@@ -209,10 +211,10 @@ def _without_redacted(
     if here:
         changes.append(_redaction_of(local))
     record = _finished(local, remote, changes or [_merge_change(at)], content, onto=clean)
-    return Merged(record, note=None if is_clean else _DROPPED)
+    return MergedFile(record, note=None if is_clean else _DROPPED)
 
 
-def _both_redacted(local: Record, remote: Record, parting: Parting | None, *, at: str) -> Merged:
+def _both_redacted(local: Record, remote: Record, parting: Parting | None, *, at: str) -> MergedFile:
     """Each copy may hold what the other took out: the lines that both have, and what was added since they parted."""
     ends = (parting.remote, parting.local) if parting is not None else (remote.revision, local.revision)
     theirs, ours = suffix_after(remote, ends[0]), suffix_after(local, ends[1])
@@ -226,7 +228,7 @@ def _both_redacted(local: Record, remote: Record, parting: Parting | None, *, at
     bare = replace(remote, history=without_text(remote.history))
     whole = Change(revision=1, at=at, op="redact", bytes=len(content.encode()), offset=0, opaque=True)
     changes = [whole, *_carried([step.change for step in (*theirs.steps, *ours.steps)])]
-    return Merged(_finished(local, remote, changes, content, onto=bare), note=None if is_clean else _DROPPED)
+    return MergedFile(_finished(local, remote, changes, content, onto=bare), note=None if is_clean else _DROPPED)
 
 
 def _finished(local: Record, remote: Record, changes: Sequence[Change], content: str, *, onto: Record) -> Record:

@@ -19,7 +19,7 @@ from memfiles.sync.merge.text_merge import Side, merge_text
 _RESTORING = frozenset({"undo", "merge"})
 
 
-class Step(NamedTuple):
+class RebasedChange(NamedTuple):
     """A change and the text that it put in."""
 
     change: Change
@@ -41,7 +41,7 @@ class Suffix:
 
     untold: tuple[Change, ...]
     start: str
-    steps: tuple[Step, ...]
+    steps: tuple[RebasedChange, ...]
     is_whole: bool
 
 
@@ -55,14 +55,14 @@ class Rebased(NamedTuple):
 
 def suffix_after(record: Record, revision: int) -> Suffix:
     """The changes of ``record`` after ``revision``, as far as its history can tell them."""
-    steps: list[Step] = []
+    steps: list[RebasedChange] = []
     content = record.content_bytes
     with suppress(RevisionUnknown):  # the history was damaged by hand: what is before that is untold
         for change, after in contents(record):
             if change.revision <= revision or change.opaque:
                 break
             content = reverse(after, change)
-            steps.append(Step(change, inserted(after, change).decode()))
+            steps.append(RebasedChange(change, inserted(after, change).decode()))
     later = [change for change in record.history if change.revision > revision]
     untold = tuple(later[: len(later) - len(steps)])
     reaches_back = revision >= record.revision or bool(later and record.history[0].revision <= revision + 1)

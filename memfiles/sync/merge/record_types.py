@@ -18,13 +18,13 @@ from memfiles.records.keys import entry_place, uid_of
 from memfiles.records.lineage import base_revision, relation
 from memfiles.records.record import Record, decode, encode
 from memfiles.sync.merge.merge_entries import MergedEntry, merge_entries, which_stands, without_origins
-from memfiles.sync.merge.merge_files import Policy, merge
+from memfiles.sync.merge.merge_files import ConflictPolicy, merge
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting(Generic[R]):
+class MergeContext(Generic[R]):
     """What is known when two copies meet: the ``known`` ones that the mirror had, the newest last.
 
     ``is_settled``: the mirror had everything of the local one, as far as it was ever to be sent.
@@ -32,12 +32,12 @@ class Meeting(Generic[R]):
 
     known: Sequence[R]
     is_settled: bool
-    on_conflict: Policy
+    on_conflict: ConflictPolicy
     at: str
 
 
 @dataclass(frozen=True, slots=True)
-class Met(Generic[R]):
+class MergeResult(Generic[R]):
     """The record that knows both copies, and what else is to be told; see ``merging.Merged``.
 
     ``is_outlived``: what the remote copy holds was forgotten, and no copy of it may be kept. ``is_buried``: so was
@@ -52,7 +52,7 @@ class Met(Generic[R]):
     is_buried: bool = False
 
 
-class Copies(Protocol[R]):
+class RecordType(Protocol[R]):
     """One type of record. Nothing here touches a disk or a mirror."""
 
     def decode(self, body: bytes, *, path: str) -> R:
@@ -63,7 +63,7 @@ class Copies(Protocol[R]):
         """Its canonical bytes."""
         ...
 
-    def merge(self, local: R, remote: R, *, meeting: Meeting[R]) -> Met[R]:
+    def merge(self, local: R, remote: R, *, meeting: MergeContext[R]) -> MergeResult[R]:
         """Bring both together. The record stands above both revisions, or is one of the two."""
         ...
 
@@ -98,7 +98,7 @@ class FileCopies:
         """See ``Copies``."""
         return encode(record)
 
-    def merge(self, local: Record, remote: Record, *, meeting: Meeting[Record]) -> Met[Record]:
+    def merge(self, local: Record, remote: Record, *, meeting: MergeContext[Record]) -> MergeResult[Record]:
         """See ``Copies``.
 
         A record with changes that were never sent cannot be behind: its directory was copied or put back, and what
@@ -110,7 +110,7 @@ class FileCopies:
         if not is_sure and merged.record.content != local.content and relation(local, remote) == "behind":
             unsure = replace(local, origins={})
             merged = merge(unsure, remote, base=base, on_conflict=meeting.on_conflict, at=meeting.at)
-        return Met(merged.record, merged.loser, merged.note, merged.is_news)
+        return MergeResult(merged.record, merged.loser, merged.note, merged.is_news)
 
     def confirmed(self, record: Record, *, at: str) -> Record | None:
         """See ``Copies``."""
@@ -145,7 +145,9 @@ class EntryCopies:
         """See ``Copies``."""
         return encode_entry(record)
 
-    def merge(self, local: EntryRecord, remote: EntryRecord, *, meeting: Meeting[EntryRecord]) -> Met[EntryRecord]:
+    def merge(
+        self, local: EntryRecord, remote: EntryRecord, *, meeting: MergeContext[EntryRecord]
+    ) -> MergeResult[EntryRecord]:
         """See ``Copies`` and, for what is not sure, ``FileCopies.merge``."""
         base = _base(meeting.known, _parted(local, remote))
         merged = merge_entries(local, remote, base=base, on_conflict=meeting.on_conflict, at=meeting.at)
@@ -175,7 +177,7 @@ _FILES = FileCopies()
 _ENTRIES = EntryCopies()
 
 
-def copies_of(path: str) -> Copies[Any]:
+def copies_of(path: str) -> RecordType[Any]:
     """What is to be known of the type of record that lies at ``path``."""
     return _ENTRIES if entry_place(path) is not None else _FILES
 
@@ -198,5 +200,5 @@ def _is_behind(local: EntryRecord, remote: EntryRecord) -> bool:
     return False
 
 
-def _met(merged: MergedEntry) -> Met[EntryRecord]:
-    return Met(merged.record, merged.loser, merged.note, merged.is_news, merged.is_outlived, merged.is_buried)
+def _met(merged: MergedEntry) -> MergeResult[EntryRecord]:
+    return MergeResult(merged.record, merged.loser, merged.note, merged.is_news, merged.is_outlived, merged.is_buried)

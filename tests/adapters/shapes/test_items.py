@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import memfiles
-from memfiles.adapters.shapes.items import Change, Items
+from memfiles.adapters.shapes.items import ItemChange, Items
 from memfiles.errors import InvalidArgument, LevelDenied
 from memfiles.tools.session import Session
 
@@ -33,12 +33,12 @@ def items(session: Session) -> Items:
 
 
 def put(items: Items, *keys: str, **value: Any) -> None:
-    items.change([Change(("a",), key, value) for key in keys])
+    items.change([ItemChange(("a",), key, value) for key in keys])
 
 
 def test_an_item_is_an_entry_that_a_person_can_read(items: Items, session: Session) -> None:
     """Under a key made of its namespace and its key, as JSON."""
-    items.change([Change(("users", "ada"), "prefs", {"theme": "dark", "é": [1, None]})])
+    items.change([ItemChange(("users", "ada"), "prefs", {"theme": "dark", "é": [1, None]})])
     assert session.entries is not None
     found = session.entries.get(session, "langgraph/users/ada/prefs")
 
@@ -53,12 +53,12 @@ def test_several_changes_are_one(items: Items, session: Session) -> None:
     session.manager.subscribe(lambda _: seen.append(sum(1 for _ in items.search(()))))
     items.change(
         [
-            Change(("b",), "k", {"n": 1}),
-            Change(("a",), "k", {"n": 1}),
-            Change(("a",), "k", {"n": 2}),
-            Change(("a",), "gone", {"n": 3}),
-            Change(("a",), "gone", None),
-            Change(("a",), "k" * 300, None),
+            ItemChange(("b",), "k", {"n": 1}),
+            ItemChange(("a",), "k", {"n": 1}),
+            ItemChange(("a",), "k", {"n": 2}),
+            ItemChange(("a",), "gone", {"n": 3}),
+            ItemChange(("a",), "gone", None),
+            ItemChange(("a",), "k" * 300, None),
         ]
     )
     assert session.entries is not None
@@ -73,12 +73,12 @@ def test_several_changes_are_one(items: Items, session: Session) -> None:
 def test_a_change_that_cannot_be_made_takes_the_others_with_it(items: Items, session: Session) -> None:
     """Whatever is wrong with it."""
     put(items, "low", n=1)
-    for bad in (Change(("a",), "x", {"n": object()}), Change(("a",), "k" * 300, {}), Change((1,), "k", {})):  # type: ignore[arg-type]
+    for bad in (ItemChange(("a",), "x", {"n": object()}), ItemChange(("a",), "k" * 300, {}), ItemChange((1,), "k", {})):  # type: ignore[arg-type]
         with pytest.raises(InvalidArgument):
-            items.change([Change(("a",), "new", {"n": 1}), Change(("a",), "low", None), bad])
+            items.change([ItemChange(("a",), "new", {"n": 1}), ItemChange(("a",), "low", None), bad])
     session.raise_level("CONFIDENTIAL")
     with pytest.raises(LevelDenied):
-        items.change([Change(("a",), "new", {"n": 1}), Change(("a",), "low", None)])
+        items.change([ItemChange(("a",), "new", {"n": 1}), ItemChange(("a",), "low", None)])
 
     assert ["low"] == [item.key for item in items.search(("a",))]
 
@@ -93,7 +93,7 @@ def test_what_cannot_be_there_is_not_there(items: Items) -> None:
 def test_a_search_gives_all_that_fits_the_best_first(items: Items) -> None:
     """Then the others with nothing, then those that are not searched."""
     put(items, "1", "2", text="green tea", n=1)
-    items.change([Change(("a",), "0", {"text": "green tea", "n": 1}, is_searched=False)])
+    items.change([ItemChange(("a",), "0", {"text": "green tea", "n": 1}, is_searched=False)])
     put(items, "3", text="bread", n=1)
     put(items, "4", text="green green tea", n=2)
     found = list(items.search((), query="green", wanted={"n": 1}))
@@ -114,6 +114,6 @@ def test_more_than_is_ranked_is_found_as_well(items: Items) -> None:
 def test_namespaces_are_those_with_items(items: Items) -> None:
     """Other entries make none."""
     put(items, "k", n=1)
-    items.change([Change(("b", "c"), "k", {"n": 1}), Change(("a",), "k", None)])
+    items.change([ItemChange(("b", "c"), "k", {"n": 1}), ItemChange(("a",), "k", None)])
 
     assert {("b", "c")} == items.namespaces()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import memfiles
-from memfiles.adapters.shapes.notebook import REMEMBERED, Done, Notebook, Operation
+from memfiles.adapters.shapes.notebook import REMEMBERED, Done, Notebook, NotebookOperation
 from memfiles.errors import InvalidArgument, LevelDenied, RevisionConflict
 from memfiles.tools.session import Session
 
@@ -20,7 +20,7 @@ agents:
   support: {level: INTERNAL}
 """
 MAIN = "main/MEMORY.md"
-ADA = Operation.of("op-ada", "ada")
+ADA = NotebookOperation.of("op-ada", "ada")
 
 
 def opened(folder: Path) -> memfiles.Memory:
@@ -124,7 +124,7 @@ def test_an_operation_that_failed_was_not_made(notebook: Notebook) -> None:
 def test_an_id_with_other_arguments_is_answered_with_what_it_was(notebook: Notebook) -> None:
     """Nothing is changed, and the caller can tell that it was another operation."""
     notebook.put(MAIN, "one", expected=0, operation=ADA)
-    other = notebook.put(MAIN, "two", expected=1, operation=Operation.of("op-ada", "bob"))
+    other = notebook.put(MAIN, "two", expected=1, operation=NotebookOperation.of("op-ada", "bob"))
 
     found = notebook.find(MAIN)
 
@@ -135,7 +135,7 @@ def test_an_id_with_other_arguments_is_answered_with_what_it_was(notebook: Noteb
 def test_operations_that_leave_no_trace_are_remembered_for_a_while(notebook: Notebook) -> None:
     """Such as the same text again, or a removal of nothing; this process knows the last of them."""
     for number in range(REMEMBERED + 1):
-        notebook.remove(f"main/{number}.md", expected=0, operation=Operation.of(f"op-{number}", "x"))
+        notebook.remove(f"main/{number}.md", expected=0, operation=NotebookOperation.of(f"op-{number}", "x"))
 
     assert None is notebook.done("op-0", key="main/0.md")
     assert all(notebook.done(f"op-{number}", key="main/0.md") for number in (1, REMEMBERED))

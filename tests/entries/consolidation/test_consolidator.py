@@ -13,7 +13,7 @@ from memfiles.entries.budgets import Budget
 from memfiles.entries.consolidation.plan import plan_from
 from memfiles.entries.drafts import Draft
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import Rules
+from memfiles.entries.policy import EntryRules
 from memfiles.errors import InvalidArgument, RevisionConflict, SecretRefused, SizeExceeded
 from memfiles.records.entry import Merged, Reorganised
 from memfiles.records.entry_codec import decode_entry, encode_entry
@@ -31,7 +31,7 @@ def clock() -> Clock:
 @pytest.fixture
 def entries(tmp_path: Path, clock: Clock) -> Iterator[Entries]:
     """Something to merge, to fold and to evict, over a budget of ten."""
-    with entries_in(tmp_path, rules=Rules(budget=Budget(max_entries=12)), now=clock) as opened:
+    with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_entries=12)), now=clock) as opened:
         drafts = [
             Draft("tea", "tea at four", tags=["a", "b"], links=["cake"], importance=0.9),
             Draft("tea again", "tea at four", tags=["c", "a"], links=["milk"]),
@@ -128,7 +128,7 @@ def test_a_plan_is_not_applied_to_what_expired_since(entries: Entries, clock: Cl
 
 def test_being_read_changes_what_is_planned_and_no_plan_that_was_made(tmp_path: Path) -> None:
     """What is read goes last of equals; a read is no change."""
-    with entries_in(tmp_path, rules=Rules(budget=Budget(max_entries=4))) as entries:
+    with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_entries=4))) as entries:
         entries.save_many(Visitor(), [Draft(f"key {n}", f"content {n}") for n in range(4)])
         plan = entries.plan(Visitor(), share=0.75)
         entries.get(Visitor(), "key 0")

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memfiles.entries.budgets import ALL, Budget, Limit, Tally, Totals, excess
+from memfiles.entries.budgets import ALL, Budget, FolderTotals, Limit, Tally, excess
 from memfiles.entries.consolidation.folding import FirstSentences, Summariser, cut, first_sentence
-from memfiles.entries.consolidation.plan import Named, Note, Plan, Step, changed_since, plan_from
+from memfiles.entries.consolidation.plan import Named, Plan, Step, SummaryNote, changed_since, plan_from
 from memfiles.entries.consolidation.planner import Heading, Member, plan_consolidation
 from memfiles.entries.consolidation.similarity import near_duplicates, normalised, says_all_of, words_of
 from memfiles.entries.summary import standing_of
@@ -180,7 +180,9 @@ def test_a_fold_is_a_note_of_first_sentences_that_names_its_sources() -> None:
     assert step.note is not None
     assert expected == step.note.content
     made_of = tuple(each.entry.uid for each in members)
-    note = Note(step.note.key, expected, "", ("refund", "done"), ("policy",), "general", 0.8, 0.5, made_of=made_of)
+    note = SummaryNote(
+        step.note.key, expected, "", ("refund", "done"), ("policy",), "general", 0.8, 0.5, made_of=made_of
+    )
     assert note == step.note
     assert step.note.key.startswith("folded 2026-11-21 ")
     assert Tally(3, sum(each.entry.size_bytes for each in members) - len(expected.encode())) == step.freed
@@ -306,13 +308,13 @@ def test_a_plan_does_what_it_says(members: list[Member], budget: Budget) -> None
         freed = freed.plus(step.freed)
 
     assert len(set(retired)) == len(retired) and members[0].entry.uid not in retired
-    assert Totals.of([*left, *notes]).within(ALL) == plan.after == plan.before.minus(freed)
-    assert plan.is_enough == (not excess(budget, Totals.of([*left, *notes])))
+    assert FolderTotals.of([*left, *notes]).within(ALL) == plan.after == plan.before.minus(freed)
+    assert plan.is_enough == (not excess(budget, FolderTotals.of([*left, *notes])))
     if plan.steps:
         undone = {named.uid for named in plan.steps[-1].retired}
         kept = [each.standing for each in members if each.entry.uid in undone]
         last = notes[:-1] if plan.steps[-1].note else notes
-        assert excess(budget, Totals.of([*left, *kept, *last]))
+        assert excess(budget, FolderTotals.of([*left, *kept, *last]))
 
 
 @many_times

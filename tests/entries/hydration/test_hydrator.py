@@ -12,7 +12,7 @@ from memfiles.entries.drafts import Draft
 from memfiles.entries.entries import Entries
 from memfiles.entries.hydration.explanation import Explanation
 from memfiles.entries.hydration.rendering import HEAD_BYTES, barred, quoted
-from memfiles.entries.policy import Rules
+from memfiles.entries.policy import EntryRules
 from tests.support.saved import Clock, Visitor, entries_in
 
 LEVELS = ("PUBLIC", "INTERNAL", "CONFIDENTIAL")
@@ -82,7 +82,7 @@ def _check_size(told: Explanation, head: str, body: str) -> None:
 def test_what_is_explained_is_what_is_shown(tmp_path: Path, seed: int) -> None:
     """In every session, with every budget, also those at which an entry just fits or lacks one byte."""
     chances, clock = random.Random(seed), Clock()
-    rules = Rules(budget=Budget(max_entries=14))
+    rules = EntryRules(budget=Budget(max_entries=14))
     with entries_in(tmp_path, rules=rules, now=clock) as entries:
         fill(entries, clock, chances)
         for moment in (0, 60):

@@ -13,37 +13,40 @@ from hypothesis import strategies as st
 from memfiles.entries.hydration.explanation import Explanation, Reason, unknown
 from memfiles.entries.hydration.rendering import HEAD, barred, block_of, heading_of, least_bytes, quoted
 from memfiles.entries.hydration.window import Hydration, Window, explain, hydrate
-from memfiles.entries.summary import Standing
+from memfiles.entries.summary import EntrySummary
 from tests.entries.summaries import COMING, CONTENTS, NOW, PASSED, STANDINGS, Said, Shelf, in_turn, standing
 from tests.support.records import many_times
 
 PLENTY = 1 << 20
 TAGS = st.lists(st.text(min_size=1, max_size=8), max_size=2).map(tuple)
-Store = list[tuple[Standing, str, tuple[str, ...]]]
+Store = list[tuple[EntrySummary, str, tuple[str, ...]]]
 STORES: st.SearchStrategy[Store] = st.lists(st.tuples(STANDINGS, CONTENTS, TAGS), max_size=8)
 BUDGETS = st.integers(0, 1200)
 
 
-def hydrated(*entries: tuple[Standing, Said], budget: int = PLENTY, shelf: Shelf | None = None) -> Hydration:
+def hydrated(*entries: tuple[EntrySummary, Said], budget: int = PLENTY, shelf: Shelf | None = None) -> Hydration:
     """The block of these entries."""
     standings = [each for each, _ in entries]
     words = shelf or Shelf({each.uid: said for each, said in entries})
     return hydrate(in_turn(standings), words, budget_bytes=budget, now=NOW)
 
 
-def sized(key: str, content: str = "x", **known: object) -> tuple[Standing, Said]:
+def sized(key: str, content: str = "x", **known: object) -> tuple[EntrySummary, Said]:
     """An entry of that content, with its size right."""
     return standing(key, size_bytes=len(content.encode()), **known), Said(content)
 
 
-def cost(*entries: tuple[Standing, Said]) -> int:
+def cost(*entries: tuple[EntrySummary, Said]) -> int:
     """The size of a block of exactly these."""
     blocks = [block_of(each, said) for each, said in entries]
     return len("\n".join([HEAD, *blocks]).encode()) if blocks else 0
 
 
 def explained(
-    entry: Standing, *entries: tuple[Standing, Said], budget: int = PLENTY, under_key: Sequence[Standing] = ()
+    entry: EntrySummary,
+    *entries: tuple[EntrySummary, Said],
+    budget: int = PLENTY,
+    under_key: Sequence[EntrySummary] = (),
 ) -> Explanation:
     """Why the entry is in the block of all these, or not."""
     words = Shelf({each.uid: said for each, said in entries})
@@ -52,7 +55,7 @@ def explained(
     return explain(entry.key, window, under_key=under_key or [entry], standings=standings, words=words)
 
 
-def numbered(drawn: Store) -> list[tuple[Standing, Said]]:
+def numbered(drawn: Store) -> list[tuple[EntrySummary, Said]]:
     """Entries of keys of their own, with the size of what they say."""
     return [
         (replace(each, uid=f"k{n}", key=f"k{n}", size_bytes=len(content.encode(errors="replace"))), Said(content, tags))
@@ -60,9 +63,9 @@ def numbered(drawn: Store) -> list[tuple[Standing, Said]]:
     ]
 
 
-def tried(entries: list[tuple[Standing, Said]], budget: int) -> list[tuple[Standing, Said]]:
+def tried(entries: list[tuple[EntrySummary, Said]], budget: int) -> list[tuple[EntrySummary, Said]]:
     """What is shown, found by writing the whole block anew for every entry in turn."""
-    shown: list[tuple[Standing, Said]] = []
+    shown: list[tuple[EntrySummary, Said]] = []
     for entry in sorted(entries, key=lambda it: it[0].turn, reverse=True):
         if entry[0].is_usable(NOW) and cost(*shown, entry) <= budget:
             shown.append(entry)
@@ -91,7 +94,7 @@ def test_the_block_is_exact() -> None:
 
 
 @pytest.mark.parametrize("entries", [[], [sized("expired", expires_at=NOW)], [sized("big", "x" * PLENTY)]])
-def test_nothing_to_show_is_no_block(entries: list[tuple[Standing, Said]]) -> None:
+def test_nothing_to_show_is_no_block(entries: list[tuple[EntrySummary, Said]]) -> None:
     """No heading stands without an entry."""
 
     assert Hydration("", (), PLENTY) == hydrated(*entries)
@@ -142,7 +145,7 @@ def test_only_what_may_fit_is_read() -> None:
     """Of a hundred thousand entries those are read that fit, and the walk ends when nothing can fit any more."""
     walked = 0
 
-    def newest() -> Iterator[Standing]:
+    def newest() -> Iterator[EntrySummary]:
         nonlocal walked
         for number in range(100_000, 0, -1):
             walked += 1

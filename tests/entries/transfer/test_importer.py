@@ -14,7 +14,7 @@ from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import Draft
 from memfiles.entries.entries import Entries
 from memfiles.entries.partitions import view_of
-from memfiles.entries.policy import Rules
+from memfiles.entries.policy import EntryRules
 from memfiles.errors import InvalidArgument, SecretRefused
 from tests.support.saved import Clock, Visitor, entries_in
 
@@ -58,7 +58,7 @@ def known(entries: Entries, visitor: Visitor) -> dict[str, Any]:
 def test_everything_that_is_known_of_an_entry_goes_out_and_in(tmp_path: Path, clock: Clock, format: Any) -> None:
     """Its times, its facets, where it came from, of how much use it was, and what it was made of."""
     target, visitor = tmp_path / "out", Visitor(run="evt-1", thread="T=17")
-    with entries_in(tmp_path / "one", rules=Rules(budget=Budget(max_entries=6)), now=clock) as entries:
+    with entries_in(tmp_path / "one", rules=EntryRules(budget=Budget(max_entries=6)), now=clock) as entries:
         said = Draft("a", "x", ["t"], "core", "procedure", 0.25, 0.75, True, ["b"], 5000, source="notes")
         entries.save_many(visitor, [said])
         entries.update(visitor, "a", outcome="success")

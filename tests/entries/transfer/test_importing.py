@@ -13,7 +13,7 @@ from memfiles.entries.transfer import json_lines, markdown
 from memfiles.entries.transfer import source_files as folder
 from memfiles.entries.transfer.document import Document, Parsed
 from memfiles.entries.transfer.formats import FORMATS, Format, detect, read
-from memfiles.entries.transfer.source_files import Found, read_folder
+from memfiles.entries.transfer.source_files import SourceFile, read_folder
 from memfiles.errors import InvalidArgument
 
 BAD_KEY = "its key cannot be one: 1 to 255 bytes, not blank and without control characters, can"
@@ -293,7 +293,7 @@ def test_the_root_may_be_reached_through_a_link(tmp_path: Path) -> None:
     lay(tmp_path, {"real/a": "x"})
     (tmp_path / "link").symlink_to(tmp_path / "real")
 
-    assert [Found("a", b"x")] == list(read_folder(tmp_path / "link", everything))
+    assert [SourceFile("a", b"x")] == list(read_folder(tmp_path / "link", everything))
 
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from memfiles.entries.drafts import Draft
-from memfiles.index.search.guarded_embedder import CarefulEmbedder, NoMeaning
+from memfiles.index.search.guarded_embedder import GuardedEmbedder, NoMeaning
 from tests.support.saved import Visitor, entries_in
 
 numpy = pytest.importorskip("numpy", reason="search by meaning needs memfiles[semantic]")
@@ -126,7 +126,7 @@ def test_one_that_hangs_is_left_behind() -> None:
         going_on.wait(60)
         return [[1.0]] * len(texts)
 
-    careful = CarefulEmbedder(OddEmbedder(hangs), seconds=0.01, rest_seconds=0.0)
+    careful = GuardedEmbedder(OddEmbedder(hangs), seconds=0.01, rest_seconds=0.0)
     for _ in range(3):
         with pytest.raises(NoMeaning):
             careful.embed(["tea"])
@@ -143,7 +143,7 @@ def test_several_threads_ask_at_once() -> None:
         both.wait()
         return [[1.0]] * len(texts)
 
-    careful, found = CarefulEmbedder(OddEmbedder(gives)), []
+    careful, found = GuardedEmbedder(OddEmbedder(gives)), []
     threads = [threading.Thread(target=lambda: found.append(careful.embed(["tea"]).shape)) for _ in range(2)]
     for thread in threads:
         thread.start()

@@ -11,7 +11,7 @@ from functools import partial
 from memfiles.records.file_changes import Decision, Stamp, append, edit, undo
 from memfiles.records.lineage import stamped
 from memfiles.records.record import Actor, Record, decode, encode
-from memfiles.sync.merge.merge_files import Policy, merge
+from memfiles.sync.merge.merge_files import ConflictPolicy, merge
 from tests.support.records import TickingClock, seeded
 
 CAP = 1 << 24
@@ -39,7 +39,7 @@ class Machine:
     origin: str
     record: Record
     now: TickingClock
-    on_conflict: Policy = "local"
+    on_conflict: ConflictPolicy = "local"
     acknowledged: Record | None = None
     calls: dict[str, Call] = field(default_factory=dict)
     own: list[str] = field(default_factory=list)
@@ -114,7 +114,7 @@ class World:
     cell: Cell = field(default_factory=Cell)
 
     @classmethod
-    def of(cls, count: int, *, content: str = "# Notes\n", on_conflict: Policy = "local") -> World:
+    def of(cls, count: int, *, content: str = "# Notes\n", on_conflict: ConflictPolicy = "local") -> World:
         now = TickingClock()
         seeds = [stamped(seeded(content, cap=CAP), f"{number:012x}") for number in range(count)]
         return cls([Machine(f"{n:012x}", record, now, on_conflict) for n, record in enumerate(seeds)])

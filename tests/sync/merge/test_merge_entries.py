@@ -11,7 +11,7 @@ from memfiles.records.entry import Entry, EntryRecord, Retired, Tombstone, moved
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.history import contents
 from memfiles.sync.merge.merge_entries import MergedEntry, merge_entries, stamped_entry, which_stands
-from memfiles.sync.merge.merge_files import Policy
+from memfiles.sync.merge.merge_files import ConflictPolicy
 from tests.support.saved import buried, deleted, refaceted, resaved, saved, saved_over
 
 HERE, THERE = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
@@ -37,7 +37,9 @@ def there(entry: EntryRecord) -> Any:
     return stamped_entry(entry, THERE)
 
 
-def merged(local: EntryRecord, remote: EntryRecord, *, base: Any = None, on_conflict: Policy = "local") -> MergedEntry:
+def merged(
+    local: EntryRecord, remote: EntryRecord, *, base: Any = None, on_conflict: ConflictPolicy = "local"
+) -> MergedEntry:
     """The merge, whose record is above both revisions or one of the two, and can be read back."""
     found = merge_entries(local, remote, base=base, on_conflict=on_conflict, at=MERGED_AT)
     record = found.record
@@ -75,7 +77,7 @@ def test_notes_are_merged_as_text() -> None:
 
 
 @pytest.mark.parametrize("on_conflict", ["local", "remote"])
-def test_notes_that_cannot_be_merged_leave_a_loser(on_conflict: Policy) -> None:
+def test_notes_that_cannot_be_merged_leave_a_loser(on_conflict: ConflictPolicy) -> None:
     """The policy says whose text stands; the other is kept whole, and in the history."""
     local = here(resaved(shared("red"), "green", at=at(2)))
     remote = there(resaved(shared("red"), "blue", at=at(3)))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfiles.records.entry import Entry, Tombstone
-from memfiles.sync.merge.merge_files import Policy
+from memfiles.sync.merge.merge_files import ConflictPolicy
 from tests.entries.machines import EntryMachine, EntryWorld
 from tests.support.records import many_times
 
@@ -33,7 +33,7 @@ def does_something(world: EntryWorld, *, forgetting: float, deleting: float = 0.
 @many_times
 @given(chances, st.integers(2, 4), st.integers(1, 50), policies, kinds)
 def test_what_was_forgotten_never_comes_back(
-    chances: random.Random, count: int, days: int, on_conflict: Policy, kind: str
+    chances: random.Random, count: int, days: int, on_conflict: ConflictPolicy, kind: str
 ) -> None:
     """Whoever was offline with whatever, saves after it, and however often the mirror was put back meanwhile."""
     world = EntryWorld.of(count, chances, on_conflict=on_conflict)
@@ -54,7 +54,7 @@ def test_what_was_forgotten_never_comes_back(
 @many_times
 @given(chances, st.integers(2, 4), st.integers(1, 40), policies, kinds)
 def test_everything_saved_can_be_got_at(
-    chances: random.Random, count: int, days: int, on_conflict: Policy, kind: str
+    chances: random.Random, count: int, days: int, on_conflict: ConflictPolicy, kind: str
 ) -> None:
     """Where nothing is forgotten, every value is in the record, in its history or among the conflicts."""
     world = EntryWorld.of(count, chances, on_conflict=on_conflict)
@@ -137,7 +137,7 @@ def test_signals_are_counted_once(chances: random.Random, count: int, days: int)
 @many_times
 @given(chances, st.integers(2, 4), st.integers(1, 30), policies, kinds)
 def test_two_first_saves_are_both_kept(
-    chances: random.Random, count: int, days: int, on_conflict: Policy, kind: str
+    chances: random.Random, count: int, days: int, on_conflict: ConflictPolicy, kind: str
 ) -> None:
     """Machines that never met saved the same key: what each had when it synced first can be got at."""
     world = EntryWorld.of(count, chances, on_conflict=on_conflict)

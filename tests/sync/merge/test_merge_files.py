@@ -14,7 +14,7 @@ from memfiles.records.file_changes import Decision, Stamp, append, edit, replace
 from memfiles.records.history import MAX_CHANGES, content_at, contents, extend
 from memfiles.records.lineage import joined, relation, stamped
 from memfiles.records.record import Actor, Change, Record, encode
-from memfiles.sync.merge.merge_files import Merged, Policy, adopt, merge
+from memfiles.sync.merge.merge_files import ConflictPolicy, MergedFile, adopt, merge
 from tests.support.records import LATER, SEEDED_AT, TickingClock, seeded
 
 HERE, THERE, ELSEWHERE = "a" * 12, "b" * 12, "c" * 12
@@ -49,7 +49,9 @@ def shared(content: str = "# Notes\n") -> Record:
     return stamped(seeded(content), THERE)
 
 
-def merged(local: Record, remote: Record, *, base: Record | None = None, on_conflict: Policy = "local") -> Merged:
+def merged(
+    local: Record, remote: Record, *, base: Record | None = None, on_conflict: ConflictPolicy = "local"
+) -> MergedFile:
     """The merge, of which holds whatever was merged: it can be walked, is above both and knows both."""
     result = merge(local, remote, base=base, on_conflict=on_conflict, at=AT)
     record = result.record
@@ -69,7 +71,7 @@ def test_what_only_the_mirror_knows_is_taken_over_as_it_is() -> None:
     local = shared()
     remote = done(local, *appends("theirs\n"), by=THERE)
 
-    assert Merged(remote, is_news=False) == merged(local, remote)
+    assert MergedFile(remote, is_news=False) == merged(local, remote)
 
 
 def test_what_only_this_side_knows_stays_as_it_is() -> None:
@@ -77,14 +79,14 @@ def test_what_only_this_side_knows_stays_as_it_is() -> None:
     remote = shared()
     local = done(remote, *appends("ours\n"), by=HERE)
 
-    assert Merged(local) == merged(local, remote)
+    assert MergedFile(local) == merged(local, remote)
 
 
 def test_the_same_on_both_sides_is_no_news() -> None:
     """Also where it is declared otherwise here: two declarations must not answer each other for ever."""
     local = replace(shared(), description="another")
 
-    assert Merged(local, is_news=False) == merged(local, shared())
+    assert MergedFile(local, is_news=False) == merged(local, shared())
 
 
 # both know something
@@ -217,7 +219,7 @@ def test_an_edit_that_only_moved_is_still_told_by_its_text() -> None:
 
 
 @pytest.mark.parametrize(("on_conflict", "content"), [("local", "ours\nb\nC\n"), ("remote", "theirs\nb\nC\n")])
-def test_lines_that_both_changed_are_the_winner_s(on_conflict: Policy, content: str) -> None:
+def test_lines_that_both_changed_are_the_winner_s(on_conflict: ConflictPolicy, content: str) -> None:
     """What else the loser did is kept, and the loser is handed out whole."""
     start = shared("a\nb\nc\n")
     local = done(start, edits("a", "ours"), by=HERE)
@@ -228,7 +230,7 @@ def test_lines_that_both_changed_are_the_winner_s(on_conflict: Policy, content: 
 
 
 @pytest.mark.parametrize("on_conflict", ["local", "remote"])
-def test_the_loser_s_text_is_in_the_history(on_conflict: Policy) -> None:
+def test_the_loser_s_text_is_in_the_history(on_conflict: ConflictPolicy) -> None:
     """An undo of the last change brings it back, whoever won."""
     local, remote = (done(shared("a\n"), edits("a", text), by=by) for text, by in (("ours", HERE), ("theirs", THERE)))
     record = merged(local, remote, on_conflict=on_conflict).record
@@ -239,7 +241,7 @@ def test_the_loser_s_text_is_in_the_history(on_conflict: Policy) -> None:
 
 
 @pytest.mark.parametrize("on_conflict", ["local", "remote"])
-def test_no_conflict_costs_an_appended_line(on_conflict: Policy) -> None:
+def test_no_conflict_costs_an_appended_line(on_conflict: ConflictPolicy) -> None:
     """Also where it stands right behind the line that the conflict is about."""
     start = shared("a\n")
     local = done(start, edits("a\n", ""), *appends("ours\n"), by=HERE)
@@ -286,7 +288,9 @@ def test_a_base_from_before_a_lost_acknowledgement_doubles_nothing() -> None:
 
 
 @pytest.mark.parametrize("on_conflict", ["local", "remote"])
-def test_more_changes_than_both_histories_hold_are_kept_even_if_nobody_knows_the_base(on_conflict: Policy) -> None:
+def test_more_changes_than_both_histories_hold_are_kept_even_if_nobody_knows_the_base(
+    on_conflict: ConflictPolicy,
+) -> None:
     """Both went on from one beginning, and that is what they still share."""
     ours, theirs = ([f"{who} {number}\n" for number in range(150)] for who in ("ours", "theirs"))
     local, remote = done(shared(), *appends(*ours), by=HERE), done(shared(), *appends(*theirs), by=THERE)
@@ -319,8 +323,8 @@ def test_without_origins_the_common_history_is_the_base() -> None:
     local, remote = done(start, *appends("ours\n"), by=None), done(start, *appends("theirs\n"), by=None)
 
     assert "a\nb\ntheirs\nours\n" == merged(local, remote).record.content
-    assert Merged(remote, is_news=False) == merged(start, remote)
-    assert Merged(local) == merged(local, start)
+    assert MergedFile(remote, is_news=False) == merged(start, remote)
+    assert MergedFile(local) == merged(local, start)
 
 
 def own_seed(content: str, *, by: str) -> Record:
@@ -332,7 +336,7 @@ def test_a_seed_that_nobody_touched_gives_way() -> None:
     """To the mirror's copy, whatever that is."""
     remote = done(own_seed("theirs\n", by=THERE), *appends("more\n"), by=THERE)
 
-    assert Merged(remote, is_news=False) == merged(own_seed("ours\n", by=HERE), remote)
+    assert MergedFile(remote, is_news=False) == merged(own_seed("ours\n", by=HERE), remote)
 
 
 def test_a_seed_in_the_mirror_that_nobody_touched_gives_way() -> None:
@@ -376,7 +380,7 @@ def test_of_two_unrelated_copies_the_longer_is_kept_if_it_begins_with_the_other(
 
 
 @pytest.mark.parametrize("on_conflict", ["local", "remote"])
-def test_two_unrelated_copies_are_a_conflict(on_conflict: Policy) -> None:
+def test_two_unrelated_copies_are_a_conflict(on_conflict: ConflictPolicy) -> None:
     """The winner's content as a whole; the loser is handed out, and is in the history."""
     local, remote = without_past("ours\n", by=HERE), without_past("theirs\n", by=THERE)
     result = merged(local, remote, on_conflict=on_conflict)
@@ -435,7 +439,7 @@ def test_a_copy_from_before_its_changes_were_renumbered_adds_nothing() -> None:
     local, remote = done(shared(), *appends("ours\n"), by=HERE), done(shared(), *appends("theirs\n"), by=THERE)
     pushed = stamped(merged(local, remote).record, HERE)
 
-    assert Merged(pushed, is_news=False) == merged(local, pushed)
+    assert MergedFile(pushed, is_news=False) == merged(local, pushed)
 
 
 def test_a_copy_is_adopted_byte_for_byte() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from memfiles.records.file_changes import edit, redact
 from memfiles.records.history import contents
 from memfiles.records.lineage import stamped
-from memfiles.sync.merge.merge_files import Policy
+from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.text_merge import lines_of
 from tests.support.records import many_times
 from tests.sync.merge.machines import Machine, World
@@ -53,7 +53,7 @@ def lines(world: World, *, without: str = TITLE) -> Counter[str]:
 @many_times
 @given(chances, st.integers(2, 4), st.integers(1, 40), st.sampled_from([TITLE, ""]), policies)
 def test_everything_acknowledged_is_everywhere_once(
-    chances: random.Random, count: int, days: int, content: str, on_conflict: Policy
+    chances: random.Random, count: int, days: int, content: str, on_conflict: ConflictPolicy
 ) -> None:
     """Appends, edits and undos, in any order, with lost answers, crossed syncs and forgotten bookkeeping."""
     world = World.of(count, content=content, on_conflict=on_conflict)
@@ -81,7 +81,9 @@ def test_a_line_is_there_as_often_as_it_was_acknowledged(chances: random.Random,
 
 @many_times
 @given(chances, st.integers(2, 4), st.integers(1, 40), policies)
-def test_every_call_in_the_history_is_known(chances: random.Random, count: int, days: int, on_conflict: Policy) -> None:
+def test_every_call_in_the_history_is_known(
+    chances: random.Random, count: int, days: int, on_conflict: ConflictPolicy
+) -> None:
     """Whichever machine it was made on; and every earlier content can be told."""
     world = World.of(count, on_conflict=on_conflict)
     lived(world, chances, days=days)
@@ -94,7 +96,7 @@ def test_every_call_in_the_history_is_known(chances: random.Random, count: int, 
 @pytest.mark.parametrize("knows_base", [True, False])
 @pytest.mark.parametrize("has_met", [True, False])
 @pytest.mark.parametrize("on_conflict", ["local", "remote"])
-def test_a_long_time_offline_loses_nothing(knows_base: bool, has_met: bool, on_conflict: Policy) -> None:
+def test_a_long_time_offline_loses_nothing(knows_base: bool, has_met: bool, on_conflict: ConflictPolicy) -> None:
     """More changes on each machine than a history holds, also if nobody knows any more what they began with."""
     world = World.of(3, on_conflict=on_conflict)
     if has_met:
@@ -110,7 +112,9 @@ def test_a_long_time_offline_loses_nothing(knows_base: bool, has_met: bool, on_c
 
 @many_times
 @given(chances, st.integers(2, 3), st.integers(1, 40), policies)
-def test_conflicts_cost_no_appended_line(chances: random.Random, count: int, days: int, on_conflict: Policy) -> None:
+def test_conflicts_cost_no_appended_line(
+    chances: random.Random, count: int, days: int, on_conflict: ConflictPolicy
+) -> None:
     """Everyone edits and deletes the same lines; of these the winner's are there, of the others all."""
     shared = "".join(f"shared {number}\n" for number in range(5))
     world = World.of(count, content=shared, on_conflict=on_conflict)
@@ -135,7 +139,7 @@ def test_conflicts_cost_no_appended_line(chances: random.Random, count: int, day
 @many_times
 @given(chances, st.integers(2, 3), st.integers(1, 30), policies)
 def test_a_redacted_text_leaves_every_machine(
-    chances: random.Random, count: int, days: int, on_conflict: Policy
+    chances: random.Random, count: int, days: int, on_conflict: ConflictPolicy
 ) -> None:
     """Whatever the others did to its line meanwhile; what they appended stays."""
     world = World.of(count, content="one\nthe word is hunter2\nthree\n", on_conflict=on_conflict)

@@ -15,7 +15,7 @@ from memfiles.records.file_changes import Decision, Stamp, append, edit, redact,
 from memfiles.records.history import contents
 from memfiles.records.lineage import stamped
 from memfiles.records.record import Actor, Record, encode
-from memfiles.sync.merge.merge_files import Merged, Policy, merge
+from memfiles.sync.merge.merge_files import ConflictPolicy, MergedFile, merge
 from tests.support.records import TickingClock, many_times, seeded
 
 HERE, THERE = "a" * 12, "b" * 12
@@ -44,7 +44,9 @@ def shared(content: str = START) -> Record:
     return stamped(seeded(content, cap=1 << 20), THERE)
 
 
-def merged(local: Record, remote: Record, *, base: Record | None = None, on_conflict: Policy = "local") -> Merged:
+def merged(
+    local: Record, remote: Record, *, base: Record | None = None, on_conflict: ConflictPolicy = "local"
+) -> MergedFile:
     result = merge(local, remote, base=base, on_conflict=on_conflict, at=AT)
     list(contents(result.record))
     assert result.record.revision > max(local.revision, remote.revision)
@@ -56,14 +58,14 @@ SAME_LINE: Call = partial(edit, old="the word is", new="the word was")
 OTHER_LINE: Call = partial(edit, old="three", new="3")
 
 
-def both_ways(dirty: Record, clean: Record, **how: object) -> list[Merged]:
+def both_ways(dirty: Record, clean: Record, **how: object) -> list[MergedFile]:
     """Merged by the side that has the text, and by the side that took it out."""
     return [merged(dirty, clean, **how), merged(clean, dirty, **how)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("on_conflict", ["local", "remote"])
 @pytest.mark.parametrize("changes", [[APPENDED], [OTHER_LINE], [APPENDED, OTHER_LINE], [APPENDED, SAME_LINE]])
-def test_the_text_is_nowhere_in_the_result(on_conflict: Policy, changes: list[Call]) -> None:
+def test_the_text_is_nowhere_in_the_result(on_conflict: ConflictPolicy, changes: list[Call]) -> None:
     """Whoever merges and whoever wins; what the other side appended is kept."""
     dirty, clean = done(shared(), *changes, by=HERE), taken_out(shared(), by=THERE)
 
@@ -206,7 +208,7 @@ def test_whatever_both_did_before_and_after(
     clean_changes: list[Call],
     later: list[Call],
     knows_base: bool,
-    on_conflict: Policy,
+    on_conflict: ConflictPolicy,
 ) -> None:
     """No bytes of the result hold the text."""
     start = tried(shared(), before, by=THERE)
