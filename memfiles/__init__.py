@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from memfiles.records.file_changes import Redaction
     from memfiles.records.receipt import FileCard, Receipt
     from memfiles.records.record import Actor, Change, Record
+    from memfiles.secrets.gate import Leak, Scan, Scanner
     from memfiles.storage.events import RecordChanged
     from memfiles.sync.mirror import Mirror
     from memfiles.tools.compaction import FlushReport, flush_before_compaction
@@ -85,6 +86,7 @@ _MODULES = {
     "sync.mirror": ("Mirror",),
     "records.receipt": ("FileCard", "Receipt"),
     "records.record": ("Actor", "Change", "Record"),
+    "secrets.gate": ("Leak", "Scan", "Scanner"),
     "files.restore_report": ("FileReport", "RestoreReport"),
     "tools.session": ("Session",),
     "tools.result": ("ToolResult",),
@@ -107,6 +109,7 @@ __all__ = [
     "FileReport",
     "FlushReport",
     "InvalidArgument",
+    "Leak",
     "LevelDenied",
     "LockTimeout",
     "MemfilesError",
@@ -128,6 +131,8 @@ __all__ = [
     "RestoreReport",
     "RevisionConflict",
     "RevisionUnknown",
+    "Scan",
+    "Scanner",
     "SecretRefused",
     "Session",
     "SizeExceeded",

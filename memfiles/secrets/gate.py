@@ -10,7 +10,8 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, Protocol
+from importlib.metadata import entry_points
+from typing import Literal, Protocol, cast
 
 from memfiles.errors import InvalidArgument, SecretRefused
 from memfiles.secrets.rules import RULES, UNBROKEN, Rule
@@ -42,7 +43,7 @@ class Gated:
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """What another scanner takes for a credential: from and up to which character, and the name of its rule."""
+    """A credential that another scanner found: its first character, the one after its last, and the rule's name."""
 
     start: int
     end: int
@@ -51,7 +52,7 @@ class Leak:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What another scanner found, and why it may not have seen everything."""
+    """The result of another scanner: what it found, and in ``trouble`` why it may have missed something."""
 
     leaks: tuple[Leak, ...] = ()
     trouble: str | None = None
@@ -61,11 +62,35 @@ _NOTHING_FOUND = Scan()
 
 
 class Scanner(Protocol):
-    """A scanner that looks beside the rules of memfiles, never in their place."""
+    """A scanner that runs in addition to the built-in rules, never instead of them.
+
+    Threads may share it. It returns within bounded time and raises nothing: a failure is reported in ``Scan.trouble``,
+    which the writer gets as a warning.
+    """
 
     def __call__(self, text: str) -> Scan:
-        """What in ``text`` is a credential. Bounded in time; what goes wrong is told in the result, not raised."""
+        """The credentials in ``text``."""
         ...
+
+
+SCANNERS = "memfiles.scanners"
+"""The entry point group in which a distribution registers a ``Scanner`` under a name."""
+
+
+def scanner_called(name: str | None) -> Scanner | None:
+    """The installed scanner of that name, None for None.
+
+    Raises ``InvalidArgument`` if none is registered: a workflow must not run with a weaker gate than it declares.
+    """
+    if name is None:
+        return None
+    for found in entry_points(group=SCANNERS, name=name):
+        return cast(Scanner, found.load())
+    installed = ", ".join(sorted(entry_points(group=SCANNERS).names)) or "none"
+    raise InvalidArgument(
+        f"unknown secrets_scanner {name!r}: no installed package registers it in the entry point group {SCANNERS!r} "
+        f"(registered: {installed})"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,8 +203,10 @@ class MemorySpec(_Declared):
     secrets: Literal["block", "redact", "warn", "off"] = Field(
         "block", description="What happens to text that looks like a credential."
     )
-    secrets_scanner: Literal["betterleaks"] | None = Field(
-        None, description="A second scanner beside the built-in rules; needs `pip install 'memfiles[secrets]'`."
+    secrets_scanner: str | None = Field(
+        None,
+        min_length=1,
+        description="A second scanner besides the built-in rules, by the name of its entry point.",
     )
     files: tuple[MemoryFile, ...] = Field((), description="The memory files.")
     entries: EntriesSpec | None = Field(
