@@ -1,174 +1,105 @@
-"""Memory that lasts, for LLM agents: declared in a workflow, kept as JSON records, changed through tools.
+"""Durable memory for LLM agents: declared in a workflow, kept as JSON records, changed through tools.
 
-Everything named in ``__all__`` is loaded when it is first used, so that ``import memfiles`` costs nothing.
+The public names load on first use, so ``import memfiles`` takes 2 ms and loads no library.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # type checkers take the name for true; importing it from typing takes 5 ms
 
 if TYPE_CHECKING:
-    from memfiles.errors import (
-        BudgetExceeded,
-        EditNoMatch,
-        EmptyText,
-        EntryNotFound,
-        ExtraMissing,
-        FileNotDeclared,
-        InvalidArgument,
-        LevelDenied,
-        LockTimeout,
-        MemfilesError,
-        MirrorConflict,
-        MirrorRefused,
-        MirrorUnavailable,
-        OutcomeUnknown,
-        ReadOnly,
-        RecordCorrupt,
-        RevisionConflict,
-        RevisionUnknown,
-        SecretRefused,
-        SizeExceeded,
-        StorageFailed,
-        WorkflowError,
-    )
-    from memfiles.files.manager import MemoryManager
-    from memfiles.files.restore_report import FileReport, RestoreReport
-    from memfiles.memory import Memory, open
-    from memfiles.records.file_changes import Redaction
-    from memfiles.records.receipt import FileCard, Receipt
-    from memfiles.records.record import Actor, Change, Record
-    from memfiles.secrets.gate import Leak, Scan, Scanner
-    from memfiles.storage.events import RecordChanged
-    from memfiles.sync.mirror import Mirror
-    from memfiles.tools.compaction import FlushReport, flush_before_compaction
-    from memfiles.tools.index_card import index_card
-    from memfiles.tools.result import ToolResult
-    from memfiles.tools.session import Session
-    from memfiles.tools.toolset import tools
-    from memfiles.tools.visibility import validate_refs
-    from memfiles.workflow.workflow import MemoryFile, MemoryRef, Workflow
+    # The one list of the public names. Type checkers follow these imports, and the code below reads them. ``as`` marks
+    # a name as public for them.
+    from memfiles.errors import BudgetExceeded as BudgetExceeded
+    from memfiles.errors import EditNoMatch as EditNoMatch
+    from memfiles.errors import EmptyText as EmptyText
+    from memfiles.errors import EntryNotFound as EntryNotFound
+    from memfiles.errors import ExtraMissing as ExtraMissing
+    from memfiles.errors import FileNotDeclared as FileNotDeclared
+    from memfiles.errors import InvalidArgument as InvalidArgument
+    from memfiles.errors import LevelDenied as LevelDenied
+    from memfiles.errors import LockTimeout as LockTimeout
+    from memfiles.errors import MemfilesError as MemfilesError
+    from memfiles.errors import MirrorConflict as MirrorConflict
+    from memfiles.errors import MirrorRefused as MirrorRefused
+    from memfiles.errors import MirrorUnavailable as MirrorUnavailable
+    from memfiles.errors import OutcomeUnknown as OutcomeUnknown
+    from memfiles.errors import ReadOnly as ReadOnly
+    from memfiles.errors import RecordCorrupt as RecordCorrupt
+    from memfiles.errors import RevisionConflict as RevisionConflict
+    from memfiles.errors import RevisionUnknown as RevisionUnknown
+    from memfiles.errors import SecretRefused as SecretRefused
+    from memfiles.errors import SizeExceeded as SizeExceeded
+    from memfiles.errors import StorageFailed as StorageFailed
+    from memfiles.errors import WorkflowError as WorkflowError
+    from memfiles.files.manager import MemoryManager as MemoryManager
+    from memfiles.files.restore_report import FileReport as FileReport
+    from memfiles.files.restore_report import RestoreReport as RestoreReport
+    from memfiles.memory import Memory as Memory
+    from memfiles.memory import open as open
+    from memfiles.records.file_changes import Redaction as Redaction
+    from memfiles.records.receipt import FileCard as FileCard
+    from memfiles.records.receipt import Receipt as Receipt
+    from memfiles.records.record import Actor as Actor
+    from memfiles.records.record import Change as Change
+    from memfiles.records.record import Record as Record
+    from memfiles.secrets.gate import Leak as Leak
+    from memfiles.secrets.gate import Scan as Scan
+    from memfiles.secrets.gate import Scanner as Scanner
+    from memfiles.storage.events import RecordChanged as RecordChanged
+    from memfiles.sync.mirror import Mirror as Mirror
+    from memfiles.tools.compaction import FlushReport as FlushReport
+    from memfiles.tools.compaction import flush_before_compaction as flush_before_compaction
+    from memfiles.tools.index_card import index_card as index_card
+    from memfiles.tools.result import ToolResult as ToolResult
+    from memfiles.tools.session import Session as Session
+    from memfiles.tools.toolset import tools as tools
+    from memfiles.tools.visibility import validate_refs as validate_refs
+    from memfiles.workflow.workflow import MemoryFile as MemoryFile
+    from memfiles.workflow.workflow import MemoryRef as MemoryRef
+    from memfiles.workflow.workflow import Workflow as Workflow
 
     __version__: str
+else:  # hidden from type checkers: with a module ``__getattr__`` they would accept every misspelt name
+    _homes: dict[str, str] = {}
 
-_MODULES = {
-    "memory": ("Memory", "open"),
-    "tools.index_card": ("index_card",),
-    "records.file_changes": ("Redaction",),
-    "tools.compaction": ("FlushReport", "flush_before_compaction"),
-    "errors": (
-        "BudgetExceeded",
-        "EditNoMatch",
-        "EmptyText",
-        "EntryNotFound",
-        "ExtraMissing",
-        "FileNotDeclared",
-        "InvalidArgument",
-        "LevelDenied",
-        "LockTimeout",
-        "MemfilesError",
-        "MirrorConflict",
-        "MirrorRefused",
-        "MirrorUnavailable",
-        "OutcomeUnknown",
-        "ReadOnly",
-        "RecordCorrupt",
-        "RevisionConflict",
-        "RevisionUnknown",
-        "SecretRefused",
-        "SizeExceeded",
-        "StorageFailed",
-        "WorkflowError",
-    ),
-    "storage.events": ("RecordChanged",),
-    "files.manager": ("MemoryManager",),
-    "sync.mirror": ("Mirror",),
-    "records.receipt": ("FileCard", "Receipt"),
-    "records.record": ("Actor", "Change", "Record"),
-    "secrets.gate": ("Leak", "Scan", "Scanner"),
-    "files.restore_report": ("FileReport", "RestoreReport"),
-    "tools.session": ("Session",),
-    "tools.result": ("ToolResult",),
-    "tools.toolset": ("tools",),
-    "tools.visibility": ("validate_refs",),
-    "workflow.workflow": ("MemoryFile", "MemoryRef", "Workflow"),
-}
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+    def __getattr__(name):
+        """Load a public name from its module, once (PEP 562)."""
+        if name == "__all__":
+            value = sorted({*_public(), "__version__"})
+        elif name == "__version__":
+            value = _version()
+        elif name in _public():
+            from importlib import import_module
 
-__all__ = [
-    "Actor",
-    "BudgetExceeded",
-    "Change",
-    "EditNoMatch",
-    "EmptyText",
-    "EntryNotFound",
-    "ExtraMissing",
-    "FileCard",
-    "FileNotDeclared",
-    "FileReport",
-    "FlushReport",
-    "InvalidArgument",
-    "Leak",
-    "LevelDenied",
-    "LockTimeout",
-    "MemfilesError",
-    "Memory",
-    "MemoryFile",
-    "MemoryManager",
-    "MemoryRef",
-    "Mirror",
-    "MirrorConflict",
-    "MirrorRefused",
-    "MirrorUnavailable",
-    "OutcomeUnknown",
-    "ReadOnly",
-    "Receipt",
-    "Record",
-    "RecordChanged",
-    "RecordCorrupt",
-    "Redaction",
-    "RestoreReport",
-    "RevisionConflict",
-    "RevisionUnknown",
-    "Scan",
-    "Scanner",
-    "SecretRefused",
-    "Session",
-    "SizeExceeded",
-    "StorageFailed",
-    "ToolResult",
-    "Workflow",
-    "WorkflowError",
-    "__version__",
-    "flush_before_compaction",
-    "index_card",
-    "open",
-    "tools",
-    "validate_refs",
-]
+            value = getattr(import_module(_public()[name]), name)
+        else:
+            raise AttributeError(f"module 'memfiles' has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
+    def __dir__():
+        return sorted({*globals(), *_public(), "__version__"})
 
-def __getattr__(name: str) -> Any:
-    """Load a public name from the module it stands in (PEP 562), once."""
-    if name == "__version__":
-        value: Any = _version()
-    elif name in _MODULE_OF:
-        value = getattr(import_module(f"memfiles.{_MODULE_OF[name]}"), name)
-    else:
-        raise AttributeError(f"module 'memfiles' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    def _public() -> dict[str, str]:
+        """The module of each public name, read from the imports above in this module's compiled code.
 
+        Not from its source, which frozen and stripped installations do not have.
+        """
+        if not _homes:
+            from dis import get_instructions
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+            names = ()
+            for step in get_instructions(__spec__.loader.get_code(__name__)):
+                if step.opname == "IMPORT_NAME" and step.argval.startswith("memfiles."):
+                    _homes.update(dict.fromkeys(names, step.argval))
+                names = step.argval  # an import is preceded by the names it imports
+        return _homes
 
+    def _version() -> str:
+        from importlib.metadata import PackageNotFoundError, version
 
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("memfiles")
-    except PackageNotFoundError:
-        return "0+not-installed"
+        try:
+            return version("memfiles")
+        except PackageNotFoundError:
+            return "0+not-installed"

@@ -78,26 +78,6 @@ def test_an_extra_that_is_named_exists() -> None:
     assert set() == named - set(extras)
 
 
-def test_public_names_are_sorted() -> None:
-    """A reader finds a public name where the alphabet puts it."""
-
-    assert sorted(memfiles.__all__) == memfiles.__all__
-
-
-@pytest.mark.parametrize("name", memfiles.__all__)
-def test_a_public_name_is_there(name: str) -> None:
-    """Every name that the package promises can be had from it, and is listed by ``dir``."""
-
-    assert getattr(memfiles, name) is not None
-    assert name in dir(memfiles)
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    """Names that load late fail like any other."""
-    with pytest.raises(AttributeError, match="module 'memfiles' has no attribute 'nothing'"):
-        memfiles.nothing  # noqa: B018
-
-
 def test_the_version_is_the_project_s() -> None:
     """The version is written once, in pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
