@@ -16,7 +16,7 @@ def is_complete(connection: sqlite3.Connection) -> bool:
 
 def is_written(connection: sqlite3.Connection) -> bool:
     """Whether it was changed since it was last put to rest."""
-    return connection.execute("SELECT 1 FROM meta WHERE key = 'boot'").fetchone() is not None
+    return connection.execute("SELECT 1 FROM meta WHERE key = 'boot' AND value IS NOT NULL").fetchone() is not None
 
 
 def is_unchanged(connection: sqlite3.Connection, directory: int) -> bool:

@@ -20,7 +20,7 @@ from memfiles.index import freshness as trust
 from memfiles.index.background import LateWriter
 from memfiles.index.catch_up import CatchingUp, RecordSource, differing
 from memfiles.index.change_log import HEADER_BYTES
-from memfiles.index.database import Database, Lost, failures
+from memfiles.index.database import failures, index_database
 from memfiles.index.memory_fallback import StandIn
 from memfiles.index.pending_writes import PendingWrites
 from memfiles.index.row_writer import load_totals
@@ -28,6 +28,7 @@ from memfiles.index.rows import Row
 from memfiles.index.text_index import TextIndex
 from memfiles.index.totals import CountPlace, Totals, totals_of
 from memfiles.index.unusable import IndexUnusable
+from memfiles.storage.derived_database import DatabaseLost
 from memfiles.storage.descriptors import Signature
 from memfiles.storage.entry_folders import folder_times
 from memfiles.storage.fork_safety import renew_in_child
@@ -51,7 +52,7 @@ class Index:
         self._records = RecordSource(descriptor, read)
         self._backlog = PendingWrites(descriptor)
         self._catching_up = CatchingUp(self._records, texts, self._backlog)
-        self._database = Database(directory, descriptor, prepare=texts.prepare)
+        self._database = index_database(directory, descriptor, prepare=texts.prepare)
         self._stand_in = StandIn(descriptor, self._catching_up, prepare=texts.prepare)
         self._writer = LateWriter(self._write)
         self._start()
@@ -133,7 +134,7 @@ class Index:
         """What ``work`` comes to, which may write what is derived from the texts; it may be called a second time."""
 
         def run() -> T:
-            with self._database.change() as connection:
+            with self._database.transaction() as connection:
                 return work(connection)
 
         with self._turn:
@@ -181,7 +182,7 @@ class Index:
         with self._turn:
             if self._is_closed:
                 return
-            with suppress(StorageFailed, Lost):
+            with suppress(StorageFailed):
                 if not self._is_stuck:
                     self._put_to_rest()
             self._is_closed = True
@@ -243,7 +244,7 @@ class Index:
             try:
                 self._make_ready()
                 return work()
-            except Lost as error:
+            except DatabaseLost as error:
                 lost = error
                 self._database.start_over()
                 self._must_verify, self._is_ready = True, False
@@ -271,7 +272,7 @@ class Index:
     def _apply(self, *, also: Iterable[str] = (), is_alone: bool = False) -> None:
         """One transaction with all that is new; if it fails, what was new is found by looking at everything."""
         try:
-            with self._database.change() as connection:
+            with self._database.transaction() as connection:
                 self._watched = self._catching_up.apply(connection, also=also, is_alone=is_alone)
                 self._must_verify |= not trust.is_complete(connection)
         except BaseException:
@@ -304,7 +305,7 @@ class Index:
         connection = self._database.connection()
         with failures():
             self._look(list(differing(connection, self._descriptor, left_over)))
-        with self._database.change() as connection:
+        with self._database.transaction() as connection:
             trust.note_complete(connection, times, now_ns=now_ns)
         self._must_verify, self._is_verified = False, True
         self._backlog.land()
@@ -313,7 +314,7 @@ class Index:
     def _look(self, paths: Iterable[str]) -> None:
         remaining = iter(paths)
         while some := list(islice(remaining, _BATCH)):
-            with self._database.change() as connection:
+            with self._database.transaction() as connection:
                 self._catching_up.look(connection, some)
 
     def _forget(self, paths: list[str]) -> None:
@@ -339,6 +340,6 @@ class Index:
         if self._must_verify or not trust.is_written(self._database.connection()):
             return
         log.empty()
-        with self._database.change() as connection:
+        with self._database.transaction() as connection:
             trust.seal(connection, self._descriptor, log=log.id, end=HEADER_BYTES)
         self._database.settle()

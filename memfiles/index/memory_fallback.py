@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from memfiles.index.catch_up import CatchingUp, differing
-from memfiles.index.database import Database
 from memfiles.index.schema import TABLES
+from memfiles.storage.derived_database import DerivedDatabase
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class StandIn:
         self._prepare = prepare
         self._connection: sqlite3.Connection | None = None
 
-    def ask(self, work: Callable[[sqlite3.Connection], T], *, begin: Database) -> T:
+    def ask(self, work: Callable[[sqlite3.Connection], T], *, begin: DerivedDatabase) -> T:
         """What ``work`` comes to; ``begin`` is what the rows are copied from where it can be read."""
         connection = self._current(begin)
         connection.execute("BEGIN")
@@ -44,7 +44,7 @@ class StandIn:
         if connection is not None:
             connection.close()
 
-    def _current(self, begin: Database) -> sqlite3.Connection:
+    def _current(self, begin: DerivedDatabase) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = self._made(begin)
         connection = self._connection
@@ -58,7 +58,7 @@ class StandIn:
             raise
         return connection
 
-    def _made(self, begin: Database) -> sqlite3.Connection:
+    def _made(self, begin: DerivedDatabase) -> sqlite3.Connection:
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
         if not begin.copy_into(connection):
             for statement in TABLES:

@@ -97,8 +97,8 @@ def read(directory: int, path: str, *, limit: int) -> tuple[bytes, Signature] | 
         os.close(descriptor)
 
 
-def remove(directory: int, path: str) -> None:
-    """Remove the file, link or empty folder at ``path``, if there is one."""
+def remove(directory: int | None, path: str) -> None:
+    """Remove the file, link or empty folder at ``path``, if there is one; without a directory, the path is absolute."""
     try:
         os.unlink(path, dir_fd=directory)
     except FileNotFoundError:

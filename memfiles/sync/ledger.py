@@ -7,19 +7,39 @@ acknowledgement comes in.
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import sqlite3
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from memfiles.errors import StorageFailed
 from memfiles.records.keys import ENTRIES
-from memfiles.storage.boot_id import boot
+from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase, DerivedFile, boot_id
 from memfiles.storage.descriptors import Signature
-from memfiles.sync.ledger_database import PATH, NotesDatabase, Run, connect, failures, is_damaged
+from memfiles.storage.fork_safety import renew_in_child
 from memfiles.sync.mirror import Stored
 
+Run = Callable[..., sqlite3.Cursor]  # one statement of a transaction, with its values
+PATH = ".state/mirror.sqlite"
+_FILE = DerivedFile(
+    path=PATH,
+    title="the notes on the mirror",
+    format=1,
+    pragmas=("journal_mode = DELETE", "synchronous = OFF", "secure_delete = ON"),
+    patience_seconds=10.0,
+)
+_TABLES = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT)",
+    """
+    CREATE TABLE note (
+        path TEXT PRIMARY KEY, version TEXT, digest TEXT, inode INTEGER, size INTEGER, mtime_ns INTEGER,
+        body BLOB, sent BLOB, sent_version TEXT, redacted INTEGER NOT NULL DEFAULT 0
+    )
+    """,
+)
 _SIGNATURES = "SELECT path, inode, size, mtime_ns FROM note WHERE inode IS NOT NULL AND sent IS NULL"
 _DIGESTS = "SELECT path, digest FROM note WHERE digest IS NOT NULL AND sent IS NULL"
 _BETWEEN = " AND path >= ? AND path < ?"
@@ -81,21 +101,30 @@ class Bookkeeping:
 
     def __init__(self, directory: Path, *, mirror: str) -> None:
         """``mirror`` names the mirror: what was noted of another one counts for nothing here."""
-        self._database = NotesDatabase(directory, mirror=mirror)
+        self._mirror = mirror
+        self._database = DerivedDatabase(_FILE, directory, create=_create, check=self._drop_untrusted)
+        self._turn = threading.Lock()
+        self._is_closed = False
+        renew_in_child(self, Bookkeeping._leave_to_parent)
 
     def close(self) -> None:
         """Let go of the database, on the disk as it is. May be called again."""
-        self._database.close()
+        with self._turn:
+            self._is_closed = True
+            if self._database.is_current:
+                with suppress(StorageFailed):
+                    self._database.settle()
+            self._database.close()
 
     def origin(self) -> str:
         """The random id of this directory, by which its changes are told from those of others: 12 hex digits."""
-        with self._database.change() as run:
+        with self._change() as run:
             run("INSERT OR IGNORE INTO meta VALUES ('origin', ?)", secrets.token_hex(6))
             return str(run("SELECT value FROM meta WHERE key = 'origin'").fetchone()[0])
 
     def find(self, path: str) -> LedgerRow:
         """What is noted of the record at ``path``; an empty note if nothing is."""
-        with self._database.change() as run:
+        with self._change() as run:
             row = run(
                 "SELECT version, digest, inode, size, mtime_ns, body, sent, sent_version, body IS NULL AND redacted > 0"
                 " FROM note WHERE path = ?",
@@ -110,20 +139,20 @@ class Bookkeeping:
 
     def signatures(self, *, under: str = "") -> dict[str, Signature]:
         """By path, the files that were seen to need no push: those of a folder of entries, else the memory files."""
-        with self._database.change() as run:
+        with self._change() as run:
             rows = [row for ends in _ranges(under) for row in run(_SIGNATURES + _BETWEEN, *ends)]
         return {path: Signature(*signature) for path, *signature in rows}
 
     def digests(self, *, under: str = "") -> dict[str, str]:
         """By path, the digest of the local record that needs no push; which ones, as for ``signatures``."""
-        with self._database.change() as run:
+        with self._change() as run:
             return dict(row for ends in _ranges(under) for row in run(_DIGESTS + _BETWEEN, *ends))
 
     def copies(self) -> Iterator[tuple[str, Stored]]:
         """Every copy that the mirror is known to hold, by path; some hundred are in memory at a time."""
         last = ""
         while True:
-            with self._database.change() as run:
+            with self._change() as run:
                 rows = run(f"{_COPIES} ORDER BY path LIMIT {_COPIES_AT_ONCE}", last).fetchall()
             if not rows:
                 return
@@ -133,12 +162,12 @@ class Bookkeeping:
 
     def has_fetched_entries(self) -> bool:
         """Whether all entries were fetched that the mirror had and this directory had not, at some time."""
-        with self._database.change() as run:
+        with self._change() as run:
             return run("SELECT value FROM meta WHERE key = 'entries_fetched'").fetchone() is not None
 
     def entries_are_fetched(self) -> None:
         """This directory has every entry that the mirror had."""
-        with self._database.change() as run:
+        with self._change() as run:
             run("INSERT OR REPLACE INTO meta VALUES ('entries_fetched', 'yes')")
 
     def bury(self, path: str, *, revision: int) -> None:
@@ -146,58 +175,60 @@ class Bookkeeping:
 
         The pack is removed because of it as after a redaction here; ``wipe`` does the rest.
         """
-        with self._database.change() as run:
+        with self._change() as run:
             _bury(run, path, revision=revision)
             run("INSERT OR REPLACE INTO meta VALUES ('unwiped', 'yes')")
 
     def must_wipe(self) -> bool:
         """Whether something was buried since the last ``wipe``."""
-        with self._database.change() as run:
+        with self._change() as run:
             return run("SELECT value FROM meta WHERE key = 'unwiped'").fetchone() is not None
 
     def wipe(self) -> None:
         """Leave nothing in the file of what was buried."""
-        self._database.rewrite()
-        with self._database.change() as run:
+        with self._turn:
+            if not self._opened().compact():
+                raise StorageFailed("the notes on the mirror are being read by another process; try again later")
+        with self._change() as run:
             run("DELETE FROM meta WHERE key = 'unwiped'")
 
     def unpacked(self) -> int:
         """How many copies were acknowledged since the last pack."""
-        with self._database.change() as run:
+        with self._change() as run:
             found = run("SELECT value FROM meta WHERE key = 'unpacked'").fetchone()
             return int(found[0]) if found else 0
 
     def forget_redaction(self, path: str) -> None:
         """The record was put back as it was before its redaction: it may be pushed like any other."""
-        with self._database.change() as run:
+        with self._change() as run:
             run("UPDATE note SET redacted = 0 WHERE path = ?", path)
 
     def redactions(self) -> int:
         """How many redactions there have been."""
-        with self._database.change() as run:
+        with self._change() as run:
             found = run("SELECT value FROM meta WHERE key = 'redactions'").fetchone()
             return int(found[0]) if found else 0
 
     def must_remove_pack(self) -> bool:
         """Whether the mirror's pack may hold what was taken out of a record since it was last removed."""
-        with self._database.change() as run:
+        with self._change() as run:
             rows = dict(run("SELECT key, value FROM meta WHERE key IN ('redactions', 'redactions_unpacked')"))
             return int(rows.get("redactions", 0)) > int(rows.get("redactions_unpacked", 0))
 
     def pack_is_removed(self) -> None:
         """The mirror's pack is gone; the next one is worth writing soon."""
-        with self._database.change() as run:
+        with self._change() as run:
             run("UPDATE meta SET value = (SELECT count(*) FROM note WHERE body IS NOT NULL) WHERE key = 'unpacked'")
             run("INSERT OR REPLACE INTO meta SELECT 'redactions_unpacked', value FROM meta WHERE key = 'redactions'")
 
     def packed(self, count: int) -> None:
         """A pack was written that holds ``count`` of the copies that were not yet in one."""
-        with self._database.change() as run:
+        with self._change() as run:
             run("UPDATE meta SET value = max(0, value - ?) WHERE key = 'unpacked'", count)
 
     def versions(self) -> dict[str, str]:
         """By path, the version that the mirror was last known to hold."""
-        with self._database.change() as run:
+        with self._change() as run:
             return dict(run("SELECT path, version FROM note WHERE version IS NOT NULL").fetchall())
 
     def sending(self, path: str, body: bytes, *, version: str | None, revision: int) -> bool:
@@ -205,14 +236,14 @@ class Bookkeeping:
 
         False: the record was redacted meanwhile, and this must not be sent.
         """
-        with self._database.change() as run:
+        with self._change() as run:
             run("INSERT OR IGNORE INTO note (path) VALUES (?)", path)
             statement = "UPDATE note SET sent = ?, sent_version = ? WHERE path = ? AND redacted <= ?"
             return run(statement, body, version, path, revision).rowcount == 1
 
     def acknowledge(self, *copies: Acknowledged) -> None:
         """The mirror is known to hold these copies; nothing is on its way any more."""
-        with self._database.change() as run:
+        with self._change() as run:
             run("INSERT OR IGNORE INTO meta VALUES ('unpacked', 0)")
             run("UPDATE meta SET value = value + ? WHERE key = 'unpacked'", len(copies))
             run("UPDATE meta SET value = NULL WHERE key = 'last_error'")
@@ -231,27 +262,63 @@ class Bookkeeping:
 
     def gone(self, path: str) -> None:
         """The mirror holds no copy: the local record is to be put there again."""
-        with self._database.change() as run:
+        with self._change() as run:
             run("UPDATE note SET version = NULL, digest = NULL, inode = NULL, sent = NULL WHERE path = ?", path)
 
     def note_error(self, what: str | None) -> None:
         """What last went wrong, for whoever looks from outside; None, or an acknowledgement, takes it back."""
-        with self._database.change() as run:
+        with self._change() as run:
             run("INSERT OR REPLACE INTO meta VALUES ('last_error', ?)", what)
 
     def settle(self, signatures: Mapping[str, Signature]) -> None:
         """The files with these signatures hold what needs no push."""
-        with self._database.change() as run:
+        with self._change() as run:
             for path, signature in signatures.items():
                 run("UPDATE note SET inode = ?, size = ?, mtime_ns = ? WHERE path = ?", *signature, path)
+
+    @contextmanager
+    def _change(self) -> Iterator[Run]:
+        """One transaction. A damaged database is replaced by an empty one; a full or failing disk is an error."""
+        with self._turn:
+            database = self._opened()
+            try:
+                with database.transaction() as connection:
+                    yield lambda statement, *values: connection.execute(statement, values)
+            except DatabaseLost:
+                database.start_over()
+                raise
+
+    def _opened(self) -> DerivedDatabase:
+        """The database, which can be used now; the turn is taken."""
+        if self._is_closed:
+            raise StorageFailed("the notes on the mirror are closed")
+        try:
+            self._database.connection()
+        except DatabaseLost:
+            self._database.start_over()
+        return self._database
+
+    def _drop_untrusted(self, connection: sqlite3.Connection) -> None:
+        """Empty the notes if they are of another mirror or may have met a power cut."""
+        meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+        if not _is_trusted(meta, mirror=self._mirror):
+            connection.execute("DELETE FROM note")
+            connection.execute("DELETE FROM meta WHERE key IN ('last_error', 'entries_fetched')")
+        noted = [("mirror", self._mirror), ("boot", boot_id())]
+        connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", noted)
+
+    def _leave_to_parent(self) -> None:
+        """In the child of a fork: another thread may have been in the middle of a transaction."""
+        self._turn = threading.Lock()
+        self._database.leave_to_parent()
 
 
 def peek(directory: Path, *, mirror: str) -> Noted:
     """The notes as a look from outside finds them: nothing is made or changed, and no other mirror's count."""
     try:
-        with contextlib.closing(connect(directory / PATH, mode="rw")) as connection:
+        with closing(_FILE.connect(directory)) as connection:
             meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
-            if meta.get("mirror") == mirror and meta.get("boot") in (None, boot()):
+            if _is_trusted(meta, mirror=mirror):
                 signatures = {path: Signature(*there) for path, *there in connection.execute(_SIGNATURES)}
                 return Noted(signatures, dict(connection.execute(_DIGESTS).fetchall()), meta.get("last_error"))
     except sqlite3.Error:
@@ -269,26 +336,32 @@ def scrub(directory: Path, path: str, *, revision: int) -> None:
 
 def scrub_all(directory: Path, revisions: Mapping[str, int]) -> None:
     """``scrub`` for several records in one go; ``revisions`` by path."""
-    with failures():
-        if not (directory / PATH).exists():
-            return
-        try:
-            _scrub(directory / PATH, revisions)
-        except sqlite3.DatabaseError as error:
-            if not is_damaged(error):
-                raise
-            for name in (directory / PATH, directory / f"{PATH}-journal"):
-                name.unlink(missing_ok=True)
+    try:
+        with _FILE.failures():
+            if (directory / PATH).exists():
+                _scrub(directory, revisions)
+    except DatabaseLost:
+        DerivedDatabase(_FILE, directory, create=_create).start_over()
 
 
-def _scrub(database: Path, revisions: Mapping[str, int]) -> None:
-    with contextlib.closing(connect(database)) as connection:
+def _scrub(directory: Path, revisions: Mapping[str, int]) -> None:
+    with closing(_FILE.connect(directory)) as connection:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")
         for path, revision in revisions.items():
             _bury(lambda statement, *values: connection.execute(statement, values), path, revision=revision)
         connection.execute("COMMIT")
         connection.execute("VACUUM")  # a row that was once moved to another page has left its bytes in the first one
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    for statement in _TABLES:
+        connection.execute(statement)
+
+
+def _is_trusted(meta: Mapping[str, str | None], *, mirror: str) -> bool:
+    """Whether notes with this ``meta`` are of this mirror and cannot have met a power cut."""
+    return meta.get("mirror") == mirror and meta.get("boot") in (None, boot_id())
 
 
 def _bury(run: Run, path: str, *, revision: int) -> None:

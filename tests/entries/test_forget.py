@@ -11,9 +11,9 @@ import pytest
 from memfiles.entries.budgets import Budget
 from memfiles.entries.entries import Entries
 from memfiles.entries.policy import EntryRules
-from memfiles.index.database import Database
 from memfiles.index.index import Index
 from memfiles.index.text import fts as texts
+from memfiles.storage.derived_database import DerivedDatabase
 from memfiles.storage.store import Store
 from tests.support.saved import Visitor, entries_in, files_holding
 
@@ -57,7 +57,7 @@ def test_a_note_goes_although_it_was_hidden_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("owner", "method"),
-    [(Index, "forget"), (texts, "scrub"), (Database, "compact"), (Store, "remove_copies"), (Store, "scrub")],
+    [(Index, "forget"), (texts, "scrub"), (DerivedDatabase, "compact"), (Store, "remove_copies"), (Store, "scrub")],
 )
 def test_a_kill_in_the_middle_is_made_good_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, method: str

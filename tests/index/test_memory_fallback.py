@@ -86,7 +86,7 @@ def test_what_must_be_written_into_it_is_refused_and_changes_nothing(tmp_path: P
     with entries_in(tmp_path) as entries:
         entries.save(VISITOR, "color", "zebrafish blue")
         entries.search(VISITOR, "blue")
-        with held(tmp_path), pytest.raises(StorageFailed, match="held by another process"):
+        with held(tmp_path), pytest.raises(StorageFailed, match="locked by another process"):
             entries.forget(VISITOR, key="color")
         assert entries.get(VISITOR, "color") is not None
         entries.forget(VISITOR, key="color")

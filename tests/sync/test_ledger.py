@@ -14,8 +14,7 @@ import pytest
 from memfiles.errors import StorageFailed
 from memfiles.storage.descriptors import Signature
 from memfiles.sync import ledger as bookkeeping
-from memfiles.sync.ledger import Acknowledged, Bookkeeping, LedgerRow, Noted, Sent, peek
-from memfiles.sync.ledger_database import PATH
+from memfiles.sync.ledger import PATH, Acknowledged, Bookkeeping, LedgerRow, Noted, Sent, peek
 
 MIRROR = "file:///somewhere"
 SIGNATURE = Signature(1, 2, 3)

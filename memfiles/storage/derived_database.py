@@ -1,0 +1,277 @@
+"""SQLite files that may be lost at any time, because they are derived: the search index and the mirror ledger.
+
+The rules this file guards: a file that may have suffered in a power cut is not trusted; nothing foreign at its path is
+followed or read; the file is private (mode 0600); and a forked child leaves its parent's connection alone.
+
+No transaction is flushed, as that would cost more than a rebuild after a rare power cut. Instead, each transaction
+marks the file with the machine's boot id, and ``settle`` flushes the file and clears the mark. A file with another boot
+id was in use when the machine went down.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from memfiles.errors import StorageFailed
+from memfiles.storage import descriptors
+
+DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_HELD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_SIDE_FILES = ("-wal", "-shm", "-journal")
+_COPY_SECONDS = 0.2
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_MARK = (
+    "INSERT INTO meta (key, value) VALUES ('boot', ?)"
+    " ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE value IS NOT excluded.value"
+)
+_left_to_parents: list[sqlite3.Connection] = []  # closing one in a child could undo what its parent is writing
+
+
+class DatabaseLost(StorageFailed):
+    """The database is damaged, gone or replaced, or cannot be trusted: it can only be started over."""
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedFile:
+    """A kind of derived database.
+
+    ``path`` is relative to the memory directory, ``title`` names the database in messages, ``format`` is its
+    ``user_version``. ``lost_codes`` are the SQLite errors after which it must be started over; any other failure is
+    ``unusable``. ``patience_seconds`` is how long to wait while another process holds it.
+    """
+
+    path: str
+    title: str
+    format: int
+    pragmas: tuple[str, ...]
+    patience_seconds: float
+    lost_codes: frozenset[int] = DAMAGED
+    unusable: type[StorageFailed] = StorageFailed
+
+    def connect(self, directory: Path, *, patience: float | None = None) -> sqlite3.Connection:
+        """Open a new connection to the file, which must exist; ``patience`` is in seconds."""
+        uri = f"{(directory / self.path).absolute().as_uri()}?mode=rw"
+        seconds = self.patience_seconds if patience is None else patience
+        settings: dict[str, Any] = {"timeout": seconds, "isolation_level": None, "check_same_thread": False}
+        connection: sqlite3.Connection = sqlite3.connect(uri, uri=True, cached_statements=256, **settings)
+        for pragma in self.pragmas:
+            connection.execute(f"PRAGMA {pragma}")
+        return connection
+
+    @contextmanager
+    def failures(self) -> Iterator[None]:
+        """Map errors of SQLite and the system to ``DatabaseLost`` or to the class for an unusable database."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            if isinstance(error, sqlite3.DatabaseError) and (_code(error) in self.lost_codes or _lacks_table(error)):
+                raise DatabaseLost(f"{self.title} ({self.path}) cannot be used: {error}") from error
+            if _code(error) in _HELD:
+                raise self.unusable(
+                    f"{self.title} ({self.path}) is locked by another process: {error}; try again later"
+                ) from error
+            raise self.unusable(f"{self.title} ({self.path}) cannot be used: {error}") from error
+        except OSError as error:
+            raise self.unusable(f"{self.title} ({self.path}) cannot be used: {error}") from error
+
+
+class DerivedDatabase:
+    """One connection to a derived database. The caller ensures that one thread at a time uses it."""
+
+    def __init__(
+        self,
+        file: DerivedFile,
+        directory: Path,
+        *,
+        create: Callable[[sqlite3.Connection], None],
+        check: Callable[[sqlite3.Connection], None] | None = None,
+        descriptor: int | None = None,
+    ) -> None:
+        """Nothing is opened yet. ``descriptor`` is that of the memory directory, which is made if there is none.
+
+        ``create`` makes the tables of an empty file, among them ``meta (key, value)``. ``check`` is called with every
+        newly opened database of the right format; by default, one that another boot left unsettled is lost.
+        """
+        self.file = file
+        self._directory = directory
+        self._descriptor = descriptor
+        self._path = str((directory if descriptor is None else Path()) / file.path)  # for calls with the descriptor
+        self._create = create
+        self._check = check
+        self._connection: sqlite3.Connection | None = None
+        self._inode = 0
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the connection is open and leads to the file that is at the path now."""
+        return self._connection is not None and self._inode_at_path() == self._inode
+
+    def connection(self) -> sqlite3.Connection:
+        """The connection, opened if needed; ``DatabaseLost`` if the file can only be started over."""
+        if self._connection is None or self._inode_at_path() != self._inode:
+            self.close()
+            with self.file.failures():
+                self._connection = self._open()
+        return self._connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """One write transaction, committed at the end of the block and rolled back if that raises."""
+        connection = self.connection()
+        with self.file.failures():
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                connection.execute(_MARK, (boot_id(),))
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+                raise
+
+    def settle(self) -> None:
+        """Flush everything and clear the boot mark, so that the file is trusted after a power cut."""
+        connection = self.connection()
+        with self.file.failures():
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("UPDATE meta SET value = NULL WHERE key = 'boot'")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def compact(self) -> bool:
+        """Rewrite the file so that it holds nothing deleted; False if another process is reading it.
+
+        ``secure_delete`` is not enough: a row that was moved to another page has left its bytes in the first one.
+        """
+        connection = self.connection()
+        with self.file.failures():
+            try:
+                connection.execute("VACUUM")
+            except sqlite3.OperationalError as error:
+                if _code(error) not in _HELD:
+                    raise
+                return False
+            return bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
+
+    def copy_into(self, target: sqlite3.Connection) -> bool:
+        """Copy everything into ``target``, even while others hold the file; False if it cannot be read or trusted."""
+        try:
+            with closing(self.file.connect(self._directory, patience=_COPY_SECONDS)) as source:
+                is_ours = source.execute("PRAGMA user_version").fetchone()[0] == self.file.format
+                if is_ours and _is_of_this_boot(source):
+                    source.backup(target)
+                    return True
+        except sqlite3.Error:
+            pass  # its holder lets nobody read, or it is damaged
+        return False
+
+    def close(self) -> None:
+        """Close the connection and leave the file as it is. May be called again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    def start_over(self) -> None:
+        """Remove whatever is at the path; the next use creates an empty database."""
+        self.close()
+        try:
+            for suffix in ("", *_SIDE_FILES):
+                descriptors.remove(self._descriptor, self._path + suffix)
+        except OSError as error:
+            raise self.file.unusable(
+                f"{self.file.title} ({self.file.path}) cannot be replaced: {error.strerror}"
+            ) from error
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: drop the connection unclosed, as the parent may be in the middle of a transaction."""
+        if self._connection is not None:
+            _left_to_parents.append(self._connection)
+            self._connection = None
+
+    def _inode_at_path(self) -> int:
+        try:
+            return os.stat(self._path, dir_fd=self._descriptor, follow_symlinks=False).st_ino
+        except OSError:
+            return 0
+
+    def _open(self) -> sqlite3.Connection:
+        self._make_file()
+        connection = self.file.connect(self._directory)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            self._prepare(connection)
+            connection.execute("COMMIT")
+            self._inode = self._inode_at_path()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _make_file(self) -> None:
+        """Ensure a regular file at the path, private whatever the umask, without following a link.
+
+        An existing file is not opened: closing it would drop SQLite's locks on it in this process.
+        """
+        self._make_folder()
+        try:
+            found = os.stat(self._path, dir_fd=self._descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            for suffix in _SIDE_FILES:
+                descriptors.remove(self._descriptor, self._path + suffix)
+            with suppress(FileExistsError):
+                os.close(os.open(self._path, _NEW, 0o600, dir_fd=self._descriptor))
+            return
+        if not stat.S_ISREG(found.st_mode):
+            raise DatabaseLost(f"{self.file.path} is not a regular file")
+
+    def _make_folder(self) -> None:
+        """Ensure the file's folder; a memory directory that was deleted while in use is not brought back."""
+        if self._descriptor is None:
+            Path(self._path).parent.mkdir(mode=0o700, parents=not self._inode, exist_ok=True)
+        else:
+            descriptors.make_folder(self._descriptor, str(Path(self._path).parent))
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Create the tables of an empty file, and check whether an older one can be used."""
+        found = connection.execute("PRAGMA user_version").fetchone()[0]
+        if found == 0 and not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            self._create(connection)
+            connection.execute(f"PRAGMA user_version = {self.file.format}")
+        elif found != self.file.format:
+            raise DatabaseLost(f"{self.file.title} has another format")
+        (self._check or self._refuse_other_boot)(connection)
+
+    def _refuse_other_boot(self, connection: sqlite3.Connection) -> None:
+        if not _is_of_this_boot(connection):
+            raise DatabaseLost(f"{self.file.title} was in use when the machine went down")
+
+
+@cache
+def boot_id() -> str:
+    """The id of the machine's current boot; always the same where the system has none."""
+    try:
+        return _BOOT_ID.read_text("ascii").strip()
+    except OSError:
+        return "unknown"
+
+
+def _is_of_this_boot(connection: sqlite3.Connection) -> bool:
+    marked = connection.execute("SELECT value FROM meta WHERE key = 'boot'").fetchone()
+    return marked is None or marked[0] in (None, boot_id())
+
+
+def _code(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _lacks_table(error: sqlite3.Error) -> bool:
+    return _code(error) == sqlite3.SQLITE_ERROR and str(error).startswith("no such table")
