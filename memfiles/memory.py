@@ -18,10 +18,7 @@ from memfiles.entries.lazy import EntriesContext, LazyEntries
 from memfiles.errors import InvalidArgument, StorageFailed, WorkflowError
 from memfiles.files.manager import MemoryManager
 from memfiles.secrets.gate import scanner_called
-from memfiles.storage.audit import AuditLog
-from memfiles.storage.auditing import Refusals, logging_changes
-from memfiles.storage.clock import utc_now
-from memfiles.storage.events import Subscribers
+from memfiles.storage.events import AuditLog, Refusals, Subscribers, logging_changes, utc_now
 from memfiles.storage.store import Store
 from memfiles.sync import NullSync, Sync, settings_of
 from memfiles.sync.ledger import Bookkeeping

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from memfiles.errors import InvalidArgument, LockTimeout, MirrorRefused, MirrorUnavailable, RecordCorrupt, StorageFailed
 from memfiles.records.keys import temp_path
-from memfiles.storage import atomic, descriptors
-from memfiles.storage.descriptors import Signature
+from memfiles.storage import atomic
+from memfiles.storage.atomic import Signature
 from memfiles.storage.locks import FOLDER, RecordLocks
 from memfiles.sync.mirror import ANY, BODY_MAX_BYTES, Condition, Stored, check_body, check_key, check_prefix, is_key
 from mirrors.urls import MirrorUrl, parse_url
@@ -96,7 +96,7 @@ class DirectoryMirror:
         ):
             if old := _read(folder, name):
                 when.check(key, old.version)
-                descriptors.remove(folder, name)
+                atomic.remove(folder, name)
             _flush(folder)
 
     @contextmanager
@@ -132,18 +132,18 @@ class DirectoryMirror:
 
     def _version_at(self, folder: int, name: str, *, key: str) -> str | None:
         """The version of a file; that of one which ``get`` would refuse is told by its size and time."""
-        signature = descriptors.signature(folder, name)
+        signature = atomic.signature(folder, name)
         known = self._versions.get(key)
         if known is not None and known[0] == signature:
             return known[1]
         try:
-            read = descriptors.read(folder, name, limit=BODY_MAX_BYTES)
+            read = atomic.read(folder, name, limit=BODY_MAX_BYTES)
         except RecordCorrupt:
             return f"unreadable-{signature.size}-{signature.mtime_ns}" if signature else None
         if read is None:
             return None
         version = _version(read[0])
-        if descriptors.is_settled(read[1], for_ns=_SETTLED_NS):
+        if atomic.is_settled(read[1], for_ns=_SETTLED_NS):
             self._versions[key] = (read[1], version)
         return version
 
@@ -152,7 +152,7 @@ class _Root:
     """The open directory and the locks of its objects, until nobody uses them."""
 
     def __init__(self, path: Path, *, lock_timeout: float) -> None:
-        self.descriptor = descriptors.open_directory(path)
+        self.descriptor = atomic.open_directory(path)
         weakref.finalize(self, os.close, self.descriptor)
         found = os.fstat(self.descriptor)
         self.identity = (found.st_dev, found.st_ino)
@@ -194,7 +194,7 @@ def _enter(parent: int, folder: str, *, make: bool) -> int:
     except FileNotFoundError:
         if not make:
             raise
-    descriptors.make_folder(parent, folder)
+    atomic.make_folder(parent, folder)
     _flush(parent)
     return os.open(folder, _FOLDER, dir_fd=parent)
 
@@ -206,7 +206,7 @@ def _entries(folder: int) -> list[tuple[str, bool]]:
 
 
 def _read(folder: int, name: str) -> Stored | None:
-    read = descriptors.read(folder, name, limit=BODY_MAX_BYTES)
+    read = atomic.read(folder, name, limit=BODY_MAX_BYTES)
     return Stored(read[0], _version(read[0])) if read else None
 
 

@@ -29,7 +29,7 @@ from memfiles.records.declared_metadata import redeclared
 from memfiles.records.keys import record_path
 from memfiles.records.receipt import FileCard, card_of
 from memfiles.records.record import MAX_RECORD_BYTES, Actor, Change, Record, decode
-from memfiles.storage.descriptors import open_directory, read
+from memfiles.storage.atomic import open_directory, read
 from memfiles.workflow.workflow import MemoryFile, Workflow
 
 AUTHOR = "cli"

@@ -45,9 +45,7 @@ from memfiles.index.search.embedder import Embedder
 from memfiles.index.text_tables import TextTables
 from memfiles.records.entry import Tombstone
 from memfiles.records.keys import entry_place
-from memfiles.storage.auditing import Refusals
-from memfiles.storage.clock import utc_now
-from memfiles.storage.events import RecordChanged, Subscribers
+from memfiles.storage.events import RecordChanged, Refusals, Subscribers, utc_now
 from memfiles.storage.store import Store
 
 _log = logging.getLogger("memfiles")

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from memfiles.errors import ExtraMissing
 from memfiles.secrets.gate import scanner_called
-from memfiles.storage.auditing import Refusals
-from memfiles.storage.events import Subscribers
+from memfiles.storage.events import Refusals, Subscribers
 from memfiles.storage.store import Store
 from memfiles.workflow.workflow import EntriesSpec, Workflow
 

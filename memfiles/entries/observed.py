@@ -13,7 +13,7 @@ from memfiles.errors import RecordCorrupt
 from memfiles.records.entry import MAX_ENTRY_BYTES, Entry, EntryRecord
 from memfiles.records.file_changes import absorb
 from memfiles.records.record import NOBODY
-from memfiles.storage.descriptors import Signature, is_settled
+from memfiles.storage.atomic import Signature, is_settled
 from memfiles.storage.events import Origin, RecordChanged
 
 REMOVED = "remove"

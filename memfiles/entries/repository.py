@@ -21,12 +21,11 @@ from memfiles.index.rows import row_of
 from memfiles.records.entry import Entry, EntryRecord, Tombstone
 from memfiles.records.entry_codec import decode_entry
 from memfiles.records.lineage import with_origins
-from memfiles.storage.descriptors import Signature
+from memfiles.storage.atomic import Signature
 from memfiles.storage.events import Origin, RecordChanged, Subscribers
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.store import Store
-from memfiles.storage.transaction import LeftBehind
-from memfiles.storage.versions import version_of_entry
+from memfiles.storage.transaction import LeftBehind, version_of_entry
 
 KNOWN_MAX = 65536
 """How many entries are remembered as they were last seen, so that a repeated read costs one look at the file."""

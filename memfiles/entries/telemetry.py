@@ -9,7 +9,7 @@ from types import TracebackType
 
 from memfiles.entries import spans as telemetry
 from memfiles.entries.partitions import Caller, check_caller
-from memfiles.storage.auditing import Refusals
+from memfiles.storage.events import Refusals
 
 _OPERATIONS: dict[str, telemetry.SpanOperation] = {
     "save": "upsert_memory",

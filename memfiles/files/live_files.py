@@ -19,12 +19,11 @@ from memfiles.records.file_changes import Decision, absorb
 from memfiles.records.keys import record_path
 from memfiles.records.lineage import stamped
 from memfiles.records.record import NOBODY, Record, decode
-from memfiles.storage.descriptors import Signature, is_settled
+from memfiles.storage.atomic import Signature, is_settled
 from memfiles.storage.events import Origin, RecordChanged, Subscribers
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.store import Store
-from memfiles.storage.transaction import LeftBehind
-from memfiles.storage.versions import version_of
+from memfiles.storage.transaction import LeftBehind, version_of
 
 _ATTEMPTS = 50
 _SAVED_NS = 500_000_000  # a file this long untouched is not in the middle of being saved

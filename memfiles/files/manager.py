@@ -32,8 +32,7 @@ from memfiles.records.lineage import check_origin
 from memfiles.records.receipt import FileCard, Receipt, card_of, with_warnings
 from memfiles.records.record import Actor, Change, Record
 from memfiles.secrets.gate import Gated, Policy, Scanner, gate
-from memfiles.storage.clock import utc_now
-from memfiles.storage.events import RecordChanged, Subscribers
+from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.store import Store, needs_mending
 from memfiles.sync import ledger as bookkeeping
 from memfiles.sync.mirror import Mirror, Stored

@@ -26,11 +26,10 @@ from memfiles.records.file_changes import absorb
 from memfiles.records.keys import record_path, uid_of
 from memfiles.records.lineage import stamped
 from memfiles.records.record import MAX_RECORD_BYTES, Record, decode
-from memfiles.storage import descriptors
-from memfiles.storage.descriptors import Signature, is_settled
+from memfiles.storage import atomic
+from memfiles.storage.atomic import Signature, is_settled
 from memfiles.storage.store import Store, storage_failure
-from memfiles.storage.transaction import LeftBehind, NewVersion, groups_of
-from memfiles.storage.versions import version_of
+from memfiles.storage.transaction import LeftBehind, NewVersion, groups_of, version_of
 from memfiles.sync.fetching import DEADLINE_SECONDS
 from memfiles.sync.mirror import Mirror, Stored
 
@@ -99,7 +98,7 @@ class Restorer:
         """What ``restore`` would report; nothing is made or changed, not even the directory."""
         try:
             with storage_failure(f"cannot look at the memory directory {directory}"):
-                descriptor = descriptors.open_directory(directory)
+                descriptor = atomic.open_directory(directory)
         except StorageFailed as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
@@ -149,7 +148,7 @@ class Restorer:
             return [self._examine(directory, file, noted.get(file.uid)) for file in files]
 
     def _examine(self, directory: int, file: DeclaredFile, noted: CacheRow | None) -> Examined | MissingFile:
-        signature = descriptors.signature(directory, file.uid + ".json")
+        signature = atomic.signature(directory, file.uid + ".json")
         if signature is None:
             return MissingFile(file)
         metadata = metadata_of(file, lowest_level=self._lowest_level)
@@ -162,7 +161,7 @@ class Restorer:
             return MissingFile(file, str(error), signature)
 
     def _from_disk(self, directory: int, file: DeclaredFile, metadata: Metadata) -> Examined | MissingFile:
-        found = descriptors.read(directory, record_path(file.uid), limit=MAX_RECORD_BYTES)
+        found = atomic.read(directory, record_path(file.uid), limit=MAX_RECORD_BYTES)
         if found is None:
             return MissingFile(file)
         local = decode(found[0], uid=file.uid)
@@ -236,7 +235,7 @@ def _seen_after(item: Examined, signatures: dict[str, Signature]) -> ObservedFil
 def _orphans(directory: int, files: Sequence[DeclaredFile]) -> tuple[str, ...]:
     """The uids of the records that lie there undeclared."""
     with _examining():
-        foreign = set(descriptors.names(directory)).difference([f"{file.uid}.json" for file in files])
+        foreign = set(atomic.names(directory)).difference([f"{file.uid}.json" for file in files])
     return tuple(sorted(uid for name in foreign if (uid := uid_of(name)) is not None))
 
 

@@ -12,8 +12,8 @@ from pydantic_core import from_json, to_json
 from memfiles.errors import RecordCorrupt
 from memfiles.records.declared_metadata import Metadata
 from memfiles.records.record import Record
-from memfiles.storage import atomic, descriptors
-from memfiles.storage.descriptors import Signature
+from memfiles.storage import atomic
+from memfiles.storage.atomic import Signature
 
 PATH = ".state/unchanged.json"
 _FORMAT = "memfiles-unchanged/1"
@@ -25,7 +25,7 @@ CacheRow = list[str | int]  # inode, size, mtime_ns, name, description, max_size
 def load(directory: int) -> dict[str, CacheRow]:
     """What was noted by uid; empty if there is no usable note."""
     try:
-        found = descriptors.read(directory, PATH, limit=_LIMIT)
+        found = atomic.read(directory, PATH, limit=_LIMIT)
         rows = from_json(found[0])[_FORMAT] if found else {}
     except (OSError, RecordCorrupt, ValueError, KeyError, TypeError):
         return {}

@@ -16,8 +16,8 @@ from memfiles.index.row_writer import RowWriter
 from memfiles.index.rows import Row, stored
 from memfiles.index.text_index import TextIndex
 from memfiles.records.keys import ENTRIES, entry_place
-from memfiles.storage import descriptors
-from memfiles.storage.descriptors import Signature
+from memfiles.storage import atomic
+from memfiles.storage.atomic import Signature
 from memfiles.storage.entry_folders import StoredSignature, files, folder_times
 
 _FOLDER_AT = len(ENTRIES) + 1
@@ -34,7 +34,7 @@ class RecordSource:
     def signature(self, path: str) -> Signature | None:
         """What the row of the file at ``path`` must have to be right; None if nothing can be there."""
         try:
-            return stored(descriptors.signature(self.directory, path))
+            return stored(atomic.signature(self.directory, path))
         except OSError:
             return None
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from memfiles.index.unusable import IndexUnusable
 from memfiles.records.keys import ENTRIES, RECORD_SUFFIX, entry_path, entry_place
-from memfiles.storage import descriptors
+from memfiles.storage import atomic
 
 PATH = ".state/entries.log"
 HEADER_BYTES = 14
@@ -127,7 +127,7 @@ class ChangeLog:
 
     def _open(self) -> int:
         try:
-            descriptors.make_folder(self._directory, ".state")
+            atomic.make_folder(self._directory, ".state")
             try:
                 return os.open(PATH, _FLAGS, 0o600, dir_fd=self._directory)
             except OSError as error:
@@ -206,6 +206,6 @@ def parsed(line: str) -> Line | None:
 def remove(directory: int) -> None:
     """Remove the log, so that every process notices and looks at all records."""
     try:
-        descriptors.remove(directory, PATH)
+        atomic.remove(directory, PATH)
     except OSError as error:
         raise IndexUnusable(f"{PATH} cannot be replaced: {error.strerror}") from error

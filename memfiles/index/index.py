@@ -28,8 +28,8 @@ from memfiles.index.rows import Row
 from memfiles.index.text_index import TextIndex
 from memfiles.index.totals import CountPlace, Totals, totals_of
 from memfiles.index.unusable import IndexUnusable
+from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost
-from memfiles.storage.descriptors import Signature
 from memfiles.storage.entry_folders import folder_times
 from memfiles.storage.fork_safety import renew_in_child
 

@@ -8,7 +8,7 @@ from typing import Any
 from memfiles.index.rows import COLUMNS, Row, stored, values_of
 from memfiles.index.text_index import NewText, TextIndex
 from memfiles.index.totals import NOTHING, CountKey, CountPlace, Sum, Sums
-from memfiles.storage.descriptors import Signature
+from memfiles.storage.atomic import Signature
 
 _FIND = """
     SELECT id, part, state, category, kind, size, digest, tags, inode, file_size, mtime_ns

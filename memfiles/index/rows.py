@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic_core import from_json, to_json
 
 from memfiles.records.entry import Entry, EntryRecord, Provenance
-from memfiles.storage.descriptors import Signature
+from memfiles.storage.atomic import Signature
 from memfiles.storage.entry_folders import MASK
 
 RowState = Literal["live", "deleted", "evicted", "forgotten"]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from memfiles.errors import StorageFailed
-from memfiles.storage import descriptors
+from memfiles.storage import atomic
 
 DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _HELD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -185,7 +185,7 @@ class DerivedDatabase:
         self.close()
         try:
             for suffix in ("", *_SIDE_FILES):
-                descriptors.remove(self._descriptor, self._path + suffix)
+                atomic.remove(self._descriptor, self._path + suffix)
         except OSError as error:
             raise self.file.unusable(
                 f"{self.file.title} ({self.file.path}) cannot be replaced: {error.strerror}"
@@ -226,7 +226,7 @@ class DerivedDatabase:
             found = os.stat(self._path, dir_fd=self._descriptor, follow_symlinks=False)
         except FileNotFoundError:
             for suffix in _SIDE_FILES:
-                descriptors.remove(self._descriptor, self._path + suffix)
+                atomic.remove(self._descriptor, self._path + suffix)
             with suppress(FileExistsError):
                 os.close(os.open(self._path, _NEW, 0o600, dir_fd=self._descriptor))
             return
@@ -238,7 +238,7 @@ class DerivedDatabase:
         if self._descriptor is None:
             Path(self._path).parent.mkdir(mode=0o700, parents=not self._inode, exist_ok=True)
         else:
-            descriptors.make_folder(self._descriptor, str(Path(self._path).parent))
+            atomic.make_folder(self._descriptor, str(Path(self._path).parent))
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Create the tables of an empty file, and check whether an older one can be used."""

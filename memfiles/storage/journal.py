@@ -18,10 +18,11 @@ from itertools import chain
 from filelock import lock_descriptor
 
 from memfiles.storage.atomic import sync_folder, sync_published
-from memfiles.storage.direct_io import BLOCK_BYTES, BlockWriter
 from memfiles.storage.journal_frames import (
+    BLOCK_BYTES,
     FRAME_HEADER_BYTES,
     HEADER_BYTES,
+    BlockWriter,
     Version,
     encode_frame,
     encode_payload,

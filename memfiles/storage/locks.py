@@ -20,7 +20,7 @@ from random import SystemRandom
 from filelock import lock_descriptor, unlock_descriptor
 
 from memfiles.errors import LockTimeout, StorageFailed
-from memfiles.storage.descriptors import make_folder
+from memfiles.storage.atomic import make_folder
 from memfiles.storage.fork_safety import Forks
 
 FOLDER = ".state/locks"

@@ -12,7 +12,7 @@ import stat
 import uuid
 
 from memfiles.errors import RecordCorrupt
-from memfiles.storage import atomic, descriptors
+from memfiles.storage import atomic
 
 FOLDER = "quarantine"
 CONFLICTS = "conflicts"
@@ -75,14 +75,14 @@ def _copies(directory: int, path: str) -> list[str]:
 
 def _remove(directory: int, kept: list[str]) -> int:
     for path in kept:
-        descriptors.remove_all(directory, path)
-        descriptors.remove(directory, path + REASON_SUFFIX)
+        atomic.remove_all(directory, path)
+        atomic.remove(directory, path + REASON_SUFFIX)
     return len(kept)
 
 
 def _noted_place(directory: int, path: str, *, reason: str, at: str, folder: str = FOLDER) -> str:
     """A free path in ``folder`` for what lies at ``path``, its reason already beside it."""
-    descriptors.make_folder(directory, folder)
+    atomic.make_folder(directory, folder)
     moment = at.replace(":", "").replace(".", "")
     kept = f"{folder}/{_prefix(path)}{moment}.{uuid.uuid4().hex[:6]}"
     _write(directory, kept + REASON_SUFFIX, (json.dumps({"path": path, "reason": reason, "at": at}) + "\n").encode())
@@ -101,14 +101,14 @@ def _prefix(path: str) -> str:
 
 def _names(directory: int, folder: str) -> list[str]:
     try:
-        return sorted(descriptors.names(directory, folder))
+        return sorted(atomic.names(directory, folder))
     except OSError:
         return []
 
 
 def _reason_of(directory: int, kept: str) -> str:
     try:
-        note = descriptors.read(directory, kept + REASON_SUFFIX, limit=64 * 1024)
+        note = atomic.read(directory, kept + REASON_SUFFIX, limit=64 * 1024)
         return str(json.loads(note[0])["reason"]) if note else "unknown"
     except (RecordCorrupt, ValueError, KeyError, TypeError, RecursionError):
         return "unknown"
@@ -119,7 +119,7 @@ def _holds(directory: int, kept: str, needles: tuple[bytes, ...]) -> bool:
     longest = max(map(len, needles))
     try:
         if stat.S_ISDIR(os.stat(kept, dir_fd=directory, follow_symlinks=False).st_mode):
-            return any(_holds(directory, f"{kept}/{name}", needles) for name in descriptors.names(directory, kept))
+            return any(_holds(directory, f"{kept}/{name}", needles) for name in atomic.names(directory, kept))
         descriptor = os.open(kept, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
     except OSError:
         return False

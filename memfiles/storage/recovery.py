@@ -21,10 +21,16 @@ from memfiles.errors import LockTimeout, RecordCorrupt
 from memfiles.records.inspection import inspect
 from memfiles.records.keys import ENTRIES, TEMP_PREFIX, staged_path
 from memfiles.records.record import MAX_RECORD_BYTES
-from memfiles.storage import atomic, descriptors, quarantine
-from memfiles.storage import scrub as scrub_request
+from memfiles.storage import atomic, quarantine
 from memfiles.storage.journal import CAPACITY, FOLDER, SUFFIX
-from memfiles.storage.journal_frames import Version, is_empty, must_rewrite, read_frames, scrub_token_in
+from memfiles.storage.journal_frames import (
+    SCRUB_TOKEN_BYTES,
+    Version,
+    is_empty,
+    must_rewrite,
+    read_frames,
+    scrub_token_in,
+)
 from memfiles.storage.locks import RecordLocks
 
 _LONGEST_DEATH = 10.0  # seconds between the first lock and the last that a dying process gives up
@@ -36,7 +42,7 @@ _OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 def journal_names(directory: int) -> list[str]:
     """The names of all journal files, of the living and the dead."""
     try:
-        return sorted(name for name in descriptors.names(directory, FOLDER) if name.endswith(SUFFIX))
+        return sorted(name for name in atomic.names(directory, FOLDER) if name.endswith(SUFFIX))
     except FileNotFoundError:
         return []
 
@@ -51,7 +57,7 @@ def recover(directory: int, locks: RecordLocks, *, at: str, flush: bool, thoroug
         for name in journal_names(directory):
             thorough |= _recover_journal(directory, name, locks, at=at, flush=flush)
         if _sweep(directory, at=at, folders=["", *(_entry_folders(directory) if thorough else ())]):
-            scrub_request.forget_dead(directory)
+            forget_dead_request(directory)
             return
         if time.monotonic() >= deadline:
             raise LockTimeout("a process that died in the middle of a change still holds its journal: see what it is")
@@ -135,7 +141,7 @@ def _replay(directory: int, version: Version, *, at: str, flush: bool, always: b
     ``always``: even over a file that is the same, because a flush of it failed.
     """
     try:
-        found = descriptors.read(directory, version.path, limit=MAX_RECORD_BYTES)
+        found = atomic.read(directory, version.path, limit=MAX_RECORD_BYTES)
     except RecordCorrupt as error:
         quarantine.set_aside(directory, version.path, reason=f"{error}; the journal's version took its place", at=at)
         found = None
@@ -163,7 +169,7 @@ def _keep_if_other(directory: int, version: Version, found: bytes, *, at: str) -
         quarantine.keep_copy(directory, version.path, version.data, reason=reason, at=at)
 
 
-def _is_outdated(data: bytes, seen: descriptors.Signature, *, by: Version) -> bool:
+def _is_outdated(data: bytes, seen: atomic.Signature, *, by: Version) -> bool:
     """Whether the file must be replaced: unreadable, older, or the very version, damaged by a power cut."""
     if data == by.data:
         return False
@@ -174,7 +180,7 @@ def _is_outdated(data: bytes, seen: descriptors.Signature, *, by: Version) -> bo
     return is_that_version and not record.is_intact
 
 
-def _may_be_by_hand(directory: int, path: str, data: bytes, seen: descriptors.Signature) -> bool:
+def _may_be_by_hand(directory: int, path: str, data: bytes, seen: atomic.Signature) -> bool:
     """Whether a file about to be replaced is neither ours nor what a power cut leaves of a version of ours."""
     record = inspect(data)
     if not data.strip(b"\0") or (record is not None and record.is_intact):
@@ -187,7 +193,7 @@ def _remove_journal(directory: int, name: str, *, versions: dict[str, Version], 
     """Flush all that the journal spoke of, then let it go."""
     if flush:
         atomic.sync_published(directory, versions)
-    descriptors.remove(directory, f"{FOLDER}/{name}")
+    atomic.remove(directory, f"{FOLDER}/{name}")
     if flush:
         atomic.sync_folder(directory, FOLDER)
 
@@ -210,13 +216,13 @@ def _sweep(directory: int, *, at: str, folders: Sequence[str]) -> bool:
             version = journaled.get((found[temp], seen.inode, seen.mtime_ns))
             if version is not None and _is_unpublished(directory, version):
                 swept = False
-            elif descriptors.signature(directory, temp) == seen:
+            elif atomic.signature(directory, temp) == seen:
                 _remove_temp(directory, temp, at=at)
     return swept
 
 
 def _temp_files(directory: int, folder: str) -> list[str]:
-    names = sorted(name for name in descriptors.names(directory, folder or ".") if name.startswith(TEMP_PREFIX))
+    names = sorted(name for name in atomic.names(directory, folder or ".") if name.startswith(TEMP_PREFIX))
     return [f"{folder}/{name}" for name in names] if folder else names
 
 
@@ -225,22 +231,22 @@ def _entry_folders(directory: int) -> list[str]:
     folders = []
     for name in _names(directory, ENTRIES):
         with suppress(OSError):
-            descriptors.names(directory, f"{ENTRIES}/{name}")
+            atomic.names(directory, f"{ENTRIES}/{name}")
             folders.append(f"{ENTRIES}/{name}")
     return folders
 
 
 def _names(directory: int, folder: str) -> list[str]:
     try:
-        return sorted(descriptors.names(directory, folder))
+        return sorted(atomic.names(directory, folder))
     except OSError:
         return []
 
 
-def _if_free(directory: int, locks: RecordLocks, temp: str, path: str) -> descriptors.Signature | None:
+def _if_free(directory: int, locks: RecordLocks, temp: str, path: str) -> atomic.Signature | None:
     """The signature of a temp file if nobody holds its record's lock."""
     with suppress(LockTimeout), locks.hold([path]):
-        return descriptors.signature(directory, temp)
+        return atomic.signature(directory, temp)
     return None
 
 
@@ -256,7 +262,7 @@ def _journaled_versions(directory: int) -> dict[tuple[str, int, int], Version]:
 def _is_unpublished(directory: int, version: Version) -> bool:
     """Whether the file is older than a journaled version; the record's lock is held."""
     try:
-        found = descriptors.read(directory, version.path, limit=MAX_RECORD_BYTES)
+        found = atomic.read(directory, version.path, limit=MAX_RECORD_BYTES)
     except RecordCorrupt:
         return True
     return found is None or _is_outdated(*found, by=version)
@@ -264,7 +270,7 @@ def _is_unpublished(directory: int, version: Version) -> bool:
 
 def _remove_temp(directory: int, temp: str, *, at: str) -> None:
     try:
-        descriptors.remove(directory, temp)
+        atomic.remove(directory, temp)
     except OSError as error:
         if error.errno != errno.ENOTEMPTY:
             raise
@@ -291,3 +297,72 @@ def _read_all(descriptor: int) -> bytes:
         chunks.append(chunk)
         offset += len(chunk)
     return b"".join(chunks)
+
+
+SCRUB_REQUEST = f"{FOLDER}/scrub-request"
+
+
+_REQUEST_POLL_SECONDS = 0.02
+
+
+@contextmanager
+def request_scrub(directory: int, *, timeout: float) -> Iterator[bytes]:
+    """Ask for as long as the block runs; the request's token. ``LockTimeout`` if others keep asking so long."""
+    deadline = time.monotonic() + timeout
+    while (descriptor := _locked(directory, create=True)) is None:
+        if time.monotonic() >= deadline:
+            raise LockTimeout("another process has been redacting all the time: redact again")
+        time.sleep(_REQUEST_POLL_SECONDS)
+    try:
+        token = os.urandom(SCRUB_TOKEN_BYTES // 2).hex().encode()
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, token, 0)
+        yield token
+    finally:
+        _withdraw(directory, descriptor)
+
+
+def requested_scrub(directory: int) -> bytes:
+    """The token of the present request, empty if there is none that can be read."""
+    try:
+        found = atomic.read(directory, SCRUB_REQUEST, limit=SCRUB_TOKEN_BYTES)
+    except (OSError, RecordCorrupt):
+        return b""
+    return found[0] if found else b""
+
+
+def forget_dead_request(directory: int) -> None:
+    """Remove a request that nobody waits for any more."""
+    descriptor = _locked(directory, create=False)
+    if descriptor is not None:
+        _withdraw(directory, descriptor)
+
+
+def _locked(directory: int, *, create: bool) -> int | None:
+    """The descriptor of the request, locked; None if another has it (or, not to ``create``, if there is none).
+
+    What lies there and is not a file of its own (a FIFO, a hard link to another file) is removed first.
+    """
+    try:
+        descriptor = os.open(SCRUB_REQUEST, _OPEN | (os.O_CREAT if create else 0), 0o600, dir_fd=directory)
+    except FileNotFoundError:
+        return None
+    is_ours = False
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            atomic.remove(directory, SCRUB_REQUEST)
+        else:
+            is_ours = lock_descriptor(descriptor, blocking=False) and os.fstat(descriptor).st_nlink == 1
+    finally:
+        if not is_ours:
+            os.close(descriptor)
+    return descriptor if is_ours else None
+
+
+def _withdraw(directory: int, descriptor: int) -> None:
+    """Remove the request while it is still locked: whoever locks it next must find that it is no more."""
+    try:
+        atomic.remove(directory, SCRUB_REQUEST)
+    finally:
+        os.close(descriptor)

@@ -6,7 +6,9 @@ survives a power cut, and a failure or a kill at any point leaves every record a
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
 import time
 import uuid
 import weakref
@@ -14,13 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from memfiles.errors import InvalidArgument, LockTimeout, RecordCorrupt, StorageFailed
+from memfiles.errors import InvalidArgument, LockTimeout, MemfilesError, RecordCorrupt, StorageFailed
 from memfiles.records.keys import uid_of
 from memfiles.records.record import MAX_RECORD_BYTES
-from memfiles.storage import atomic, descriptors, quarantine, recovery
-from memfiles.storage import scrub as scrub_request
-from memfiles.storage.checkpointer import Checkpointer
-from memfiles.storage.descriptors import Signature
+from memfiles.storage import atomic, quarantine, recovery
+from memfiles.storage.atomic import Signature
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.journal import FOLDER, Journal
 from memfiles.storage.locks import FOLDER as LOCK_FOLDER
@@ -30,6 +30,7 @@ from memfiles.storage.transaction import NewVersion, Transactions, reason
 STATE_FOLDER = ".state"
 _LOCKS_KEPT_OPEN = 16
 _SCRUB_POLL_SECONDS = 0.02
+_log = logging.getLogger("memfiles")
 
 
 class Store:
@@ -76,12 +77,12 @@ class Store:
     def find(self, path: str) -> tuple[bytes, Signature] | None:
         """The bytes of a record and their signature, None if there is none; ``RecordCorrupt`` if unreadable."""
         with storage_failure(f"{path} cannot be read"):
-            return descriptors.read(self.descriptor, path, limit=MAX_RECORD_BYTES)
+            return atomic.read(self.descriptor, path, limit=MAX_RECORD_BYTES)
 
     def signature(self, path: str) -> Signature | None:
         """What tells the present version of a record from every other, None if there is none."""
         try:
-            return descriptors.signature(self.descriptor, path)
+            return atomic.signature(self.descriptor, path)
         except OSError as error:
             raise StorageFailed(f"{path} cannot be looked at: {reason(error)}") from error
 
@@ -116,7 +117,7 @@ class Store:
         for folder in {path.rpartition("/")[0] for path in paths} - self._folders:
             with storage_failure(f"the folder {folder} cannot be made"):
                 for end in [index for index, character in enumerate(folder) if character == "/"] + [len(folder)]:
-                    descriptors.make_folder(self.descriptor, folder[:end])
+                    atomic.make_folder(self.descriptor, folder[:end])
                     if self._flush:
                         atomic.sync_folder(self.descriptor, folder[:end].rpartition("/")[0])
             self._folders.add(folder)
@@ -148,15 +149,15 @@ class Store:
         self.checkpoint()
         with storage_failure("a record cannot be removed"):
             for path, signature in found.items():
-                if descriptors.signature(self.descriptor, path) == signature:
-                    descriptors.remove(self.descriptor, path)
+                if atomic.signature(self.descriptor, path) == signature:
+                    atomic.remove(self.descriptor, path)
             for folder in {path.rpartition("/")[0] for path in found}:
                 atomic.sync_folder(self.descriptor, folder)
 
     def record_paths(self) -> list[str]:
         """Where memory files' records may lie, declared or not."""
         with storage_failure("the memory directory cannot be listed"):
-            return sorted(name for name in descriptors.names(self.descriptor) if uid_of(name) is not None)
+            return sorted(name for name in atomic.names(self.descriptor) if uid_of(name) is not None)
 
     def recover(self, *, thorough: bool = True) -> None:
         """Replay and remove the journals that dead processes left, and their temp files.
@@ -177,7 +178,7 @@ class Store:
         """Return when no journal of any process holds an earlier version of a record; ``LockTimeout`` if one may."""
         with (
             storage_failure("the text is out of the record, but not every journal could be overwritten: redact again"),
-            scrub_request.asked(self.descriptor, timeout=self._lock_timeout) as token,
+            recovery.request_scrub(self.descriptor, timeout=self._lock_timeout) as token,
         ):
             self._journal.checkpoint(scrub_token=token)
             self._wait_for_scrub(token)
@@ -259,7 +260,7 @@ def storage_failure(what: str) -> Iterator[None]:
 def needs_mending(directory: Path) -> bool:
     """Whether a process died in this directory and left something to be put in place."""
     with storage_failure(f"cannot look at the memory directory {directory}"):
-        descriptor = descriptors.open_directory(directory)
+        descriptor = atomic.open_directory(directory)
         try:
             return recovery.is_needed(descriptor)
         finally:
@@ -273,13 +274,13 @@ def _make_directory(directory: Path, *, flush: bool) -> int:
     """
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = descriptors.open_directory(directory)
+    descriptor = atomic.open_directory(directory)
     try:
-        if flush and descriptors.signature(descriptor, FOLDER) is None:
+        if flush and atomic.signature(descriptor, FOLDER) is None:
             for path in missing[::-1] or [directory]:
                 _flush_names(path.parent)
         for folder in (FOLDER, STATE_FOLDER, LOCK_FOLDER):
-            descriptors.make_folder(descriptor, folder)
+            atomic.make_folder(descriptor, folder)
     except BaseException:
         os.close(descriptor)
         raise
@@ -289,7 +290,7 @@ def _make_directory(directory: Path, *, flush: bool) -> int:
 def _flush_names(folder: Path) -> None:
     """Flush the names in a folder above the memory directory, if it may be read: it may be someone else's."""
     with suppress(PermissionError):
-        descriptor = descriptors.open_directory(folder)
+        descriptor = atomic.open_directory(folder)
         try:
             atomic.sync_folder(descriptor)
         finally:
@@ -298,3 +299,66 @@ def _flush_names(folder: Path) -> None:
 
 def _journal_id() -> str:
     return f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
+
+
+IDLE_SECONDS = 1.0
+
+
+_POLL_SECONDS = 0.1
+
+
+class Checkpointer:
+    """A thread that sleeps while the journal is empty and looks ten times a second while it is not."""
+
+    def __init__(self, directory: int, journal: Journal, *, recover: Callable[[], None]) -> None:
+        """The thread starts with the first ``notice``; ``recover`` replays a journal that had to be given up."""
+        self._recover = recover
+        self._directory = directory
+        self._journal = journal
+        self._work = threading.Event()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    def notice(self) -> None:
+        """There is something in the journal."""
+        if not self._work.is_set():
+            self._work.set()
+            self._start()
+
+    def stop(self) -> None:
+        """End the thread and wait for it; the journal stays as it is."""
+        self._stop.set()
+        self._work.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="memfiles-checkpoint", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._work.wait()
+            self._work.clear()
+            self._until_empty()
+
+    def _until_empty(self) -> None:
+        """Watch a journal that holds something until a checkpoint has emptied it."""
+        frames, since, answered = self._journal.frames_written, time.monotonic(), b""
+        while self._journal.is_dirty and not self._stop.wait(_POLL_SECONDS):
+            if self._journal.frames_written != frames:
+                frames, since = self._journal.frames_written, time.monotonic()
+            request = recovery.requested_scrub(self._directory)
+            if request not in (b"", answered) or time.monotonic() - since >= IDLE_SECONDS:
+                answered, since = request, time.monotonic()
+                self._checkpoint(request)
+
+    def _checkpoint(self, request: bytes) -> None:
+        try:
+            if not self._journal.checkpoint(scrub_token=request or None):
+                self._recover()
+        except (OSError, MemfilesError):
+            _log.exception("a checkpoint failed; the journal keeps what is not flushed, and it is tried again")

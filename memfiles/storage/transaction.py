@@ -13,12 +13,25 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import is_
+from typing import Any
 
-from memfiles.errors import OutcomeUnknown, SizeExceeded, StorageFailed
-from memfiles.records.keys import temp_path
-from memfiles.records.record import MAX_RECORD_BYTES
-from memfiles.storage import atomic, descriptors, quarantine
-from memfiles.storage.descriptors import Signature
+from memfiles.errors import InvalidArgument, OutcomeUnknown, RecordCorrupt, SizeExceeded, StorageFailed
+from memfiles.records.entry import Entry, EntryRecord
+from memfiles.records.entry_codec import encode_entry, read_entry
+from memfiles.records.keys import record_path, temp_path
+from memfiles.records.record import (
+    MAX_RECORD_BYTES,
+    READ_BACK,
+    Change,
+    Record,
+    check_order,
+    encode,
+    read_record,
+    successor,
+)
+from memfiles.storage import atomic, quarantine
+from memfiles.storage.atomic import Signature
 from memfiles.storage.group_commit import Group, Request
 from memfiles.storage.journal import CAPACITY, FramePosition, Journal
 from memfiles.storage.journal_frames import Version
@@ -195,7 +208,7 @@ class Transactions:
 
         They are flushed in between: a checkpoint of another process may have taken the new ones for theirs.
         """
-        published = [v.path for v in transaction.staged if descriptors.signature(self._directory, v.path) == v.staged]
+        published = [v.path for v in transaction.staged if atomic.signature(self._directory, v.path) == v.staged]
         for path in reversed(published):
             atomic.take_back(self._directory, path)
         if self._flush:
@@ -212,9 +225,9 @@ class Transactions:
                 continue
             with suppress(OSError):
                 temp = temp_path(version.path)
-                seen = descriptors.signature(self._directory, temp)
+                seen = atomic.signature(self._directory, temp)
                 if seen in (change.replaces, version.staged):
-                    descriptors.remove(self._directory, temp)
+                    atomic.remove(self._directory, temp)
                 elif seen is not None:
                     self._keep(temp, of=version.path)
 
@@ -242,3 +255,109 @@ def reason(error: OSError) -> str:
     """What the system said, with the symbolic name of the error to search for."""
     name = errno.errorcode.get(error.errno or 0)
     return f"{error.strerror} ({name})" if name else str(error)
+
+
+_CONTENT = b'\n"content":'  # a field each, for no text in a record holds a line break
+
+
+_HISTORY = b'\n"history":[\n'  # the last one
+
+
+@dataclass(frozen=True, slots=True)
+class _Readable:
+    """What of a record was read back: its content, also as it is encoded, and its changes, in their order."""
+
+    content: str
+    content_start: bytes
+    history: tuple[Change, ...]
+
+
+_NOTHING = _Readable("", b'"', ())
+
+
+def version_of(record: Record, *, replaces: Signature | None) -> NewVersion:
+    """The next version of a memory file's record; ``InvalidArgument`` if it could not be read back."""
+    try:
+        unread = _unread(record)
+        data = encode(unread)
+        found = read_record(data, of=record.uid)
+    except RecordCorrupt as error:
+        raise _unreadable(error) from error
+    _check_same(found, unread, of=record.uid)
+    _note_read(record, unread)
+    return NewVersion(record_path(record.uid), record.revision, _whole(data, record, unread), replaces)
+
+
+def version_of_entry(record: EntryRecord, *, replaces: Signature | None) -> NewVersion:
+    """The next version of an entry or a tombstone; ``InvalidArgument`` if it could not be read back."""
+    try:
+        unread = record.amended(text=_unread(record.text)) if isinstance(record, Entry) else record
+        data = encode_entry(unread)
+        found = read_entry(data, of=record.path)
+    except RecordCorrupt as error:
+        raise _unreadable(error) from error
+    _check_same(found, unread, of=record.path)
+    if isinstance(record, Entry) and isinstance(unread, Entry):
+        _note_read(record.text, unread.text)
+        data = _whole(data, record.text, unread.text)
+    return NewVersion(record.path, record.revision, data, replaces)
+
+
+def _unread(record: Record) -> Record:
+    """The record with only what was not read back yet of its content and changes, which must be in order."""
+    known: _Readable = vars(record).get(READ_BACK, _NOTHING)
+    carried = _carried(record.history, known.history)
+    check_order(record, of=record.uid, since=max(0, carried - 1))
+    fresh = tuple([change for change in record.history[carried:] if READ_BACK not in change.__dict__])
+    return successor(
+        record,
+        declared_json=record.declared_json,  # derived here, so that later versions have it
+        history=fresh,
+        history_json=b",\n".join([change.encoded for change in fresh]),
+        **_added(record, known),
+    )
+
+
+def _carried(history: tuple[Change, ...], known: tuple[Change, ...]) -> int:
+    """How many of these changes were read back together, if only the last one was not; else 0.
+
+    The very same: equal ones may differ in how they are written, as 1 and 1.0 do.
+    """
+    count = len(history) - 1
+    if not 0 < count <= len(known) or not all(map(is_, history, known[-count:])):
+        return 0
+    return count
+
+
+def _added(record: Record, known: _Readable) -> dict[str, Any]:
+    """The content with its encoded form, as far as it was not read back: all of it unless it was only added to."""
+    content, start = record.content, record.content_start
+    if not (start.startswith(known.content_start) and content.startswith(known.content)):
+        return {}
+    return {"content": content[len(known.content) :], "content_start": b'"' + start[len(known.content_start) :]}
+
+
+def _whole(data: bytes, record: Record, unread: Record) -> bytes:
+    """The bytes of the record, of which ``data`` are those with the content and the changes of ``unread`` alone.
+
+    Encoding it a second time took as long as all that a save does to the index.
+    """
+    content = data.index(_CONTENT) + len(_CONTENT)
+    rest, history = content + len(unread.content_start), data.rindex(_HISTORY) + len(_HISTORY)
+    return b"".join((data[:content], record.content_start, data[rest:history], record.history_json, b"]}\n"))
+
+
+def _check_same(found: EntryRecord | Record, written: EntryRecord | Record, *, of: str) -> None:
+    if found != written:
+        raise _unreadable(f"record {of}: what is read is not what was written")
+
+
+def _note_read(record: Record, unread: Record) -> None:
+    """Have it known of a record, and of all that will be made of it, what was read back."""
+    for change in unread.history:
+        vars(change)[READ_BACK] = True
+    vars(record)[READ_BACK] = _Readable(record.content, record.content_start, record.history)
+
+
+def _unreadable(why: object) -> InvalidArgument:
+    return InvalidArgument(f"nothing was changed, because what it would make could not be read back: {why}")

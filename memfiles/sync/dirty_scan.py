@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from memfiles.errors import RecordCorrupt
 from memfiles.records.keys import ENTRIES
 from memfiles.records.record import digest
-from memfiles.storage.descriptors import Signature, is_settled
+from memfiles.storage.atomic import Signature, is_settled
 from memfiles.sync.downloads import Newcomers
 from memfiles.sync.ledger import Acknowledged, Bookkeeping
 from memfiles.sync.merge.record_types import copies_of

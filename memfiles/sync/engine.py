@@ -17,8 +17,7 @@ from math import inf
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, LockTimeout, MemfilesError, MirrorUnavailable
 from memfiles.records.keys import entry_place, record_path
-from memfiles.storage.clock import utc_now
-from memfiles.storage.events import RecordChanged
+from memfiles.storage.events import RecordChanged, utc_now
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.sync.dirty_scan import Care, Survey, note_hydrated
 from memfiles.sync.dispatcher import Dispatcher, Progress

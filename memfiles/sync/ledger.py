@@ -17,8 +17,8 @@ from pathlib import Path
 
 from memfiles.errors import StorageFailed
 from memfiles.records.keys import ENTRIES
+from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase, DerivedFile, boot_id
-from memfiles.storage.descriptors import Signature
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.sync.mirror import Stored
 

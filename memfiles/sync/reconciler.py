@@ -16,7 +16,7 @@ from typing import Any
 
 from memfiles.errors import MirrorConflict, MirrorUnavailable, RecordCorrupt
 from memfiles.records.record import FORMAT, digest
-from memfiles.storage.descriptors import is_settled
+from memfiles.storage.atomic import is_settled
 from memfiles.sync.downloads import Newcomers
 from memfiles.sync.ledger import Acknowledged, Bookkeeping, LedgerRow, Sent
 from memfiles.sync.merge.merge_files import ConflictPolicy

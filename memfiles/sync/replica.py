@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from memfiles.records.entry import EntryRecord
 from memfiles.records.keys import entry_place
 from memfiles.storage import quarantine
-from memfiles.storage.descriptors import Signature
+from memfiles.storage.atomic import Signature
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.locks import RecordLocks
 from memfiles.storage.store import Store, storage_failure

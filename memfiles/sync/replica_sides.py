@@ -16,7 +16,7 @@ from memfiles.records.entry_codec import is_of_one_run
 from memfiles.records.keys import entry_place, record_path, uid_of
 from memfiles.records.record import Record, decode, digest
 from memfiles.storage import entry_folders as folders
-from memfiles.storage.descriptors import Signature
+from memfiles.storage.atomic import Signature
 from memfiles.storage.events import Origin
 from memfiles.storage.store import Store, storage_failure
 from memfiles.sync.merge.merge_entries import stamped_entry

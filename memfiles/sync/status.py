@@ -12,9 +12,9 @@ from memfiles.errors import RecordCorrupt
 from memfiles.records.entry_codec import is_of_one_run
 from memfiles.records.keys import entry_place, record_path
 from memfiles.records.record import MAX_RECORD_BYTES, digest
-from memfiles.storage import descriptors, quarantine
+from memfiles.storage import atomic, quarantine
 from memfiles.storage import entry_folders as folders
-from memfiles.storage.descriptors import Signature
+from memfiles.storage.atomic import Signature
 from memfiles.storage.store import storage_failure
 from memfiles.sync.dirty_scan import Dirty
 from memfiles.sync.ledger import Noted, peek
@@ -66,7 +66,7 @@ def _dirty(workflow: Workflow, noted: Noted) -> list[Dirty]:
 def _signatures(directory: int, workflow: Workflow) -> Iterator[tuple[str, Signature]]:
     """Of every declared memory file and every entry on the disk."""
     for path in (record_path(file.uid) for file in workflow.memory.files):
-        if (seen := descriptors.signature(directory, path)) is not None:
+        if (seen := atomic.signature(directory, path)) is not None:
             yield path, seen
     for folder in folders.folder_times(directory):
         for path, there in folders.files(directory, folder, []):
@@ -79,7 +79,7 @@ def _must_be_pushed(directory: int, path: str, acknowledged: str | None) -> bool
     try:
         if acknowledged is None and entry_place(path) is None:
             return True
-        found = descriptors.read(directory, path, limit=MAX_RECORD_BYTES)
+        found = atomic.read(directory, path, limit=MAX_RECORD_BYTES)
         if found is None:
             return False
         return digest(found[0]) != acknowledged and not (entry_place(path) and is_of_one_run(found[0], path=path))
@@ -92,7 +92,7 @@ def _opened(directory: Path) -> Iterator[int | None]:
     """A descriptor of the directory, None where there is none."""
     with storage_failure(f"cannot look at the memory directory {directory}"):
         try:
-            descriptor = descriptors.open_directory(directory)
+            descriptor = atomic.open_directory(directory)
         except (FileNotFoundError, NotADirectoryError):
             yield None
             return

@@ -18,7 +18,7 @@ from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.records.keys import entry_place
 from memfiles.records.levels import Levels
 from memfiles.records.record import Actor
-from memfiles.storage.auditing import Refusals
+from memfiles.storage.events import Refusals
 from memfiles.tools.dialects import render
 from memfiles.tools.index_card import card_of_files
 from memfiles.tools.result import SESSION_CLOSED, ToolResult, refused

@@ -13,7 +13,7 @@ import pytest
 
 from memfiles.errors import StorageFailed
 from memfiles.files.manager import MemoryManager
-from memfiles.storage.descriptors import Signature, read
+from memfiles.storage.atomic import Signature, read
 from memfiles.storage.journal_frames import Version, encode_frame, encode_payload, journal_header
 from tests.durability.operations import FILES, records_on_disk
 

@@ -12,8 +12,7 @@ import pytest
 from memfiles.entries.entries import Entries
 from memfiles.entries.policy import EntryRules
 from memfiles.records.entry import EntryRecord
-from memfiles.storage.clock import utc_now
-from memfiles.storage.events import Subscribers
+from memfiles.storage.events import Subscribers, utc_now
 from memfiles.storage.store import Store
 from tests.support.saved import Visitor, saved
 

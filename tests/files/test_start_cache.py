@@ -11,7 +11,7 @@ import pytest
 
 from memfiles.files import start_cache as unchanged
 from memfiles.records.declared_metadata import Metadata, metadata_in
-from memfiles.storage.descriptors import Signature, open_directory
+from memfiles.storage.atomic import Signature, open_directory
 from tests.support.records import seeded
 
 RECORD = seeded("x" * 7)

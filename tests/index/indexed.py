@@ -13,8 +13,8 @@ from memfiles.index.rows import Row, row_of
 from memfiles.index.text_index import NewText
 from memfiles.records.entry import EntryRecord
 from memfiles.records.entry_codec import decode_entry, encode_entry
-from memfiles.storage import atomic, descriptors
-from memfiles.storage.descriptors import Signature
+from memfiles.storage import atomic
+from memfiles.storage.atomic import Signature
 from tests.support.saved import saved
 
 LIMIT = 1 << 20
@@ -53,7 +53,7 @@ class Memory:
     def __init__(self, directory: Path) -> None:
         directory.mkdir(exist_ok=True)
         self.directory = directory
-        self.descriptor = descriptors.open_directory(directory)
+        self.descriptor = atomic.open_directory(directory)
         self.reads = 0
         self.index = Index(directory, self.descriptor, read=self.read, texts=PlainTexts())
 
@@ -61,7 +61,7 @@ class Memory:
         """The row of the record at ``path``."""
         self.reads += 1
         try:
-            found = descriptors.read(self.descriptor, path, limit=LIMIT)
+            found = atomic.read(self.descriptor, path, limit=LIMIT)
             return row_of(decode_entry(found[0], path=path), found[1]) if found else None
         except RecordCorrupt:
             return None
@@ -103,8 +103,8 @@ def live_keys(index: Index) -> list[str]:
 
 def write(descriptor: int, record: EntryRecord) -> Signature:
     """Put the record's file in place, in whatever folder it belongs."""
-    descriptors.make_folder(descriptor, "entries")
-    descriptors.make_folder(descriptor, record.path.rpartition("/")[0])
+    atomic.make_folder(descriptor, "entries")
+    atomic.make_folder(descriptor, record.path.rpartition("/")[0])
     signature = atomic.stage(descriptor, record.path, encode_entry(record), flush=False)
     atomic.publish(descriptor, record.path)
     atomic.drop(descriptor, record.path)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from memfiles.errors import InvalidArgument
-from memfiles.storage.audit import AuditLog, Event, Unreadable, read
+from memfiles.storage.events import AuditLog, Event, Unreadable, read
 from tests.support import ROOT
 from tests.support.another_process import another_process
 
@@ -146,7 +146,7 @@ def test_a_fork_logs_as_well(tmp_path: Path) -> None:
     """A child writes whole lines beside its parent, even if another thread was in the log when it was forked."""
     program = """
 import os, sys
-from memfiles.storage.audit import AuditLog, Event
+from memfiles.storage.events import AuditLog, Event
 log = AuditLog(sys.argv[1])
 log.record(Event("parent"))
 with log._lock:
@@ -166,7 +166,7 @@ def test_eight_processes_write_whole_lines(tmp_path: Path) -> None:
     """Every line of eight processes with two threads each is whole, and none is lost."""
     program = """
 import sys, threading
-from memfiles.storage.audit import AuditLog, Event
+from memfiles.storage.events import AuditLog, Event
 log = AuditLog(sys.argv[1])
 input()
 def work(thread):

@@ -7,9 +7,7 @@ from pathlib import Path
 
 from memfiles.errors import EntryNotFound, SecretRefused
 from memfiles.records.record import Actor
-from memfiles.storage.audit import AuditLog, Event, read
-from memfiles.storage.auditing import Refusals, logging_changes
-from memfiles.storage.events import RecordChanged
+from memfiles.storage.events import AuditLog, Event, RecordChanged, Refusals, logging_changes, read
 
 BY = Actor("support", "run-1", "toolu_1")
 CHANGED = RecordChanged("u", "the key", 3, "save", "local", None, "entries/a/u.json", "INTERNAL", BY)

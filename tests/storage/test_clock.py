@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from memfiles.storage.clock import utc_now
+from memfiles.storage.events import utc_now
 
 
 def test_it_is_now() -> None:

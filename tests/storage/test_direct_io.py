@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memfiles.storage.direct_io import BLOCK_BYTES, BlockWriter
+from memfiles.storage.journal_frames import BLOCK_BYTES, BlockWriter
 
 MANY = 300  # blocks: more than are written at once
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfiles.records.keys import agent_folder, entry_path, entry_uid
-from memfiles.storage.descriptors import Signature
-from memfiles.storage.direct_io import BLOCK_BYTES
+from memfiles.storage.atomic import Signature
 from memfiles.storage.journal_frames import (
+    BLOCK_BYTES,
     HEADER_BYTES,
     SCRUB_TOKEN_BYTES,
     Frame,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from memfiles.errors import LockTimeout, StorageFailed
-from memfiles.storage.descriptors import open_directory
+from memfiles.storage.atomic import open_directory
 from memfiles.storage.locks import FOLDER, STRIPES, RecordLocks
 from tests.support.another_process import another_process
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memfiles.storage import quarantine
-from memfiles.storage.descriptors import open_directory
+from memfiles.storage.atomic import open_directory
 
 AT = "2026-11-21T09:00:00.000Z"
 

@@ -18,8 +18,7 @@ from memfiles.records.entry import Entry, Tombstone, new_text
 from memfiles.records.entry_codec import encode_entry
 from memfiles.records.file_changes import Stamp
 from memfiles.records.record import Actor, Change, Record, decode, digest, encode, successor
-from memfiles.storage.transaction import NewVersion, groups_of
-from memfiles.storage.versions import version_of, version_of_entry
+from memfiles.storage.transaction import NewVersion, groups_of, version_of, version_of_entry
 from tests.support.records import declared, many_times
 
 AT = "2026-11-21T09:00:00.000Z"

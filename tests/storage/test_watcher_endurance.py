@@ -17,7 +17,7 @@ from memfiles.errors import InvalidArgument, StorageFailed
 from memfiles.files.manager import MemoryManager
 from memfiles.files.watched import watch
 from memfiles.storage.events import RecordChanged
-from memfiles.storage.folder_events import FolderEvents
+from memfiles.storage.watcher import FolderEvents
 from tests.support.records import declared, rewrite, wait_until
 
 FILES = [declared("notes", content="# Notes\n", cap=1000), declared("plan")]

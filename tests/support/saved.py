@@ -14,8 +14,7 @@ from memfiles.entries.policy import EntryRules
 from memfiles.records.entry import Entry, Provenance, Retired, Tombstone, new_text, passed
 from memfiles.records.history import extend
 from memfiles.records.record import Actor, Change, Operation, successor, with_content
-from memfiles.storage.clock import utc_now
-from memfiles.storage.events import Subscribers
+from memfiles.storage.events import Subscribers, utc_now
 from memfiles.storage.store import Store
 from tests.support.records import SEEDED_AT
 

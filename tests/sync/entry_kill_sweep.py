@@ -16,8 +16,7 @@ from pathlib import Path
 from memfiles.entries.entries import Entries
 from memfiles.entries.policy import EntryRules
 from memfiles.files.manager import MemoryManager
-from memfiles.storage.clock import utc_now
-from memfiles.storage.events import Subscribers
+from memfiles.storage.events import Subscribers, utc_now
 from memfiles.sync.ledger import Bookkeeping
 from memfiles.sync.reconciler import Reconciler
 from mirrors.urls import open_mirror

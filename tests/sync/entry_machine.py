@@ -14,8 +14,7 @@ from memfiles.entries.policy import EntryRules
 from memfiles.files.manager import MemoryManager
 from memfiles.records.entry import Entry, EntryRecord, Tombstone
 from memfiles.records.entry_codec import decode_entry
-from memfiles.storage.clock import utc_now
-from memfiles.storage.events import RecordChanged, Subscribers
+from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.sync import Sync, SyncSettings
 from memfiles.sync.ledger import Bookkeeping
 from memfiles.sync.mirror import Mirror

@@ -19,7 +19,7 @@ import memfiles
 from memfiles import Workflow
 from memfiles.files.manager import MemoryManager
 from memfiles.memory import open_mirror_of
-from memfiles.storage.clock import utc_now
+from memfiles.storage.events import utc_now
 from memfiles.sync.ledger import Bookkeeping
 from memfiles.sync.reconciler import Reconciler
 from tests.durability.side_by_side import in_order

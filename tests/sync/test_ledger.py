@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from memfiles.errors import StorageFailed
-from memfiles.storage.descriptors import Signature
+from memfiles.storage.atomic import Signature
 from memfiles.sync import ledger as bookkeeping
 from memfiles.sync.ledger import PATH, Acknowledged, Bookkeeping, LedgerRow, Noted, Sent, peek
 

@@ -21,7 +21,7 @@ from memfiles.errors import MemfilesError, RecordCorrupt
 from memfiles.memory import load
 from memfiles.records.keys import staged_path, uid_of
 from memfiles.storage import quarantine
-from memfiles.storage.descriptors import open_directory
+from memfiles.storage.atomic import open_directory
 from memfiles.storage.journal import FOLDER
 from memfiles.storage.locks import FOLDER as LOCKS
 from memfiles.tools.json_schemas import workflow_schema

@@ -16,8 +16,8 @@ from memfiles.records.entry import Entry, EntryRecord
 from memfiles.records.entry_codec import decode_entry
 from memfiles.records.keys import ENTRIES, WORKSPACE, agent_folder, entry_place
 from memfiles.records.record import MAX_RECORD_BYTES
-from memfiles.storage import descriptors
-from memfiles.storage.clock import utc_now
+from memfiles.storage import atomic
+from memfiles.storage.events import utc_now
 from memfiles.workflow.workflow import EntriesSpec, Workflow
 
 NAMED = 3
@@ -73,11 +73,11 @@ def census(directory: Path, paths: Iterable[str]) -> tuple[Tallies, list[tuple[s
     """What lies at these paths, by folder and level, and what cannot be read and why."""
     tallies: Tallies = defaultdict(FolderTally)
     broken: list[tuple[str, str]] = []
-    now, descriptor = utc_now(), descriptors.open_directory(directory)
+    now, descriptor = utc_now(), atomic.open_directory(directory)
     try:
         for path in paths:
             try:
-                found = descriptors.read(descriptor, path, limit=MAX_RECORD_BYTES)
+                found = atomic.read(descriptor, path, limit=MAX_RECORD_BYTES)
                 record = decode_entry(found[0], path=path) if found else None
             except RecordCorrupt as error:
                 broken.append((path, str(error)))

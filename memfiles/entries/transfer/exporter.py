@@ -25,7 +25,7 @@ from memfiles.index import queries as reading
 from memfiles.index.index import Index
 from memfiles.records.entry import Entry
 from memfiles.records.levels import Levels
-from memfiles.storage import atomic, descriptors
+from memfiles.storage import atomic
 
 ExportFormat = Literal["markdown", "jsonl"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = ("markdown", "jsonl")
@@ -118,7 +118,7 @@ def _write(path: Path, data: bytes) -> None:
     """Have a file with this content, or the earlier one as it was; through no link, and over nothing but a file."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise OSError(errno.EEXIST, f"{path.name} is there and is no file")
-    folder = descriptors.open_directory(path.parent)
+    folder = atomic.open_directory(path.parent)
     try:
         temp = f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
         try:
@@ -126,7 +126,7 @@ def _write(path: Path, data: bytes) -> None:
                 file.write(data)
             atomic.move(folder, temp, to=path.name)
         except BaseException:
-            descriptors.remove(folder, temp)
+            atomic.remove(folder, temp)
             raise
     finally:
         os.close(folder)

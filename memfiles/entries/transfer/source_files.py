@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from memfiles.entries.results import Skipped
 from memfiles.entries.transfer.document import FILE_MAX_BYTES, printed
 from memfiles.errors import InvalidArgument, RecordCorrupt
-from memfiles.storage import descriptors
+from memfiles.storage import atomic
 
 LINES_MAX_BYTES = 256 * 1024 * 1024
 """Bytes of a file that holds many entries, and of all files of a folder together."""
@@ -62,9 +62,9 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     """The bytes of one file of at most 256 MiB, else ``InvalidArgument``; never waits on a FIFO or a device."""
     try:
         folder, name = os.path.split(os.path.realpath(path))
-        directory = descriptors.open_directory(folder)
+        directory = atomic.open_directory(folder)
         try:
-            read = descriptors.read(directory, name, limit=LINES_MAX_BYTES)
+            read = atomic.read(directory, name, limit=LINES_MAX_BYTES)
         finally:
             os.close(directory)
     except (RecordCorrupt, OSError, ValueError) as error:
@@ -81,7 +81,7 @@ def read_folder(path: str | os.PathLike[str], wanted: Wanted) -> Iterator[Source
     200,000 files or 256 MiB: then nothing of it should be used.
     """
     try:
-        root = descriptors.open_directory(path)
+        root = atomic.open_directory(path)
     except (OSError, ValueError) as error:
         raise InvalidArgument(f"{printed(os.fspath(path))} cannot be read: {_reason(error)}") from error
     yield from _bounded(_walk(_Place(root, "", 0), wanted))
@@ -145,7 +145,7 @@ def _file(place: _Place, name: str) -> SourceFile | Skipped:
     path = place.below(name)
     try:
         path.encode()
-        read = descriptors.read(place.descriptor, name, limit=FILE_MAX_BYTES)
+        read = atomic.read(place.descriptor, name, limit=FILE_MAX_BYTES)
     except UnicodeEncodeError:
         return Skipped(printed(path), "its name is not UTF-8")
     except RecordCorrupt as error:
