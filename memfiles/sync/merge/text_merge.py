@@ -1,41 +1,55 @@
-"""Merging texts by lines: what two writers made of one text, in one text.
+"""Three-way merge of texts by lines: the changes of two writers to one base, in one text.
 
-The rule this file keeps: what only one of them changed is kept from both, also where the changes touch; of text
-that both put in the same place the first writer's comes first, and what they did alike is done once. Only lines
-that both changed differently are a conflict; there the winner's lines stand.
+The rules this file keeps:
+
+- A line that only one side changed is taken from that side, even where the changes of both sides touch (git reports
+  touching changes as a conflict).
+- Lines that both sides added in one place are all kept, the first side's first; what both added alike is there once.
+- Lines added after the end of the base are kept whatever became of the base.
+- Only a line that both sides changed differently is a conflict. The winner's line is taken, and the merge is not clean.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import zip_longest
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 Side = Literal["first", "second"]
 Lines = Sequence[str]
-_MANY_LINES = 2000
+_MANY_LINES = 2000  # up to here, frequent lines are matched like all others
+_MOST_PAIRS = 20_000_000  # of equal lines, which difflib visits at each step: about two seconds
 
 
 @dataclass(frozen=True, slots=True)
 class MergedText:
-    """A text that two writers made, and whether everything of both is in it."""
+    """A merged text, and whether it has everything of both sides."""
 
     text: str
     is_clean: bool = True
 
 
 class LineEdits(NamedTuple):
-    """What was made of each changed line (None: it is gone), and the lines that were added before each line."""
+    """By line of the base: what it was changed to (None: deleted), and the lines added before it."""
 
     changed: dict[int, str | None]
     added: dict[int, Lines]
 
 
+class Hunk(NamedTuple):
+    """A difference: ``base[start:end]`` was replaced by ``text[low:high]``; one of them may be empty."""
+
+    start: int
+    end: int
+    low: int
+    high: int
+
+
 def merge_text(base: str, first: str, second: str, *, winner: Side) -> MergedText:
-    """What both made of ``base``: by lines, the winner's where both changed the same ones differently."""
+    """Merge two texts made from ``base``; where both changed a line differently, the winner's line is taken."""
     if second in (base, first):
         return MergedText(first)
     if first == base:
@@ -48,9 +62,9 @@ def merge_text(base: str, first: str, second: str, *, winner: Side) -> MergedTex
 
 
 def unite_text(first: str, second: str) -> MergedText:
-    """All lines of two texts whose base nobody knows any more: what they share once, in order, and the rest of both.
+    """Merge two texts without a base: the lines they share once, in order, and all other lines of both.
 
-    Clean only if they share a beginning and nothing after it, as when both added at the end.
+    Clean only if they share a beginning and nothing after it, as when both appended.
     """
     one, other = lines_of(first), lines_of(second)
     same = _shared(one, other)
@@ -64,7 +78,7 @@ def unite_text(first: str, second: str) -> MergedText:
 
 
 def shared_text(first: str, second: str, *, marker: str) -> str:
-    """The lines that both have, with a marker where they have different ones."""
+    """The lines that both texts have, with a marker where they differ."""
     one, other = lines_of(first), lines_of(second)
     shared: list[str] = []
     for kind, start, end, _, _ in _opcodes(one, other):
@@ -73,7 +87,7 @@ def shared_text(first: str, second: str, *, marker: str) -> str:
 
 
 def with_lines(text: str, lines: Lines, *, of: str) -> str:
-    """``text`` and at its end those of ``lines`` that it lacks, if the text ``of`` has them."""
+    """Append to ``text`` the ``lines`` that it lacks and the text ``of`` has."""
     wanted = Counter(lines) & Counter(lines_of(of))
     missing = wanted - Counter(lines_of(text))
     added = []
@@ -85,7 +99,7 @@ def with_lines(text: str, lines: Lines, *, of: str) -> str:
 
 
 def shared_beginning(first: str, second: str) -> str:
-    """The whole lines that both texts begin with."""
+    """The whole lines at the beginning that both texts share."""
     lines = lines_of(first)
     return "".join(lines[: _shared(lines, lines_of(second))])
 
@@ -98,41 +112,54 @@ def lines_of(text: str) -> list[str]:
 
 
 def _only_adds(base: str, text: str) -> bool:
-    """Whether ``text`` is ``base`` with whole lines after it, so that what became of the base does not matter."""
+    """Whether ``text`` is ``base`` with whole lines after it, which goes with any change of the base."""
     return text.startswith(base) and (not base or base.endswith("\n") or text[len(base)] == "\n")
 
 
 def _merge_lines(base: Lines, first: Lines, second: Lines, *, winner: Side) -> MergedText:
-    """A merge by lines; the beginning and the end that all three share are not looked at."""
+    """Merge by lines. The beginning and the end that all three share are not compared again."""
     head = min(_shared(base, first), _shared(base, second))
     rest = [lines[head:] for lines in (base, first, second)]
     tail = min(_shared(rest[0][::-1], lines[::-1]) for lines in rest[1:])
     middle = [lines[: len(lines) - tail] for lines in rest]
     merged, is_clean = list(base[:head]), True
-    for region in _regions(*middle):
-        lines, is_kept = (region, True) if isinstance(region, list) else _woven(*region, winner=winner)
-        merged += lines
-        is_clean = is_clean and is_kept
+    for before, one, other in _regions(*middle):
+        if other in (before, one):
+            merged += one
+        elif one == before:
+            merged += other
+        else:
+            lines, is_kept = _woven(before, one, other, winner=winner)
+            merged += lines
+            is_clean = is_clean and is_kept
     return MergedText(_joined([*merged, *base[len(base) - tail :]]), is_clean)
 
 
-def _regions(base: Lines, first: Lines, second: Lines) -> Iterator[list[str] | tuple[Lines, Lines, Lines]]:
-    """The merged lines, region by region; three versions where both writers changed something."""
-    from merge3 import Merge3  # loads only when there is something to merge
+def _regions(base: Lines, first: Lines, second: Lines) -> Iterator[tuple[Lines, Lines, Lines]]:
+    """Cut the three texts into regions that belong together: changed by neither side, by one, or by both.
 
-    matcher: Any = _matcher
-    for region in Merge3(base, first, second, sequence_matcher=matcher).merge_groups():
-        if region[0] == "conflict":
-            yield region[1], region[2], region[3]
-        else:
-            yield list(region[1])
+    Changes of both sides are in one region if no unchanged line of the base is between them.
+    """
+    texts, sides = (first, second), (deque(_hunks(base, first)), deque(_hunks(base, second)))
+    shifts = [0, 0]  # from a position in the base to the same position in each text
+    done = 0
+    while any(sides):
+        start = end = min(side[0].start for side in sides if side)
+        starts = [start + shift for shift in shifts]
+        while touching := [which for which in (0, 1) if sides[which] and sides[which][0].start <= end]:
+            for which in touching:
+                hunk = sides[which].popleft()
+                end = max(end, hunk.end)
+                shifts[which] = hunk.high - hunk.end
+        yield (base[done:start],) * 3
+        one, other = (texts[which][starts[which] : end + shifts[which]] for which in (0, 1))
+        yield base[start:end], one, other
+        done = end
+    yield (base[done:],) * 3
 
 
 def _woven(base: Lines, first: Lines, second: Lines, *, winner: Side) -> tuple[list[str], bool]:
-    """Both writers' edits of a region, line by line, and whether all could be made.
-
-    Of a line that both changed differently, only the winner's is there; what both added alike is there once.
-    """
+    """Apply both sides' edits of a region line by line, and tell whether all could be applied."""
     ours, theirs = _line_edits(base, first), _line_edits(base, second)
     clashes = [at for at in ours.changed.keys() & theirs.changed.keys() if ours.changed[at] != theirs.changed[at]]
     changed = ours.changed | theirs.changed if winner == "second" else theirs.changed | ours.changed
@@ -146,23 +173,53 @@ def _woven(base: Lines, first: Lines, second: Lines, *, winner: Side) -> tuple[l
 
 
 def _line_edits(base: Lines, text: Lines) -> LineEdits:
-    """How ``text`` differs from ``base``: of lines put in place of fewer ones, those beyond are added after them."""
+    """The differences of ``text`` from ``base``, line by line; further lines of a longer replacement are added ones."""
     edits = LineEdits({}, {})
-    for kind, start, end, low, high in _opcodes(base, text):
-        if kind != "equal":
-            pairs = zip_longest(range(start, end), text[low : min(high, low + end - start)])
-            edits.changed.update((at, line) for at, line in pairs if at is not None and line != base[at])
-            edits.added[end] = text[low + end - start : high]
+    for start, end, low, high in _hunks(base, text):
+        pairs = zip_longest(range(start, end), text[low : min(high, low + end - start)])
+        edits.changed.update((at, line) for at, line in pairs if at is not None and line != base[at])
+        edits.added[end] = text[low + end - start : high]
     return edits
 
 
+def _hunks(base: Lines, text: Lines) -> list[Hunk]:
+    return [Hunk(*place) for kind, *place in _opcodes(base, text) if kind != "equal"]
+
+
 def _opcodes(one: Lines, other: Lines) -> list[tuple[str, int, int, int, int]]:
-    return _matcher(None, one, other).get_opcodes()  # type: ignore[return-value]
+    """The differences as ``difflib`` tells them, in bounded time.
+
+    difflib compares each pair of equal lines, which takes minutes where many lines are frequent. Then only the part
+    between the shared beginning and end is compared, and frequent lines match only next to others that match.
+    """
+    matcher = _matcher(one, other)
+    if _pairs(matcher, one) <= _MOST_PAIRS:
+        return list(matcher.get_opcodes())
+    head = _shared(one, other)
+    tail = _shared(one[head:][::-1], other[head:][::-1])
+    inner = one[head : len(one) - tail]
+    matcher = _matcher(inner, other[head : len(other) - tail])
+    if _pairs(matcher, inner) > _MOST_PAIRS:
+        positions = _positions(matcher)
+        for line in [line for line, found in positions.items() if len(found) * len(inner) > _MOST_PAIRS]:
+            del positions[line]
+    return [(kind, a + head, b + head, c + head, d + head) for kind, a, b, c, d in matcher.get_opcodes()]
 
 
-def _matcher(junk: None, one: Lines, other: Lines) -> SequenceMatcher[str]:
-    """A matcher that takes frequent lines for noise only where looking at them all would take seconds."""
-    return SequenceMatcher(junk, one, other, autojunk=min(len(one), len(other)) > _MANY_LINES)
+def _matcher(one: Lines, other: Lines) -> SequenceMatcher[str]:
+    return SequenceMatcher(None, one, other, autojunk=min(len(one), len(other)) > _MANY_LINES)
+
+
+def _pairs(matcher: SequenceMatcher[str], one: Lines) -> int:
+    """How many pairs of equal lines the matcher compares at each step."""
+    positions = _positions(matcher)
+    return sum(len(positions.get(line, ())) for line in one)
+
+
+def _positions(matcher: SequenceMatcher[str]) -> dict[str, list[int]]:
+    """Where each line stands in the second text, as the matcher looks it up (documented, but not in typeshed)."""
+    positions: dict[str, list[int]] = matcher.b2j  # type: ignore[attr-defined]
+    return positions
 
 
 def _shared(one: Lines, other: Lines) -> int:
@@ -172,6 +229,6 @@ def _shared(one: Lines, other: Lines) -> int:
 
 
 def _joined(lines: Lines) -> str:
-    """Lines as one text; a line that was the last of its text and is not any more gets its end."""
+    """Lines as one text; a line without an end that is no longer the last one gets an end."""
     ended = [line if line.endswith("\n") else line + "\n" for line in lines[:-1]]
     return "".join([*ended, *lines[-1:]])
