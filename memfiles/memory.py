@@ -80,7 +80,7 @@ def open(
         around = EntriesContext(manager.store, manager.subscribers, manager.origin, Refusals(log), embedder)
         replica = manager.replica if copies is not None else None
         syncs: list[Sync] = []
-        entries = LazyEntries(workflow, around, on_open=partial(_mirrored, replica, syncs, origin=manager.origin))
+        entries = LazyEntries(workflow, around, on_open=partial(_mirrored, replica, syncs))
         memory = Memory(
             workflow, manager=manager, report=report, sync=NullSync(), entries=entries, refusals=around.refusals
         )
@@ -283,10 +283,10 @@ def _audited(manager: MemoryManager) -> AuditLog:
     return log
 
 
-def _mirrored(replica: Replica | None, syncs: list[Sync], entries: Entries, *, origin: str | None) -> None:
+def _mirrored(replica: Replica | None, syncs: list[Sync], entries: Entries) -> None:
     """Have entries kept equal with the mirror, if there is one; what runs already brings what is not here."""
     if replica is not None:
-        replica.with_entries(entries.shelf, origin=origin, let_go=entries.let_go)
+        replica.with_entries(entries.shelf, let_go=entries.let_go)
     for sync in syncs:
         sync.entries_are_kept()
 

@@ -25,12 +25,14 @@ def delete_many(
     stamp, own = Stamp(now(), caller.actor(None)), own_level(caller)
     paths = [partition.path(key) for key in {check_key(key) for key in listed(keys, "keys")} for partition in own]
 
-    def decide(records: RecordsByPath) -> list[Entry]:
-        return [saving.delete(record, stamp, key=record.key).entry for record in records.values() if is_there(record)]
+    def decide(records: RecordsByPath) -> tuple[list[Entry], list[Entry]]:
+        found = filter(is_there, records.values())
+        hidden = [saving.delete(record, stamp, key=record.key).entry for record in found]
+        return hidden, hidden
 
     def is_there(record: EntryRecord | None) -> TypeGuard[Entry]:
         return isinstance(record, Entry) and record.retired is None and not record.is_expired(stamp.at)
 
     present = [path for path in paths if is_there(shelf.find(path))]
-    hidden = shelf.change(present, decide, record_of=lambda entries: entries) if present else []
+    hidden = shelf.change(present, decide) if present else []
     return sorted((Deleted(entry.key, entry.level, entry.revision) for entry in hidden), key=lambda gone: gone.key)

@@ -28,7 +28,7 @@ from memfiles.entries.policy import EntryRules
 from memfiles.entries.purge import Purger
 from memfiles.entries.reader import EntryReader, checked_filters
 from memfiles.entries.relocate import Relocator
-from memfiles.entries.repository import EntryRepository
+from memfiles.entries.repository import EntryRepository, IndexUpdates
 from memfiles.entries.results import Deleted, Exported, Forgotten, Found, Imported, Page, Results, Saved
 from memfiles.entries.selector import Selector
 from memfiles.entries.telemetry import Account
@@ -46,6 +46,7 @@ from memfiles.index.text_tables import TextTables
 from memfiles.records.entry import Tombstone
 from memfiles.records.keys import entry_place
 from memfiles.storage.events import RecordChanged, Refusals, Subscribers, utc_now
+from memfiles.storage.record_kinds import ENTRIES
 from memfiles.storage.store import Store
 
 _log = logging.getLogger("memfiles")
@@ -74,7 +75,8 @@ class Entries:
         self._account = Account(refusals or Refusals(), store=store.directory.name)
         self._now = now
         self._index = Index(store.directory, store.descriptor, read=self._row, texts=TextTables())
-        self.shelf = EntryRepository(store, index=self._index, now=now, subscribers=subscribers, origin=origin)
+        updates = IndexUpdates(self._index)
+        self.shelf = EntryRepository(store, ENTRIES, now=now, subscribers=subscribers, origin=origin, listener=updates)
         self.files = EntryFiles(store, self.shelf, self._index)
         room = Room(self._index, budget=rules.budget)
         self._moves = Moves(self.shelf, self._index)

@@ -179,13 +179,16 @@ class Forgetter:
     def _bury_where_it_went(self, ids: Mapping[str, str], tombstone: Tombstone) -> None:
         stamp = Stamp(self._now(), tombstone.by)
 
-        def decide(records: RecordsByPath) -> list[EntryRecord]:
+        def decide(records: RecordsByPath) -> tuple[list[EntryRecord], list[EntryRecord]]:
             found = [record for record in records.values() if isinstance(record, Entry)]
             ids = ((record, _id_where_it_went(tombstone, record)) for record in found)
-            return [saving.bury(record, stamp, id=id, why=tombstone.why) for record, id in ids if id]
+            buried: list[EntryRecord] = [
+                saving.bury(record, stamp, id=id, why=tombstone.why) for record, id in ids if id
+            ]
+            return buried, buried
 
         self._index.change(lambda connection: debts.note(connection, list(ids)))
-        self._let_go(self._shelf.change(ids, decide, record_of=lambda buried: buried))
+        self._let_go(self._shelf.change(ids, decide))
 
     def _gone_before(self) -> list[tuple[Entry, Tombstone]]:
         """What was moved, once or several times, to where it was forgotten, and what remains of it there."""
@@ -241,7 +244,7 @@ class Forgetter:
         return self._moves.read(sorted({row.path for row in self._index.ask(ask)}))
 
     def _bury(self, paths: Sequence[str], meant: _Meant, stamp: Stamp, *, why: str) -> list[EntryRecord]:
-        def decide(records: RecordsByPath) -> list[EntryRecord]:
+        def decide(records: RecordsByPath) -> tuple[list[EntryRecord], list[EntryRecord]]:
             entries = [record for record in records.values() if isinstance(record, Entry)]
             buried = [
                 saving.bury(record, stamp, id=secrets.token_hex(6), why=why)
@@ -250,9 +253,10 @@ class Forgetter:
             ]
             kept = ((record, give_back(record, meant.uids)) for record in entries if not meant.holds(record))
             lent = [saving.resaid(after, stamp, op="redact") for before, after in kept if after is not before]
-            return [*buried, *lent]
+            changed: list[EntryRecord] = [*buried, *lent]
+            return changed, changed
 
-        return self._shelf.change(paths, decide, record_of=lambda changed: changed)
+        return self._shelf.change(paths, decide)
 
     def _checked_why(self, why: str) -> str:
         check_text(why)

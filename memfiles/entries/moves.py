@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from memfiles.entries import decisions as saving
-from memfiles.entries.repository import EntryRepository
+from memfiles.entries.repository import EntryRepository, entry_at
 from memfiles.index import queries as reading
 from memfiles.index.index import Index
 from memfiles.index.rows import Row
@@ -62,7 +62,7 @@ class Moves:
 
     def read(self, paths: Iterable[str]) -> list[Entry]:
         """The entries at these paths, hidden or not; what is none is left out."""
-        return [entry for path in paths if (entry := self._shelf.entry(path)) is not None]
+        return [entry for path in paths if (entry := entry_at(self._shelf, path)) is not None]
 
     def _retired(self) -> list[Row]:
         return self._index.ask(

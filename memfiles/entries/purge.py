@@ -102,14 +102,14 @@ class Purger:
         self._bury([row.path for row in rows], stamp, why=_TOO_MANY, only_retired=True)
 
     def _bury(self, paths: Sequence[str], stamp: Stamp, *, why: str, only_retired: bool) -> None:
-        def decide(records: RecordsByPath) -> list[EntryRecord]:
-            return [
+        def decide(records: RecordsByPath) -> tuple[None, list[EntryRecord]]:
+            return None, [
                 saving.bury(record, stamp, id=secrets.token_hex(6), why=why, cleared=True)
                 for record in records.values()
                 if isinstance(record, Entry) and (record.retired is not None or not only_retired)
             ]
 
-        self._shelf.change(paths, decide, record_of=lambda buried: buried)
+        self._shelf.change(paths, decide)
 
 
 def _all_in(connection: sqlite3.Connection, places: Sequence[Partition]) -> list[Row]:

@@ -13,7 +13,7 @@ from functools import partial
 
 from memfiles.entries.drafts import check_category, check_switch, checked_tags, listed
 from memfiles.entries.partitions import Caller, View, view_of
-from memfiles.entries.repository import EntryRepository
+from memfiles.entries.repository import EntryRepository, entry_at
 from memfiles.entries.results import Found, Match, Page, Results, found_in
 from memfiles.errors import InvalidArgument
 from memfiles.index import queries as reading
@@ -81,7 +81,7 @@ class EntryReader:
     def visible(self, view: View, key: str) -> Entry | None:
         """The entry of that key which shadows the others of the view."""
         for partition in view:
-            entry = self._shelf.entry(partition.path(key))
+            entry = entry_at(self._shelf, partition.path(key))
             if entry is not None and self.is_there(entry):
                 return entry
         return None
@@ -208,7 +208,7 @@ class EntryReader:
 
     def _read(self, path: str, revision: int) -> Entry | None:
         """The entry there, if it is still as the index says; else the index looks at it before the next question."""
-        entry = self._shelf.entry(path)
+        entry = entry_at(self._shelf, path)
         if entry is not None and self.is_there(entry) and entry.revision == revision:
             return entry
         self._shelf.suspect(path)

@@ -16,7 +16,7 @@ from memfiles.entries.drafts import Draft, check_draft
 from memfiles.entries.moves import Moves, lead_on
 from memfiles.entries.partitions import Caller, Partition, View, own_level
 from memfiles.entries.policy import EntryRules
-from memfiles.entries.repository import EntryRepository, RecordsByPath
+from memfiles.entries.repository import EntryRepository, RecordsByPath, entry_at
 from memfiles.errors import InvalidArgument, RevisionConflict
 from memfiles.records.entry import Entry, EntryRecord, moved_to
 from memfiles.records.file_changes import Stamp
@@ -61,7 +61,7 @@ class Relocator:
         places = [path for move in planned for path in (move.entry.path, move.target)]
         before = self._moves.sources([move.entry.path for move in planned])
 
-        def decide(records: RecordsByPath) -> list[EntryRecord]:
+        def decide(records: RecordsByPath) -> tuple[None, list[EntryRecord]]:
             after = dict(records)
             for move in planned:
                 expected = replace(stamp, expected_revision=move.entry.revision)
@@ -72,9 +72,10 @@ class Relocator:
                 after[move.target] = self._moved(after[move.target], move, stamp, agent=agent)
             targets = {moved_to(move.entry.path): moved_to(move.target) for move in planned}
             after |= {path: lead_on(after[path], stamp, targets) for path in before if path not in places}
-            return [record for path, record in after.items() if record is not None and record is not records[path]]
+            changed = [record for path, record in after.items() if record is not None and record is not records[path]]
+            return None, changed
 
-        self._shelf.change([*places, *before], decide, record_of=lambda changed: changed)
+        self._shelf.change([*places, *before], decide)
 
     def _planned(self, own: View, key: str, new: str, *, now: str) -> _Move:
         found = self._live(own, check_key(key), now)
@@ -103,7 +104,7 @@ class Relocator:
 
     def _live(self, own: View, key: str, now: str) -> tuple[Entry, Partition] | None:
         for partition in own:
-            entry = self._shelf.entry(partition.path(key))
+            entry = entry_at(self._shelf, partition.path(key))
             if entry is not None and entry.retired is None and not entry.is_expired(now):
                 return entry, partition
         return None

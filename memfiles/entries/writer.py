@@ -20,7 +20,7 @@ from memfiles.entries.eviction import OverBudget, Room
 from memfiles.entries.moves import Moves, clear
 from memfiles.entries.partitions import Caller, Partition, View, own_level
 from memfiles.entries.policy import EntryRules
-from memfiles.entries.repository import EntryRepository, RecordsByPath
+from memfiles.entries.repository import EntryRepository, RecordsByPath, entry_at
 from memfiles.entries.results import Deleted, Saved
 from memfiles.errors import EntryNotFound, InvalidArgument
 from memfiles.records.entry import Entry, EntryRecord, Provenance, Tombstone
@@ -182,7 +182,7 @@ class EntryWriter:
         What was moved away is not gone: it has another key or place, from which it would be brought back.
         """
         stamp = Stamp(self._now(), caller.actor(call_id))
-        candidates = [self._shelf.entry(partition.path(check_key(key))) for partition in own_level(caller)]
+        candidates = [entry_at(self._shelf, partition.path(check_key(key))) for partition in own_level(caller)]
         retired = [entry for entry in candidates if entry is not None and self._is_gone(entry, stamp.at)]
         if not retired:
             raise saving.not_there(key)
@@ -205,17 +205,18 @@ class EntryWriter:
         victims: list[str] = []
         for is_last in (*([False] * (_ROUNDS - 1)), True):
 
-            def attempt(before: RecordsByPath) -> _Outcome:
+            def attempt(before: RecordsByPath) -> tuple[_Outcome, list[EntryRecord]]:
                 records = dict(before)
                 decisions = decide(records)
                 went = _evict(records, [path for path in victims if path not in paths], stamp)  # noqa: B023
                 if not is_last:  # noqa: B023
                     self._room.check(before, records)
                 changed = [record for path, record in records.items() if record is not before[path]]
-                return _Outcome(decisions, [record for record in changed if record is not None], tuple(went))
+                outcome = _Outcome(decisions, [record for record in changed if record is not None], tuple(went))
+                return outcome, outcome.records
 
             try:
-                return self._shelf.change([*paths, *victims], attempt, record_of=lambda outcome: outcome.records)
+                return self._shelf.change([*paths, *victims], attempt)
             except OverBudget as outgrown:
                 victims = [path for path in self._room.victims(outgrown, now=stamp.at) if path not in paths]
         raise AssertionError("the last round never asks for more room")
@@ -273,13 +274,13 @@ class EntryWriter:
         return shared if is_shared else agents
 
     def _is_seen(self, path: str, now: str) -> bool:
-        entry = self._shelf.entry(path)
+        entry = entry_at(self._shelf, path)
         return entry is not None and self._is_there(entry, now)
 
     def _present(self, own: View, key: str, *, now: str, call_id: str | None = None) -> str:
         """Where the entry of that key lies that the caller sees at its own level; or which this call deleted before."""
         paths = [partition.path(key) for partition in own]
-        entries = [(path, self._shelf.entry(path)) for path in paths]
+        entries = [(path, entry_at(self._shelf, path)) for path in paths]
         for path, entry in entries:
             if entry is not None and self._is_there(entry, now):
                 return path

@@ -1,15 +1,14 @@
 """The manager of memory files: everything that can be done with them, in one place and with one meaning.
 
 The surfaces (tools, command line, adapters) call this class and add nothing. It decides nothing itself:
-``changes`` decides, ``live_files`` applies a decision under the record's lock, ``restorer`` restores.
+``file_changes`` decides, the record repository applies a decision under the record's lock, ``restorer`` restores.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,21 +17,22 @@ from typing import Any, Self
 
 from pydantic_core import to_json
 
-from memfiles.errors import InvalidArgument, MemfilesError, RecordCorrupt
-from memfiles.files.live_files import FileRepository
+from memfiles.errors import FileNotDeclared, InvalidArgument, MemfilesError, RecordCorrupt
 from memfiles.files.noting import Noting
 from memfiles.files.restore_report import DeclaredFile, RestoreReport, check_declarations, declared_files
 from memfiles.files.restorer import Restorer
 from memfiles.records import file_changes as changes
 from memfiles.records import history
 from memfiles.records.file_changes import Decision, Redaction, Stamp
-from memfiles.records.keys import record_path
+from memfiles.records.keys import RECORD_SUFFIX, record_path
 from memfiles.records.levels import DEFAULT_LEVELS
 from memfiles.records.lineage import check_origin
 from memfiles.records.receipt import FileCard, Receipt, card_of, with_warnings
 from memfiles.records.record import Actor, Change, Record
 from memfiles.secrets.gate import Gated, Policy, Scanner, gate
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
+from memfiles.storage.record_kinds import FILES
+from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Store, needs_mending
 from memfiles.sync import ledger as bookkeeping
 from memfiles.sync.mirror import Mirror, Stored
@@ -85,7 +85,7 @@ class MemoryManager:
         self.origin: str | None = None
         self.subscribers = Subscribers()
         self._store: Store | None = None
-        self._files: FileRepository | None = None
+        self._records: RecordRepository[Record] | None = None
         self._noting = Noting()
 
     def plan(self, files: Workflow | Iterable[DeclaredFile]) -> RestoreReport:
@@ -109,7 +109,9 @@ class MemoryManager:
         if self._store is None:
             self._store = store = self._open_store()
             self.origin = check_origin(self._find_origin()) if self._find_origin is not None else None
-            self._files = FileRepository(store, now=self._now, subscribers=self.subscribers, origin=self.origin)
+            self._records = RecordRepository(
+                store, FILES, now=self._now, subscribers=self.subscribers, origin=self.origin
+            )
         self._settle()
         restored = self._restorer().restore(self._store, declared)
         self._live.declare(restored.seen)
@@ -121,19 +123,19 @@ class MemoryManager:
 
     def uids(self) -> list[str]:
         """The uids of the live files, sorted."""
-        return self._files.uids() if self._files is not None else []
+        return sorted(map(_uid_of, self._records.paths())) if self._records is not None else []
 
     def card(self, uid: str) -> FileCard:
         """Name, description, level, sizes in UTF-8 bytes and revision of a file, as it is now."""
-        return card_of(self._live.current(uid))
+        return card_of(self._current(uid))
 
     def read(self, uid: str) -> str:
         """The content of a file, as it is now. ``FileNotDeclared``, ``RecordCorrupt``."""
-        return self._live.current(uid).content
+        return self._current(uid).content
 
     def snapshot(self, uid: str) -> Record:
         """Content, revision and history of a file in one consistent view."""
-        return self._live.current(uid)
+        return self._current(uid)
 
     def append(
         self,
@@ -159,16 +161,13 @@ class MemoryManager:
         wanted = [(uid, self._gated(uid, content)) for uid, content in changes.check_pairs(appends)]
         stamp = self._stamp(by, None, None)
 
-        def decide(records: dict[str, Record]) -> list[Decision]:
-            decisions, earlier, same = [], dict(records), Counter((uid, gated.text) for uid, gated in wanted)
-            for uid, gated in wanted:
-                same[uid, gated.text] -= 1
-                before, later = earlier[uid], same[uid, gated.text]
-                decisions.append(changes.append(records[uid], stamp, text=gated.text, earlier=before, same_later=later))
-                records[uid] = decisions[-1].record or records[uid]
-            return decisions
+        def decide(records: Mapping[str, Record | None]) -> tuple[list[Decision], list[Record]]:
+            before = {path: _found(record) for path, record in records.items()}
+            decisions = changes.append_all(before, [(_path(uid), gated.text) for uid, gated in wanted], stamp)
+            last = {decision.record.uid: decision.record for decision in decisions if decision.record}
+            return decisions, list(last.values())  # the last record of a file holds its earlier changes too
 
-        decisions = self._live.change_all([uid for uid, _ in wanted], decide, record_of=_last_of_each)
+        decisions = self._live.change([_path(uid) for uid, _ in wanted], decide)
         pairs = zip(decisions, wanted, strict=True)
         return [with_warnings(decision.receipt, gated.warnings) for decision, (_, gated) in pairs]
 
@@ -203,11 +202,11 @@ class MemoryManager:
 
     def log(self, uid: str) -> list[Change]:
         """The kept changes of a file, oldest first."""
-        return list(self._live.current(uid).history)
+        return list(self._current(uid).history)
 
     def diff(self, uid: str, from_revision: int, to_revision: int) -> str:
         """A unified diff between two revisions, empty when equal. ``RevisionUnknown`` beyond the history."""
-        record = self._live.current(uid)
+        record = self._current(uid)
         return history.unified_diff(record, from_revision=from_revision, to_revision=to_revision)
 
     def undo(
@@ -236,30 +235,29 @@ class MemoryManager:
         """
         changes.check_text(text)
         stamp = self._stamp(by, None, expected_revision)
-        outcome: list[Redaction] = []
+        path = _path(uid)
 
-        def decide(record: Record) -> Decision:
-            changed, redaction = changes.redact(record, stamp, text=text)
-            outcome[:] = [redaction]
-            return Decision(changed, redaction.receipt)
+        def decide(records: Mapping[str, Record | None]) -> tuple[Redaction, list[Record]]:
+            changed, redaction = changes.redact(_found(records[path]), stamp, text=text)
+            return redaction, [changed] if changed is not None else []
 
-        self._live.notice(uid, at_once=True)  # what lies broken at the record's path may hold the text as well
-        self._live.change(uid, decide)
+        self._live.notice(path, at_once=True)  # what lies broken at the record's path may hold the text as well
+        redaction = self._live.change([path], decide)
         store = self.store
         needles = (text.encode(), to_json(text)[1:-1], json.dumps(text)[1:-1].encode())
-        removed = store.remove_quarantined(record_path(uid), needles)
+        removed = store.remove_quarantined(path, needles)
         try:
-            bookkeeping.scrub(self.directory, record_path(uid), revision=outcome[0].receipt.revision)
+            bookkeeping.scrub(self.directory, path, revision=redaction.receipt.revision)
         finally:
             store.scrub()
-        return replace(outcome[0], copies_removed=removed)
+        return replace(redaction, copies_removed=removed)
 
     def notice(self, uid: str) -> bool:
         """Look whether something outside changed a file: a hand edit becomes a revision, a broken one is mended.
 
         False: someone may still be saving it; look again in a moment. ``RecordCorrupt`` if no good version is known.
         """
-        return self._live.notice(uid)
+        return self._live.notice(_path(uid))
 
     def subscribe(self, callback: Callable[[RecordChanged], None]) -> Callable[[], None]:
         """Have ``callback`` called after every change, in the thread that made or noticed it; returns the end of it."""
@@ -268,7 +266,7 @@ class MemoryManager:
     def status(self) -> dict[str, Any]:
         """Directory, durability, every live file's card, orphans and quarantine, as a JSON object."""
         store = self.store
-        live = self._live.uids()
+        live = self.uids()
         declared = {record_path(uid) for uid in live}
         return {
             "directory": str(self.directory),
@@ -289,7 +287,7 @@ class MemoryManager:
         with suppress(MemfilesError):
             self._settle()
         self._noting.save(self._live, self.store.descriptor)
-        store, self._store, self._files = self._store, None, None
+        store, self._store, self._records = self._store, None, None
         store.close()
 
     def __enter__(self) -> Self:
@@ -310,10 +308,10 @@ class MemoryManager:
         return Store(self.directory, now=self._now, durability=self._durability, lock_timeout=self._lock_timeout)
 
     @property
-    def _live(self) -> FileRepository:
-        if self._files is None:
+    def _live(self) -> RecordRepository[Record]:
+        if self._records is None:
             raise InvalidArgument("the manager is closed or was never restored: call restore first")
-        return self._files
+        return self._records
 
     @property
     def store(self) -> Store:
@@ -324,12 +322,21 @@ class MemoryManager:
 
     def _settle(self) -> None:
         """Before a restore and a close, mend what only this process knows the last good version of."""
-        for uid in self._live.seen():
+        for path in self._live.known():
             with suppress(RecordCorrupt):
-                self._live.notice(uid, at_once=True)
+                self._live.notice(path, at_once=True)
+
+    def _current(self, uid: str) -> Record:
+        return self._live.current(_path(uid))
 
     def _change(self, uid: str, decide: Callable[[Record], Decision]) -> Receipt:
-        return self._live.change(uid, decide).receipt
+        path = _path(uid)
+
+        def run(records: Mapping[str, Record | None]) -> tuple[Receipt, list[Record]]:
+            decision = decide(_found(records[path]))
+            return decision.receipt, [decision.record] if decision.record is not None else []
+
+        return self._live.change([path], run)
 
     def _stamp(self, by: Actor | None, call_id: str | None, expected_revision: int | None) -> Stamp:
         return changes.stamp_of(by, at=self._now(), call_id=call_id, expected_revision=expected_revision)
@@ -344,6 +351,17 @@ def _declared(files: Workflow | Iterable[DeclaredFile]) -> list[DeclaredFile]:
     return declared_files(files.memory.files if isinstance(files, Workflow) else files)
 
 
-def _last_of_each(decisions: Sequence[Decision]) -> list[Record]:
-    """Of several decisions, the last record of each file: it holds what the earlier ones changed."""
-    return list({decision.record.uid: decision.record for decision in decisions if decision.record}.values())
+def _path(uid: str) -> str:
+    """Where the record of a declared file is; the repository refuses undeclared ones."""
+    if not isinstance(uid, str):
+        raise FileNotDeclared(f"no memory file {str(uid)[:80]!r} is declared")
+    return uid + RECORD_SUFFIX
+
+
+def _uid_of(path: str) -> str:
+    return path.removesuffix(RECORD_SUFFIX)
+
+
+def _found(record: Record | None) -> Record:
+    assert record is not None, "a declared file always has a record"
+    return record

@@ -18,7 +18,6 @@ from typing import NamedTuple
 from memfiles.errors import RecordCorrupt, StorageFailed
 from memfiles.files import start_cache as unchanged
 from memfiles.files.content_source import Remote, source_of
-from memfiles.files.live_files import ObservedFile
 from memfiles.files.restore_report import DeclaredFile, FileReport, RestoreReport, Status, is_over_cap, metadata_of
 from memfiles.files.start_cache import CacheRow
 from memfiles.records.declared_metadata import Metadata, redeclared
@@ -28,6 +27,7 @@ from memfiles.records.lineage import stamped
 from memfiles.records.record import MAX_RECORD_BYTES, Record, decode
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Signature, is_settled
+from memfiles.storage.record_kinds import Observed
 from memfiles.storage.store import Store, storage_failure
 from memfiles.storage.transaction import LeftBehind, NewVersion, groups_of, version_of
 from memfiles.sync.fetching import DEADLINE_SECONDS
@@ -45,7 +45,7 @@ class Examined(NamedTuple):
     row: FileReport
     record: Record | None = None
     signature: Signature | None = None
-    seen: ObservedFile | None = None
+    seen: Observed[Record] | None = None
     is_bad: bool = False
     data: bytes | None = None
     stored: Stored | None = None
@@ -61,13 +61,13 @@ class MissingFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore leaves: its report, what is known of each live file, and the note it trusted.
+    """The result of a restore: its report, the observed record of each live file by path, and the cache it trusted.
 
     ``hydrated`` are the mirror's objects that records were made from, by path: what the mirror has acknowledged.
     """
 
     report: RestoreReport
-    seen: dict[str, ObservedFile | None]
+    seen: dict[str, Observed[Record] | None]
     noted: dict[str, CacheRow]
     hydrated: dict[str, Stored]
 
@@ -128,7 +128,7 @@ class Restorer:
         else:
             raise RecordCorrupt("a dead writer's temp files cannot be removed: run memfiles doctor")
         report = _report(examined, orphans)
-        seen = {item.row.uid: _seen_after(item, signatures) for item in examined}
+        seen = {record_path(item.row.uid): _seen_after(item, signatures) for item in examined}
         hydrated = {record_path(item.row.uid): item.stored for item in examined if item.stored is not None}
         return Restored(report, seen, noted, hydrated)
 
@@ -172,7 +172,7 @@ class Restorer:
         detail = "its content was changed by hand" if by_hand else None
         status: Status = "kept" if record is local else "updated"
         row = FileReport(file.uid, file.name, status, is_over_cap(metadata, record.size_bytes), detail)
-        seen = ObservedFile(record, found[1], settled=is_settled(found[1]))
+        seen = Observed(record, found[1], settled=is_settled(found[1]))
         return Examined(row, None if record is local else record, found[1], seen)
 
     def _from_elsewhere(self, lacking: MissingFile, remote: Remote) -> Examined:
@@ -226,10 +226,10 @@ def _write(store: Store, items: Iterable[Examined]) -> dict[str, Signature]:
     return signatures
 
 
-def _seen_after(item: Examined, signatures: dict[str, Signature]) -> ObservedFile | None:
+def _seen_after(item: Examined, signatures: dict[str, Signature]) -> Observed[Record] | None:
     if item.record is None:
         return item.seen
-    return ObservedFile(item.record, signatures[record_path(item.row.uid)])
+    return Observed(item.record, signatures[record_path(item.row.uid)])
 
 
 def _orphans(directory: int, files: Sequence[DeclaredFile]) -> tuple[str, ...]:

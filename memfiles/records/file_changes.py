@@ -7,7 +7,8 @@ disk already says so) and the receipt to return; what is refused is raised, and 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -84,6 +85,18 @@ def append(record: Record, stamp: Stamp, *, text: str, earlier: Record | None = 
     check_cap(record, record.size_bytes + size)
     changed = extend(grown(record, text), _change(record, stamp, op="append", splice=Splice(size)))
     return Decision(changed, receipt_of(changed))
+
+
+def append_all(records: Mapping[str, Record], texts: Sequence[tuple[str, str]], stamp: Stamp) -> list[Decision]:
+    """Append (path, text) pairs in order, several to one record if they say so; one decision each."""
+    changed, decisions = dict(records), []
+    left = Counter(texts)  # how often the same append is still to come, as a replay returns the receipts in order
+    for path, text in texts:
+        left[path, text] -= 1
+        decision = append(changed[path], stamp, text=text, earlier=records[path], same_later=left[path, text])
+        changed[path] = decision.record or changed[path]
+        decisions.append(decision)
+    return decisions
 
 
 def edit(record: Record, stamp: Stamp, *, old: str, new: str) -> Decision:

@@ -11,13 +11,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, TypeVar, cast
 
 from memfiles.errors import InvalidArgument, RevisionUnknown
+from memfiles.records.entry import Entry, Tombstone
 from memfiles.records.history import contents
 from memfiles.records.record import MAX_ORIGINS, ORIGIN_PATTERN, Change, Origins, Record, successor
 
 Relation = Literal["equal", "behind", "ahead", "diverged", "unknown"]
+HasOrigins = Record | Entry | Tombstone
+AnyRecord = TypeVar("AnyRecord", bound=HasOrigins)
 
 
 def check_origin(origin: str | None) -> str | None:
@@ -27,21 +31,29 @@ def check_origin(origin: str | None) -> str | None:
     return origin
 
 
-def stamped(record: Record, origin: str) -> Record:
-    """The record as a change that was made in the memory directory ``origin``; nothing is encoded anew."""
+def stamped(record: AnyRecord, origin: str) -> AnyRecord:
+    """The record as a change made in the memory directory ``origin``; nothing is encoded again."""
     if record.origins.get(origin) == record.revision:
         return record
     return with_origins(record, {**record.origins, origin: record.revision}, own=origin)
 
 
-def with_origins(record: Record, origins: Origins, *, own: str | None = None) -> Record:
-    """The record that includes these changes; of more than 32 directories its ``own`` and those with the latest."""
+def with_origins(record: AnyRecord, origins: Origins, *, own: str | None = None) -> AnyRecord:
+    """The record with this version vector, cut to 32 directories: its ``own`` and those with the latest changes."""
     latest = sorted(origins, key=lambda origin: (origin != own, -origins[origin], origin))[:MAX_ORIGINS]
-    return successor(record, origins={origin: origins[origin] for origin in sorted(latest)})
+    kept = {origin: origins[origin] for origin in sorted(latest)}
+    changed: Record | Entry | Tombstone
+    if isinstance(record, Record):
+        changed = successor(record, origins=kept)
+    elif isinstance(record, Entry):
+        changed = record.amended(text=successor(record.text, origins=kept))
+    else:
+        changed = replace(record, origins=kept)
+    return cast("AnyRecord", changed)
 
 
-def joined(one: Record, other: Record) -> Origins:
-    """What a record includes that includes both of these."""
+def joined(one: HasOrigins, other: HasOrigins) -> Origins:
+    """The version vector of a record that includes both of these."""
     both = one.origins.keys() | other.origins.keys()
     return {origin: max(one.origins.get(origin, 0), other.origins.get(origin, 0)) for origin in both}
 

@@ -6,20 +6,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memfiles.records.entry import EntryRecord
 from memfiles.records.keys import entry_place
+from memfiles.records.record import Record
 from memfiles.storage import quarantine
 from memfiles.storage.atomic import Signature
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.locks import RecordLocks
+from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Store, storage_failure
 from memfiles.sync.merge.record_types import copies_of
-from memfiles.sync.replica_sides import EntriesSide, EntryShelf, FilesSide, LocalCopy
-
-if TYPE_CHECKING:
-    from memfiles.files.live_files import FileRepository
+from memfiles.sync.replica_sides import EntriesSide, FilesSide, LocalCopy
 
 TURNS = ".state/mirror-turns"
 
@@ -40,25 +39,25 @@ class Resolution:
 class Replica:
     """The live memory files of one open store and, once they are given to it, the entries."""
 
-    def __init__(self, directory: Path, *, files: FileRepository, store: Store, now: Callable[[], str]) -> None:
+    def __init__(
+        self, directory: Path, *, files: RecordRepository[Record], store: Store, now: Callable[[], str]
+    ) -> None:
         """``now`` gives the time for changes and notes."""
         self.directory = directory
         self._store = store
         self._now = now
         self._files = FilesSide(files, store)
-        self.entries = EntriesSide(None, store, origin=None)
+        self.entries = EntriesSide(None, store)
         self._let_go: Callable[[Sequence[str]], None] = lambda paths: store.scrub()
         self._turns = RecordLocks(store.descriptor, timeout=0.0, folder=TURNS)
         renew_in_child(self, Replica._leave_to_parent)
 
-    def with_entries(
-        self, shelf: EntryShelf, *, origin: str | None, let_go: Callable[[Sequence[str]], None]
-    ) -> Replica:
-        """The same with these entries as well; ``origin`` is the id of this directory.
+    def with_entries(self, shelf: RecordRepository[EntryRecord], *, let_go: Callable[[Sequence[str]], None]) -> Replica:
+        """The same with these entries as well.
 
         ``let_go`` has everything that holds earlier versions of records let go of them, as ``Entries.let_go`` does.
         """
-        self.entries = EntriesSide(shelf, self._store, origin=origin)
+        self.entries = EntriesSide(shelf, self._store)
         self._let_go = let_go
         return self
 

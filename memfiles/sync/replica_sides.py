@@ -5,27 +5,22 @@ The rule this file guards: what belongs to one run alone is seen as private and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any
 
-from memfiles.errors import FileNotDeclared, InvalidArgument, RecordCorrupt
+from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.records.entry import EntryRecord
 from memfiles.records.entry_codec import is_of_one_run
-from memfiles.records.keys import entry_place, record_path, uid_of
+from memfiles.records.keys import entry_place, uid_of
 from memfiles.records.record import Record, decode, digest
 from memfiles.storage import entry_folders as folders
 from memfiles.storage.atomic import Signature
-from memfiles.storage.events import Origin
+from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Store, storage_failure
-from memfiles.sync.merge.merge_entries import stamped_entry
 from memfiles.sync.merge.record_types import copies_of
 
-if TYPE_CHECKING:
-    from memfiles.files.live_files import FileRepository
-
-T = TypeVar("T")
 Verdict = tuple[Any | None, bool]  # the record to write, if any, and whether it holds a change made here
 
 
@@ -48,69 +43,21 @@ class LocalCopy:
         return digest(self.body)
 
 
-class Looked(Protocol):
-    """What an entry's record was found to be."""
-
-    @property
-    def record(self) -> EntryRecord | None:
-        """The newest version, None if none can be read."""
-        ...
-
-    @property
-    def signature(self) -> Signature | None:
-        """Of the file that it was found in."""
-        ...
-
-    @property
-    def by_hand(self) -> bool:
-        """Whether it was changed by hand, and that is no revision yet."""
-        ...
-
-    @property
-    def problem(self) -> str | None:
-        """Why the file cannot be read, and the record is an earlier one, or none."""
-        ...
-
-
-class EntryShelf(Protocol):
-    """The entry records of an open memory; ``entries.shelf.Shelf`` is one."""
-
-    def look(self, path: str) -> Looked:
-        """What lies at ``path`` now."""
-        ...
-
-    def notice(self, path: str) -> object:
-        """Make a change by hand a revision."""
-        ...
-
-    def change(
-        self,
-        paths: Iterable[str],
-        decide: Callable[[Mapping[str, EntryRecord | None]], T],
-        *,
-        record_of: Callable[[T], Sequence[EntryRecord]],
-        is_own: bool,
-        origin: Origin,
-    ) -> T:
-        """Commit what is decided over these records under their locks, all of it or nothing."""
-        ...
-
-
 class FilesSide:
     """The declared memory files."""
 
-    def __init__(self, files: FileRepository, store: Store) -> None:
+    def __init__(self, files: RecordRepository[Record], store: Store) -> None:
         self._files = files
         self._store = store
 
     def paths(self) -> list[str]:
         """Where the live records lie, sorted."""
-        return [record_path(uid) for uid in self._files.uids()]
+        return self._files.paths()
 
     def read(self, path: str) -> LocalCopy | None:
         """The record at ``path``, a hand edit made a revision first; None while it cannot be read."""
         try:
-            self._files.notice(_uid(path))
+            self._files.notice(path)
             found = self._store.find(path)
             record = decode(found[0], uid=_uid(path)) if found else None
         except RecordCorrupt:
@@ -121,21 +68,19 @@ class FilesSide:
 
     def current(self, path: str) -> Record:
         """The newest version of the record at ``path``."""
-        return self._files.current(_uid(path))
+        return self._files.current(path)
 
     def change(self, path: str, decide: Callable[[Any], Verdict]) -> None:
         """Write what is decided over the newest version, under the record's lock."""
-        self._files.merge(_uid(path), decide)
+        self._files.merge(path, decide)
 
 
 class EntriesSide:
     """The entries; None for ``shelf`` where nobody keeps any."""
 
-    def __init__(self, shelf: EntryShelf | None, store: Store, *, origin: str | None) -> None:
-        """``origin`` is the id of this directory."""
+    def __init__(self, shelf: RecordRepository[EntryRecord] | None, store: Store) -> None:
         self._shelf = shelf
         self._store = store
-        self._origin = origin
 
     @property
     def is_kept(self) -> bool:
@@ -192,37 +137,20 @@ class EntriesSide:
 
     def current(self, path: str) -> EntryRecord:
         """The newest version of the record at ``path``; ``FileNotDeclared`` if it is gone."""
-        record = self._shelf.look(path).record if self._shelf is not None else None
-        if record is None:
-            raise FileNotDeclared(f"there is no entry at {path} any more")
-        return record
+        return self._kept().current(path)
 
     def change(self, path: str, decide: Callable[[Any], Verdict]) -> None:
         """Write what is decided over the newest version, under the record's lock; nothing if it is gone."""
-
-        def run(records: Mapping[str, EntryRecord | None]) -> list[EntryRecord]:
-            current = records[path]
-            record, is_ours = decide(current) if current is not None else (None, False)
-            if record is None:
-                return []
-            return [stamped_entry(record, self._origin) if is_ours and self._origin else record]
-
-        self._write([path], run)
+        self._kept().merge(path, decide)
 
     def adopt(self, records: Mapping[str, EntryRecord]) -> list[EntryRecord]:
         """Write these records where there are none, as they are and in one commit; those that were written."""
+        return self._kept().adopt(records)
 
-        def run(there: Mapping[str, EntryRecord | None]) -> list[EntryRecord]:
-            return [record for path, record in records.items() if there[path] is None]
-
-        return self._write(records, run)
-
-    def _write(
-        self, paths: Iterable[str], decide: Callable[[Mapping[str, EntryRecord | None]], list[EntryRecord]]
-    ) -> list[EntryRecord]:
+    def _kept(self) -> RecordRepository[EntryRecord]:
         if self._shelf is None:
             raise InvalidArgument("this memory keeps no entries")
-        return self._shelf.change(paths, decide, record_of=lambda records: records, is_own=False, origin="mirror")
+        return self._shelf
 
 
 def _listing() -> AbstractContextManager[None]:

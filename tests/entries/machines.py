@@ -11,7 +11,8 @@ from typing import Any
 from memfiles.records.entry import Entry, EntryRecord, Tombstone
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.history import contents
-from memfiles.sync.merge.merge_entries import merge_entries, stamped_entry, which_stands
+from memfiles.records.lineage import stamped
+from memfiles.sync.merge.merge_entries import merge_entries, which_stands
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from tests.support.records import TickingClock
 from tests.support.saved import buried, deleted, refaceted, resaved, saved, saved_over
@@ -62,7 +63,7 @@ class EntryMachine:
             self.leaves_no_copies()
 
     def keeps(self, record: EntryRecord) -> None:
-        self.stores(stamped_entry(record, self.origin))
+        self.stores(stamped(record, self.origin))
 
     def stores(self, record: EntryRecord) -> None:
         """What is kept can be read back; revisions rise."""

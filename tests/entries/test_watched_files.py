@@ -45,12 +45,12 @@ def test_a_change_of_ours_that_is_noticed_while_it_is_made_is_told_once(tmp_path
     entry = saved("color", "blue")
     watcher = threading.Thread(target=lambda: entries.shelf.notice(entry.path))
 
-    def decide(_: object) -> list[EntryRecord]:
+    def decide(_: object) -> tuple[None, list[EntryRecord]]:
         watcher.start()
         assert store.waiting.wait(20)
-        return [entry]
+        return None, [entry]
 
-    entries.shelf.change([entry.path], decide, record_of=lambda records: records)
+    entries.shelf.change([entry.path], decide)
     watcher.join()
     entries.close()
     inner.close()

@@ -34,7 +34,7 @@ def test_a_change_under_way_stays_in_its_directory(tmp_path: Path) -> None:
     def change() -> None:
         with store.hold(["notes.json"]):
             closed_meanwhile()
-            outcome.append(live.current("notes").content)
+            outcome.append(live.current("notes.json").content)
 
     outcome: list[str] = []
     thread = threading.Thread(target=change)

@@ -134,7 +134,7 @@ def test_what_another_directory_did_can_be_committed_as_it_is(tmp_path: Path) ->
     with managed(tmp_path, mirrored()) as manager:
         manager.restore([declared()])
         newer = replace(manager.snapshot("notes"), revision=7, history=(), origins={THERE: 7})
-        manager._live.merge("notes", lambda _: (newer, False))
+        manager._live.merge("notes.json", lambda _: (newer, False))
 
         assert (7, {THERE: 7}) == origins(tmp_path)
         assert newer == manager.snapshot("notes")

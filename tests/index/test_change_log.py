@@ -105,10 +105,11 @@ def test_a_save_that_cannot_be_called_over_is_made(memory: Memory, tmp_path: Pat
     """What was committed is acknowledged: that the log cannot be written costs a look at all records."""
     session = memory.session("support")
     memory.entries.save(session, "first", "a")
-    index = memory.entries.shelf._index
+    index = memory.entries.shelf._listener
+    assert index is not None
     token = index.intend([ENTRY])
     (tmp_path / ".memory" / PATH).unlink()
     with no_file_beyond(0):
-        index.put([], token)
+        index.put([], token, before=[])
 
     assert ["first"] == [entry.key for entry in memory.entries.list(session).memories]

@@ -121,7 +121,7 @@ def _run(place: Path, *, kill_before: int) -> str:
         manager = MemoryManager(place / "here", mirror, origin=book.origin)
         manager.restore([declared("notes", content="# notes\n")])
         entries = Entries(manager.store, rules=EntryRules(), subscribers=Subscribers(), origin=manager.origin)
-        replica = manager.replica.with_entries(entries.shelf, origin=manager.origin, let_go=entries.let_go)
+        replica = manager.replica.with_entries(entries.shelf, let_go=entries.let_go)
         reconciler = Reconciler(replica, mirror=mirror, book=book, on_conflict="local", now=utc_now)
 
         def act() -> None:

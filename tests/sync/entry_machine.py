@@ -40,7 +40,7 @@ class EntryMachine:
         origin = self.book.origin()
         self.entries = Entries(self.manager.store, rules=RULES, subscribers=subscribers, origin=origin)
         self.shelf = self.entries.shelf
-        replica = self.manager.replica.with_entries(self.shelf, origin=origin, let_go=self.entries.let_go)
+        replica = self.manager.replica.with_entries(self.shelf, let_go=self.entries.let_go)
         self.sync = Sync(replica, mirror=mirror, book=self.book, settings=SyncSettings(**settings))
         self.manager.subscribe(self.sync.notice)
         subscribers.add(self.sync.notice)
@@ -68,10 +68,10 @@ class EntryMachine:
         """Save all of these in one commit."""
         keys = {saved(key, agent=AGENT, **said).path: key for key in values}
 
-        def decide(records: Mapping[str, EntryRecord | None]) -> list[EntryRecord]:
-            return [self._saved(there, keys[path], values[keys[path]], **said) for path, there in records.items()]
+        def decide(records: Mapping[str, EntryRecord | None]) -> tuple[None, list[EntryRecord]]:
+            return None, [self._saved(there, keys[path], values[keys[path]], **said) for path, there in records.items()]
 
-        self.shelf.change(keys, decide, record_of=lambda made: made)
+        self.shelf.change(keys, decide)
 
     def say(self, key: str, **facets: Any) -> None:
         """Say something else of an entry."""
@@ -115,12 +115,12 @@ class EntryMachine:
     def _change(self, key: str, change: Callable[[Entry], EntryRecord]) -> None:
         path = saved(key, agent=AGENT).path
 
-        def decide(records: Mapping[str, EntryRecord | None]) -> list[EntryRecord]:
+        def decide(records: Mapping[str, EntryRecord | None]) -> tuple[None, list[EntryRecord]]:
             there = records[path]
             assert isinstance(there, Entry)
-            return [change(there)]
+            return None, [change(there)]
 
-        self.shelf.change([path], decide, record_of=lambda made: made)
+        self.shelf.change([path], decide)
 
     def _saved(self, there: EntryRecord | None, key: str, content: str, **said: Any) -> Entry:
         at = utc_now()

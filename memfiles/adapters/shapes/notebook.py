@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from memfiles.adapters.shapes.folder import PAGE, check_level
 from memfiles.entries.partitions import own_level
+from memfiles.entries.repository import entry_at
 from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class Notebook:
     def _records(self, key: str, level: str) -> Iterator[Entry]:
         """What is stored under a key at a level, deleted or not."""
         for partition in own_level(self._session, level):
-            if (entry := self._entries.shelf.entry(partition.path(key))) is not None:
+            if (entry := entry_at(self._entries.shelf, partition.path(key))) is not None:
                 yield entry
 
     def _check_level(self, key: str) -> None:

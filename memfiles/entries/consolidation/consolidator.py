@@ -23,7 +23,7 @@ from memfiles.entries.drafts import Draft, check_draft
 from memfiles.entries.partitions import Caller, Partition, own_level
 from memfiles.entries.policy import EntryRules
 from memfiles.entries.reader import EntryReader
-from memfiles.entries.repository import EntryRepository, RecordsByPath
+from memfiles.entries.repository import EntryRepository, RecordsByPath, entry_at
 from memfiles.entries.summary import EntrySummary, standing_of
 from memfiles.errors import InvalidArgument, RevisionConflict
 from memfiles.index import queries as reading
@@ -103,7 +103,7 @@ class Consolidator:
         checked = [self._checked(step) for step in plan.steps]
         paths = {uid: entry_path(plan.folder, uid) for uid in plan.uids}
 
-        def decide(records: RecordsByPath) -> tuple[list[EntryRecord], Applied]:
+        def decide(records: RecordsByPath) -> tuple[Applied, list[EntryRecord]]:
             def revision_of(uid: str) -> int | None:
                 found = records.get(paths[uid])
                 is_seen = isinstance(found, Entry) and found.retired is None and not found.is_expired(stamp.at)
@@ -115,10 +115,9 @@ class Consolidator:
             hidden = [key for step in checked for key in self._take(after, plan, step, stamp=stamp, by=by)]
             shown = [step.note.key for step in plan.steps if step.note is not None]
             made = [record for path, record in after.items() if record is not records[path]]
-            return _signed(made, plan.id), Applied(plan.id, tuple(hidden), tuple(shown))
+            return Applied(plan.id, tuple(hidden), tuple(shown)), _signed(made, plan.id)
 
-        _, applied = self._shelf.change(paths.values(), decide, record_of=lambda decided: decided[0])
-        return applied
+        return self._shelf.change(paths.values(), decide)
 
     def undo(self, caller: Caller, plan_id: str) -> Applied:
         """Have everything as it was before a plan: show what it hid, give labels back, hide the notes that it saved.
@@ -131,7 +130,7 @@ class Consolidator:
         if not paths:
             raise InvalidArgument(f"nothing is left that plan {plan_id[:40]!r} did at this session's level")
 
-        def decide(records: RecordsByPath) -> tuple[list[EntryRecord], Applied]:
+        def decide(records: RecordsByPath) -> tuple[Applied, list[EntryRecord]]:
             before = [record for record in records.values() if isinstance(record, Entry) and _is_of(record, plan_id)]
             _check_untouched(before, plan_id)
             gave_way = {entry.uid for entry in before if entry.retired is not None and entry.retired.cause == plan_id}
@@ -139,10 +138,9 @@ class Consolidator:
             pairs = list(zip(before, after, strict=True))
             hidden = tuple(was.key for was, now in pairs if was.retired is None and now.retired is not None)
             shown = tuple(was.key for was, now in pairs if was.retired is not None and now.retired is None)
-            return list(after), Applied(plan_id, hidden, shown)
+            return Applied(plan_id, hidden, shown), list(after)
 
-        _, applied = self._shelf.change(paths, decide, record_of=lambda decided: decided[0])
-        return applied
+        return self._shelf.change(paths, decide)
 
     def _checked(self, step: Step) -> Step:
         """The step as it may be done: what it says of entries, and the note that it saves."""
@@ -191,7 +189,7 @@ class Consolidator:
         def ask(connection: sqlite3.Connection) -> list[Row]:
             return reading.matching(connection, reading.parts(connection, [place]), reading.RowFilter())
 
-        found = (self._shelf.entry(row.path) for row in self._index.ask(ask))
+        found = (entry_at(self._shelf, row.path) for row in self._index.ask(ask))
         return [entry for entry in found if entry is not None]
 
 

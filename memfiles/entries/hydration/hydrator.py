@@ -11,7 +11,7 @@ from memfiles.entries.hydration.explanation import Explanation
 from memfiles.entries.hydration.window import Hydration, Window
 from memfiles.entries.partitions import Caller, View, view_of
 from memfiles.entries.reader import EntryReader
-from memfiles.entries.repository import EntryRepository
+from memfiles.entries.repository import EntryRepository, entry_at
 from memfiles.entries.stood import standing_in
 from memfiles.entries.summary import EntrySummary, standing_of
 from memfiles.index import queries as reading
@@ -62,7 +62,7 @@ class Showing:
         budget, now = self._checked_budget(budget_bytes), self._now()
         view = view_of(caller, self._levels)
         self._finder.refresh()
-        records = [self._shelf.entry(partition.path(key)) for partition in view]
+        records = [entry_at(self._shelf, partition.path(key)) for partition in view]
         under_key = [standing_of(entry) for entry in records if entry is not None]
 
         def explained(connection: sqlite3.Connection) -> Explanation:
@@ -107,5 +107,5 @@ class _Offered:
     def words(self, uid: str) -> Entry | None:
         """What the entry says now; None if it is hidden or gone meanwhile."""
         path = self._paths.get(uid)
-        entry = self._shelf.entry(path) if path is not None else None
+        entry = entry_at(self._shelf, path) if path is not None else None
         return entry if entry is not None and entry.retired is None else None

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from memfiles.entries.partitions import Caller, view_of
 from memfiles.entries.reader import EntryReader
-from memfiles.entries.repository import EntryRepository
+from memfiles.entries.repository import EntryRepository, entry_at
 from memfiles.entries.results import Exported
 from memfiles.entries.transfer import json_lines, markdown
 from memfiles.entries.transfer.document import Document, written_provenance
@@ -66,7 +66,7 @@ class Exporting:
         rows = self._index.ask(
             lambda connection: reading.matching(connection, reading.parts(connection, view), reading.RowFilter())
         )
-        found = (self._shelf.entry(row.path) for row in rows if row.state == "live")
+        found = (entry_at(self._shelf, row.path) for row in rows if row.state == "live")
         entries = [entry for entry in found if entry is not None and self._finder.is_there(entry)]
         return sorted(entries, key=lambda entry: (entry.key, self._levels.rank(entry.level), entry.agent))
 

@@ -13,8 +13,8 @@ from typing import Literal
 from memfiles.records.entry import FORGOTTEN_KEPT, MAX_MOVED, Entry, EntryRecord, Tombstone, passed
 from memfiles.records.history import extend
 from memfiles.records.keys import entry_place
-from memfiles.records.lineage import base_revision, with_origins
-from memfiles.records.record import MAX_ORIGINS, Change, Origins, Record, successor
+from memfiles.records.lineage import base_revision, joined, with_origins
+from memfiles.records.record import Change, Record, successor
 from memfiles.sync.merge.merge_base import how_they_stand
 from memfiles.sync.merge.merge_fields import EntryPair, merged_facets
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergedFile, merge, supersede
@@ -69,16 +69,9 @@ def which_stands(local: EntryRecord, remote: EntryRecord) -> Survivor:
     return _later_life(local, remote)
 
 
-def stamped_entry(record: EntryRecord, origin: str) -> EntryRecord:
-    """The record as a change that was made in the memory directory ``origin``."""
-    if record.origins.get(origin) == record.revision:
-        return record
-    return _with_origins(record, {**record.origins, origin: record.revision}, own=origin)
-
-
 def without_origins(record: EntryRecord) -> EntryRecord:
     """The record as one that does not say whose changes it includes."""
-    return _with_origins(record, {})
+    return with_origins(record, {})
 
 
 def _rank(tombstone: Tombstone) -> tuple[int, str, str]:
@@ -153,23 +146,11 @@ def _knows(tombstone: Tombstone, entry: Entry) -> bool:
 def _raised(record: EntryRecord, local: EntryRecord, remote: EntryRecord, *, at: str) -> EntryRecord:
     """The record above both revisions, which knows of both."""
     revision = max(local.revision, remote.revision) + 1
-    known = _joined(local, remote)
+    known = joined(local, remote)
     if isinstance(record, Tombstone):
-        return _with_origins(replace(record, revision=revision), known)
+        return with_origins(replace(record, revision=revision), known)
     text = extend(record.text, Change(revision=revision, at=at, op="merge"))
-    return _with_origins(replace(record, text=successor(text, updated_at=record.updated_at)), known)
-
-
-def _joined(one: EntryRecord, other: EntryRecord) -> Origins:
-    both = one.origins.keys() | other.origins.keys()
-    return {origin: max(one.origins.get(origin, 0), other.origins.get(origin, 0)) for origin in both}
-
-
-def _with_origins(record: EntryRecord, origins: Origins, *, own: str | None = None) -> EntryRecord:
-    if isinstance(record, Entry):
-        return replace(record, text=with_origins(record.text, origins, own=own))
-    latest = sorted(origins, key=lambda origin: (origin != own, -origins[origin], origin))[:MAX_ORIGINS]
-    return replace(record, origins={origin: origins[origin] for origin in sorted(latest)})
+    return with_origins(replace(record, text=successor(text, updated_at=record.updated_at)), known)
 
 
 def _two_entries(

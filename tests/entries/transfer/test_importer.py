@@ -15,6 +15,7 @@ from memfiles.entries.drafts import Draft
 from memfiles.entries.entries import Entries
 from memfiles.entries.partitions import view_of
 from memfiles.entries.policy import EntryRules
+from memfiles.entries.repository import entry_at
 from memfiles.errors import InvalidArgument, SecretRefused
 from tests.support.saved import Clock, Visitor, entries_in
 
@@ -45,7 +46,7 @@ def known(entries: Entries, visitor: Visitor) -> dict[str, Any]:
     """All that is known of what is seen, but for its history and what plans did with it."""
     view = view_of(visitor, entries.rules.levels)
     seen = [place.path(each.key) for each in entries.list(visitor).memories for place in view]
-    found = [entry for path in seen if (entry := entries.shelf.entry(path)) is not None and entry.retired is None]
+    found = [entry for path in seen if (entry := entry_at(entries.shelf, path)) is not None and entry.retired is None]
     own = {"text", "reorganised"}
     times = {entry.key: (entry.content, entry.created_at, entry.updated_at) for entry in found}
     return {

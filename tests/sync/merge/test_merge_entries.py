@@ -10,7 +10,8 @@ import pytest
 from memfiles.records.entry import Entry, EntryRecord, Retired, Tombstone, moved_to
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.history import contents
-from memfiles.sync.merge.merge_entries import MergedEntry, merge_entries, stamped_entry, which_stands
+from memfiles.records.lineage import stamped
+from memfiles.sync.merge.merge_entries import MergedEntry, merge_entries, which_stands
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from tests.support.saved import buried, deleted, refaceted, resaved, saved, saved_over
 
@@ -24,17 +25,17 @@ def at(hour: int) -> str:
 
 def shared(content: str = "one\ntwo\nthree\n", **said: Any) -> Entry:
     """What both had before they parted."""
-    entry = stamped_entry(saved("steps", content, at=at(1), **said), HERE)
+    entry = stamped(saved("steps", content, at=at(1), **said), HERE)
     assert isinstance(entry, Entry)
     return entry
 
 
 def here(entry: EntryRecord) -> Any:
-    return stamped_entry(entry, HERE)
+    return stamped(entry, HERE)
 
 
 def there(entry: EntryRecord) -> Any:
-    return stamped_entry(entry, THERE)
+    return stamped(entry, THERE)
 
 
 def merged(

@@ -1,0 +1,288 @@
+"""Observed records: the state of a record's file, judged by the rules of its kind (memory file, or entry).
+
+The rules this file guards: a version written by memfiles is told from a hand edit, which becomes a revision over the
+version known before; and a change is announced once, whoever made it. Pure functions; ``repository`` reads and writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
+
+from memfiles.errors import RecordCorrupt
+from memfiles.records.entry import MAX_ENTRY_BYTES, Entry, EntryRecord, Tombstone
+from memfiles.records.entry_codec import decode_entry
+from memfiles.records.file_changes import absorb
+from memfiles.records.keys import RECORD_SUFFIX, record_path
+from memfiles.records.lineage import stamped
+from memfiles.records.record import NOBODY, Record, decode
+from memfiles.storage.atomic import Signature, is_settled
+from memfiles.storage.events import Origin, RecordChanged
+from memfiles.storage.transaction import NewVersion, version_of, version_of_entry
+
+REMOVED = "remove"
+"""The ``op`` of the event for a removed entry file. The entry is not forgotten: a mirror may bring it back."""
+
+_SAVED_NS = 500_000_000  # a file untouched for this long is no longer being saved
+_UNKNOWN_NS = 5_000_000_000  # gives another process, which may know the last good version, time to restore it
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Observed(Generic[R]):
+    """A record as last seen, and how it relates to the file on disk.
+
+    ``by_hand``: someone edited the file; the record is the revision this makes, not yet written. ``problem``: why the
+    file cannot be used; the record is then the last good version, if one is known. ``settled``: no later change can
+    have the same signature, because the kernel's clock has ticked since. ``stored``: the last version known to have
+    been on disk, if that is not the record. ``news``: where a change came from that subscribers have not heard of.
+    ``is_ours``: this process wrote the file, and announced it. ``is_first``: the first version this process read, so
+    it is unknown whether it is a change; if an event points at the file, it is one.
+    """
+
+    record: R | None
+    signature: Signature | None
+    by_hand: bool = False
+    problem: str | None = None
+    settled: bool = True
+    stored: R | None = None
+    news: Origin | None = None
+    is_ours: bool = False
+    is_first: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the file holds exactly this record."""
+        return self.signature is not None and not self.by_hand and self.problem is None
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether there is no file, and none has to be."""
+        return self.signature is None and self.problem is None
+
+    @property
+    def is_told(self) -> bool:
+        """Whether nothing is left to do about it."""
+        return not self.by_hand and self.problem is None and self.news is None
+
+    @property
+    def last_stored(self) -> R | None:
+        """The version to compare the next one with."""
+        return self.record if self.is_plain else self.stored
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether a broken file has been left alone long enough: nobody is still saving or restoring it."""
+        patience = _SAVED_NS if self.record is not None else _UNKNOWN_NS
+        return self.signature is None or is_settled(self.signature, for_ns=patience)
+
+
+class RecordKind(Protocol[R]):
+    """One type of record, as pure functions. See ``record_kinds`` for memory files and entries."""
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether only declared records exist: a missing file is then damage, otherwise it is an answer."""
+        ...
+
+    def path(self, record: R) -> str:
+        """The record's path, relative to the memory directory."""
+        ...
+
+    def decode(self, data: bytes, *, path: str) -> R:
+        """The record that belongs at ``path``; ``RecordCorrupt`` with the reason."""
+        ...
+
+    def is_written(self, found: R, *, known: R | None) -> bool:
+        """Whether memfiles wrote this version after the known one; otherwise it was edited by hand."""
+        ...
+
+    def absorb(self, found: R, *, known: R | None, at: str) -> R:
+        """The revision made by a hand edit of the known version; ``RecordCorrupt`` if it is over the cap."""
+        ...
+
+    def absent(self, before: Observed[R] | None, *, path: str) -> Observed[R]:
+        """The state of a record without a file; ``RecordCorrupt`` if there has to be one."""
+        ...
+
+    def stamped(self, record: R, origin: str) -> R:
+        """The record as a change made in the memory directory ``origin``."""
+        ...
+
+    def version(self, record: R, *, replaces: Signature | None) -> NewVersion:
+        """The encoded next version; ``InvalidArgument`` if it could not be read back."""
+        ...
+
+    def event(self, record: R, origin: Origin, *, warning: str | None = None) -> RecordChanged:
+        """The event for subscribers: this record is on disk now."""
+        ...
+
+
+class FileKind:
+    """Declared memory files: the last good version of a missing or broken file is put back."""
+
+    is_declared = True
+
+    def path(self, record: Record) -> str:
+        """See ``RecordKind``."""
+        return record_path(record.uid)
+
+    def decode(self, data: bytes, *, path: str) -> Record:
+        """See ``RecordKind``."""
+        return decode(data, uid=_uid(path))
+
+    def is_written(self, found: Record, *, known: Record | None) -> bool:
+        """See ``RecordKind``."""
+        return found.is_intact and (known is None or found.revision > known.revision or found == known)
+
+    def absorb(self, found: Record, *, known: Record | None, at: str) -> Record:
+        """See ``RecordKind``; a file that was over its cap already may only shrink."""
+        record = absorb(found, known=known, at=at)
+        size, cap = record.size_bytes, record.max_size_bytes
+        if known is not None and size > cap and size > known.size_bytes:
+            raise RecordCorrupt(f"record {found.uid}: changed by hand to {size} bytes, over its cap of {cap}")
+        return record
+
+    def absent(self, before: Observed[Record] | None, *, path: str) -> Observed[Record]:
+        """A declared file must have a record: always ``RecordCorrupt``."""
+        raise RecordCorrupt(f"record {_uid(path)}: it is gone")
+
+    def stamped(self, record: Record, origin: str) -> Record:
+        """See ``RecordKind``."""
+        return stamped(record, origin)
+
+    def version(self, record: Record, *, replaces: Signature | None) -> NewVersion:
+        """See ``RecordKind``."""
+        return version_of(record, replaces=replaces)
+
+    def event(self, record: Record, origin: Origin, *, warning: str | None = None) -> RecordChanged:
+        """See ``RecordKind``."""
+        op, by = (record.history[-1].op, record.history[-1].by) if record.history else ("seed", NOBODY)
+        path = record_path(record.uid)
+        return RecordChanged(record.uid, record.name, record.revision, op, origin, warning, path, record.level, by)
+
+
+class EntryKind:
+    """Entries and tombstones: an entry whose file is removed is gone, but not forgotten."""
+
+    is_declared = False
+
+    def path(self, record: EntryRecord) -> str:
+        """See ``RecordKind``."""
+        return record.path
+
+    def decode(self, data: bytes, *, path: str) -> EntryRecord:
+        """See ``RecordKind``."""
+        return decode_entry(data, path=path)
+
+    def is_written(self, found: EntryRecord, *, known: EntryRecord | None) -> bool:
+        """See ``RecordKind``; a tombstone cannot be edited by hand."""
+        if not isinstance(found, Entry):
+            return True
+        is_newer = not isinstance(known, Entry) or found.revision > known.revision
+        return found.text.is_intact and (is_newer or found == known)
+
+    def absorb(self, found: EntryRecord, *, known: EntryRecord | None, at: str) -> EntryRecord:
+        """See ``RecordKind``; every entry has the same cap."""
+        assert isinstance(found, Entry)
+        text = absorb(found.text, known=known.text if isinstance(known, Entry) else None, at=at)
+        if text.size_bytes > MAX_ENTRY_BYTES:
+            raise RecordCorrupt(f"{found.path}: changed by hand to {text.size_bytes} bytes, over {MAX_ENTRY_BYTES}")
+        return found.amended(text=text)
+
+    def absent(self, before: Observed[EntryRecord] | None, *, path: str) -> Observed[EntryRecord]:
+        """The entry is gone; the end of a run, which removes its entries, is not news."""
+        if before is None:
+            return _ABSENT
+        last = before.last_stored
+        is_news = before.signature is not None and isinstance(last, Entry) and not last.run
+        return Observed(None, None, stored=last, news="external" if is_news else before.news)
+
+    def stamped(self, record: EntryRecord, origin: str) -> EntryRecord:
+        """See ``RecordKind``; an entry of one run is never mirrored, and needs no stamp."""
+        return record if isinstance(record, Entry) and record.run else stamped(record, origin)
+
+    def version(self, record: EntryRecord, *, replaces: Signature | None) -> NewVersion:
+        """See ``RecordKind``."""
+        return version_of_entry(record, replaces=replaces)
+
+    def event(self, record: EntryRecord, origin: Origin, *, warning: str | None = None) -> RecordChanged:
+        """See ``RecordKind``."""
+        if isinstance(record, Entry):
+            last = record.text.history[-1] if record.text.history else None
+            op, by = (last.op, last.by) if last is not None else ("save", NOBODY)
+            return RecordChanged(
+                record.uid, record.key, record.revision, op, origin, warning, record.path, record.level, by
+            )
+        uid, revision, path, level = record.uid, record.revision, record.path, record.level
+        return RecordChanged(uid, "", revision, "forget", origin, warning, path, level, record.by)
+
+
+FILES = FileKind()
+ENTRIES = EntryKind()
+_ABSENT: Observed[EntryRecord] = Observed(None, None)
+
+
+def _uid(path: str) -> str:
+    return path.removesuffix(RECORD_SUFFIX)
+
+
+def judged(
+    kind: RecordKind[R], found: R, signature: Signature, *, before: Observed[R] | None, now: Callable[[], str]
+) -> Observed[R]:
+    """Tell a version written by memfiles from a hand edit; ``RecordCorrupt`` if that is over the cap.
+
+    A file put where none had to be is taken as it is: a key may begin anew.
+    """
+    settled, known = is_settled(signature), before.last_stored if before is not None else None
+    reappeared = before is not None and before.is_absent
+    if kind.is_written(found, known=None if reappeared else known):
+        is_first = not kind.is_declared and _is_first(found, before)
+        news = None if is_first else _origin_of(found, before)
+        return Observed(found, signature, settled=settled, news=news, is_first=is_first)
+    record = kind.absorb(found, known=known, at=now())
+    return Observed(record, signature, by_hand=True, settled=settled, stored=known, news="external")
+
+
+def broken(signature: Signature | None, *, before: Observed[R] | None, problem: str) -> Observed[R]:
+    """The state of a record whose file cannot be used."""
+    settled = signature is None or is_settled(signature)
+    if before is None:
+        return Observed(None, signature, problem=problem, settled=settled)
+    good = before.record or before.stored
+    news: Origin | None = "restored" if good is not None else None
+    return Observed(good, signature, problem=problem, settled=settled, stored=before.last_stored, news=news)
+
+
+def news_of(kind: RecordKind[R], seen: Observed[R]) -> list[RecordChanged]:
+    """The event of a version that came from elsewhere, if there is one."""
+    if seen.news is None:
+        return []
+    if seen.record is not None:
+        return [kind.event(seen.record, seen.news, warning=_warning_of(seen))]
+    if seen.stored is None or isinstance(seen.stored, Tombstone):
+        return []
+    return [replace(kind.event(seen.stored, seen.news), op=REMOVED, by=NOBODY)]
+
+
+def _origin_of(found: R, before: Observed[R] | None) -> Origin | None:
+    """Where an intact version came from that was not read before; None if it is not news."""
+    if before is None:
+        return None
+    if found == before.last_stored and not before.is_absent:
+        return before.news if before.is_plain else None
+    return "process"
+
+
+def _is_first(found: R, before: Observed[R] | None) -> bool:
+    if before is None or (before.is_absent and before.stored is None):
+        return True
+    return before.is_first and found == before.record
+
+
+def _warning_of(seen: Observed[R]) -> str | None:
+    if seen.news != "restored":
+        return None
+    kept = "what was there is in quarantine, and " if seen.signature is not None else ""
+    return f"{seen.problem}; {kept}the last good version was put back"
