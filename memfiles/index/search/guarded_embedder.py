@@ -18,12 +18,11 @@ from memfiles.index import queries as reading
 from memfiles.index.index import Index
 from memfiles.index.search import vectors
 from memfiles.index.search.embedder import Embedder
+from memfiles.index.totals import CountPlace
 
 if TYPE_CHECKING:
     from numpy import float32
     from numpy.typing import NDArray
-
-    from memfiles.entries.partitions import View
 
 CALL_SECONDS = 10.0
 """How long one call may take: 64 texts at most."""
@@ -119,7 +118,7 @@ class QueryEmbedder:
         return self._vector if list(texts) == self._query else self._embedder.embed(texts)
 
 
-def fill(index: Index, view: View, embedder: GuardedEmbedder) -> None:
+def fill(index: Index, view: Sequence[CountPlace], embedder: GuardedEmbedder) -> None:
     """Have vectors of all that a view holds; the index is not held while they are made. ``NoMeaning``."""
     model = embedder.model_id
     while missing := index.ask(lambda connection: vectors.missing(connection, reading.parts(connection, view), model)):
