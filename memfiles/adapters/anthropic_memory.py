@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from memfiles.adapters.shapes.memory_tool import MemoryAnswers
 from memfiles.adapters.shapes.memory_tool_commands import parse_command
-from memfiles.adapters.worker_calls import in_worker
 from memfiles.errors import ExtraMissing, MemfilesError
+from memfiles.tools.worker_calls import run_in_worker
 
 try:
     from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
@@ -79,11 +79,11 @@ class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
 
     async def call(self, input: object) -> BetaFunctionToolResultType:
         """As ``MemoryTool.call``; when it is cancelled, the change was made whole or not at all."""
-        return await in_worker(partial(self._tool.call, input))
+        return await run_in_worker(partial(self._tool.call, input))
 
     async def execute(self, command: beta.BetaMemoryTool20250818Command) -> BetaFunctionToolResultType:
         """As ``MemoryTool.execute``."""
-        return await in_worker(partial(self._tool.execute, command))
+        return await run_in_worker(partial(self._tool.execute, command))
 
     view = create = str_replace = insert = delete = rename = execute  # which the two above never come to
 

@@ -11,8 +11,8 @@ from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from memfiles.adapters.worker_calls import in_worker
 from memfiles.errors import ExtraMissing
+from memfiles.tools.worker_calls import run_in_worker
 
 try:
     from anthropic.lib.tools import BetaAsyncBuiltinFunctionTool, BetaBuiltinFunctionTool, ToolError
@@ -72,4 +72,4 @@ class AsyncSessionTool(BetaAsyncBuiltinFunctionTool):
 
     async def call(self, input: object) -> str:
         """As ``SessionTool.call``; when it is cancelled, the change was made whole or not at all."""
-        return await in_worker(partial(self._tool.call, input))
+        return await run_in_worker(partial(self._tool.call, input))

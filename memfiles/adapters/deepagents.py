@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from memfiles.adapters.errors_as_results import told_by
 from memfiles.adapters.shapes.folder import MemoryFolder
 from memfiles.adapters.shapes.listing import children
-from memfiles.adapters.worker_calls import in_worker
 from memfiles.errors import ExtraMissing, FileNotDeclared, LevelDenied, MemfilesError, ReadOnly
+from memfiles.tools.worker_calls import run_in_worker
 
 try:
     from deepagents.backends import protocol, utils
@@ -29,7 +29,7 @@ def _crossing(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method in a worker thread; when it is cancelled, its change was made whole or not at all."""
 
     async def crossing(self: MemfilesBackend, *arguments: Any, **options: Any) -> Any:
-        return await in_worker(lambda: method(self, *arguments, **options))
+        return await run_in_worker(lambda: method(self, *arguments, **options))
 
     return crossing
 

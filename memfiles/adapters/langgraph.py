@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from memfiles.adapters.call_ids import in_conversation
 from memfiles.adapters.degraded import GONE, made
-from memfiles.adapters.worker_calls import in_worker
 from memfiles.errors import ExtraMissing
 from memfiles.tools.dialects.schemas import null_for_not_given
+from memfiles.tools.worker_calls import run_in_worker
 
 try:
     from langchain.agents.middleware import AgentMiddleware
@@ -71,7 +71,7 @@ class SessionTool(BaseTool):
         )
 
     async def _arun(self, *call: Any) -> ToolMessage | str:
-        return await in_worker(lambda: self._run(*call))
+        return await run_in_worker(lambda: self._run(*call))
 
 
 def tools(session: Session) -> list[BaseTool]:
@@ -100,7 +100,7 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
         """As ``wrap_model_call``."""
-        return await handler(await in_worker(lambda: self._with_memory(request)))
+        return await handler(await run_in_worker(lambda: self._with_memory(request)))
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
         """Have a tool found that the session has only since the agent was made."""
@@ -108,7 +108,7 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: Callable[..., Awaitable[Any]]) -> Any:
         """As ``wrap_tool_call``."""
-        return await handler(request if request.tool else await in_worker(lambda: self._with_tool(request)))
+        return await handler(request if request.tool else await run_in_worker(lambda: self._with_tool(request)))
 
     def _with_memory(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         others = [tool for tool in request.tools if not isinstance(tool, SessionTool)]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from memfiles.adapters.shapes.item_keys import begins_with, ends_with
 from memfiles.adapters.shapes.items import ItemChange, Items
-from memfiles.adapters.worker_calls import in_worker
 from memfiles.errors import ExtraMissing, InvalidArgument
+from memfiles.tools.worker_calls import run_in_worker
 
 try:
     from langgraph.store import base
@@ -56,7 +56,7 @@ class MemfilesStore(base.BaseStore):
     async def abatch(self, ops: Iterable[base.Op]) -> list[base.Result]:
         """As ``batch``, in a worker thread; when it is cancelled, its changes were made whole or not at all."""
         asked = list(ops)
-        return await in_worker(lambda: self.batch(asked))
+        return await run_in_worker(lambda: self.batch(asked))
 
     def _read(self, op: base.Op) -> base.Result:
         if isinstance(op, base.GetOp):

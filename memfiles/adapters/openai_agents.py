@@ -15,11 +15,11 @@ from weakref import WeakKeyDictionary
 
 from memfiles.adapters.call_ids import in_conversation
 from memfiles.adapters.degraded import GONE, made
-from memfiles.adapters.worker_calls import in_worker
 from memfiles.errors import ExtraMissing
 from memfiles.tools.definitions import ToolDefinition, file_tools
 from memfiles.tools.dialects import render
 from memfiles.tools.toolset import definitions_of
+from memfiles.tools.worker_calls import run_in_worker
 
 try:
     from agents import Agent, FunctionTool, RunContextWrapper
@@ -55,7 +55,7 @@ def instructions(session: Session, first: str = "") -> Instructions:
     """What to give as ``Agent(instructions=...)``: ``first``, then what the session has in memory at that turn."""
 
     async def rendered(_: RunContextWrapper[Any], __: Agent[Any]) -> str:
-        memory = await in_worker(lambda: made(session.system_prompt, instead=GONE))
+        memory = await run_in_worker(lambda: made(session.system_prompt, instead=GONE))
         return "\n\n".join(part for part in (first, memory) if part)
 
     return rendered
@@ -73,7 +73,7 @@ class _Calls:
         async with self._in_turn.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             call_id = in_conversation(context.tool_call_id, answered=_answered(context))
             call = partial(self._session.call, name, sent, call_id=call_id)
-            return (await in_worker(call)).text
+            return (await run_in_worker(call)).text
 
 
 def _answered(context: ToolContext[Any]) -> Iterator[object]:
@@ -97,7 +97,7 @@ class _FileTool:
     async def _is_offered(self, context: RunContextWrapper[Any], _: object) -> bool:
         turn, is_offered = self._decided.get(context, (None, False))
         if turn is not context.turn_input or not turn:  # a new list for every turn of a run; none in a realtime session
-            turn, is_offered = context.turn_input, await in_worker(lambda: made(self._renew, instead=False))
+            turn, is_offered = context.turn_input, await run_in_worker(lambda: made(self._renew, instead=False))
             self._decided[context] = (turn, is_offered)
         return is_offered
 

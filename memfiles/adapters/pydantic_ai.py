@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memfiles.adapters.call_ids import in_conversation
 from memfiles.adapters.degraded import GONE, made
-from memfiles.adapters.worker_calls import in_worker
 from memfiles.errors import ExtraMissing
 from memfiles.tools.dialects.schemas import null_for_not_given
+from memfiles.tools.worker_calls import run_in_worker
 
 try:
     from pydantic_ai import AbstractToolset, ModelRequest, RunContext, ToolDefinition, ToolFailed, ToolReturn
@@ -66,7 +66,7 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
         """What can be used at this step."""
         session = await _session_of(self._session, ctx)
         nothing: list[tool_definitions.ToolDefinition] = []
-        definitions = await in_worker(lambda: made(session.definitions, instead=nothing))
+        definitions = await run_in_worker(lambda: made(session.definitions, instead=nothing))
         return {each.name: self._offered(each, ctx) for each in definitions}
 
     async def call_tool(
@@ -77,7 +77,7 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
         sent = tool_args.get(UNREADABLE, tool_args)
         call_id = in_conversation(ctx.tool_call_id, answered=_answered(ctx))
         async with self._in_turn:
-            result = await in_worker(partial(session.call, name, sent, call_id=call_id))
+            result = await run_in_worker(partial(session.call, name, sent, call_id=call_id))
         if result.is_error:
             raise ToolFailed(result.text)
         return ToolReturn(result.text, metadata=result.data)
@@ -98,7 +98,7 @@ def memory_instructions(session: Whose[AgentDepsT]) -> Callable[[RunContext[Agen
 
     async def memory(ctx: RunContext[AgentDepsT]) -> str:
         current = await _session_of(session, ctx)
-        return await in_worker(lambda: made(current.system_prompt, instead=GONE))
+        return await run_in_worker(lambda: made(current.system_prompt, instead=GONE))
 
     return memory
 
@@ -129,5 +129,5 @@ def _answered(ctx: RunContext[Any]) -> list[object]:
 
 
 async def _session_of(session: Whose[AgentDepsT], ctx: RunContext[AgentDepsT]) -> Session:
-    found = await in_worker(lambda: session(ctx)) if callable(session) else session
+    found = await run_in_worker(lambda: session(ctx)) if callable(session) else session
     return await found if isawaitable(found) else found

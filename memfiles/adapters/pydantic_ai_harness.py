@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from memfiles.adapters.shapes.notebook import Done, Notebook, NotebookOperation
 from memfiles.adapters.shapes.scan import Bounds, search
-from memfiles.adapters.worker_calls import in_worker
 from memfiles.errors import ExtraMissing, MemfilesError, RevisionConflict
+from memfiles.tools.worker_calls import run_in_worker
 
 try:
     from pydantic_ai import ToolFailed
@@ -107,7 +107,7 @@ class SessionStore:
 async def _told(call: Callable[[], T]) -> T:
     """What ``call`` returns after one crossing; its errors as the harness knows them."""
     try:
-        return await in_worker(call)
+        return await run_in_worker(call)
     except RevisionConflict as error:
         raise MemoryConflictError(str(error)) from error
     except MemfilesError as error:

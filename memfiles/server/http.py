@@ -1,7 +1,7 @@
-"""Over HTTP, for clients of this machine.
+"""MCP over HTTP, for clients on this machine.
 
-The rule this file guards: nobody is answered who does not know the token, and no page in a browser can ask in a
-person's name: the server listens on loopback only, and takes no other ``Host`` and ``Origin`` than its own.
+The rule this module enforces: only requests with the token are answered, and no web page in a browser can send one on
+a person's behalf: the server listens on loopback only, and accepts only its own ``Host`` and ``Origin``.
 """
 
 from __future__ import annotations
@@ -27,30 +27,32 @@ from memfiles.server.server import MemoryServer
 HOST = "127.0.0.1"
 PATH = "/mcp"
 TOKEN_MIN = 16
-_FAREWELL_SECONDS = 2
-_FAREWELL = "ASGI callable returned without completing response"
-_REFUSAL = "a bearer token is needed: it was printed when the server started, or chosen by who started it\n"
+_SHUTDOWN_SECONDS = 2
+_ABANDONED_STREAM = "ASGI callable returned without completing response"
+_REFUSAL = (
+    "a bearer token is required: it was printed when the server started, or chosen by the person who started it\n"
+)
 
 
 def new_token() -> str:
-    """A token that nobody can guess."""
+    """A random token of 256 bits."""
     return secrets.token_urlsafe(32)
 
 
 def check_token(token: str) -> str:
-    """Return ``token`` if it can be one, else raise ``InvalidArgument``: 16 characters or more of visible ASCII."""
+    """Return a token of at least 16 visible ASCII characters; ``InvalidArgument`` for any other."""
     if len(token) < TOKEN_MIN or not all("!" <= character <= "~" for character in token):
-        raise InvalidArgument(f"a token must be {TOKEN_MIN} characters or more of visible ASCII, without spaces")
+        raise InvalidArgument(f"a token needs at least {TOKEN_MIN} characters of visible ASCII, and no spaces")
     return token
 
 
-def bound(port: int) -> socket.socket:
-    """A socket on loopback at that port, or at a free one for 0; ``InvalidArgument`` if it is taken."""
+def bind(port: int) -> socket.socket:
+    """Bind a socket on loopback to a port, 0 for any free one; ``InvalidArgument`` if it is taken."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((HOST, port))
-        listening.listen()  # from now on a client waits, and is not refused
+        listening.listen()  # from now on clients wait instead of being refused
     except OSError as error:
         listening.close()
         raise InvalidArgument(f"port {port} cannot be used ({error.strerror}): choose another with --port") from error
@@ -58,12 +60,12 @@ def bound(port: int) -> socket.socket:
 
 
 def url_of(listening: socket.socket) -> str:
-    """Where a client finds the server."""
+    """The URL that clients connect to."""
     return f"http://{HOST}:{listening.getsockname()[1]}{PATH}"
 
 
 def app(server: Server[Any], *, port: int, token: str) -> ASGIApp:
-    """The ASGI application."""
+    """Build the ASGI application."""
     names = [f"{name}:{port}" for name in (HOST, "localhost")]
     checks = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
     bare = server.streamable_http_app(
@@ -73,13 +75,13 @@ def app(server: Server[Any], *, port: int, token: str) -> ASGIApp:
 
 
 def end_like_ctrl_c() -> None:
-    """Have SIGTERM raise ``KeyboardInterrupt``, so that what is open is closed; uvicorn raises it when it is done."""
+    """Make SIGTERM raise ``KeyboardInterrupt``, so that the memory is closed; uvicorn raises it when it is done."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def serve(server: MemoryServer, *, listening: socket.socket, token: str) -> None:
-    """Serve until the process is asked to end, by a ``KeyboardInterrupt``."""
-    logging.getLogger("uvicorn.error").addFilter(_is_telling)
+    """Serve until a ``KeyboardInterrupt``."""
+    logging.getLogger("uvicorn.error").addFilter(_is_worth_logging)
     guarded = app(server, port=listening.getsockname()[1], token=token)
     config = uvicorn.Config(
         guarded,
@@ -87,45 +89,45 @@ def serve(server: MemoryServer, *, listening: socket.socket, token: str) -> None
         access_log=False,
         server_header=False,
         ws="none",
-        timeout_graceful_shutdown=_FAREWELL_SECONDS,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
-    _EndingNews(config, server.changes.end).run(sockets=[listening])
+    _NotificationsFirst(config, server.notifier.end).run(sockets=[listening])
 
 
-class _EndingNews(uvicorn.Server):
-    """Ends the streams of news first, as it would wait for them; inheriting is the only way to know when."""
+class _NotificationsFirst(uvicorn.Server):
+    """Ends the notification streams at shutdown, which would wait for them; only a subclass learns of it in time."""
 
-    def __init__(self, config: uvicorn.Config, end_news: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None]) -> None:
         super().__init__(config)
-        self._end_news = end_news
+        self._end_streams = end_streams
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See ``uvicorn.Server``."""
-        self._end_news()
+        self._end_streams()
         await super().shutdown(sockets)
 
 
-def _is_telling(record: logging.LogRecord) -> bool:
-    """Not what uvicorn says of each stream of an older client that is open when the server ends."""
-    return not str(record.msg).startswith(_FAREWELL)
+def _is_worth_logging(record: logging.LogRecord) -> bool:
+    """Drop uvicorn's error about each stream of a legacy client that is open when the server ends."""
+    return not str(record.msg).startswith(_ABANDONED_STREAM)
 
 
 class TokenGuard:
-    """Lets requests through that carry the token."""
+    """ASGI middleware that lets only requests with the token through."""
 
     def __init__(self, inner: ASGIApp, *, token: str) -> None:
         self._inner = inner
         self._token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand a request on, or answer it with 401."""
-        if scope["type"] == "lifespan" or self._is_known(scope):
+        """Pass a request on, or answer it with 401."""
+        if scope["type"] == "lifespan" or self._has_token(scope):
             await self._inner(scope, receive, send)
             return
-        answer = PlainTextResponse(_REFUSAL, status_code=401, headers={"WWW-Authenticate": "Bearer"})
-        await answer(scope, receive, send)
+        response = PlainTextResponse(_REFUSAL, status_code=401, headers={"WWW-Authenticate": "Bearer"})
+        await response(scope, receive, send)
 
-    def _is_known(self, scope: Scope) -> bool:
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+    def _has_token(self, scope: Scope) -> bool:
+        sent = [value for name, value in scope["headers"] if name == b"authorization"]
+        scheme, _, token = sent[0].partition(b" ") if len(sent) == 1 else (b"", b"", b"")
         return hmac.compare_digest(token.strip(b" "), self._token) and scheme.lower() == b"bearer"  # RFC 9110, 11.1

@@ -1,7 +1,8 @@
-"""News of changes: whoever changes a record, by a tool, another process, the mirror or by hand, the clients hear of it.
+"""Notifications: every change of a record, by a tool, another process, the mirror or by hand, reported to MCP clients.
 
-The rules this file guards: the memory never waits for a client; no client hears of what its session may not see; and
-each hears of a resource under the URI by which it asked, however that is spelled.
+The rules this module enforces: the memory never waits for a client; no client hears of a record that its session may
+not see; each hears of a resource under the URI that it subscribed to, however that is spelled; and what is kept for
+clients that disappeared without closing is bounded.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from anyio import Event, create_task_group
+from anyio import Event, create_task_group, move_on_after
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
     ListenHandler,
@@ -24,138 +25,225 @@ from mcp.server.subscriptions import (
     ResourceUpdated,
     ToolsListChanged,
 )
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, EmptyResult
 
 from memfiles.errors import InvalidArgument
 from memfiles.records.keys import entry_place
-from memfiles.server.legacy_clients import OlderClients
-from memfiles.server.uris import Address, address_of
-from memfiles.server.worker_calls import Crossing
+from memfiles.server.resources import Address, parse_uri
+from memfiles.tools.arguments import shortened
+from memfiles.tools.worker_calls import run_in_worker
 
 if TYPE_CHECKING:
     from mcp.server import ServerRequestContext
+    from mcp.server.session import ServerSession
     from mcp.server.subscriptions import ServerEvent
-    from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResult
+    from mcp_types import (
+        NotificationParams,
+        SubscribeRequestParams,
+        SubscriptionsListenRequestParams,
+        SubscriptionsListenResult,
+        UnsubscribeRequestParams,
+    )
 
-    from memfiles.server.offer import Offer
     from memfiles.storage.events import RecordChanged
+    from memfiles.tools.session import Session
 
+MAX_LEGACY_CLIENTS = 256
+MAX_SUBSCRIPTIONS = 1024
+_SEND_SECONDS = 5.0
 _log = logging.getLogger("memfiles")
 
 
-class Mailbox:
-    """Changes on their way from the thread that made them to the event loop; of equal ones the last is kept."""
+class ChangeNotifier:
+    """Notifies the clients of one server of changes in the memory that its session sees."""
 
-    def __init__(self) -> None:
-        """Must be made in the event loop."""
-        self._loop = asyncio.get_running_loop()
-        self._bell = Event()
-        self._changes: dict[tuple[str, str], RecordChanged] = {}
-        self._lock = threading.Lock()
-
-    def put(self, change: RecordChanged) -> None:
-        """Leave a change here. Any thread may; nothing is waited for."""
-        with self._lock:
-            self._changes[change.path, change.op] = change
-        with suppress(RuntimeError):  # the loop has ended meanwhile, and with it the server
-            self._loop.call_soon_threadsafe(self._ring)
-
-    async def take(self) -> list[RecordChanged]:
-        """The changes since the last time, after waiting for one."""
-        await self._bell.wait()
-        self._bell = Event()
-        with self._lock:
-            changes, self._changes = list(self._changes.values()), {}
-        return changes
-
-    def _ring(self) -> None:
-        self._bell.set()
-
-
-class Changes:
-    """Tells the clients of one server what changes in the memory that it offers."""
-
-    def __init__(self, offer: Offer, crossing: Crossing) -> None:
-        self.older = OlderClients()
-        self._offer = offer
-        self._crossing = crossing
+    def __init__(self, session: Session) -> None:
+        self.legacy = LegacyClients()
+        self._session = session
         self._bus = InMemorySubscriptionBus()
         self._streams = ListenHandler(self._bus)
-        self._watched: Counter[str] = Counter()
+        self._subscribed: Counter[str] = Counter()
         self._files: list[tuple[str, bool]] = []
 
     async def listen(
         self, ctx: ServerRequestContext[Any], params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
-        """Serve one stream of news for as long as the client stays."""
-        with self._watching(params.notifications.resource_subscriptions or []):
+        """Serve one stream of notifications for as long as the client stays."""
+        with self._subscription_to(params.notifications.resource_subscriptions or []):
             return await self._streams(ctx, params)
 
     def end(self) -> None:
-        """Have every stream of news end with its answer, so that its client knows that no more comes."""
+        """End every stream with its response, so that clients know that nothing follows."""
         self._streams.close()
 
     @asynccontextmanager
-    async def followed(self, _: object) -> AsyncIterator[dict[str, Any]]:
-        """Tell of every change until the end of the block."""
-        mailbox = Mailbox()
-        self._files = await self._crossing.run(self._shown)
-        unsubscribe = self._offer.memory.manager.subscribe(mailbox.put)
+    async def running(self, _: object) -> AsyncIterator[dict[str, Any]]:
+        """Notify clients of every change until the block ends."""
+        queue = ChangeQueue()
+        self._files = await run_in_worker(self._visible_files)
+        unsubscribe = self._session.manager.subscribe(queue.put)
         try:
             async with create_task_group() as tasks:
-                tasks.start_soon(self._tell, mailbox)
+                tasks.start_soon(self._notify, queue)
                 yield {}
                 tasks.cancel_scope.cancel()
         finally:
             unsubscribe()
 
-    async def _tell(self, mailbox: Mailbox) -> None:
+    async def _notify(self, queue: ChangeQueue) -> None:
         while True:
-            for change in await mailbox.take():
+            for change in await queue.take():
                 try:
-                    for news in await self._crossing.run(partial(self._news, change)):
-                        await self._bus.publish(news)
-                        await self.older.publish(news)
+                    for event in await run_in_worker(partial(self._events, change)):
+                        await self._bus.publish(event)
+                        await self.legacy.publish(event)
                 except Exception:
-                    _log.exception("MCP clients were not told of a change")
+                    _log.exception("MCP clients were not notified of a change")
 
-    def _news(self, change: RecordChanged) -> list[ServerEvent]:
-        """What a change means for those who see what the session sees."""
+    def _events(self, change: RecordChanged) -> list[ServerEvent]:
+        """The events of a change for clients that see what the session sees."""
         is_entry = entry_place(change.path) is not None
-        anew: list[ServerEvent] = [] if is_entry else self._files_anew()
-        if not self._offer.session.may_know(change):
-            return anew
+        lists: list[ServerEvent] = [] if is_entry else self._changes_of_files()
+        if not self._session.may_know(change):
+            return lists
         if is_entry and change.op != "update":  # it may appear or vanish
-            anew.append(ResourcesListChanged())
-        return [*map(ResourceUpdated, self._uris_of(change)), *anew]
+            lists.append(ResourcesListChanged())
+        return [*map(ResourceUpdated, self._uris_of(change)), *lists]
 
     def _uris_of(self, change: RecordChanged) -> list[str]:
-        """The watched URIs, as they are spelled, of what changed."""
+        """The subscribed URIs of the changed record, as clients spelled them."""
         found = []
-        for uri in self._watched.keys() | self.older.uris():
+        for uri in self._subscribed.keys() | self.legacy.uris():
             with suppress(InvalidArgument):
-                if self._is_of(address_of(uri), change):
+                if self._concerns(change, parse_uri(uri)):
                     found.append(uri)
         return found
 
-    def _is_of(self, address: Address, change: RecordChanged) -> bool:
+    def _concerns(self, change: RecordChanged, address: Address) -> bool:
         if entry_place(change.path) is None:
             return address.kind == "file" and address.name in (change.name, change.uid)
         if change.name or address.kind == "file":
             return address == Address("entry", change.name)
-        return self._offer.session.may_know(replace(change, name=address.name))  # forgotten, and with it its key
+        return self._session.may_know(replace(change, name=address.name))  # a forgotten entry, whose key is gone too
 
-    def _files_anew(self) -> list[ServerEvent]:
-        """That there are other memory files, if so: another deploy may have put one at another level."""
-        before, self._files = self._files, self._shown()
+    def _changes_of_files(self) -> list[ServerEvent]:
+        """List changes if other memory files are visible now: another deploy may have moved one to another level."""
+        before, self._files = self._files, self._visible_files()
         return [] if before == self._files else [ResourcesListChanged(), ToolsListChanged()]
 
-    def _shown(self) -> list[tuple[str, bool]]:
-        return [(file.card.name, file.writable) for file in self._offer.session.files()]
+    def _visible_files(self) -> list[tuple[str, bool]]:
+        return [(file.card.name, file.writable) for file in self._session.files()]
 
     @contextmanager
-    def _watching(self, uris: list[str]) -> Iterator[None]:
-        self._watched.update(uris)
+    def _subscription_to(self, uris: list[str]) -> Iterator[None]:
+        self._subscribed.update(uris)
         try:
             yield
         finally:
-            self._watched -= Counter(uris)
+            self._subscribed -= Counter(uris)
+
+
+class ChangeQueue:
+    """Changes on their way from the threads that made them to the event loop; equal ones are delivered once."""
+
+    def __init__(self) -> None:
+        """Create it in the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._is_filled = Event()
+        self._changes: dict[tuple[str, str], RecordChanged] = {}
+        self._lock = threading.Lock()
+
+    def put(self, change: RecordChanged) -> None:
+        """Add a change without waiting. Any thread may call it."""
+        with self._lock:
+            self._changes[change.path, change.op] = change
+        with suppress(RuntimeError):  # the loop has ended meanwhile, and with it the server
+            self._loop.call_soon_threadsafe(self._wake)
+
+    async def take(self) -> list[RecordChanged]:
+        """Wait for a change, then take all changes since the last time."""
+        await self._is_filled.wait()
+        self._is_filled = Event()
+        with self._lock:
+            changes, self._changes = list(self._changes.values()), {}
+        return changes
+
+    def _wake(self) -> None:
+        self._is_filled.set()
+
+
+@dataclass
+class _LegacyClient:
+    session: ServerSession
+    uris: set[str] = field(default_factory=set)
+
+
+class LegacyClients:
+    """Clients of a protocol before 2026-07-28, with lasting connections and ``resources/subscribe``.
+
+    Each is known by the id of its HTTP session; over stdio there is only one.
+    """
+
+    def __init__(self) -> None:
+        self._clients: dict[str, _LegacyClient] = {}
+
+    async def connected(self, ctx: ServerRequestContext[Any], _: NotificationParams) -> None:
+        """Add a client that has finished its handshake."""
+        self._client(ctx)
+
+    async def subscribe(self, ctx: ServerRequestContext[Any], params: SubscribeRequestParams) -> EmptyResult:
+        """Notify this client of changes of a resource from now on."""
+        uris = self._client(ctx).uris
+        if _address(params.uri) is None:
+            raise MCPError(INVALID_PARAMS, f"{shortened(params.uri)} is not a resource of this server")
+        if len(uris) >= MAX_SUBSCRIPTIONS:
+            raise MCPError(
+                INVALID_PARAMS, f"this client has {MAX_SUBSCRIPTIONS} subscriptions already: cancel some of them"
+            )
+        uris.add(params.uri)
+        return EmptyResult()
+
+    async def unsubscribe(self, ctx: ServerRequestContext[Any], params: UnsubscribeRequestParams) -> EmptyResult:
+        """Cancel a subscription, even if the URI is spelled differently now."""
+        uris, address = self._client(ctx).uris, _address(params.uri)
+        alike = {uri for uri in uris if _address(uri) == address}
+        uris -= {params.uri} if params.uri in uris else alike
+        return EmptyResult()
+
+    def uris(self) -> set[str]:
+        """The URIs that any client subscribed to. Any thread may call it."""
+        return set[str]().union(*[client.uris for client in list(self._clients.values())])
+
+    async def publish(self, event: ServerEvent) -> None:
+        """Send an event to the clients it concerns; one that does not read delays the others by 5 s at most."""
+        for client in list(self._clients.values()):
+            with move_on_after(_SEND_SECONDS):
+                try:
+                    await _send(event, client)
+                except Exception:
+                    _log.exception("an MCP client was not notified of a change")
+
+    def _client(self, ctx: ServerRequestContext[Any]) -> _LegacyClient:
+        id = (ctx.request.headers.get("mcp-session-id") or "") if ctx.request is not None else ""
+        if id not in self._clients:
+            while len(self._clients) >= MAX_LEGACY_CLIENTS:
+                del self._clients[next(iter(self._clients))]
+            self._clients[id] = _LegacyClient(ctx.session)
+        return self._clients[id]
+
+
+async def _send(event: ServerEvent, client: _LegacyClient) -> None:
+    if isinstance(event, ResourcesListChanged):
+        await client.session.send_resource_list_changed()
+    elif isinstance(event, ToolsListChanged):
+        await client.session.send_tool_list_changed()
+    elif isinstance(event, ResourceUpdated) and event.uri in client.uris:
+        await client.session.send_resource_updated(event.uri)
+
+
+def _address(uri: str) -> Address | None:
+    try:
+        return parse_uri(uri)
+    except InvalidArgument:
+        return None

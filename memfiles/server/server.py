@@ -1,13 +1,22 @@
-"""The server itself: each request of a client handed to the file that knows it, through one crossing."""
+"""The MCP server: request handlers that pass each request to the session in a worker thread.
+
+The rule this module enforces: a tool that is not offered cannot be called. With ``read_only``, no tool that changes
+memory is offered.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from mcp.server import NotificationOptions, Server, ServerRequestContext
 from mcp.server.models import InitializationOptions
+from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
     GetPromptRequestParams,
@@ -18,101 +27,70 @@ from mcp_types import (
     ListToolsResult,
     NotificationParams,
     PaginatedRequestParams,
+    Prompt,
+    PromptMessage,
     ReadResourceRequestParams,
     ReadResourceResult,
+    TextContent,
+    Tool,
 )
 
 import memfiles
-from memfiles.server import prompts, resources
-from memfiles.server.notifications import Changes
-from memfiles.server.offer import Offer
-from memfiles.server.tools import Tools
-from memfiles.server.worker_calls import Crossing
+from memfiles.errors import InvalidArgument, MemfilesError, ReadOnly
+from memfiles.server import resources
+from memfiles.server.notifications import ChangeNotifier
+from memfiles.tools.arguments import shortened
+from memfiles.tools.definitions import ToolDefinition
+from memfiles.tools.dialects import render
+from memfiles.tools.dialects.mcp import structured
+from memfiles.tools.result import ToolResult, failed
+from memfiles.tools.session import Session
+from memfiles.tools.worker_calls import run_in_worker
 
 NAME = "memfiles"
-Context = ServerRequestContext[Any]
+PROMPT = "memory"
+CODE = "memfiles/code"
+"""Key in the ``_meta`` of an error result that holds the error's code."""
+
+_PROMPT_DESCRIPTION = "The agent's memory: an index card of its memory files, and saved entries."
+_EMPTY_MEMORY = "There is nothing in your memory that you may see."
+_log = logging.getLogger("memfiles")
+RequestContext = ServerRequestContext[Any]
+T = TypeVar("T")
 
 
-def build(offer: Offer) -> MemoryServer:
-    """A server of this memory, for one process; any number of clients may use it."""
-    crossing = Crossing()
-    answers, changes = Answers(offer, crossing), Changes(offer, crossing)
+def build(session: Session, *, read_only: bool = False) -> MemoryServer:
+    """Build the server of one session, for one process; any number of clients may use it."""
+    handlers, notifier = RequestHandlers(session, read_only=read_only), ChangeNotifier(session)
     server = MemoryServer(
         NAME,
         version=memfiles.__version__,
         title="Memory",
-        instructions=_instructions(offer),
-        lifespan=changes.followed,
-        on_list_tools=answers.list_tools,
-        on_call_tool=answers.call_tool,
-        on_list_resources=answers.list_resources,
-        on_list_resource_templates=answers.list_resource_templates,
-        on_read_resource=answers.read_resource,
-        on_list_prompts=answers.list_prompts,
-        on_get_prompt=answers.get_prompt,
-        on_subscribe_resource=changes.older.subscribe,
-        on_unsubscribe_resource=changes.older.unsubscribe,
-        on_subscriptions_listen=changes.listen,
+        instructions=_instructions(session, read_only=read_only),
+        lifespan=notifier.running,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
+        on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_resource_templates,
+        on_read_resource=handlers.read_resource,
+        on_list_prompts=handlers.list_prompts,
+        on_get_prompt=handlers.get_prompt,
+        on_subscribe_resource=notifier.legacy.subscribe,
+        on_unsubscribe_resource=notifier.legacy.unsubscribe,
+        on_subscriptions_listen=notifier.listen,
     )
-    server.changes = changes
-    server.add_notification_handler("notifications/initialized", NotificationParams, changes.older.joined)
+    server.notifier = notifier
+    server.add_notification_handler("notifications/initialized", NotificationParams, notifier.legacy.connected)
     return server
 
 
-class Answers:
-    """What is answered to each request."""
-
-    def __init__(self, offer: Offer, crossing: Crossing) -> None:
-        self._offer = offer
-        self._tools = Tools(offer.session, read_only=offer.read_only)
-        self._run = crossing.run
-
-    async def list_tools(self, _: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        """The tools; there are few, so they come on one page."""
-        await self._one_page(params)
-        return ListToolsResult(tools=await self._run(self._tools.offered))
-
-    async def call_tool(self, _: Context, params: CallToolRequestParams) -> CallToolResult:
-        """The result of a tool call."""
-        return await self._run(partial(self._tools.called, params.name, params.arguments))
-
-    async def list_resources(self, _: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
-        """A page of the resources."""
-        return await self._run(partial(resources.listed, self._offer, params.cursor if params else None))
-
-    async def list_resource_templates(
-        self, _: Context, params: PaginatedRequestParams | None
-    ) -> ListResourceTemplatesResult:
-        """What the URIs of resources look like."""
-        await self._one_page(params)
-        return resources.templates(self._offer)
-
-    async def read_resource(self, _: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-        """The text of a resource."""
-        return await self._run(partial(resources.read, self._offer, params.uri))
-
-    async def list_prompts(self, _: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
-        """The prompts."""
-        await self._one_page(params)
-        return ListPromptsResult(prompts=prompts.prompts())
-
-    async def get_prompt(self, _: Context, params: GetPromptRequestParams) -> GetPromptResult:
-        """A prompt as it is now."""
-        return await self._run(partial(prompts.rendered, self._offer, params.name))
-
-    async def _one_page(self, params: PaginatedRequestParams | None) -> None:
-        await self._run(partial(resources.no_cursor, params.cursor if params else None))
-
-
 class MemoryServer(Server[dict[str, Any]]):
-    """A server that can end its streams of news.
+    """The SDK's server, with the notifier that a transport stops before it closes.
 
-    It says to clients of older protocols, too, that it tells when the list of resources or of tools changes.
-
-    Inheriting is the only way to say so that the SDK has over HTTP.
+    It inherits because over HTTP the SDK has no other way to announce list changes to clients of older protocols.
     """
 
-    changes: Changes
+    notifier: ChangeNotifier
 
     def create_initialization_options(
         self,
@@ -121,15 +99,102 @@ class MemoryServer(Server[dict[str, Any]]):
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
         """See ``Server``."""
-        told = notification_options or NotificationOptions(resources_changed=True, tools_changed=True)
-        return super().create_initialization_options(told, experimental_capabilities, extensions)
+        announced = notification_options or NotificationOptions(resources_changed=True, tools_changed=True)
+        return super().create_initialization_options(announced, experimental_capabilities, extensions)
 
 
-def _instructions(offer: Offer) -> str:
-    """What a client may tell its model before it asks for anything; nothing in it goes stale."""
-    can_change = not offer.read_only and any(not tool.read_only for tool in offer.session.definitions())
-    change = "Save there what later runs should know." if can_change else "It can only be read here."
+class RequestHandlers:
+    """Handlers for the requests of clients, one method for each kind. Threads may share them."""
+
+    def __init__(self, session: Session, *, read_only: bool) -> None:
+        self._session = session
+        self._read_only = read_only
+        self._known: dict[str, ToolDefinition] = {}  # making definitions takes twenty times as long as a call
+
+    async def list_tools(self, _: RequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
+        """List the tools, on one page."""
+        _check_one_page(params)
+        shapes = await run_request(lambda: render(self._definitions(), "mcp"))
+        return ListToolsResult(tools=[Tool.model_validate(shape) for shape in shapes])
+
+    async def call_tool(self, _: RequestContext, params: CallToolRequestParams) -> CallToolResult:
+        """Carry out a tool call; a failure is an error result."""
+        return await run_request(partial(self._call_tool, params.name, params.arguments))
+
+    async def list_resources(self, _: RequestContext, params: PaginatedRequestParams | None) -> ListResourcesResult:
+        """List a page of the resources."""
+        return await run_request(partial(resources.list_page, self._session, params.cursor if params else None))
+
+    async def list_resource_templates(
+        self, _: RequestContext, params: PaginatedRequestParams | None
+    ) -> ListResourceTemplatesResult:
+        """List the URI templates of resources, on one page."""
+        _check_one_page(params)
+        return resources.templates(self._session)
+
+    async def read_resource(self, _: RequestContext, params: ReadResourceRequestParams) -> ReadResourceResult:
+        """Read the text of a resource."""
+        return await run_request(partial(resources.read, self._session, params.uri))
+
+    async def list_prompts(self, _: RequestContext, params: PaginatedRequestParams | None) -> ListPromptsResult:
+        """List the one prompt."""
+        _check_one_page(params)
+        return ListPromptsResult(prompts=[Prompt(name=PROMPT, description=_PROMPT_DESCRIPTION)])
+
+    async def get_prompt(self, _: RequestContext, params: GetPromptRequestParams) -> GetPromptResult:
+        """Render the prompt from the memory's current state."""
+        if params.name != PROMPT:
+            raise MCPError(INVALID_PARAMS, f"unknown prompt {shortened(params.name)}: use {PROMPT}")
+        rendered = await run_request(partial(self._session.system_prompt, read_only=self._read_only))
+        message = PromptMessage(role="user", content=TextContent(text=rendered or _EMPTY_MEMORY))
+        return GetPromptResult(description=_PROMPT_DESCRIPTION, messages=[message])
+
+    def _call_tool(self, name: str, arguments: dict[str, Any] | None) -> CallToolResult:
+        definition = self._known.get(name) or {tool.name: tool for tool in self._definitions()}.get(name)
+        if definition is None and self._read_only:
+            use = f"use one of {', '.join(self._known)}" if self._known else "there is nothing to read here"
+            why = f"{shortened(name)} cannot be called, as this memory is read-only here: {use}"
+            return _mcp_result(failed(ReadOnly(why)), None)
+        return _mcp_result(self._session.call(name, arguments), definition)
+
+    def _definitions(self) -> list[ToolDefinition]:
+        found = [tool for tool in self._session.definitions() if tool.read_only or not self._read_only]
+        self._known = {tool.name: tool for tool in found}
+        return found
+
+
+async def run_request(call: Callable[[], T]) -> T:
+    """Run ``call`` in a worker thread; its errors become MCP errors, which contain no stored text."""
+    try:
+        return await run_in_worker(call)
+    except MemfilesError as error:
+        code = INTERNAL_ERROR if error.transient else INVALID_PARAMS
+        raise MCPError(code, str(error), {"code": error.code}) from error
+    except Exception:
+        _log.exception("an MCP request failed")
+        raise MCPError(INTERNAL_ERROR, "internal error in the memory; the server's log has the details") from None
+
+
+def _check_one_page(params: PaginatedRequestParams | None) -> None:
+    if params is not None and params.cursor:
+        why = f"{shortened(params.cursor)} is not a cursor: this list has one page, so leave it out"
+        raise MCPError(INVALID_PARAMS, why, {"code": InvalidArgument.code})
+
+
+def _mcp_result(result: ToolResult, definition: ToolDefinition | None) -> CallToolResult:
+    return CallToolResult(
+        content=[TextContent(text=result.text)],
+        structured_content=structured(definition, result) if definition is not None else None,
+        is_error=result.is_error,
+        _meta={CODE: result.code} if result.code else None,
+    )
+
+
+def _instructions(session: Session, *, read_only: bool) -> str:
+    """What a client may tell its model before any request; it contains nothing that can become outdated."""
+    can_change = not read_only and any(not tool.read_only for tool in session.definitions())
+    change = "Save there what later runs should know." if can_change else "It is read-only here."
     return (
-        f"The lasting memory of the agent {offer.session.agent}. Look there before you answer from memory. {change} "
-        f"The prompt {prompts.NAME!r} says what it holds."
+        f"The long-term memory of the agent {session.agent}. Look there before you answer from memory. {change} "
+        f"The prompt {PROMPT!r} shows what it contains."
     )

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,8 +26,7 @@ from mcp_types import (
 )
 
 import memfiles
-from memfiles.server.offer import Offer
-from memfiles.server.server import build
+from memfiles.server.server import MemoryServer, build
 from memfiles.sync.mirror import Mirror
 from tests.support import ROOT
 
@@ -51,6 +51,19 @@ agents:
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Offer:
+    """An open memory, and the session that a server of it serves."""
+
+    memory: memfiles.Memory
+    session: memfiles.Session
+    read_only: bool = False
+
+    def server(self) -> MemoryServer:
+        """A server of the session."""
+        return build(self.session, read_only=self.read_only)
+
+
 def in_loop(program: Callable[[], Awaitable[T]]) -> T:
     """Run a test's asynchronous part; one that hangs fails."""
 
@@ -71,7 +84,7 @@ def offered(folder: Path, *, read_only: bool = False, mirror: Mirror | None = No
 @asynccontextmanager
 async def client_of(offer: Offer, era: str = "2026-07-28", **given: Any) -> AsyncIterator[Client]:
     """A client in this process that speaks the protocol of that era."""
-    async with Client(build(offer), mode=era, **given) as client:
+    async with Client(offer.server(), mode=era, **given) as client:
         yield client
 
 

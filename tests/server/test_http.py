@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
 
 from memfiles.errors import InvalidArgument
-from memfiles.server.http import bound, check_token, new_token
+from memfiles.server.http import bind, check_token, new_token
 from tests.server.mcp_clients import ERAS, NOTES, changed_by_hand, command, environment, in_loop, listening, text_of
 
 TOKEN = "a-token-for-the-tests"
@@ -258,7 +258,7 @@ def test_new_tokens_differ() -> None:
 
 def test_a_port_that_is_taken() -> None:
     """Who starts the server is told what to do."""
-    with bound(0) as taken:
+    with bind(0) as taken:
         taken.listen()
         with pytest.raises(InvalidArgument, match="--port"):
-            bound(taken.getsockname()[1])
+            bind(taken.getsockname()[1])

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from memfiles.errors import InvalidArgument
-from memfiles.server import line_streams as lines
-from memfiles.server.line_streams import Incoming, Outgoing, Waker, standard_streams
+from memfiles.server import line_streams
+from memfiles.server.line_streams import LineReader, LineWriter, Waker, standard_streams
 
 
 @pytest.fixture
@@ -33,14 +33,14 @@ def pipe() -> Iterator[tuple[int, int]]:
             continue  # the test closed it
 
 
-def every(incoming: Incoming) -> list[bytes]:
-    return list(iter(incoming.next, None))
+def every(reader: LineReader) -> list[bytes]:
+    return list(iter(reader.next, None))
 
 
 def test_lines_come_as_they_were_sent(waker: Waker, pipe: tuple[int, int]) -> None:
     """However they arrive; what follows the last line feed is a line as well."""
     with ThreadPoolExecutor(1) as pool:
-        read = pool.submit(every, Incoming(pipe[0], waker))
+        read = pool.submit(every, LineReader(pipe[0], waker))
         for piece in (b"a\nb", b"b\n\n", b"c" * 100_000, b"\n\xff\r\n", b"end"):
             os.write(pipe[1], piece)
         os.close(pipe[1])
@@ -52,29 +52,29 @@ def test_lines_of_a_file(waker: Waker, tmp_path: Path) -> None:
     """Whoever redirects a file into stdin is served as well."""
     (tmp_path / "lines").write_bytes(b"a\nb\n")
     with (tmp_path / "lines").open("rb") as opened:
-        assert [b"a", b"b"] == every(Incoming(opened.fileno(), waker))
+        assert [b"a", b"b"] == every(LineReader(opened.fileno(), waker))
 
 
 def test_of_a_line_that_is_too_long_the_beginning_comes(
     waker: Waker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No more than the bound is held in memory, and the next line is whole."""
-    monkeypatch.setattr(lines, "LINE_MAX", 1000)
+    monkeypatch.setattr(line_streams, "LINE_MAX", 1000)
     (tmp_path / "lines").write_bytes(b"x" * 1_000_000 + b"\nnext\n")
     with (tmp_path / "lines").open("rb") as opened:
-        assert [b"x" * 1000, b"next"] == every(Incoming(opened.fileno(), waker))
+        assert [b"x" * 1000, b"next"] == every(LineReader(opened.fileno(), waker))
 
 
 def test_who_waits_for_a_line_can_be_woken(waker: Waker, pipe: tuple[int, int]) -> None:
     """It is as if there were no more, from then on."""
-    incoming = Incoming(pipe[0], waker)
+    reader = LineReader(pipe[0], waker)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(incoming.next)
+        waiting = pool.submit(reader.next)
         waker.ring()
         assert waiting.result(20) is None
     os.write(pipe[1], b"late\n")
 
-    assert incoming.next() is None
+    assert reader.next() is None
 
 
 def test_a_waker_may_be_rung_any_number_of_times(waker: Waker, pipe: tuple[int, int]) -> None:
@@ -82,14 +82,14 @@ def test_a_waker_may_be_rung_any_number_of_times(waker: Waker, pipe: tuple[int, 
     for _ in range(100_000):
         waker.ring()
 
-    assert not waker.outlasts(pipe[0], select.POLLIN)
+    assert not waker.wait_for(pipe[0], select.POLLIN)
 
 
 def test_a_line_goes_out_whole(waker: Waker, pipe: tuple[int, int]) -> None:
     """Also one that is larger than what a pipe holds."""
     line = b"x" * 1_000_000
     with ThreadPoolExecutor(1) as pool, os.fdopen(os.dup(pipe[0]), "rb") as reader:
-        writing = pool.submit(Outgoing(pipe[1], waker).put, line)
+        writing = pool.submit(LineWriter(pipe[1], waker).write, line)
         read = reader.readline()
 
     assert (line + b"\n", True) == (read, writing.result())
@@ -99,13 +99,13 @@ def test_nobody_reads(waker: Waker, pipe: tuple[int, int]) -> None:
     """It is told, and nothing is raised."""
     os.close(pipe[0])
 
-    assert not Outgoing(pipe[1], waker).put(b"line")
+    assert not LineWriter(pipe[1], waker).write(b"line")
 
 
 def test_who_does_not_read_holds_nobody_up_for_ever(waker: Waker, pipe: tuple[int, int]) -> None:
     """Who writes can be woken as well."""
     with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(Outgoing(pipe[1], waker).put, b"x" * 1_000_000)
+        writing = pool.submit(LineWriter(pipe[1], waker).write, b"x" * 1_000_000)
         os.read(pipe[0], 1)  # it has begun
         waker.ring()
 

@@ -13,14 +13,13 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent, ToolsListChanged
 
 import memfiles
-from memfiles.server.offer import Offer
-from memfiles.server.server import build
 from memfiles.storage.events import RecordChanged
 from mirrors.memory import MemoryMirror
 from tests.server.mcp_clients import (
     ERAS,
     NOTES,
     WORKFLOW,
+    Offer,
     changed_by_hand,
     environment,
     in_loop,
@@ -97,7 +96,7 @@ def test_news_of_a_memory_file(
     offer.memory.manager.append("notes-1", "- before\n")
 
     async def heard() -> list[ServerEvent]:
-        async with listening(build(offer), era, [NOTES, "memory://files/deals"]) as (_, news):
+        async with listening(offer.server(), era, [NOTES, "memory://files/deals"]) as (_, news):
             offer.memory.manager.append("deals-1", "- hidden\n")
             await to_thread.run_sync(change, offer, mirror)
             return [await news()]
@@ -120,7 +119,7 @@ def test_a_uri_may_be_spelled_otherwise(offer: Offer, era: str, uri: str) -> Non
     """The news come under the spelling by which the client asked, as it knows no other."""
 
     async def heard() -> set[ServerEvent]:
-        async with listening(build(offer), era, [uri, "memory://files/%6eotes"]) as (client, news):
+        async with listening(offer.server(), era, [uri, "memory://files/%6eotes"]) as (client, news):
             offer.session.call("memory_save", {"key": KEY, "content": "On Pro."})
             told = {await news(), await news()}
             await client.read_resource(uri)
@@ -137,7 +136,7 @@ def test_news_of_an_entry(offer: Offer, era: str) -> None:
     """Saved, changed by hand or forgotten: those who subscribed are told, and that the list may be another."""
 
     async def heard() -> list[set[ServerEvent]]:
-        async with listening(build(offer), era, [ENTRY]) as (_, news):
+        async with listening(offer.server(), era, [ENTRY]) as (_, news):
             offer.memory.session("sales").call("memory_save", {"key": "customers/Ada L", "content": "x"})
             offer.session.call("memory_save", {"key": "customers/Ada L", "content": "On Pro."})
             told = [{await news(), await news()}]
@@ -156,7 +155,7 @@ def test_an_update_in_place_leaves_the_list_alone(offer: Offer) -> None:
     offer.session.call("memory_save", {"key": "customers/Ada L", "content": "On Pro."})
 
     async def heard() -> list[ServerEvent]:
-        async with listening(build(offer), "2026-07-28", [ENTRY, NOTES]) as (_, news):
+        async with listening(offer.server(), "2026-07-28", [ENTRY, NOTES]) as (_, news):
             offer.session.call("memory_update", {"key": "customers/Ada L", "content": "On Free."})
             told = [await news()]
             _by_tool(offer)
@@ -169,7 +168,7 @@ def test_no_news_after_unsubscribing(offer: Offer) -> None:
     """A client of an older protocol hears of a resource until it says that it is enough."""
 
     async def heard() -> list[ServerEvent]:
-        async with listening(build(offer), "legacy", [NOTES, "memory://files/rules"]) as (client, news):
+        async with listening(offer.server(), "legacy", [NOTES, "memory://files/rules"]) as (client, news):
             await unsubscribed(client, NOTES)
             _by_tool(offer)
             offer.memory.manager.append("rules-1", "- Be brief.\n")
@@ -182,7 +181,7 @@ def test_unsubscribing_by_another_spelling(offer: Offer) -> None:
     """What a client asks not to hear of is the resource, not how it is written."""
 
     async def heard() -> list[ServerEvent]:
-        async with listening(build(offer), "legacy", [NOTES, "memory://files/rules"]) as (client, news):
+        async with listening(offer.server(), "legacy", [NOTES, "memory://files/rules"]) as (client, news):
             await unsubscribed(client, "memory://files/%6Eotes")
             _by_tool(offer)
             offer.memory.manager.append("rules-1", "- Be brief.\n")
@@ -196,12 +195,12 @@ def test_what_can_be_no_resource_cannot_be_subscribed_to(offer: Offer, uri: str)
     """A client that got the URI wrong is told, instead of waiting for news."""
 
     async def subscribed() -> None:
-        async with listening(build(offer), "legacy", [uri]):
+        async with listening(offer.server(), "legacy", [uri]):
             pass
 
     with pytest.raises(BaseExceptionGroup) as told:
         in_loop(subscribed)
-    assert told.group_contains(MCPError, match="can be no resource|must|uri")
+    assert told.group_contains(MCPError, match="is not a resource of this server")
 
 
 def test_an_eviction_is_news(tmp_path: Path) -> None:
@@ -212,7 +211,7 @@ def test_an_eviction_is_news(tmp_path: Path) -> None:
     async def heard() -> set[ServerEvent]:
         with offered(tmp_path) as offer:
             offer.session.call("memory_save", {"key": "old", "content": "x"})
-            async with listening(build(offer), "2026-07-28", uris) as (_, news):
+            async with listening(offer.server(), "2026-07-28", uris) as (_, news):
                 offer.session.call("memory_save", {"key": "new", "content": "x"})
                 return {await news() for _ in range(4)}
 
@@ -225,7 +224,7 @@ def test_an_entry_that_is_deleted_and_restored(offer: Offer, era: str) -> None:
     offer.session.call("memory_save", {"key": KEY, "content": "On Pro."})
 
     async def heard() -> list[set[ServerEvent]]:
-        async with listening(build(offer), era, [ENTRY]) as (_, news):
+        async with listening(offer.server(), era, [ENTRY]) as (_, news):
             offer.session.call("memory_delete", {"key": KEY})
             told = [{await news(), await news()}]
             offer.memory.entries.restore(offer.session, KEY)
@@ -241,7 +240,7 @@ def test_a_file_that_another_deploy_hides(offer: Offer, era: str) -> None:
     hidden = WORKFLOW.replace("How to work.", "How to work., level: CONFIDENTIAL")
 
     async def heard() -> list[ServerEvent]:
-        async with listening(build(offer), era, ["memory://files/rules", NOTES], tools=True) as (_, news):
+        async with listening(offer.server(), era, ["memory://files/rules", NOTES], tools=True) as (_, news):
             (folder / "hidden.yaml").write_text(hidden)
             with memfiles.open(folder / "hidden.yaml") as other:
                 other.manager.append("rules-1", "- hidden\n")

@@ -15,7 +15,17 @@ import anyio
 import pytest
 from mcp.client.client import Client
 from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
+from mcp_types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
 
+from memfiles.server.stdio import MalformedLine, UnansweredRequests, parse_message
 from tests.server.mcp_clients import (
     ERAS,
     NOTES,
@@ -30,6 +40,7 @@ from tests.server.mcp_clients import (
 
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 PING = '{"jsonrpc":"2.0","id":9,"method":"ping"}'
+PING_WITH_ID = '{"jsonrpc":"2.0","method":"ping","id":%s}'
 
 
 def append(name: object, text: str) -> str:
@@ -234,3 +245,116 @@ def test_a_stream_that_is_closed(tmp_path: Path, redirected: str) -> None:
     ran = subprocess.run(["sh", "-c", program], env=environment(), capture_output=True, text=True, timeout=60)
 
     assert (0, "", "") == (ran.returncode, ran.stdout, ran.stderr)
+
+
+@pytest.mark.parametrize("name", ['"abc"', '""', "0", "-1", str(10**30), f'"{"9" * 5000}"'])
+def test_an_id_is_text_or_a_whole_number(name: str) -> None:
+    """And is answered as it was sent."""
+    message = parse_message((PING_WITH_ID % name).encode())
+
+    assert isinstance(message, JSONRPCRequest)
+    assert name.strip('"') == str(message.id)
+
+
+def test_a_notification_and_a_response_are_messages() -> None:
+    """A carriage return at the end does no harm."""
+    news = parse_message(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\r')
+    answer = parse_message(b'{"jsonrpc":"2.0","id":1,"result":{}}')
+
+    assert isinstance(news, JSONRPCNotification)
+    assert isinstance(answer, JSONRPCResponse)
+
+
+@pytest.mark.parametrize("name", ["null", "1.5", "1.0", "true", "[1]", "{}"])
+def test_a_request_with_an_id_that_is_none_is_answered(name: str) -> None:
+    """It is not taken for a notification, to which nobody answers."""
+    refused = parse_message((PING_WITH_ID % name).encode())
+
+    assert isinstance(refused, MalformedLine)
+    assert (INVALID_REQUEST, None) == (refused.response.error.code, refused.response.id)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "name"),
+    [
+        (b"this is no JSON", PARSE_ERROR, None),
+        (b'{"jsonrpc":"2.0","id":2,"method":', PARSE_ERROR, None),
+        (b'{"jsonrpc":"2.0","id":2,"method":"x","params":{"a":"\xff"}}', PARSE_ERROR, None),
+        (b'{"jsonrpc":"2.0","id":2,"method":"x","params":{"a":"\\ud800"}}', PARSE_ERROR, 2),
+        (b'{"jsonrpc":"2.0","id":2,"method":"x","params":{"a":NaN}}', PARSE_ERROR, 2),
+        (b'{"jsonrpc":"2.0","id":2,"method":"x","params":' + b'{"a":' * 50_000, PARSE_ERROR, None),
+        (PING_WITH_ID.encode() % (b"9" * 5000), PARSE_ERROR, None),
+        (b'[{"jsonrpc":"2.0","id":2,"method":"ping"}]', INVALID_REQUEST, None),
+        (b"[]", INVALID_REQUEST, None),
+        (b"7", INVALID_REQUEST, None),
+        (b'{"id": 2}', INVALID_REQUEST, 2),
+        (b'{"jsonrpc":"2.0","id":"b","method":5}', INVALID_REQUEST, "b"),
+        (b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":[1]}', INVALID_REQUEST, 2),
+        (b'{"jsonrpc":"1.0","id":2,"method":"ping"}', INVALID_REQUEST, 2),
+    ],
+)
+def test_what_is_no_message_is_answered(line: bytes, code: int, name: object) -> None:
+    """Under its id where that can be told, since somebody waits for it."""
+    refused = parse_message(line)
+
+    assert isinstance(refused, MalformedLine)
+    assert (code, name) == (refused.response.error.code, refused.response.id)
+    assert len(refused.response.error.message) < 200
+
+
+def message(**said: object) -> JSONRPCMessage:
+    return jsonrpc_message_adapter.validate_python({"jsonrpc": "2.0", **said})
+
+
+PING_REQUEST = {"method": "ping", "id": 1}
+ANSWER = {"id": 1, "result": {}}
+CANCEL = {"method": "notifications/cancelled", "params": {"requestId": 1}}
+
+
+@pytest.mark.parametrize(
+    ("taken", "given", "is_open"),
+    [
+        ([PING_REQUEST], [], True),
+        ([PING_REQUEST], [ANSWER], False),
+        ([PING_REQUEST], [ANSWER | {"id": "1"}], False),
+        ([PING_REQUEST], [{"id": 1, "error": {"code": 1, "message": "no"}}], False),
+        ([PING_REQUEST], [{"id": None, "error": {"code": 1, "message": "whose is this"}}], True),
+        ([PING_REQUEST], [ANSWER | {"id": 2}], True),
+        ([PING_REQUEST, PING_REQUEST], [ANSWER], True),
+        ([PING_REQUEST, PING_REQUEST], [ANSWER, ANSWER], False),
+        ([PING_REQUEST, CANCEL], [], False),
+        ([PING_REQUEST, {"method": "notifications/cancelled", "params": {"requestId": [1]}}], [], True),
+        ([{"method": "subscriptions/listen", "id": 1}], [], True),
+        ([{"method": "notifications/initialized"}, ANSWER], [], False),
+        ([], [ANSWER, ANSWER, {"method": "notifications/message"}], False),
+    ],
+)
+def test_what_waits_for_an_answer(taken: list[object], given: list[object], is_open: bool) -> None:
+    """Requests do, streams of news as well, but for those that were cancelled."""
+
+    async def waited() -> bool:
+        due = UnansweredRequests()
+        for each in taken:
+            due.received(message(**dict(each)))  # type: ignore[call-overload]
+        for each in given:
+            due.sent(message(**dict(each)))  # type: ignore[call-overload]
+        with anyio.move_on_after(0) as scope:
+            await due.drained()
+        return scope.cancelled_caught
+
+    assert is_open is in_loop(waited)
+
+
+def test_the_last_answer_ends_the_wait() -> None:
+    """Whoever waits goes on at once."""
+
+    async def waited() -> bool:
+        due = UnansweredRequests()
+        due.received(message(**PING_REQUEST))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(due.drained)
+            await anyio.lowlevel.checkpoint()
+            due.sent(message(**ANSWER))
+        return True
+
+    assert in_loop(waited)

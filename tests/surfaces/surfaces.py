@@ -24,11 +24,10 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 import memfiles
 from memfiles.adapters import anthropic_tools, langgraph, openai_agents, pydantic_ai
-from memfiles.server.offer import Offer
 from memfiles.tools.dialects import DIALECTS
 from tests.adapters.agents_at_work import WORKFLOW, ScriptedClaude, opened
 from tests.cli.command_line import run
-from tests.server.mcp_clients import client_of, in_loop, text_of
+from tests.server.mcp_clients import Offer, client_of, in_loop, text_of
 
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("read_memory", {"file": "playbook"}),

@@ -20,7 +20,7 @@ from memfiles.errors import ExtraMissing
 from memfiles.memory import open as open_memory
 
 if TYPE_CHECKING:
-    from memfiles.server.offer import Offer
+    from memfiles.tools.session import Session
 
 PORT = 8848
 NEEDED = (2, 2)
@@ -48,41 +48,38 @@ def mcp_command(agent: str | None, level: str | None, run: str | None, read_only
     A client starts it and talks to it over stdin and stdout, or finds it at an address of this machine with --http.
     """
     _check_installed()
-    from memfiles.server.offer import Offer
-
     workflow = load_workflow()
     whose = agent_of(workflow, agent)
     _log_to_stderr()
     with open_memory(current().workflow) as memory:
         mention_trouble(memory.report)
         session = memory.session(whose, level=level, run=run, ends_run=False)
-        offer = Offer(memory, session, read_only=read_only)
         if over["http"]:
-            _serve_http(offer, port=int(str(over["port"])), token=over["token"])
+            _serve_http(session, read_only=read_only, port=int(str(over["port"])), token=over["token"])
         else:
-            _serve_stdio(offer)
+            _serve_stdio(session, read_only=read_only)
 
 
-def _serve_stdio(offer: Offer) -> None:
+def _serve_stdio(session: Session, *, read_only: bool) -> None:
     from memfiles.server import stdio
     from memfiles.server.server import build
 
-    stdio.serve(build(offer))
+    stdio.serve(build(session, read_only=read_only))
 
 
-def _serve_http(offer: Offer, *, port: int, token: object) -> None:
+def _serve_http(session: Session, *, read_only: bool, port: int, token: object) -> None:
     from memfiles.server import http
     from memfiles.server.server import build
 
     chosen = http.check_token(str(token)) if token is not None else None
-    listening = http.bound(port)
+    listening = http.bind(port)
     used = chosen or http.new_token()
     http.end_like_ctrl_c()
     try:
         click.echo(f"MCP server at {http.url_of(listening)}", err=True)
         if chosen is None:
             click.echo(f"clients must send the header: Authorization: Bearer {used}", err=True)
-        http.serve(build(offer), listening=listening, token=used)
+        http.serve(build(session, read_only=read_only), listening=listening, token=used)
     except KeyboardInterrupt:
         click.echo("MCP server ended", err=True)
 

@@ -1,4 +1,4 @@
-"""The crossing of the adapters: one worker thread a call, carried out to its end."""
+"""Memory calls in worker threads, each carried out to its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextvars import ContextVar
 import anyio
 import pytest
 
-from memfiles.adapters.worker_calls import THREADS, in_worker
+from memfiles.tools.worker_calls import THREADS, run_in_worker
 
 CALLER: ContextVar[str] = ContextVar("CALLER", default="nobody")
 
@@ -43,16 +43,16 @@ async def turns(count: int = 20) -> None:
 
 
 def test_a_call_runs_beside_the_loop() -> None:
-    """In a thread of the crossing's own, with the caller's context."""
+    """In a thread of the module's own, with the caller's context."""
 
     def call() -> tuple[str, str]:
         return CALLER.get(), threading.current_thread().name.partition("_")[0]
 
     async def program() -> tuple[str, str]:
         CALLER.set("ada")
-        return await in_worker(call)
+        return await run_in_worker(call)
 
-    assert ("ada", "memfiles-adapter") == asyncio.run(program())
+    assert ("ada", "memfiles-worker") == asyncio.run(program())
 
 
 @pytest.mark.parametrize(("raised", "expected"), [(KeyError("k"), KeyError), (StopIteration(), RuntimeError)])
@@ -63,7 +63,7 @@ def test_what_a_call_raises_comes_back(raised: Exception, expected: type[Excepti
         raise raised
 
     with pytest.raises(expected):
-        asyncio.run(asyncio.wait_for(in_worker(call), 30))
+        asyncio.run(asyncio.wait_for(run_in_worker(call), 30))
 
 
 def test_a_cancelled_call_that_has_begun_is_carried_out_first() -> None:
@@ -71,7 +71,7 @@ def test_a_cancelled_call_that_has_begun_is_carried_out_first() -> None:
     held = Held()
 
     async def program() -> list[bool]:
-        task = asyncio.create_task(in_worker(held))
+        task = asyncio.create_task(run_in_worker(held))
         await held.has_begun()
         seen = []
         for _ in range(3):
@@ -95,7 +95,7 @@ def test_a_call_that_fails_after_a_cancellation_is_cancelled() -> None:
         raise KeyError("k")
 
     async def program() -> bool:
-        task = asyncio.create_task(in_worker(call))
+        task = asyncio.create_task(run_in_worker(call))
         await held.has_begun()
         task.cancel()
         await turns()
@@ -112,10 +112,10 @@ def test_a_call_that_has_not_begun_is_never_made() -> None:
     waiting = Held()
 
     async def program() -> list[bool]:
-        busy = [asyncio.create_task(in_worker(call)) for call in held]
+        busy = [asyncio.create_task(run_in_worker(call)) for call in held]
         for call in held:
             await call.has_begun()
-        task = asyncio.create_task(in_worker(waiting))
+        task = asyncio.create_task(run_in_worker(waiting))
         await turns()
         task.cancel()
         await asyncio.wait([task])
@@ -127,6 +127,25 @@ def test_a_call_that_has_not_begun_is_never_made() -> None:
     assert [True, False] == asyncio.run(program())
 
 
+def test_a_cancel_scope_ends_the_wait_for_a_thread() -> None:
+    """A call that is cancelled in the queue by anyio is never made, either."""
+    held = [Held() for _ in range(THREADS)]
+    waiting = Held()
+
+    async def program() -> bool:
+        busy = [asyncio.create_task(run_in_worker(call)) for call in held]
+        for call in held:
+            await call.has_begun()
+        with anyio.move_on_after(0) as scope:
+            await run_in_worker(waiting)
+        for call in held:
+            call.may_end.set()
+        await asyncio.gather(*busy)
+        return scope.cancelled_caught
+
+    assert [True, False] == [anyio.run(program), waiting.begun.is_set()]
+
+
 def test_a_timeout_waits_for_the_call_and_is_still_a_timeout() -> None:
     """Two of them around each other, too."""
     held = Held()
@@ -136,7 +155,7 @@ def test_a_timeout_waits_for_the_call_and_is_still_a_timeout() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(None) as outer, asyncio.timeout(None) as inner:
                 loop.create_task(cancel(outer, inner))
-                await in_worker(held)
+                await run_in_worker(held)
         return held.ended
 
     async def cancel(*timeouts: asyncio.Timeout) -> None:
@@ -150,7 +169,7 @@ def test_a_timeout_waits_for_the_call_and_is_still_a_timeout() -> None:
 
 
 def test_a_cancel_scope_waits_for_the_call_without_spinning() -> None:
-    """Anyio repeats a cancellation at every turn of the loop until it comes out; here it finds nobody to disturb."""
+    """Anyio repeats a cancellation at every turn of the loop; after the first one, the call is shielded from it."""
     held, woken = Held(), [0]
 
     class Counted(asyncio.Event):
@@ -162,7 +181,7 @@ def test_a_cancel_scope_waits_for_the_call_without_spinning() -> None:
         async with anyio.create_task_group() as group:
             with anyio.CancelScope() as scope:
                 group.start_soon(cancel, scope)
-                await in_worker(held)
+                await run_in_worker(held)
                 await anyio.sleep(0)
         return [scope.cancelled_caught, held.ended]
 
@@ -175,16 +194,16 @@ def test_a_cancel_scope_waits_for_the_call_without_spinning() -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(asyncio, "Event", Counted)
         assert [True, True] == anyio.run(program)
-    assert 1 == woken[0]
+    assert 2 == woken[0]
 
 
 def test_a_child_of_a_fork_has_threads_of_its_own() -> None:
     """A server forks its workers after the first call; theirs are answered, too."""
     program = (
-        "import asyncio, os\nfrom memfiles.adapters.worker_calls import in_worker\n"
-        "assert asyncio.run(in_worker(lambda: 1)) == 1\n"
+        "import asyncio, os\nfrom memfiles.tools.worker_calls import run_in_worker\n"
+        "assert asyncio.run(run_in_worker(lambda: 1)) == 1\n"
         "child = os.fork()\n"
-        "if not child:\n    os._exit(asyncio.run(asyncio.wait_for(in_worker(lambda: 7), 20)))\n"
+        "if not child:\n    os._exit(asyncio.run(asyncio.wait_for(run_in_worker(lambda: 7), 20)))\n"
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
     )
 
@@ -194,11 +213,11 @@ def test_a_child_of_a_fork_has_threads_of_its_own() -> None:
 def test_a_program_that_ends_lets_the_call_end() -> None:
     """Also one whose task is dropped with its loop."""
     program = (
-        "import asyncio, threading\nfrom memfiles.adapters.worker_calls import in_worker\n"
+        "import asyncio, threading\nfrom memfiles.tools.worker_calls import run_in_worker\n"
         "begun, may_end = threading.Event(), threading.Event()\n"
         "def call():\n    begun.set(); may_end.wait(20); print('written', flush=True)\n"
         "loop = asyncio.new_event_loop()\n"
-        "task = loop.create_task(in_worker(call))\n"
+        "task = loop.create_task(run_in_worker(call))\n"
         "loop.run_until_complete(asyncio.to_thread(begun.wait, 20))\n"
         "loop.run_until_complete(loop.shutdown_default_executor())\nloop.close()\nmay_end.set()"
     )
@@ -206,12 +225,12 @@ def test_a_program_that_ends_lets_the_call_end() -> None:
     assert "written\n" == output_of(program)
 
 
-def test_the_crossing_loads_no_anyio() -> None:
+def test_a_call_loads_no_anyio() -> None:
     """A framework that has none of it does not get it from here."""
 
     assert "False\n" == output_of(
-        "import asyncio, sys\nfrom memfiles.adapters.worker_calls import in_worker\n"
-        "asyncio.run(in_worker(lambda: 1)); print('anyio' in sys.modules)"
+        "import asyncio, sys\nfrom memfiles.tools.worker_calls import run_in_worker\n"
+        "asyncio.run(run_in_worker(lambda: 1)); print('anyio' in sys.modules)"
     )
 
 
