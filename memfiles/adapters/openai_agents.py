@@ -18,7 +18,7 @@ from memfiles.adapters.degraded import GONE, made
 from memfiles.errors import ExtraMissing
 from memfiles.tools.definitions import ToolDefinition, file_tools
 from memfiles.tools.dialects import render
-from memfiles.tools.toolset import definitions_of
+from memfiles.tools.session import definitions_of
 from memfiles.tools.worker_calls import run_in_worker
 
 try:

@@ -43,7 +43,7 @@ from memfiles.tools.arguments import shortened
 from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.dialects import render
 from memfiles.tools.dialects.mcp import structured
-from memfiles.tools.result import ToolResult, failed
+from memfiles.tools.results import ToolResult, failed
 from memfiles.tools.session import Session
 from memfiles.tools.worker_calls import run_in_worker
 

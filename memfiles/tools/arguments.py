@@ -1,7 +1,7 @@
-"""What a model may pass to each tool: the argument models, and a forgiving, exact reading of what it sent.
+"""Tool arguments: the argument models of the file tools, and the parser of what a model sent.
 
-The rule this file guards: nothing reaches a memory file that was not checked here, whatever the vendor
-promised. Names that are obviously meant are understood; a null means "not given".
+The rule this file guards: nothing reaches memory unchecked, whatever the vendor promised. Obvious aliases are
+accepted; a null means "not given".
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ def _encodable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"holds half of a surrogate pair at character {error.start}, which is no text") from None
+        raise ValueError(f"holds half of a surrogate pair at character {error.start}") from None
     return text
 
 
 def whole(value: object) -> object:
-    """JSON knows one kind of number: 3.0 is the integer 3."""
+    """The integer of a float without fraction: in JSON, 3.0 is 3."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def list_in(value: object) -> object:
-    """A list out of its JSON text, which models send for one; anything else as it is."""
+    """A list from its JSON text, as models send it; any other value unchanged."""
     if not isinstance(value, str) or not value.lstrip().startswith("["):
         return value
     try:
@@ -65,8 +65,8 @@ LineCount = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 class Arguments(BaseModel):
     """The arguments of one tool.
 
-    ``aliases`` are the other names under which each is understood, in any spelling (``oldText``, ``old-text``);
-    ``refusals`` are names that are no arguments, with the reason why.
+    ``aliases`` are other accepted names of each argument, in any spelling (``oldText``, ``old-text``). ``refusals``
+    are names that are refused, with the reason.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -90,7 +90,7 @@ class AppendMemory(Arguments):
     file: Annotated[TextArgument, Field(description="The memory file to add to.")]
     content: Annotated[
         TextArgument,
-        Field(description="The text to add, exactly as it shall stand. Nothing is put before or after it."),
+        Field(description="The text to add, exactly as it should appear. Nothing is put before or after it."),
     ]
 
 
@@ -100,20 +100,18 @@ class EditMemory(Arguments):
     file: Annotated[TextArgument, Field(description="The memory file to change.")]
     old_string: Annotated[
         TextArgument,
-        Field(description="The text to replace, copied exactly, with enough around it to occur only once."),
+        Field(description="The text to replace, copied exactly, with enough context to occur only once."),
     ]
-    new_string: Annotated[
-        TextArgument, Field(description='The text to put in its place. Pass "" to delete the old text.')
-    ]
+    new_string: Annotated[TextArgument, Field(description='The replacement. Pass "" to delete the old text.')]
 
 
 ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
 
 def parse_arguments(model: type[ArgumentsT], sent: object, *, tool: str) -> ArgumentsT:
-    """The arguments of ``tool`` out of what a model sent: an object, or JSON text of one.
+    """The arguments of ``tool`` from what a model sent: an object or its JSON text.
 
-    ``InvalidArgument`` names everything that is wrong at once, and how to call the tool.
+    ``InvalidArgument`` lists every problem at once and says how to call the tool.
     """
     given = _named(_object(sent), model=model, tool=tool)
     try:
@@ -125,7 +123,7 @@ def parse_arguments(model: type[ArgumentsT], sent: object, *, tool: str) -> Argu
 
 
 def shortened(value: object) -> str:
-    """What was sent, quoted, with everything unprintable escaped and cut to a length that can be shown."""
+    """The value as sent, quoted, with unprintable characters escaped, and cut for display."""
     text = value if isinstance(value, str) else type(value).__name__
     return ascii(text) if len(text) <= _SHOWN else f"{ascii(text[:_SHOWN])}... ({len(text)} characters)"
 
@@ -144,7 +142,7 @@ def _decoded(sent: str | bytes | bytearray) -> object:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise InvalidArgument("the arguments name one thing twice: pass each argument once")
+            raise InvalidArgument("an argument is given twice: pass each argument once")
         return found
 
     try:
@@ -152,29 +150,29 @@ def _decoded(sent: str | bytes | bytearray) -> object:
     except json.JSONDecodeError as error:
         raise InvalidArgument(f"the arguments are not JSON: {error.msg} at character {error.pos}") from None
     except (ValueError, RecursionError):
-        raise InvalidArgument("the arguments are not JSON that can be read: pass one flat object") from None
+        raise InvalidArgument("the arguments are not readable JSON: pass one flat object") from None
 
 
 def _named(sent: Mapping[object, object], *, model: type[Arguments], tool: str) -> dict[str, object]:
-    """The arguments under their own names, without the nulls that strict modes send for "not given"."""
+    """The arguments under their proper names, without the nulls that strict modes send for "not given"."""
     fields = model.model_fields
     meant = {alias: field for field in fields for alias in model.aliases.get(field, ()) if alias not in fields}
     meant |= {name: name for name in model.refusals}
     given: dict[str, object] = {}
     for key, value in sent.items():
         if not isinstance(key, str):
-            raise InvalidArgument(f"{tool}: the names of arguments must be text, not {type(key).__name__}")
+            raise InvalidArgument(f"{tool}: argument names must be text, not {type(key).__name__}")
         name = _meant(key, fields=fields, aliases=meant)
         if value is None:
             continue
         if name in given and given[name] != value:
-            raise InvalidArgument(f"{tool}: {name!r} was given twice, with different values: pass it once")
+            raise InvalidArgument(f"{tool}: {name!r} is given twice with different values: pass it once")
         given[_encodable_name(name, tool=tool)] = value
     return given
 
 
 def _meant(key: str, *, fields: Collection[str], aliases: Mapping[str, str]) -> str:
-    """The argument that a name means; the name itself where it means none."""
+    """The argument that a name refers to; the name itself if there is none."""
     for name in (key, _WORD_END.sub("_", key).lower()):
         if name in fields or name in aliases:
             return aliases.get(name, name)
@@ -185,11 +183,11 @@ def _encodable_name(name: str, *, tool: str) -> str:
     try:
         return _encodable(name)
     except ValueError:
-        raise InvalidArgument(f"{tool}: {shortened(name)} is not the name of an argument") from None
+        raise InvalidArgument(f"{tool}: {shortened(name)} is not an argument") from None
 
 
 def _explain(problem: dict[str, Any], *, refusals: Mapping[str, str]) -> str:
-    """One thing that is wrong, in words a model can act on; never the value it sent."""
+    """One problem in words that a model can act on; never the value that it sent."""
     name = str(problem["loc"][0]) if problem["loc"] else ""
     sent, limits = type(problem["input"]).__name__, problem.get("ctx", {})
     match problem["type"]:
@@ -207,7 +205,7 @@ def _explain(problem: dict[str, Any], *, refusals: Mapping[str, str]) -> str:
         case "literal_error":
             return f"{name!r} must be {limits['expected']}"
         case "string_type" if len(problem["loc"]) > 1:
-            return f"{name!r} must hold nothing but texts, not {sent}"
+            return f"{name!r} must contain only texts, not {sent}"
         case kind if kind in _EXPECTED:
             return f"{name!r} must be {_EXPECTED[kind]}, not {sent}"
         case _:

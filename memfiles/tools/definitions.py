@@ -1,7 +1,7 @@
-"""The tools a model may be offered, in one neutral form that every dialect is made from.
+"""Tool definitions in one neutral form, from which every dialect is made, and the tools for memory files.
 
-The rule this file guards: schemas are closed objects without unions, ``$ref``s or titles, and the same
-files give the same definitions, byte for byte, so that prompt caches hold.
+The rule this file guards: schemas are closed objects without unions, ``$ref``s or titles, and the same files give the
+same definitions byte for byte, so that prompt caches keep working.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 from pydantic import BaseModel
 
 from memfiles.tools.arguments import AppendMemory, EditMemory, ReadMemory
-from memfiles.tools.outputs import READ_OUTPUT, WRITE_OUTPUT
+from memfiles.tools.results import READ_OUTPUT, WRITE_OUTPUT
 
 READ = "read_memory"
 APPEND = "append_memory"
 EDIT = "edit_memory"
 
 _READ_DESCRIPTION = (
-    "Read one of your memory files: text that was kept from earlier runs. Read a file before you rely on what it says "
-    "and before you edit it. Returns the text exactly as it is stored, without line numbers; for a long file, offset "
-    "and limit return a range of lines."
+    "Read one of your memory files: text kept from earlier runs. Read a file before you rely on it and before you edit "
+    "it. Returns the text exactly as stored, without line numbers; for a long file, offset and limit return a range of "
+    "lines."
 )
 _APPEND_DESCRIPTION = (
     "Add text to the end of one of your memory files, to keep it for later runs. Use it for something new. Nothing is "
@@ -38,11 +38,11 @@ _EDIT_DESCRIPTION = (
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """One tool: its name, when to use it, and the JSON schemas of its arguments and of what it gives.
+    """One tool: its name, when to use it, and the JSON schemas of its arguments and its result.
 
-    ``read_only``: it changes nothing. ``destructive``: it can replace what was there. ``idempotent``: making the same
-    call again changes nothing more. ``output`` describes the data of a result that is no error, and its text where
-    that is a property. ``examples`` are arguments that the schema accepts.
+    ``read_only``: it changes nothing. ``destructive``: it can replace content. ``idempotent``: repeating the same call
+    changes nothing more. ``output`` describes the data of a successful result, and its text if ``text`` is a property.
+    ``examples`` are arguments that the schema accepts.
     """
 
     name: str
@@ -56,13 +56,13 @@ class ToolDefinition:
 
 
 def file_tools(*, readable: Sequence[str], writable: Sequence[str]) -> list[ToolDefinition]:
-    """The tools for memory files of these names; a tool that could not be used on any file is left out."""
+    """The tools for memory files of these names, without those that no file allows."""
     read, write = sorted(readable), sorted(writable)
     return ([_read_tool(read)] if read else []) + ([_append_tool(write), _edit_tool(write)] if write else [])
 
 
 def parameters_of(model: type[BaseModel], *, files: Sequence[str] = ()) -> dict[str, Any]:
-    """The JSON schema of a tool's arguments, its ``file`` limited to these names if it has one."""
+    """The JSON schema of a tool's arguments; a ``file`` argument is limited to these names."""
     schema = model.model_json_schema()
     properties = {name: _plain(property_) for name, property_ in schema.get("properties", {}).items()}
     if "file" in properties:
@@ -76,7 +76,7 @@ def parameters_of(model: type[BaseModel], *, files: Sequence[str] = ()) -> dict[
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:
-    """A property's schema without titles, defaults and the union that spells "may be left out"."""
+    """A property's schema without title, default and the union with null that marks an optional argument."""
     typed = next((part for part in schema.get("anyOf", ()) if part["type"] != "null"), schema)
     kept = {"type": typed["type"], "description": schema["description"]}
     return kept | {key: typed[key] for key in sorted(typed) if key not in {"type", "description", "title", "default"}}

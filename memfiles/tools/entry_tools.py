@@ -1,7 +1,7 @@
-"""The calls a model makes on entries: arguments in, the operation of the facade, one compact JSON object out.
+"""Entry tools of one session: parse the arguments, call ``Entries``, return one compact JSON object.
 
-The rule this file guards: ``text`` and ``data`` of a result are the same object; and nothing is decided here. What a
-session may see and where it saves is decided below, anew for every call.
+The rule this file guards: ``text`` and ``data`` of a result are the same object. Nothing is decided here: ``Entries``
+decides for every call what a session may see and where it saves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from memfiles.entries.results import not_found
 from memfiles.errors import InvalidArgument
 from memfiles.tools.arguments import parse_arguments
 from memfiles.tools.definitions import ToolDefinition
-from memfiles.tools.entry_arguments import (
+from memfiles.tools.entry_definitions import (
     DEFAULT_PAGE,
     DEFAULT_RESULTS,
     DeleteEntry,
@@ -27,10 +27,10 @@ from memfiles.tools.entry_arguments import (
     SaveEntry,
     SearchEntries,
     UpdateEntry,
+    entry_tools,
+    guidance,
 )
-from memfiles.tools.entry_definitions import entry_tools
-from memfiles.tools.guidance import guidance
-from memfiles.tools.result import ToolResult
+from memfiles.tools.results import ToolResult
 from memfiles.workflow.tool_names import ToolNames, ToolOperation, operations_of
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ Call = Callable[[object, str | None], ToolResult]
 
 @dataclass(frozen=True, slots=True)
 class EntryAccess:
-    """The entries of a workflow that declares them, and what their tools are called.
+    """The entries of a workflow and the naming profile of their tools.
 
-    ``ends_run``: when the session closes, its run is over, and what belongs to that alone is removed.
+    ``ends_run``: closing the session ends its run and removes the entries of that run alone.
     """
 
     entries: Entries
@@ -57,12 +57,12 @@ class EntryAccess:
         return EntryTools(self, caller)
 
     def sees(self, caller: Caller, change: RecordChanged) -> bool:
-        """Whether what changed is an entry that it sees, shadowed or not."""
+        """Whether the change is of an entry that the session sees, shadowed or not."""
         view = view_of(caller, self.entries.rules.levels)
         return is_in_view(view, change.path, key=change.name, level=change.level)
 
     def prompt(self, caller: Caller, *, read_only: bool = False) -> Iterator[str]:
-        """What stands in its system prompt about entries: how to save, if it can, and then the entries that fit."""
+        """The prompt blocks about entries: guidance if the session can save, then the entries that fit."""
         yield "" if read_only else guidance(operations_of(self.tool_names)).removesuffix("\n")
         yield self.entries.hydrate(caller).text
 
@@ -74,7 +74,7 @@ class EntryTools:
         self._entries = access.entries
         self._caller = caller
         self._tool_names = access.tool_names
-        self._doing: dict[ToolOperation, Callable[..., ToolResult]] = {
+        self._functions: dict[ToolOperation, Callable[..., ToolResult]] = {
             "save": self._save,
             "get": self._get,
             "search": self._search,
@@ -85,13 +85,13 @@ class EntryTools:
         }
 
     def definitions(self) -> list[ToolDefinition]:
-        """The tools, under the names that were chosen."""
+        """The tools under the names of the naming profile."""
         return entry_tools(self._tool_names)
 
     def calls(self) -> dict[str, Call]:
-        """What to call for each tool name, with the arguments as they were sent and the id of the call."""
+        """The function for each tool name; it takes the arguments as sent and the call id."""
         operations = operations_of(self._tool_names).items()
-        return {name: partial(self._doing[operation], tool=name) for name, operation in operations}
+        return {name: partial(self._functions[operation], tool=name) for name, operation in operations}
 
     def _save(self, sent: object, call_id: str | None, tool: str) -> ToolResult:
         said = parse_arguments(SaveEntry, sent, tool=tool)
@@ -151,5 +151,5 @@ class EntryTools:
 
 
 def _result(data: dict[str, Any]) -> ToolResult:
-    """The object as the data of a result and, in compact JSON, as its text."""
+    """A result with the object as its data and, in compact JSON, as its text."""
     return ToolResult(json.dumps(data, ensure_ascii=False, separators=(",", ":")), data=data)

@@ -1,7 +1,7 @@
-"""The index card: the block of the system prompt that tells the model which memory exists.
+"""Index card: the block of the system prompt that lists the memory files.
 
-The rule this file guards: one file is one line, whatever its name or description holds; and the same state
-gives the same bytes.
+The rule this file guards: each file is one line, whatever its name or description holds, and the same state gives the
+same bytes.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ _JOINERS = "\u200c\u200d"
 def index_card(
     refs: Iterable[RefLike], manager: MemoryManager, *, levels: Levels | None = None, level: str | None = None
 ) -> str:
-    """The index card of these references as the files are now, sorted by name; "" if no file may be read.
+    """The index card of these references, rendered from the current files; "" if no file may be read.
 
-    With a ``level``, files above it are left out and only files at exactly it can be RW; ``levels`` are then the
-    workflow's, or the default four. There is no newline at the end.
+    Files are sorted by name. With a ``level``, files above that level are left out and only files at that level can be
+    RW; ``levels`` then are the workflow's, or the default four. The text has no final newline.
     """
     clearance = None if level is None else Clearance(levels or Levels(), level)
     return card_of_files(visible_files(refs, manager, clearance=clearance))
 
 
 def card_of_files(files: Iterable[VisibleFile], *, read_only: bool = False) -> str:
-    """The index card of these files, in their order; with ``read_only`` for a model that has no tool to change them."""
+    """The index card of these files, in their order; ``read_only`` for a model without tools to change them."""
     lines = [_line(file, writable=file.writable and not read_only) for file in files]
     return "\n".join([HEADING, HOW_TO_READ if read_only else HOW_TO, *lines]) if lines else ""
 
 
 def one_line(text: str) -> str:
-    """``text`` as one line of plain characters: no control or direction marks, no opening of any tag.
+    """``text`` as one line without control characters, direction marks or tags.
 
-    White space is collapsed, and ``<`` becomes ``&lt;``, so that no tag or special token can begin.
+    White space is collapsed, and ``<`` becomes ``&lt;`` so that no tag or special token can start.
     """
     plain = "".join(_plain(character) for character in text)
     return " ".join(plain.split()).replace("<", "&lt;")
 
 
 def _plain(character: str) -> str:
-    """Controls (Unicode category Cc) and separators (Z*) become a space; invisible marks (Cf) and halves (Cs) go."""
+    """Control characters (Cc) and separators (Z*) become a space; format marks (Cf) and surrogates (Cs) are dropped."""
     category = unicodedata.category(character)
     if category == "Cc" or category.startswith("Z"):
         return " "

@@ -1,7 +1,7 @@
-"""The JSON Schemas (draft 2020-12) of what memfiles reads and writes: workflow, record and tools.
+"""JSON Schemas (draft 2020-12) of the workflow, the records and the tools.
 
-They are made from the models and tool definitions that do the checking, so an editor and the loader
-agree. ``python -m memfiles.tools.json_schemas`` writes them to ``schemas/``; the checked-in files are what it wrote.
+They are generated from the models and tool definitions that do the checking, so that an editor and the loader agree.
+``python -m memfiles.tools.json_schemas`` writes them to ``schemas/``, where they are checked in.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _NAMED_BY_AUTHOR = frozenset({"properties", "patternProperties", "$defs"})
 
 
 def workflow_schema() -> dict[str, Any]:
-    """The schema of a workflow of either shape; keys beside ours belong to the workflow engine and may be anything."""
+    """The schema of a workflow of either shape; other keys belong to the workflow engine and may hold anything."""
     whole = Workflow.model_json_schema()
     ours = {key: whole["properties"][key] for key in ("name", "memory", "agents")}
-    ours["name"] = {**ours["name"], "description": "What the workflow is called; its file's name if it is left out."}
+    ours["name"] = {**ours["name"], "description": "The name of the workflow; the file name by default."}
     del ours["name"]["default"]
     ours["agents"]["propertyNames"] = {"minLength": 1, "maxLength": AGENT_NAME_MAX}
     older = {"OlderMemory": _older_memory(), "OlderMemoryFile": _older_memory_file()}
@@ -50,36 +50,36 @@ def workflow_schema() -> dict[str, Any]:
 
 
 def record_schema() -> dict[str, Any]:
-    """The schema of a record on disk: of a memory file, of an entry, or of what remains of a forgotten one."""
+    """The schema of a record on disk: a memory file, an entry, or the tombstone of a forgotten entry."""
     kinds = {"File": record.record_schema(), **entry_schemas()}
     parts: dict[str, Any] = {}
     for name, schema in kinds.items():
         parts |= schema.pop("$defs", {})
         required = [field for field in schema["required"] if field not in ("format", "type")]
         parts[name] = {**schema, "title": name, "required": ["format", "type", *required]}
-    parts["Entry"]["description"] = "One entry: what an agent saved under a key."
+    parts["Entry"]["description"] = "One entry: text that an agent saved under a key."
     return _document(
         title="memfiles record",
-        description="A record on disk. Its history runs from the oldest kept change to the newest.",
+        description="A record on disk. Its history is ordered from the oldest kept change to the newest.",
         schema={"oneOf": [{"$ref": f"#/$defs/{name}"} for name in kinds], "$defs": parts},
     )
 
 
 def tools_schema() -> dict[str, Any]:
-    """The schema of a tool call, ``{"name": ..., "arguments": {...}}``, for any files and any names of tools."""
+    """The schema of a tool call, ``{"name": ..., "arguments": {...}}``, for any files and any naming profile."""
     for_files = file_tools(readable=["any"], writable=["any"])
     for_entries = [tool for tool_names in TOOL_NAMES for tool in entry_tools(tool_names)]
     tools = {tool.name: tool for tool in [*for_files, *for_entries]}
     calls = [{"properties": {"name": {"const": name}, "arguments": {"$ref": f"#/$defs/{name}"}}} for name in tools]
     return _document(
         title="memfiles tool call",
-        description="A call of one of the tools that memfiles gives to a model, and its arguments.",
+        description="A call of one of the tools that memfiles offers to a model, and its arguments.",
         schema={
             "type": "object",
             "required": ["name", "arguments"],
             "properties": {
-                "name": {"type": "string", "enum": list(tools), "description": "Which tool is called."},
-                "arguments": {"type": "object", "description": "What it is called with."},
+                "name": {"type": "string", "enum": list(tools), "description": "The name of the tool."},
+                "arguments": {"type": "object", "description": "The arguments of the call."},
             },
             "additionalProperties": False,
             "oneOf": calls,
@@ -98,7 +98,7 @@ SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 def as_text(schema: dict[str, Any]) -> str:
-    """A schema as it is written to a file."""
+    """The text of a schema file."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -112,13 +112,13 @@ def write(directory: Path) -> list[Path]:
 
 
 def _document(*, title: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """A whole schema: ours in front, pydantic's made plain."""
+    """A complete schema document around a plain schema."""
     plain = {key: value for key, value in _plain(schema).items() if key not in ("title", "description")}
     return {"$schema": DRAFT, "title": title, "description": description, **plain}
 
 
 def _plain(schema: Any) -> Any:
-    """The schema without titles and null defaults, which tell nobody anything, and with one-line descriptions."""
+    """The schema without titles and null defaults, which carry no information, and with one-line descriptions."""
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     if not isinstance(schema, dict):
@@ -140,7 +140,7 @@ def _older_memory() -> dict[str, Any]:
     """The ``memory`` list of the older shape; items of other types may hold anything."""
     return {
         "type": "array",
-        "description": "The memory in the older shape: a list in which items of other types are ignored.",
+        "description": "The memory in the older shape: a list; items of other types are ignored.",
         "items": {
             "type": "object",
             "required": ["type"],
@@ -159,10 +159,10 @@ def _older_memory_file() -> dict[str, Any]:
             "id": {"type": "string", "pattern": UID_PATTERN, "description": "The stable identity of the file."},
             "label": {
                 "type": ["string", "null"],
-                "description": f"Its name, if it matches {NAME_PATTERN}; else its id is.",
+                "description": f"Its name if it matches {NAME_PATTERN}; otherwise the id is the name.",
             },
-            "description": {"type": ["string", "null"], "description": "What the file is for; the model sees it."},
-            "content": {"type": ["string", "null"], "description": "What the file holds when it is first made."},
+            "description": {"type": ["string", "null"], "description": "The purpose of the file; the model sees it."},
+            "content": {"type": ["string", "null"], "description": "The content of the file when it is first created."},
             "maxSizeBytes": {
                 "type": ["integer", "null"],
                 "minimum": 1,
@@ -175,7 +175,7 @@ def _older_memory_file() -> dict[str, Any]:
 
 
 def _of_any_file(parameters: dict[str, Any]) -> dict[str, Any]:
-    """A tool's parameters for files of any name: the names differ from workflow to workflow."""
+    """A tool's parameters without the enum of file names, which differ between workflows."""
     properties = dict(parameters["properties"])
     if "file" in properties:
         file = {key: value for key, value in properties["file"].items() if key != "enum"}

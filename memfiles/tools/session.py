@@ -1,12 +1,13 @@
-"""A session: who is calling now, at which level, and what it therefore sees and may do.
+"""Session: one agent at work, its level, its tools and the calls it makes with them.
 
-The rule this file guards: the level of a session can rise and never falls, and counts from the moment it is
-raised.
+The rules this file guards: the level of a session can rise and never falls, and counts from the moment it is raised.
+A tool call never raises into an agent's loop, whatever the model sent. Access is checked anew for every call.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 import threading
 import unicodedata
@@ -17,28 +18,32 @@ from typing import TYPE_CHECKING, Any
 from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.records.keys import entry_place
 from memfiles.records.levels import Levels
-from memfiles.records.record import Actor
+from memfiles.records.record import Actor, Record
 from memfiles.storage.events import Refusals
+from memfiles.tools.arguments import AppendMemory, EditMemory, ReadMemory, parse_arguments, shortened
+from memfiles.tools.definitions import APPEND, EDIT, READ, ToolDefinition, file_tools
 from memfiles.tools.dialects import render
 from memfiles.tools.index_card import card_of_files
-from memfiles.tools.result import SESSION_CLOSED, ToolResult, refused
-from memfiles.tools.toolset import Toolset
-from memfiles.tools.visibility import Clearance, RefLike, VisibleFile, as_refs, visible_files
+from memfiles.tools.results import INTERNAL, SESSION_CLOSED, UNKNOWN_TOOL, ToolResult, appended, edited, failed, refused
+from memfiles.tools.visibility import Clearance, RefLike, VisibleFile, as_refs, check_writable, find_file, visible_files
 
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
     from memfiles.files.manager import MemoryManager
     from memfiles.storage.events import RecordChanged
-    from memfiles.tools.definitions import ToolDefinition
-    from memfiles.tools.entry_tools import EntryAccess
+    from memfiles.tools.entry_tools import EntryAccess, EntryTools
 
-LABEL_MAX_BYTES = 255
+LABEL_BYTES_MAX = 255
+_INTERNAL_ERROR = (
+    "Internal error in the memory; the details were logged. If this was a change, read the current state before you "
+    "try again: the change may or may not have been made."
+)
 _log = logging.getLogger("memfiles")
 
 
 @dataclass(frozen=True, slots=True)
 class SessionProvenance:
-    """Where a session's changes come from. ``run`` stands in the history as the change's session."""
+    """The origin of a session's changes. The history records ``run`` as the session of a change."""
 
     agent: str
     run: str | None = None
@@ -53,9 +58,9 @@ class SessionProvenance:
 class Session:
     """One agent at work; made by ``Memory.session``. Threads may share it.
 
-    ``level`` is where the session starts. An agent's declared level is only the usual start, no ceiling: the level
-    tells what the session has met so far, and it is the host that knows. ``entries`` are those of the workflow, None
-    where it declares none: then there are no tools for them.
+    ``level`` is the starting level. An agent's declared level is its usual start, not a ceiling: the level says how
+    sensitive the data is that the session has met so far, and only the host knows that. ``entries`` are the entries
+    of the workflow, None if it declares none; the session then has no tools for entries.
     """
 
     def __init__(
@@ -76,43 +81,43 @@ class Session:
         self._levels = levels
         self._level = level
         self._closed = False
-        self._complaints: dict[str, str] = {}
-        self._changing = threading.Lock()
+        self._warned: dict[str, str] = {}
+        self._lock = threading.Lock()
         self._entries = entries
         self._refusals = refusals or Refusals()
         self._toolset = Toolset(self, entries.tools(self) if entries else None)
 
     @property
     def agent(self) -> str:
-        """The agent that is calling."""
+        """The name of the calling agent."""
         return self.provenance.agent
 
     @property
     def level(self) -> str:
-        """The level the session is at now."""
+        """The current level of the session."""
         return self._level
 
     @property
     def entries(self) -> Entries | None:
-        """Where the entries are; None if the workflow declares none."""
+        """The entries of the workflow; None if it declares none."""
         return self._entries.entries if self._entries else None
 
     def raise_level(self, level: str) -> str:
-        """Put the session at ``level`` if that is higher, for every call from now on; returns the level it is at.
+        """Raise the session to ``level`` for every call from now on; returns the level it is at.
 
-        A lower level changes nothing; an undeclared one is an ``InvalidArgument``.
+        A lower level changes nothing. An undeclared level is an ``InvalidArgument``.
         """
-        with self._changing:
+        with self._lock:
             self._level = self._levels.raised(self._level, level)
             return self._level
 
     def system_prompt(self, *, read_only: bool = False) -> str:
-        """What the model shall be told of its memory, rendered afresh; "" where there is nothing to tell.
+        """The memory's part of the system prompt, rendered afresh; "" if there is nothing to say.
 
-        The index card; then, if the workflow declares entries, what to save and how, and the entries that fit into the
-        declared bytes. The same state gives the same text. ``read_only``: the model has no tools that change anything,
-        so it is told nothing of them. What cannot be read just now is left out, and logged once: an agent whose disk
-        fails still begins.
+        It holds the index card and, if the workflow declares entries, guidance on saving and the entries that fit into
+        the declared bytes. The same state gives the same text. ``read_only`` leaves out everything about changing
+        memory, for a model without such tools. An unreadable part is left out and logged once, so that an agent can
+        start on a failing disk.
         """
         self.check_open()
         blocks = self._readable("memory files", self._card(read_only=read_only))
@@ -121,104 +126,198 @@ class Session:
         return "\n\n".join(block for block in blocks if block)
 
     def definitions(self) -> list[ToolDefinition]:
-        """The tools the model has now, in no vendor's shape."""
+        """The tools that the model has now, in the neutral form."""
         self.check_open()
         return self._toolset.definitions()
 
     def tools(self, dialect: str, *, strict: bool | None = None, examples: bool = False) -> list[dict[str, Any]]:
-        """The tools the model has now, in a vendor's shape.
+        """The tools that the model has now, in a vendor's shape.
 
         ``dialect``: ``anthropic``, ``bedrock`` (Converse), ``gemini``, ``mcp``, ``openai`` (Responses) or
-        ``openai-chat``.
-        ``strict`` and ``examples`` are explained at ``dialects.Dialect``.
+        ``openai-chat``. ``dialects.Dialect`` explains ``strict`` and ``examples``.
         """
         return render(self.definitions(), dialect, strict=strict, examples=examples)
 
     def call(self, name: str, arguments: object = None, *, call_id: str | None = None) -> ToolResult:
-        """Carry out a tool call of the model; never raises, every failure is a result with ``is_error``.
+        """Carry out a tool call of the model. Never raises: every failure is a result with ``is_error``.
 
-        ``arguments`` are an object or its JSON text. ``call_id`` is the vendor's id of the call: when the same call
-        is made again with the same id, it is answered with what it did the first time and changes nothing. Pass none
-        where the vendor's ids are not unique within the session's run.
+        ``arguments`` is an object or its JSON text. ``call_id`` is the vendor's id of the call. A call that is repeated
+        with the same id returns the first result and changes nothing. Leave it out where the vendor's ids are not
+        unique within the session's run.
         """
         if self._closed:
-            return refused("this session is closed: no memory can be used any more", code=SESSION_CLOSED)
+            return refused("This session is closed; its memory can no longer be used.", code=SESSION_CLOSED)
         return self._toolset.call(name, arguments, call_id=call_id)
 
     def files(self) -> list[VisibleFile]:
-        """The memory files the session may read at this moment, by name, and whether it may change them."""
+        """The memory files that the session may read now, sorted by name, and whether it may change them."""
         return visible_files(self._refs, self.manager, clearance=Clearance(self._levels, self._level))
 
     def may_know(self, change: RecordChanged) -> bool:
-        """Whether the session may hear of a change: of a record that it sees at this moment.
+        """Whether the session may hear of a change: only of records that it sees now.
 
-        Of an entry that was forgotten no key is left to tell by: then of any in a place that it sees.
+        A forgotten entry has no key left, so its change is told if the session sees its folder at that level.
         """
         if entry_place(change.path) is None:
             return any(file.card.uid == change.uid for file in self.files())
         return self._entries is not None and self._entries.sees(self, change)
 
     def actor(self, call_id: str | None) -> Actor:
-        """Who makes the call of that id; ``InvalidArgument`` if the id cannot be recorded."""
+        """The actor of a call for the history; ``InvalidArgument`` if the id cannot be recorded."""
         return Actor(agent=self.agent, session=self.provenance.run, call=recorded_id(call_id))
 
     def refused(self, tool: str, error: MemfilesError) -> None:
-        """A call of a tool for memory files was refused, which those who account for it may want to know."""
+        """Report the refusal of a memory file tool to the audit."""
         self._refusals.note(error, tool, agent=self.agent, level=self._level, run=self.provenance.run)
 
-    def _card(self, *, read_only: bool) -> Iterator[str]:
-        yield card_of_files(self.files(), read_only=read_only)
-
-    def _readable(self, what: str, blocks: Iterable[str]) -> list[str]:
-        """The blocks up to one that cannot be made."""
-        made: list[str] = []
-        try:
-            made.extend(blocks)
-        except Exception as error:  # an agent's loop calls this
-            if self._complaints.get(what) != str(error):
-                self._complaints[what] = str(error)
-                is_known = isinstance(error, MemfilesError)
-                _log.warning("the prompt of agent %s lacks %s: %s", self.agent, what, error, exc_info=not is_known)
-        else:
-            self._complaints.pop(what, None)
-        return made
-
     def close(self) -> None:
-        """End the session: further tool calls are error results. May be called again.
+        """End the session: further tool calls are error results. Calling it again does nothing.
 
-        What belongs to its run alone is removed; where that fails, it is left to expire.
+        Entries that belong to its run alone are removed; if that fails, they expire later.
         """
-        with self._changing:
+        with self._lock:
             was_closed, self._closed = self._closed, True
         if self._entries is None or not self._entries.ends_run or was_closed:
             return
         try:
             self._entries.entries.end_run(self)
         except MemfilesError as error:
-            _log.warning("what belongs to run %s alone was not removed, and expires: %s", self.provenance.run, error)
+            _log.warning("entries of run %s were not removed and will expire: %s", self.provenance.run, error)
 
     def check_open(self) -> None:
-        """Return if the session can be used, else raise ``InvalidArgument``."""
+        """Raise ``InvalidArgument`` if the session is closed."""
         if self._closed:
             raise InvalidArgument(f"this session of agent {self.agent} is closed; ask the memory for a new one")
 
+    def _card(self, *, read_only: bool) -> Iterator[str]:
+        yield card_of_files(self.files(), read_only=read_only)
+
+    def _readable(self, what: str, blocks: Iterable[str]) -> list[str]:
+        """The blocks up to the first that cannot be made."""
+        made: list[str] = []
+        try:
+            made.extend(blocks)
+        except Exception as error:  # an agent's loop calls this
+            if self._warned.get(what) != str(error):
+                self._warned[what] = str(error)
+                is_known = isinstance(error, MemfilesError)
+                _log.warning("the prompt of agent %s lacks %s: %s", self.agent, what, error, exc_info=not is_known)
+        else:
+            self._warned.pop(what, None)
+        return made
+
+
+class Toolset:
+    """The memory tools of one session. It keeps nothing between calls; threads may share it."""
+
+    def __init__(self, session: Session, entries: EntryTools | None = None) -> None:
+        self._session = session
+        self._entries = entries
+        self._calls = {READ: self._read, APPEND: self._append, EDIT: self._edit} | (entries.calls() if entries else {})
+
+    def definitions(self) -> list[ToolDefinition]:
+        """The tools that can be used now: first those for memory files (see ``file_tools``), then those for entries."""
+        return definitions_of(self._session.files()) + (self._entries.definitions() if self._entries else [])
+
+    def call(self, name: str, arguments: object = None, *, call_id: str | None = None) -> ToolResult:
+        """Carry out one tool call. ``arguments`` is an object or its JSON text; every failure is a result."""
+        try:
+            call = self._calls.get(name) if isinstance(name, str) else None
+            return call(arguments, call_id) if call else self._unknown(name)
+        except MemfilesError as error:
+            if name in (READ, APPEND, EDIT):  # entries report their own refusals
+                self._session.refused(name, error)
+            return failed(error)
+        except Exception:
+            _log.exception("the call of tool %s failed", shortened(name))
+            return refused(_INTERNAL_ERROR, code=INTERNAL)
+
+    def _read(self, sent: object, call_id: str | None) -> ToolResult:
+        arguments = parse_arguments(ReadMemory, sent, tool=READ)
+        file = find_file(self._session.files(), arguments.file)
+        record = self._session.manager.snapshot(file.card.uid)
+        if record.level != file.card.level:  # a deploy changed the level meanwhile: check access again
+            find_file(self._session.files(), arguments.file)
+        if arguments.offset is None and arguments.limit is None:
+            return ToolResult(record.content, data=_about(record))
+        text, place = line_range(record, offset=arguments.offset or 1, limit=arguments.limit)
+        return ToolResult(text, data=_about(record) | place)
+
+    def _append(self, sent: object, call_id: str | None) -> ToolResult:
+        arguments = parse_arguments(AppendMemory, sent, tool=APPEND)
+        uid, by = self._writable(arguments.file), self._session.actor(call_id)
+        return appended(self._session.manager.append(uid, arguments.content, by=by))
+
+    def _edit(self, sent: object, call_id: str | None) -> ToolResult:
+        arguments = parse_arguments(EditMemory, sent, tool=EDIT)
+        uid, by = self._writable(arguments.file), self._session.actor(call_id)
+        return edited(self._session.manager.edit(uid, arguments.old_string, arguments.new_string, by=by))
+
+    def _writable(self, wanted: str) -> str:
+        """The uid of a file that the session may change now."""
+        file = find_file(self._session.files(), wanted)
+        check_writable(file)
+        return file.card.uid
+
+    def _unknown(self, name: object) -> ToolResult:
+        names = ", ".join(tool.name for tool in self.definitions())
+        remedy = f"use one of {names}" if names else "no memory tools are available here"
+        return refused(f"unknown tool {shortened(name)}: {remedy}", code=UNKNOWN_TOOL)
+
+
+def tools(
+    refs: Iterable[RefLike],
+    manager: MemoryManager,
+    dialect: str,
+    *,
+    strict: bool | None = None,
+    examples: bool = False,
+) -> list[dict[str, Any]]:
+    """The tools for these references in a vendor's shape, by their modes alone: levels need a session."""
+    return render(definitions_of(visible_files(refs, manager)), dialect, strict=strict, examples=examples)
+
+
+def definitions_of(files: Iterable[VisibleFile]) -> list[ToolDefinition]:
+    """The tools for these files, in the neutral form."""
+    shown = list(files)
+    readable = [file.card.name for file in shown]
+    return file_tools(readable=readable, writable=[file.card.name for file in shown if file.writable])
+
+
+def line_range(record: Record, *, offset: int, limit: int | None) -> tuple[str, dict[str, int]]:
+    """``limit`` lines from line ``offset`` (1-based), and their place: ``first_line, last_line, lines``.
+
+    Only a line feed ends a line. An offset past the end is an ``InvalidArgument``.
+    """
+    lines = list(io.StringIO(record.content, newline="\n"))
+    if offset > max(1, len(lines)):
+        raise InvalidArgument(f"{record.name} has {len(lines)} lines: pass an offset from 1 to {max(1, len(lines))}")
+    chosen = lines[offset - 1 :][:limit]
+    place = {"first_line": offset, "last_line": offset - 1 + len(chosen), "lines": len(lines)}
+    return "".join(chosen), place
+
 
 def recorded_id(call_id: str | None) -> str | None:
-    """A call's id as it stands in a history: itself, or its digest where a gateway packed kilobytes into it."""
-    if isinstance(call_id, str) and len(call_id) > LABEL_MAX_BYTES:
+    """A call id as the history holds it: as given, or its digest if a gateway packed kilobytes into it."""
+    if isinstance(call_id, str) and len(call_id) > LABEL_BYTES_MAX:
         return "sha256:" + hashlib.sha256(call_id.encode(errors="replace")).hexdigest()
     check_label(call_id or None, what="call_id")
     return call_id or None
 
 
 def check_label(text: object, *, what: str) -> None:
-    """Refuse what cannot stand in a history as who made a change: 1 to 255 bytes without control characters can."""
+    """Refuse a label that cannot be recorded in a history: it has 1 to 255 bytes and no control characters."""
     if text is None:
         return
     if not isinstance(text, str):
         raise InvalidArgument(f"{what} must be text, not {type(text).__name__}")
     size = len(text.encode(errors="replace"))
-    if not 1 <= size <= LABEL_MAX_BYTES:
-        raise InvalidArgument(f"{what} is {size} bytes long; 1 to {LABEL_MAX_BYTES} are allowed")
+    if not 1 <= size <= LABEL_BYTES_MAX:
+        raise InvalidArgument(f"{what} is {size} bytes long; 1 to {LABEL_BYTES_MAX} are allowed")
     if any(unicodedata.category(character) in {"Cc", "Cs"} for character in text):
         raise InvalidArgument(f"{what} holds a control character or half of a surrogate pair")
+
+
+def _about(record: Record) -> dict[str, Any]:
+    names = ("name", "revision", "size_bytes", "max_size_bytes")
+    return {name: getattr(record, name) for name in names}

@@ -1,7 +1,7 @@
-"""The transcript of a conversation as a model may be shown it: bounded, and without credentials.
+"""Transcript of a conversation for a model: bounded, and without credentials.
 
-The rules this file guards: a credential that was cut, by a stream, between two parts or two messages, is taken out of
-both; nothing is cut before it was looked at; and a message that cannot be read is left out, whatever it is.
+The rules this file guards: a credential that a stream split between two parts or messages is removed from both. Text
+is scanned before it is cut. An unreadable message is left out.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from memfiles.secrets.gate import Finding, find_secrets, gate
 
 MAX_MESSAGES = 200
 MAX_TRANSCRIPT_BYTES = 128 * 1024
-_MARGIN_BYTES = 64 * 1024  # looked at beside what is shown
-_UNSURE = 8 * 1024  # characters: what stands at the beginning of a cut may be the end of a credential
+_MARGIN_BYTES = 64 * 1024  # scanned in addition to the text that is shown
+_UNSURE = 8 * 1024  # characters: the start of a cut text may be the end of a credential
 _NOT_TEXT = ("image", "image_url", "input_image", "audio", "input_audio", "document", "file", "input_file")
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """The newest messages, oldest first, a line each; ``messages`` are so many."""
+    """The newest messages, oldest first, one line each; ``messages`` is their number."""
 
     text: str
     messages: int
 
     @property
     def digest(self) -> str:
-        """What tells it from every other."""
+        """A digest that identifies the transcript."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:24]
 
 
 @dataclass(slots=True)
 class _Said:
-    """Who said what, in parts; ``unsure`` is what stands before the first of them and is not shown."""
+    """One message: its role and its parts; ``unsure`` is text before the first part, scanned but not shown."""
 
     role: str
     parts: list[str]
@@ -57,9 +57,9 @@ def transcript_of(messages: Sequence[Any]) -> Transcript:
 
 
 def redacted(parts: Sequence[str]) -> list[str]:
-    """The parts of a text without credentials, those included that are seen only in several parts together.
+    """The parts of a text without credentials, including those split between parts.
 
-    They are read as one text, and as one with line feeds between them: a stream may cut anywhere, also between lines.
+    The parts are scanned joined directly and joined by line feeds, as a stream may cut anywhere.
     """
     for glue in ("", "\n"):
         found = _found(parts, glue)
@@ -68,7 +68,7 @@ def redacted(parts: Sequence[str]) -> list[str]:
 
 
 def _found(parts: Sequence[str], glue: str) -> dict[int, list[Finding]]:
-    """By part, what of it belongs to a credential in all of them together; offset and length in bytes of the part."""
+    """The findings of the joined text, by part; offset and length are in bytes of the part."""
     findings, begin = find_secrets(glue.join(parts)), 0
     found: dict[int, list[Finding]] = {}
     for place, part in enumerate(parts):
@@ -89,7 +89,7 @@ def _without(part: str, found: Sequence[Finding]) -> str:
 
 
 def _newest(messages: Sequence[Any]) -> list[_Said]:
-    """What the newest messages say, oldest first, as far as it may be shown and what is looked at beside it."""
+    """The newest messages, oldest first, up to the limit of shown text plus the margin."""
     left, said = MAX_TRANSCRIPT_BYTES + _MARGIN_BYTES, list[_Said]()
     for message in reversed(messages[-MAX_MESSAGES:]):
         each = _Said(*_read(message))
@@ -117,18 +117,18 @@ def _bounded(lines: Sequence[str]) -> Transcript:
 
 
 def _read(message: Any) -> tuple[str, list[str]]:
-    """Who a message is from and its texts; nothing of one that cannot be read."""
+    """The role of a message and its texts; none if it is unreadable."""
     try:
         role, content = _field(message, "role"), _field(message, "content")
         said = message if content is None else [content, _field(message, "tool_calls")]
         texts = [text.encode("utf-8", "replace").decode() for text in _texts(said) if text]
         return str(role or "message"), texts
-    except Exception:  # noqa: BLE001 (somebody's own class, or a nesting without end: the other messages count)
+    except Exception:  # noqa: BLE001 (a foreign class, or endless nesting: the other messages count)
         return "message", []
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The texts in a message's content; of a tool's call or result, its JSON, and of an image nothing."""
+    """The texts in a message's content: the JSON of a tool call or result, nothing of an image."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

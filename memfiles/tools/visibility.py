@@ -1,14 +1,14 @@
-"""What a caller may touch: the memory files of its references that its level lets it see, as they are now.
+"""Visibility of memory files: which files a session may read or change now.
 
-The rule this file guards: the index card, the tool schemas and every tool call ask here and nowhere else, so
-that what is hidden is hidden everywhere, and looks the same as what does not exist.
+The rule this file guards: the index card, the tool schemas and every tool call ask here and nowhere else. A hidden
+file is therefore hidden everywhere, and looks like a file that does not exist.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, LevelDenied, ReadOnly, RecordCorrupt
 from memfiles.records.levels import Levels
@@ -22,17 +22,9 @@ if TYPE_CHECKING:
 RefLike = MemoryRef | Mapping[str, Any]
 
 
-class Cards(Protocol):
-    """Where the cards of the declared files are: ``MemoryManager`` is one."""
-
-    def card(self, uid: str) -> FileCard:
-        """The card of a file as it is now. ``FileNotDeclared``, ``RecordCorrupt``."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Clearance:
-    """The level a caller is at, among the levels of its workflow."""
+    """A session's level, among the levels of its workflow."""
 
     levels: Levels
     level: str
@@ -40,7 +32,7 @@ class Clearance:
 
 @dataclass(frozen=True, slots=True)
 class VisibleFile:
-    """A memory file that the caller may read. ``session_level`` is None where no level rule applies."""
+    """A memory file that the session may read. ``session_level`` is None where no level rule applies."""
 
     card: FileCard
     mode: Literal["r", "rw"]
@@ -49,22 +41,23 @@ class VisibleFile:
 
     @property
     def writable(self) -> bool:
-        """Whether the caller may change the file now."""
+        """Whether the session may change the file now."""
         return self.mode == "rw" and self.same_level
 
 
 def as_refs(refs: Iterable[RefLike]) -> list[MemoryRef]:
-    """References out of ``MemoryRef``s or ``{id, mode}`` objects; ``InvalidArgument`` names the first bad one."""
+    """References from ``MemoryRef``s or ``{id, mode}`` objects; ``InvalidArgument`` names the first bad one."""
     if not isinstance(refs, Iterable):
-        raise InvalidArgument(f"pass a list of references, each {{id, mode}}, not {type(refs).__name__}")
+        raise InvalidArgument(f"references must be a list of {{id, mode}} objects, not {type(refs).__name__}")
     return [ref if isinstance(ref, MemoryRef) else _ref_of(ref, index) for index, ref in enumerate(refs)]
 
 
-def visible_files(refs: Iterable[RefLike], manager: Cards, *, clearance: Clearance | None = None) -> list[VisibleFile]:
-    """The files behind ``refs`` that may be read now, by name; without a clearance only the modes count.
+def visible_files(
+    refs: Iterable[RefLike], manager: MemoryManager, *, clearance: Clearance | None = None
+) -> list[VisibleFile]:
+    """The files behind ``refs`` that may be read now, sorted by name; without a clearance only the modes count.
 
-    A reference to a file that is not declared any more, or cannot be read at all, shows nothing, and does not hide the
-    rest. Of two references to one file the wider counts.
+    References to undeclared or unreadable files are left out. Of two references to one file the wider mode counts.
     """
     modes: dict[str, Literal["r", "rw"]] = {}
     for ref in as_refs(refs):
@@ -74,9 +67,9 @@ def visible_files(refs: Iterable[RefLike], manager: Cards, *, clearance: Clearan
 
 
 def find_file(files: Iterable[VisibleFile], wanted: str) -> VisibleFile:
-    """The visible file called ``wanted``, or with that uid; else ``FileNotDeclared``, hidden or not.
+    """The visible file with this name or uid; else ``FileNotDeclared``, whether it is hidden or does not exist.
 
-    In other letters, capital or small, where that leaves one: strict tools of Anthropic do not hold models to those.
+    Case is ignored if that leaves exactly one file, as Anthropic's strict tools do not hold models to an enum's case.
     """
     shown = list(files)
     for file in shown:
@@ -89,19 +82,19 @@ def find_file(files: Iterable[VisibleFile], wanted: str) -> VisibleFile:
     if len(alike) == 1:
         return alike[0]
     names = ", ".join(file.card.name for file in shown)
-    here = f"use one of {names}" if names else "no memory file can be used here"
-    raise FileNotDeclared(f"there is no memory file {shortened(wanted)}: {here}")
+    remedy = f"use one of {names}" if names else "no memory files are available here"
+    raise FileNotDeclared(f"unknown memory file {shortened(wanted)}: {remedy}")
 
 
 def check_writable(file: VisibleFile) -> None:
-    """Return if the caller may change ``file``, else raise ``ReadOnly`` or ``LevelDenied``."""
+    """Raise ``ReadOnly`` or ``LevelDenied`` if the session may not change ``file``."""
     name = file.card.name
     if file.mode != "rw":
-        raise ReadOnly(f"{name} is read-only here: it may be read; write to a file marked RW")
+        raise ReadOnly(f"{name} is read-only here; write to a file marked RW")
     if not file.same_level:
         raise LevelDenied(
-            f"{name} is at level {file.card.level} and this session is at {file.session_level}: a session changes only "
-            f"files at its own level. It may be read; write to a file marked RW"
+            f"{name} is at level {file.card.level} and this session is at {file.session_level}: a session may change "
+            f"only files at its own level. Write to a file marked RW"
         )
 
 
@@ -115,7 +108,7 @@ def validate_refs(refs: Iterable[RefLike], manager: MemoryManager) -> None:
     unknown = [uid for uid in dict.fromkeys(uids) if uid not in declared]
     if unknown:
         known = ", ".join(sorted(declared)) or "none"
-        raise FileNotDeclared(f"references to undeclared memory files: {', '.join(unknown)}; declared are: {known}")
+        raise FileNotDeclared(f"references to undeclared memory files: {', '.join(unknown)} (declared: {known})")
     twice = sorted({uid for uid in uids if uids.count(uid) > 1})
     if twice:
         raise InvalidArgument(f"memory files referenced more than once: {', '.join(twice)}; keep one reference to each")
@@ -133,7 +126,7 @@ def _visible(card: FileCard | None, mode: Literal["r", "rw"], clearance: Clearan
     return VisibleFile(card, mode, session_level=level, same_level=levels.may_write(session=level, item=card.level))
 
 
-def _card(manager: Cards, uid: str) -> FileCard | None:
+def _card(manager: MemoryManager, uid: str) -> FileCard | None:
     try:
         return manager.card(uid)
     except (FileNotDeclared, RecordCorrupt):

@@ -74,12 +74,12 @@ def test_results_and_errors_are_told_to_the_model(session: Session) -> None:
         {"tool_use_id": "toolu_0_0", "content": "Added to the end of notes. It is at revision 2, 17 of 1000 bytes"},
         {
             "tool_use_id": "toolu_0_1",
-            "content": "playbook is read-only here: it may be read; write to a file marked RW",
+            "content": "playbook is read-only here; write to a file marked RW",
             "is_error": True,
         },
         {"tool_use_id": "toolu_1_0", "content": "- Ada is on Pro.\n"},
         {"tool_use_id": "toolu_1_1", "content": "memory_get: 'key' is missing", "is_error": True},
-        {"tool_use_id": "toolu_1_2", "content": "there is no memory file 'deals'", "is_error": True},
+        {"tool_use_id": "toolu_1_2", "content": "unknown memory file 'deals'", "is_error": True},
     ] == [_short(block) for block in claude.results]
 
 
@@ -176,7 +176,7 @@ def test_a_closed_session_has_no_tools_and_refuses_calls(session: Session) -> No
 
     with pytest.raises(InvalidArgument, match="this session of agent support is closed"):
         tools(session)
-    with pytest.raises(ToolError, match="this session is closed: no memory can be used any more"):
+    with pytest.raises(ToolError, match="This session is closed; its memory can no longer be used."):
         offered[0].call({"file": "notes"})
 
 

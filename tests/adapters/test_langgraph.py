@@ -141,7 +141,7 @@ def test_what_goes_wrong_is_an_error_message(session: Session, way: str) -> None
 
     assert ["error", "error", "error", "error", "success", "error"] == [answer.status for answer in answers]
     assert ["read_only", "file_not_declared", "invalid_argument"] == [answer.artifact["code"] for answer in answers[:3]]
-    assert "there is no memory file 'deals'" in answers[1].text
+    assert "unknown memory file 'deals'" in answers[1].text
     assert {"found": False, "key": "k"} == answers[4].artifact["data"]
 
 
@@ -169,7 +169,7 @@ def test_a_call_that_is_made_again_is_answered_as_the_first_time(session: Sessio
         run(agent, way, thread="one")
     answers = run(agent, way, thread="one", goes_on=True)
 
-    assert "This call was carried out before; nothing was changed again." in answers[0].text
+    assert "This call had already been carried out; nothing changed now." in answers[0].text
     assert "once\n" == session.manager.read("u-notes")
     assert "call_0" == session.manager.log("u-notes")[-1].by.call
 

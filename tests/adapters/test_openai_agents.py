@@ -89,8 +89,8 @@ def test_results_and_errors_are_texts_for_the_model(session: Session) -> None:
     ]
     said = results_of(agent_of(session, calls))
 
-    assert "Added to the end of notes. It is at revision 2, 17 of 1000 bytes used, 983 left." == said[0]
-    assert "playbook is read-only here: it may be read; write to a file marked RW" == said[1]
+    assert "Added to the end of notes. Now at revision 2: 17 of 1000 bytes used, 983 left." == said[0]
+    assert "playbook is read-only here; write to a file marked RW" == said[1]
     assert "the arguments are not JSON: " in said[2]
     assert "" == said[3].replace("- Ada is on Pro.\n", "")
     assert ["call_1"] == [change.by.call for change in session.manager.log("u-notes") if change.op == "append"]
@@ -100,7 +100,7 @@ def test_a_call_that_is_made_again_changes_nothing(session: Session) -> None:
     """By the SDK's id of the call: a run that is begun again from the same answer of the model adds nothing twice."""
     said = [results_of(agent_of(session, [append("- a\n")])) for _ in range(2)]
 
-    assert "This call was carried out before; nothing was changed again." in said[1][0]
+    assert "This call had already been carried out; nothing changed now." in said[1][0]
     assert "- a\n" == session.manager.read("u-notes")
 
 

@@ -208,7 +208,7 @@ def test_a_call_that_is_made_again_is_not_carried_out_twice(session: Session) ->
 
     first, second = again(), again()
 
-    assert "This call was carried out before; nothing was changed again. " + first == second
+    assert "This call had already been carried out; nothing changed now. " + first == second
     assert "- Ada\n" == session.manager.read("u-notes")
     assert "call_7" == session.manager.log("u-notes")[-1].by.call
 

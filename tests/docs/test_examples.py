@@ -89,7 +89,7 @@ def test_pydantic_ai(examples: Path) -> None:
     shown = output_of(examples / "pydantic_ai_offline.py").splitlines()
 
     assert "## Memory files available" == shown[0]
-    assert "failed: playbook is read-only here: it may be read; write to a file marked RW" in shown
+    assert "failed: playbook is read-only here; write to a file marked RW" in shown
     assert ["I have refunded the second charge, Ada.", "# Customers", "- Ada was charged twice; refunded."] == shown[
         -3:
     ]
@@ -129,7 +129,7 @@ def test_openai_agents(examples: Path) -> None:
     shown = output_of(examples / "openai_agents_offline.py").splitlines()
 
     assert ["You answer customers.", "", "## Memory files available"] == shown[:3]
-    assert "playbook is read-only here: it may be read; write to a file marked RW" == shown[-4]
+    assert "playbook is read-only here; write to a file marked RW" == shown[-4]
     assert ["I have refunded the second charge, Ada.", "# Customers", "- Ada was charged twice; refunded."] == shown[
         -3:
     ]
@@ -140,7 +140,7 @@ def test_anthropic_tools(examples: Path) -> None:
     shown = output_of(examples / "anthropic_tools_offline.py").splitlines()
 
     assert ["['read_memory', 'append_memory', 'edit_memory']", "False - Refund a double charge at once."] == shown[:2]
-    assert "True playbook is read-only here: it may be read; write to a file marked RW" == shown[3]
+    assert "True playbook is read-only here; write to a file marked RW" == shown[3]
     assert ["# Customers", "- Ada was charged twice; refunded."] == shown[4:]
 
 

@@ -60,6 +60,6 @@ def test_an_agent_keeps_a_note(python_with: Callable[[str], Path], framework: st
 
     assert 0 == ran.returncode, ran.stderr
     assert "'append_memory', 'edit_memory'" in ran.stdout
-    assert "Added to the end of customer-notes. It is at revision 2, 47 of 16384 bytes used" in ran.stdout
+    assert "Added to the end of customer-notes. Now at revision 2: 47 of 16384 bytes used" in ran.stdout
     assert ran.stdout.endswith("I have refunded the second charge, Ada.\n")
     assert "- Ada was charged twice; refunded." in next(tmp_path.glob("examples/.memory/customer-*")).read_text()

@@ -89,7 +89,7 @@ def test_one_thing_under_two_names_counts_once() -> None:
     same, different = {"file": "a", "path": "a"}, {"filePath": "a", "path": "b"}
 
     assert ReadMemory(file="a") == parse_arguments(ReadMemory, same, tool="t")
-    assert "a_tool: 'file' was given twice, with different values: pass it once" == refusal(ReadMemory, different)
+    assert "a_tool: 'file' is given twice with different values: pass it once" == refusal(ReadMemory, different)
 
 
 @pytest.mark.parametrize("sent", [{}, None, "", "  ", "{}"])
@@ -121,17 +121,17 @@ def test_an_edit_without_new_text_is_told_how_to_delete(sent: object) -> None:
         ({"file": "n", "offset": 0}, "a_tool: 'offset' must be 1 or more"),
         ({"file": "n", "limit": -1}, "a_tool: 'limit' must be 1 or more"),
         ({"file": "n", "level": "PUBLIC"}, "a_tool: 'level' is not an argument"),
-        ({"file": "n\ud800"}, "a_tool: 'file' holds half of a surrogate pair at character 1, which is no text"),
+        ({"file": "n\ud800"}, "a_tool: 'file' holds half of a surrogate pair at character 1"),
         ({"file": "n", "fileNames": "m"}, "a_tool: 'fileNames' is not an argument"),
-        ({3: "n"}, "a_tool: the names of arguments must be text, not int"),
-        ({"\ud800": "n"}, "a_tool: '\\ud800' is not the name of an argument"),
+        ({3: "n"}, "a_tool: argument names must be text, not int"),
+        ({"\ud800": "n"}, "a_tool: '\\ud800' is not an argument"),
         ([], "the arguments must be one JSON object, not list"),
         (7, "the arguments must be one JSON object, not int"),
         ("[]", "the arguments must be one JSON object, not list"),
         ("{file: n}", "the arguments are not JSON: Expecting property name"),
-        (b"\xff\xfe\xff", "the arguments are not JSON"),
-        ("[" * 200_000, "the arguments are not JSON that can be read: pass one flat object"),
-        ('{"file": "a", "file": "b"}', "the arguments name one thing twice: pass each argument once"),
+        (b"\xff\xfe\xff", "the arguments are not readable JSON"),
+        ("[" * 200_000, "the arguments are not readable JSON: pass one flat object"),
+        ('{"file": "a", "file": "b"}', "an argument is given twice: pass each argument once"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(sent: object, expected: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 import memfiles
 from memfiles.tools import compaction
 from memfiles.tools.compaction import FlushReport, flush_before_compaction
-from memfiles.tools.result import ToolResult, refused
+from memfiles.tools.results import ToolResult, refused
 from memfiles.tools.transcripts import MAX_TRANSCRIPT_BYTES
 from tests.secrets.secret_corpus import SECRETS
 
@@ -101,7 +101,7 @@ def test_only_the_save_tool_is_offered(dialect: str, save: str) -> None:
     report = flush_before_compaction(session, MESSAGES, model, dialect=dialect)
 
     assert (1, ("ada/plan",), 3) == (len(model.tools), report.saved, len(report.skipped))
-    assert "call 1: only the tool that saves can be used here" == report.skipped[0]
+    assert "call 1: only the save tool may be used here" == report.skipped[0]
 
 
 def test_the_same_messages_save_nothing_twice() -> None:
@@ -186,7 +186,7 @@ def test_at_most_sixteen_saves() -> None:
     calls = [{"name": "memory_save", "arguments": {"key": str(n), "content": ""}} for n in range(20)]
     report = flush_before_compaction(session, MESSAGES, AnsweringModel(*calls))
 
-    assert (16, ("4 calls beyond the 16 of one flush",)) == (len(report.saved), report.skipped)
+    assert (16, ("4 calls over the limit of 16 per flush",)) == (len(report.saved), report.skipped)
 
 
 def test_a_refused_save_is_told() -> None:
@@ -211,7 +211,7 @@ def test_the_time_ends_the_saves_as_well() -> None:
     """A model that answers in the last moment gets no saves made after it."""
     saved, skipped, error = compaction._carry_out(SavingSession(), [ADA], "d", deadline=0.0)
 
-    assert ((), (), "the time was over after 0 of 1 calls") == (saved, skipped, error)
+    assert ((), (), "the time limit was reached after 0 of 1 calls") == (saved, skipped, error)
 
 
 class FailingSession(SavingSession):
@@ -244,7 +244,7 @@ def test_the_caller_is_never_failed(caplog: pytest.LogCaptureFixture) -> None:
         "the model failed with ConnectionError",
         "the model failed with TypeError",
         "the flush failed with InvalidArgument; the details were logged",
-        "no tool that saves can be used here",
+        "no save tool is available here",
     ] == errors
     assert 3 == len(caplog.records)
 

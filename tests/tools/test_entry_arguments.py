@@ -9,7 +9,7 @@ import pytest
 
 from memfiles.errors import InvalidArgument
 from memfiles.tools.arguments import parse_arguments
-from memfiles.tools.entry_arguments import (
+from memfiles.tools.entry_definitions import (
     DeleteEntry,
     EntryArguments,
     GetEntry,
@@ -152,9 +152,9 @@ def test_no_argument_can_choose_a_level(model: type[EntryArguments]) -> None:
     """A level is refused in every tool, and the model is told why."""
     message = refusal(model, {"key": "plan", "content": "x", "query": "x", "level": "PUBLIC"})
 
-    assert "'level' is not an argument: no call can choose it." in message
+    assert "'level' is not an argument: no call can choose it;" in message
     assert "PUBLIC" not in message
-    assert "'level' is not an argument: no call can choose it." in refusal(model, {"Level": "PUBLIC"})
+    assert "'level' is not an argument: no call can choose it;" in refusal(model, {"Level": "PUBLIC"})
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_no_argument_can_choose_a_level(model: type[EntryArguments]) -> None:
         ({"key": "k", "content": "x", "tags": "a, b"}, '\'tags\' must be a list of texts such as ["a", "b"], not str'),
         ({"key": "k", "content": "x", "tags": "[a"}, "'tags' must be a list of texts"),
         ({"key": "k", "content": "x", "tags": "[" * 100_000}, "'tags' must be a list of texts"),
-        ({"key": "k", "content": "x", "tags": ["a", 3]}, "'tags' must hold nothing but texts, not int"),
+        ({"key": "k", "content": "x", "tags": ["a", 3]}, "'tags' must contain only texts, not int"),
         ({"key": "k", "content": "x", "tags": {"a": 1}}, "'tags' must be a list of texts"),
         ({"key": "k", "content": "x", "links": ["\ud800"]}, "'links' holds half of a surrogate pair"),
         ({"key": "k", "content": "x", "kind": "skill"}, "'kind' must be 'fact', 'note', 'procedure' or 'episode'"),
@@ -182,7 +182,7 @@ def test_no_argument_can_choose_a_level(model: type[EntryArguments]) -> None:
         ({"key": "k", "content": "x", "pinned": "true"}, "'pinned' must be true or false, not str"),
         ({"key": "k", "content": "x", "pinned": 1}, "'pinned' must be true or false, not int"),
         ({"key": "k", "content": "x", "ttl": 3}, "'ttl' is not an argument"),
-        ({"key": "k", "id": "j", "content": "x"}, "'key' was given twice, with different values: pass it once"),
+        ({"key": "k", "id": "j", "content": "x"}, "'key' is given twice with different values: pass it once"),
         ([], "the arguments must be one JSON object, not list"),
         ("{", "the arguments are not JSON"),
     ],

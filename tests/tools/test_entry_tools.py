@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import memfiles
 from memfiles.errors import InvalidArgument
-from memfiles.tools.result import ToolResult
+from memfiles.tools.results import ToolResult
 from memfiles.tools.session import Session
 from memfiles.workflow.tool_names import TOOL_NAMES
 

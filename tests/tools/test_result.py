@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from memfiles.errors import SizeExceeded
 from memfiles.records.receipt import Receipt
-from memfiles.tools.result import ToolResult, appended, edited, failed
+from memfiles.tools.results import ToolResult, appended, edited, failed
 
 RECEIPT = Receipt(
     uid="u", name="notes", revision=8, size_bytes=40, max_size_bytes=100, bytes_left=60, share=0.4, matches=1, line=4
@@ -15,7 +15,7 @@ RECEIPT = Receipt(
 
 def test_an_append_tells_the_numbers_of_its_receipt() -> None:
     """Revision, bytes used and bytes left; the receipt itself is the data."""
-    expected = "Added to the end of notes. It is at revision 8, 40 of 100 bytes used, 60 left."
+    expected = "Added to the end of notes. Now at revision 8: 40 of 100 bytes used, 60 left."
 
     assert ToolResult(expected, data=RECEIPT.to_dict()) == appended(RECEIPT)
 
@@ -29,7 +29,7 @@ def test_a_nearly_full_file_is_said_so() -> None:
 def test_an_edit_tells_its_line() -> None:
     """The model can check that it hit what it meant."""
 
-    assert edited(RECEIPT).text.startswith("Replaced the text at line 4 of notes. It is at revision 8")
+    assert edited(RECEIPT).text.startswith("Replaced the text at line 4 of notes. Now at revision 8")
 
 
 def test_an_ambiguous_edit_says_how_many_matches_there_were() -> None:
@@ -37,14 +37,14 @@ def test_an_ambiguous_edit_says_how_many_matches_there_were() -> None:
     text = edited(replace(RECEIPT, matches=3)).text
 
     assert text.startswith("Replaced the first of 3 matches in notes, the one at line 4; the rest is unchanged.")
-    assert "edit again with more of the text around it" in text
+    assert "try again with more surrounding text" in text
 
 
 def test_a_replay_is_named() -> None:
     """A call that was carried out before changes nothing, and the model learns it."""
     text = appended(replace(RECEIPT, replayed=True)).text
 
-    assert text.startswith("This call was carried out before; nothing was changed again. Added to the end of notes.")
+    assert text.startswith("This call had already been carried out; nothing changed now. Added to the end of notes.")
 
 
 def test_an_error_keeps_its_code_and_sentence() -> None:

@@ -16,9 +16,8 @@ from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.files.manager import MemoryManager
 from memfiles.records.levels import Levels
 from memfiles.records.record import Actor, Record
-from memfiles.tools.result import ToolResult
-from memfiles.tools.session import Session, SessionProvenance
-from memfiles.tools.toolset import Toolset, line_range, tools
+from memfiles.tools.results import ToolResult
+from memfiles.tools.session import Session, SessionProvenance, Toolset, line_range, tools
 from memfiles.tools.visibility import VisibleFile
 from memfiles.workflow.workflow import MemoryFile
 
@@ -138,7 +137,7 @@ def test_appending_adds_exactly_and_returns_the_receipt(manager: MemoryManager, 
     result = toolset.call("append_memory", {"file": "notes", "content": "- Di"})
 
     assert NOTES + "- Di" == manager.read("u-notes")
-    assert result.text == "Added to the end of notes. It is at revision 2, 50 of 100 bytes used, 50 left."
+    assert result.text == "Added to the end of notes. Now at revision 2: 50 of 100 bytes used, 50 left."
     assert result.data is not None
     assert ("notes", 2, 50, 100) == tuple(
         result.data[key] for key in ("name", "revision", "size_bytes", "max_size_bytes")
@@ -150,7 +149,7 @@ def test_editing_replaces_and_tells_the_line(manager: MemoryManager, toolset: To
     result = toolset.call("edit_memory", {"file": "notes", "old_string": "Ada: Pro", "new_string": "Ada: Max"})
 
     assert manager.read("u-notes") == NOTES.replace("Ada: Pro", "Ada: Max")
-    assert result.text.startswith("Replaced the text at line 2 of notes. It is at revision 2")
+    assert result.text.startswith("Replaced the text at line 2 of notes. Now at revision 2")
 
 
 def test_an_ambiguous_edit_replaces_the_first_and_says_so(manager: MemoryManager, toolset: Toolset) -> None:
@@ -237,7 +236,7 @@ def test_a_hidden_file_cannot_be_told_from_none(
         for name in (asked, "made-up")
     ]
 
-    assert ["there is no memory file 'X': use one of faq, handbook, notes"] * 4 == answers
+    assert ["unknown memory file 'X': use one of faq, handbook, notes"] * 4 == answers
 
 
 def test_a_session_whose_files_are_all_hidden_looks_like_one_without_files(manager: MemoryManager) -> None:
@@ -264,7 +263,7 @@ def test_the_first_answer_is_given_again_for_the_same_call(manager: MemoryManage
     first, second = (toolset.call("append_memory", call, call_id="toolu_01") for _ in range(2))
 
     assert NOTES + "- Di\n" == manager.read("u-notes")
-    assert second.text == f"This call was carried out before; nothing was changed again. {first.text}"
+    assert second.text == f"This call had already been carried out; nothing changed now. {first.text}"
 
 
 def test_the_history_tells_who_changed_what(manager: MemoryManager, toolset: Toolset) -> None:
@@ -294,11 +293,11 @@ def test_no_call_whatever_raises(toolset: Toolset, name: Any, arguments: Any, ca
     assert toolset.call(name, arguments, call_id=call_id).code != "internal"
 
 
-class BrokenCaller:
-    """A caller whose every question fails in a way that nobody foresaw."""
+class BrokenSession(Session):
+    """A session in which every question fails in an unforeseen way."""
 
     def __init__(self, manager: MemoryManager, error: BaseException) -> None:
-        self.manager = manager
+        super().__init__(SessionProvenance("support"), refs=REFS, manager=manager, levels=Levels(), level="PUBLIC")
         self.error = error
 
     def files(self) -> list[VisibleFile]:
@@ -317,7 +316,7 @@ def test_the_unforeseen_is_an_error_result_too(
 ) -> None:
     """The model gets a general sentence, the log the traceback."""
     with caplog.at_level(logging.ERROR, logger="memfiles"):
-        result = Toolset(BrokenCaller(manager, error)).call("read_memory", {"file": "notes"})
+        result = Toolset(BrokenSession(manager, error)).call("read_memory", {"file": "notes"})
 
     assert (True, "internal") == (result.is_error, result.code)
     assert "passwd" not in result.text
@@ -327,7 +326,7 @@ def test_the_unforeseen_is_an_error_result_too(
 def test_an_interrupt_is_not_swallowed(manager: MemoryManager) -> None:
     """A person who presses Ctrl-C stops the program, not the tool call."""
     with pytest.raises(KeyboardInterrupt):
-        Toolset(BrokenCaller(manager, KeyboardInterrupt())).call("read_memory", {"file": "notes"})
+        Toolset(BrokenSession(manager, KeyboardInterrupt())).call("read_memory", {"file": "notes"})
 
 
 def test_pieces_of_any_length_add_up_to_the_text(manager: MemoryManager) -> None:

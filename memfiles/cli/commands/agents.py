@@ -18,7 +18,7 @@ from memfiles.files.manager import MemoryManager
 from memfiles.records.levels import levels_of
 from memfiles.tools.dialects import DIALECTS, render
 from memfiles.tools.index_card import card_of_files
-from memfiles.tools.toolset import definitions_of
+from memfiles.tools.session import definitions_of
 from memfiles.tools.visibility import Clearance, VisibleFile, visible_files
 from memfiles.workflow.tool_names import TOOL_NAMES, ToolNames
 from memfiles.workflow.workflow import Workflow

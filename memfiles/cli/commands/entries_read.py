@@ -11,7 +11,7 @@ from memfiles.cli.settings import current, shared_options
 from memfiles.entries.results import Found, Match, Page, Results
 from memfiles.errors import EntryNotFound
 from memfiles.records.entry import Kind
-from memfiles.tools.entry_arguments import DEFAULT_PAGE, DEFAULT_RESULTS, MAX_PAGE, MAX_RESULTS
+from memfiles.tools.entry_definitions import DEFAULT_PAGE, DEFAULT_RESULTS, MAX_PAGE, MAX_RESULTS
 
 _SNIPPET_WIDTH = 60
 

@@ -1,6 +1,6 @@
-"""Vendors' shapes of a tool definition: one small module each, and the one list of them all.
+"""Dialects: tool definitions in each vendor's shape, one small module a vendor.
 
-The rule this package guards: a dialect only rewrites; what a tool is and may do stands in ``tool_definitions``.
+The rule this package guards: a dialect only rewrites; ``definitions`` says what a tool is and may do.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Any, Protocol
 from memfiles.errors import InvalidArgument
 from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.dialects import anthropic, bedrock, gemini, mcp, openai
-from memfiles.tools.dialects.limits import strict_together
+from memfiles.tools.dialects.schemas import strict_together
 
 
 class Dialect(Protocol):
     """Rewrites one tool definition for one vendor."""
 
     def __call__(self, tool: ToolDefinition, /, *, strict: bool | None, examples: bool) -> dict[str, Any]:
-        """A fresh JSON object that the vendor's API takes as a tool, always the same for the same definition.
+        """A fresh JSON object that the vendor's API accepts as a tool; the same definition gives the same object.
 
-        ``strict`` asks the vendor to hold the model to the schema, None is the vendor's usual choice; ``examples``
-        adds sample arguments. A vendor that knows no such thing leaves it out. What a vendor would refuse as too much
-        of a strict schema is left out as well: see ``dialects.limits``.
+        ``strict`` asks the vendor to enforce the schema, None takes the vendor's default. ``examples`` adds sample
+        arguments. A dialect ignores what its vendor does not support, and leaves out what would exceed the vendor's
+        limits on strict schemas (see ``dialects.schemas``).
         """
         ...
 
@@ -43,9 +43,9 @@ _SHARE_A_GRAMMAR = {"anthropic", "bedrock"}
 def render(
     tools: Iterable[ToolDefinition], dialect: str, *, strict: bool | None = None, examples: bool = False
 ) -> list[dict[str, Any]]:
-    """The tools in the shape of ``dialect``; an unknown one is an ``InvalidArgument`` that lists the known.
+    """The tools in the shape of ``dialect``; an unknown one is an ``InvalidArgument`` that lists the known ones.
 
-    Where a vendor takes only so many strict tools in a request, those that ``strict_together`` gives up are not.
+    If a vendor limits the strict tools of one request, ``strict_together`` chooses which tools are strict.
     """
     rewrite = DIALECTS.get(dialect) if isinstance(dialect, str) else None
     if rewrite is None:

@@ -1,7 +1,7 @@
 """Anthropic's Messages API: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use.
 
-Strict is off unless asked for: all strict tools of a request share one grammar of bounded size. Asked for, it is for
-the tools that ``limits.strict_together`` finds room for.
+Strict is off by default, as all strict tools of a request share one grammar of bounded size. If asked for, it applies
+to the tools that ``schemas.strict_together`` chooses.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from copy import deepcopy
 from typing import Any
 
 from memfiles.tools.definitions import ToolDefinition
-from memfiles.tools.dialects.limits import within_enum_limits
-from memfiles.tools.dialects.schemas import without_keywords
+from memfiles.tools.dialects.schemas import within_enum_limits, without_keywords
 
 _REFUSED_WHEN_STRICT = frozenset({"minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"})
 

@@ -1,7 +1,7 @@
 """Amazon Bedrock's Converse API: https://docs.aws.amazon.com/bedrock/latest/userguide/tool-use.html.
 
-The list goes into ``toolConfig.tools``. Strict is off unless asked for: not every model behind the API knows it.
-Bedrock knows no sample arguments.
+The list goes into ``toolConfig.tools``. Strict is off by default, as not every model behind the API supports it.
+Bedrock has no sample arguments.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from memfiles.tools.definitions import ToolDefinition
-from memfiles.tools.dialects.limits import within_enum_limits
-from memfiles.tools.dialects.schemas import without_keywords
+from memfiles.tools.dialects.schemas import within_enum_limits, without_keywords
 
 _REFUSED_WHEN_STRICT = frozenset({"minimum", "maximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems"})
 

@@ -1,6 +1,6 @@
 """Google's Gemini API: https://ai.google.dev/gemini-api/docs/function-calling.
 
-The list goes into a tool's ``function_declarations``. Gemini knows neither strict declarations (its mode ``VALIDATED``
+The list goes into a tool's ``function_declarations``. Gemini has neither strict declarations (its mode ``VALIDATED``
 is a setting of the request) nor sample arguments.
 """
 

@@ -1,7 +1,6 @@
 """The Model Context Protocol: https://modelcontextprotocol.io/specification, "Tools".
 
-A client takes the worst of an annotation that is left out, so each is said. MCP knows neither strict tools nor sample
-arguments.
+A client assumes the worst of a missing annotation, so all are set. MCP has neither strict tools nor sample arguments.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from typing import Any
 
 from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.dialects.schemas import without_keywords
-from memfiles.tools.result import ToolResult
+from memfiles.tools.results import ToolResult
 
 
 def tool(definition: ToolDefinition, *, strict: bool | None, examples: bool) -> dict[str, Any]:
@@ -30,9 +29,9 @@ def tool(definition: ToolDefinition, *, strict: bool | None, examples: bool) -> 
 
 
 def structured(definition: ToolDefinition, result: ToolResult) -> dict[str, Any] | None:
-    """The ``structuredContent`` of a result, as ``outputSchema`` says; None for an error.
+    """The ``structuredContent`` of a result, which fits ``outputSchema``; None for an error.
 
-    Some clients show a model this and not the text, so what only the text says stands in it, too.
+    Some clients show the model this instead of the text, so it includes the text where the data lacks it.
     """
     if result.is_error or result.data is None:
         return None

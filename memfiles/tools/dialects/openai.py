@@ -1,8 +1,7 @@
 """OpenAI's Responses and Chat APIs: https://platform.openai.com/docs/guides/function-calling.
 
-Strict unless told otherwise: then every property is required, one that may be left out is nullable, and an enum of
-more names than a strict schema may hold is left out.
-OpenAI knows no sample arguments.
+Strict by default: every property is then required, optional ones are nullable, and an enum too large for a strict
+schema is left out. OpenAI has no sample arguments.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from memfiles.tools.definitions import ToolDefinition
-from memfiles.tools.dialects.limits import within_enum_limits
-from memfiles.tools.dialects.schemas import all_required, without_keywords
+from memfiles.tools.dialects.schemas import all_required, within_enum_limits, without_keywords
 
 
 def responses_tool(definition: ToolDefinition, *, strict: bool | None, examples: bool) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from memfiles.tools.dialects import DIALECTS, render
 from memfiles.tools.dialects.mcp import structured
 from memfiles.tools.dialects.schemas import all_required, without_keywords
 from memfiles.tools.entry_definitions import entry_tools
-from memfiles.tools.result import ToolResult, refused
+from memfiles.tools.results import ToolResult, refused
 from memfiles.workflow.tool_names import TOOL_NAMES
 
 GOLDEN = Path(__file__).parent / "golden"

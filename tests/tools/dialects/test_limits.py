@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from memfiles.tools.definitions import ToolDefinition, file_tools
 from memfiles.tools.dialects import render
-from memfiles.tools.dialects.limits import (
+from memfiles.tools.dialects.schemas import (
     ENUM_VALUES,
     LONG_ENUM,
     LONG_ENUM_CHARACTERS,
@@ -113,7 +113,7 @@ def test_an_enum_that_is_too_large_is_left_out(count: int, length: int, is_kept:
     """The description then says where the names are; a small enum beside it stays."""
     before = enum_of(count, length=length)
     after = within_enum_limits(before)
-    told = "The file." if is_kept else "The file. It is one of the names in the index card."
+    told = "The file." if is_kept else "The file. Use one of the names in the index card."
 
     assert (is_kept, told) == ("enum" in after["properties"]["file"], after["properties"]["file"]["description"])
     assert before["properties"]["kind"] == after["properties"]["kind"]
