@@ -71,7 +71,7 @@ def test_results_and_errors_are_told_to_the_model(session: Session) -> None:
     run(claude, tools(session))
 
     assert [
-        {"tool_use_id": "toolu_0_0", "content": "Added to the end of notes. It is at revision 2, 17 of 1000 bytes"},
+        {"tool_use_id": "toolu_0_0", "content": "Added to the end of notes. Now at revision 2: 17 of 1000 bytes"},
         {
             "tool_use_id": "toolu_0_1",
             "content": "playbook is read-only here; write to a file marked RW",

@@ -114,7 +114,7 @@ def test_files_and_entries_are_used_through_the_agent_s_tools(session: Session) 
     assert session.definitions()[0].description == script.shown[0].function_tools[0].description
     assert prompt == script.shown[0].instructions
     assert "Be kind.\n" == texts[0]
-    assert texts[1].startswith("Added to the end of notes. It is at revision 2")
+    assert texts[1].startswith("Added to the end of notes. Now at revision 2")
     assert '"content":"Pro"' in texts[3].replace(" ", "")
     assert "- Ada\n" == session.manager.read("u-notes")
 

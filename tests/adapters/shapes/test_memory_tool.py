@@ -114,7 +114,7 @@ def test_a_declared_file_is_read_and_written_under_its_name(session: Session) ->
             {"command": "create", "path": "/memories/new", "file_text": "x"},
             "none can be made: there are news, notes, play",
         ),
-        ({"command": "create", "path": "/memories/deals", "file_text": "x"}, "unknown memory file 'deals'"),
+        ({"command": "create", "path": "/memories/deals", "file_text": "x"}, "there is no memory file 'deals'"),
         (
             {"command": "insert", "path": "/memories/playbook", "insert_line": 0, "insert_text": "x"},
             "is read-only here",
