@@ -1,48 +1,41 @@
-"""The composition root: a workflow in, a memory that is restored, watched and ready for sessions out."""
+"""The composition root: ``open`` makes a memory that is restored, mirrored and watched; ``look`` one to read only."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
 from memfiles.entries.lazy import EntriesContext, LazyEntries
 from memfiles.errors import InvalidArgument, StorageFailed, WorkflowError
 from memfiles.files.manager import MemoryManager
+from memfiles.files.restore_report import RestoreReport
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Refusals, Subscribers, logging_changes, utc_now
 from memfiles.storage.store import Store
 from memfiles.sync import NullSync, Sync, settings_of
 from memfiles.sync.ledger import Bookkeeping
+from memfiles.sync.status import status_on_disk
 from memfiles.tools.session import Session, SessionProvenance
 from memfiles.workflow.tool_names import check_tool_names
 from memfiles.workflow.workflow import AgentSpec, Workflow
 
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
-    from memfiles.files.restore_report import RestoreReport
     from memfiles.index.search.embedder import Embedder
+    from memfiles.storage.watcher import Watching
     from memfiles.sync.mirror import Mirror
     from memfiles.sync.replica import Replica
     from memfiles.tools.entry_tools import EntryAccess
 
 _log = logging.getLogger("memfiles")
-
-
-class Closeable(Protocol):
-    """Something that runs beside the memory and is stopped with it."""
-
-    def close(self) -> None:
-        """Stop. May be called again."""
-        ...
 
 
 def open(
@@ -53,91 +46,76 @@ def open(
     progress: Callable[[int, int], None] | None = None,
     embedder: Embedder | None = None,
 ) -> Memory:
-    """Parse the workflow at ``path``, restore its memory files, mirror them, and notice what people change in them.
+    """Parse the workflow at ``path``, restore its memory files, and keep them mirrored and watched.
 
-    ``watch=False`` leaves the noticing out, for one-shot use. ``mirror`` takes the place of the one that the declared
-    URL names. ``progress`` is told how many of how many records were fetched, where there are many. ``embedder`` lets
-    searches of entries go by meaning as well. Raises ``WorkflowError`` for a declaration that cannot be used; then
-    nothing on disk has changed. A mirror that does not answer is no error: see ``report`` and ``sync.status()``.
+    ``watch=False`` does not watch for changes by people, for one-shot use. ``mirror`` replaces the mirror of the
+    declared URL. ``progress(done, total)`` is called while many records are fetched. ``embedder`` adds search by
+    meaning to the entries. Raises ``WorkflowError`` for a declaration that cannot be used; nothing on disk has changed
+    then. A mirror that does not answer is not an error: see ``report`` and ``sync.status()``.
     """
     workflow = load(path) if mirror is None else Workflow.load(path)
-    declared = workflow.memory
-    copies = mirror if mirror is not None else open_mirror_of(workflow)
-    settings = settings_of(declared.mirror)
-    book = Bookkeeping(workflow.directory, mirror=settings.url) if copies is not None else None
-    manager = MemoryManager(
-        workflow.directory,
-        _counted(copies, progress),
-        durability=declared.durability,
-        secrets=declared.secrets,
-        scan=scanner_called(declared.secrets_scanner),
-        lowest_level=workflow.levels.lowest,
-        origin=partial(_origin, book) if book is not None else None,
-    )
-    try:
+    mirror = mirror if mirror is not None else open_mirror_of(workflow)
+    settings = settings_of(workflow.memory.mirror)
+    ledger = Bookkeeping(workflow.directory, mirror=settings.url) if mirror is not None else None
+    with ExitStack() as cleanup:  # closes in reverse what was opened, if a later step fails
+        manager = _make_manager(workflow, mirror=_counted(mirror, progress), ledger=ledger)
+        cleanup.callback(manager.close)
         report = manager.restore(workflow)
-        log = _audited(manager)
-        around = EntriesContext(manager.store, manager.subscribers, manager.origin, Refusals(log), embedder)
-        replica = manager.replica if copies is not None else None
-        syncs: list[Sync] = []
-        entries = LazyEntries(workflow, around, on_open=partial(_mirrored, replica, syncs))
-        memory = Memory(
-            workflow, manager=manager, report=report, sync=NullSync(), entries=entries, refusals=around.refusals
-        )
-        if entries.are_declared:
-            entries.opened()
-        if copies is not None and book is not None and replica is not None:
-            memory.sync = sync = Sync(replica, mirror=copies, book=book, settings=settings)
-            manager.subscribe(sync.notice)
-            hydrated, manager.hydrated = manager.hydrated, {}
-            sync.start(hydrated=hydrated)
-            syncs.append(sync)
+        refusals = _start_audit(manager)
+        replica = manager.replica if mirror is not None else None
+        context = EntriesContext(manager.store, manager.subscribers, manager.origin, refusals, embedder)
+        entries = _make_entries(workflow, context, replica=replica)
+        cleanup.callback(entries.close)
+        sync: Sync | NullSync = NullSync()
+        if mirror is not None and ledger is not None and replica is not None:
+            sync = Sync(replica, mirror=mirror, book=ledger, settings=settings)
+            cleanup.callback(sync.close)
+            _start_sync(sync, manager=manager, entries=entries)
         if watch:
-            memory.watcher = _watcher(manager, entries.opened() if entries.are_declared else None)
-        return memory
-    except BaseException:
-        manager.close()
-        raise
-
-
-@contextmanager
-def looking(workflow: Workflow) -> Iterator[Memory]:
-    """The memory as it lies on the disk, to look at its entries: nothing is restored, and no record is touched.
-
-    Where there is no memory directory none is made, and there are no entries. What a process that died had promised
-    is put in place first, and the derived index is brought up to date. The memory files cannot be used.
-    """
-    declared = workflow.memory
-    with ExitStack() as ending:
-        directory = workflow.directory
-        if not directory.is_dir():
-            directory = Path(ending.enter_context(TemporaryDirectory(prefix="memfiles-")))
-        manager = MemoryManager(workflow.directory, durability=declared.durability)
-        report = manager.plan(workflow)
-        store = Store(directory, now=utc_now, durability=declared.durability)
-        ending.callback(store.close)
-        entries = LazyEntries(workflow, EntriesContext(store, Subscribers()))
-        yield ending.enter_context(Memory(workflow, manager=manager, report=report, sync=NullSync(), entries=entries))
+            cleanup.callback(_start_watcher(manager, entries).close)
+        return Memory(
+            workflow,
+            manager=manager,
+            report=report,
+            sync=sync,
+            entries=entries,
+            refusals=refusals,
+            cleanup=cleanup.pop_all(),
+        )
 
 
 def load(path: str | PathLike[str] = "workflow.yaml") -> Workflow:
-    """The workflow at ``path``, if its mirror can be, too; nothing is touched, and nobody is connected to.
+    """The workflow at ``path``, its mirror's URL checked as well; nothing on disk changes, nobody is connected to.
 
-    Raises ``WorkflowError`` for everything that is wrong, a mirror's URL included.
+    Raises ``WorkflowError`` for everything that is wrong.
     """
     return Workflow.load(path, check_mirror=_mirror_at)
 
 
-def _counted(mirror: Mirror | None, progress: Callable[[int, int], None] | None) -> Mirror | None:
-    if mirror is None or progress is None:
-        return mirror
-    from mirrors.counting import CountingMirror  # late: only who has a mirror needs it
+def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], object] = _log.warning) -> Memory:
+    """Open the memory to read only: ``report`` is what a restore would do, ``sync.status()`` is read from the disk.
 
-    return CountingMirror(mirror, progress)
+    No directory is made, no record changed, no lock held. Only what a dead process had promised is put in place first,
+    as no look may show less than was acknowledged; ``warn`` hears if the disk refuses that. Entries are opened at
+    their first use, which brings the derived index up to date. ``manager`` answers ``plan`` and ``view`` only.
+    ``ask_mirror`` lets the report ask the mirror for the files that are not on disk.
+    """
+    manager = _make_manager(workflow, mirror=open_mirror_of(workflow) if ask_mirror else None, ledger=None)
+    try:
+        manager.recover()
+    except StorageFailed as error:
+        warn(f"changes of a process that died could not be recovered: {error}")
+    report = manager.plan(workflow)
+    cleanup = ExitStack()
+    store = cleanup.enter_context(ExitStack())  # closed after the entries
+    entries = LazyEntries(workflow, partial(_open_store_to_read, workflow, store))
+    cleanup.callback(entries.close)
+    sync = NullSync(partial(status_on_disk, workflow))
+    return Memory(workflow, manager=manager, report=report, sync=sync, entries=entries, cleanup=cleanup)
 
 
 def open_mirror_of(workflow: Workflow) -> Mirror | None:
-    """The declared mirror, not yet connected to, None if there is none; ``WorkflowError`` for a URL that cannot be."""
+    """The declared mirror, not yet connected to; None if none is declared. ``WorkflowError`` for an unusable URL."""
     declared = workflow.memory.mirror
     if declared is None:
         return None
@@ -147,16 +125,10 @@ def open_mirror_of(workflow: Workflow) -> Mirror | None:
         raise WorkflowError(f"memory.mirror.url: {error}") from error
 
 
-def _mirror_at(url: str) -> Mirror:
-    from mirrors.urls import open_mirror  # late: only who has a mirror needs it
-
-    return open_mirror(url)
-
-
 class Memory:
-    """An open memory: what ``open`` returns. A context manager; ``close`` ends its sessions too.
+    """An open memory: what ``open`` returns. A context manager; ``close`` ends its sessions as well.
 
-    ``report`` says what the restore did with each file; ``sync`` is what keeps the mirror equal.
+    ``report`` says what the restore did with each file; ``sync`` keeps the mirror equal.
     """
 
     def __init__(
@@ -167,14 +139,16 @@ class Memory:
         report: RestoreReport,
         sync: Sync | NullSync,
         entries: LazyEntries,
+        cleanup: ExitStack,
         refusals: Refusals | None = None,
     ) -> None:
+        """``cleanup`` closes the parts, in the right order."""
         self.workflow = workflow
         self.manager = manager
         self.report = report
         self.sync = sync
-        self.watcher: Closeable | None = None
         self._entries = entries
+        self._cleanup = cleanup
         self._refusals = refusals or Refusals()
         self._sessions: WeakSet[Session] = WeakSet()
         self._closing = threading.Lock()
@@ -193,23 +167,20 @@ class Memory:
     ) -> Session:
         """A session of a declared agent, at ``level``, else at the agent's own, else at the lowest.
 
-        ``run``, ``channel`` and ``thread`` say where its changes come from. ``tool_names`` says what the tools for
-        entries are called: ``default``, ``store-recall`` or ``crud``, else as the workflow declares. When the session
-        closes, what belongs to its run alone is removed, unless ``ends_run`` is False: then it joins a run of others.
-        ``InvalidArgument`` lists the declared agents or levels when there is no such one.
+        ``run``, ``channel`` and ``thread`` say where its changes come from. ``tool_names`` names the tools for
+        entries: ``default``, ``store-recall`` or ``crud``, else as the workflow declares. Closing the session removes
+        the entries of its run alone, unless ``ends_run`` is False: then it joins a run of others.
+        ``InvalidArgument`` lists the declared agents or levels if the given one is not declared.
         """
         spec = self._agent(agent)
         levels = self.workflow.levels
-        start = level if level is not None else spec.level or levels.lowest
-        provenance = SessionProvenance(agent, run=run, channel=channel, thread=thread)
-        access = self._access(tool_names, ends_run=ends_run)
         session = Session(
-            provenance,
+            SessionProvenance(agent, run=run, channel=channel, thread=thread),
             refs=spec.memory,
             manager=self.manager,
             levels=levels,
-            level=start,
-            entries=access,
+            level=level if level is not None else spec.level or levels.lowest,
+            entries=self._access(tool_names, ends_run=ends_run),
             refusals=self._refusals,
         )
         with self._closing:
@@ -219,18 +190,18 @@ class Memory:
 
     @property
     def entries(self) -> Entries:
-        """What agents save under keys; under the usual budgets where the workflow declares none."""
+        """The entries that agents save under keys; under the default budgets if the workflow declares none."""
         self._check_open()
         return self._entries.opened()
 
     def status(self) -> dict[str, Any]:
-        """The manager's status, and how far the mirror is behind (None without one)."""
+        """The manager's status, and how far the mirror is behind."""
         return {**self.manager.status(), "mirror": self.sync.status().to_dict()}
 
     def close(self) -> None:
-        """End the sessions, stop watching, push what the mirror lacks if it answers, bring the disk to rest.
+        """End the sessions, stop watching, push what the mirror lacks if it answers, and checkpoint. Idempotent.
 
-        Takes some seconds if the mirror hangs; what is left is pushed after the next start. May be called again.
+        Takes some seconds if the mirror hangs; what is left is pushed after the next start.
         """
         with self._closing:
             if self._closed:
@@ -239,35 +210,27 @@ class Memory:
             sessions = list(self._sessions)
         for session in sessions:
             session.close()
-        with ExitStack() as ending:
-            ending.callback(self.manager.close)
-            ending.callback(self._entries.close)
-            ending.callback(self.sync.close)
-            if self.watcher is not None:
-                ending.callback(self.watcher.close)
+        self._cleanup.close()
 
-    def __enter__(self) -> Memory:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _agent(self, agent: str) -> AgentSpec:
         declared = self.workflow.agents
         if not isinstance(agent, str) or agent not in declared:
-            known = ", ".join(sorted(declared)) or "none"
-            raise InvalidArgument(f"agent {agent!r} is not declared in the workflow; declared are: {known}")
+            raise InvalidArgument(f"unknown agent {agent!r} (declared: {', '.join(sorted(declared)) or 'none'})")
         return declared[agent]
 
     def _access(self, tool_names: str | None, *, ends_run: bool) -> EntryAccess | None:
-        """The entries for a session, and what their tools are called; None where none are declared."""
+        """The entries for a session and the names of their tools; None where the workflow declares no entries."""
         declared = self.workflow.memory.entries
         chosen = check_tool_names(tool_names or (declared.tool_names if declared else "default"))
         if not self._entries.are_declared:
             return None
-        from memfiles.tools.entry_tools import EntryAccess  # late: only who declares entries needs it
+        from memfiles.tools.entry_tools import EntryAccess  # late: only workflows with entries need it
 
         return EntryAccess(self._entries.opened(), chosen, ends_run)
 
@@ -276,31 +239,81 @@ class Memory:
             raise InvalidArgument("this memory is closed; open it again")
 
 
-def _audited(manager: MemoryManager) -> AuditLog:
-    """The log in which every change of this manager's records stands from now on."""
+def _make_manager(workflow: Workflow, *, mirror: Mirror | None, ledger: Bookkeeping | None) -> MemoryManager:
+    declared = workflow.memory
+    return MemoryManager(
+        workflow.directory,
+        mirror,
+        durability=declared.durability,
+        secrets=declared.secrets,
+        scan=scanner_called(declared.secrets_scanner),
+        lowest_level=workflow.levels.lowest,
+        origin=partial(_origin, ledger) if ledger is not None else None,
+    )
+
+
+def _start_audit(manager: MemoryManager) -> Refusals:
+    """Log every change of the manager's records from now on; returns what logs refused calls."""
     log = AuditLog(manager.directory)
     manager.subscribe(logging_changes(log))
-    return log
+    return Refusals(log)
 
 
-def _mirrored(replica: Replica | None, syncs: list[Sync], entries: Entries) -> None:
-    """Have entries kept equal with the mirror, if there is one; what runs already brings what is not here."""
+def _make_entries(workflow: Workflow, context: EntriesContext, *, replica: Replica | None) -> LazyEntries:
+    """The entries, opened now if they are declared; a mirrored directory's replica learns of them at their opening."""
+    entries = LazyEntries(workflow, lambda: context)
     if replica is not None:
-        replica.with_entries(entries.shelf, let_go=entries.let_go)
-    for sync in syncs:
-        sync.entries_are_kept()
+        entries.when_opened(partial(_mirror_entries, replica))
+    if entries.are_declared:
+        entries.opened()
+    return entries
 
 
-def _watcher(manager: MemoryManager, entries: Entries | None) -> Closeable:
+def _mirror_entries(replica: Replica, entries: Entries) -> None:
+    replica.with_entries(entries.shelf, let_go=entries.let_go)
+
+
+def _start_sync(sync: Sync, *, manager: MemoryManager, entries: LazyEntries) -> None:
+    """Start pushing; entries that are opened later are fetched at their opening."""
+    manager.subscribe(sync.notice)
+    sync.start(hydrated=manager.take_hydrated())
+    entries.when_opened(lambda _: sync.entries_are_kept())
+
+
+def _open_store_to_read(workflow: Workflow, cleanup: ExitStack) -> EntriesContext:
+    """A store of the memory directory; an empty temporary one where there is no directory, as none may be made."""
+    directory = workflow.directory
+    if not directory.is_dir():
+        directory = Path(cleanup.enter_context(TemporaryDirectory(prefix="memfiles-")))
+    store = Store(directory, now=utc_now, durability=workflow.memory.durability)
+    cleanup.callback(store.close)
+    return EntriesContext(store, Subscribers())
+
+
+def _start_watcher(manager: MemoryManager, entries: LazyEntries) -> Watching:
     from memfiles.files.watched import watch  # late: watchdog takes 55 ms to import, and one-shot use does not need it
 
-    return watch(manager, entries)
+    return watch(manager, entries.opened() if entries.are_declared else None)
 
 
-def _origin(book: Bookkeeping) -> str | None:
-    """The directory's id; None where none can be made: on a read-only disk nothing is changed here either."""
+def _counted(mirror: Mirror | None, progress: Callable[[int, int], None] | None) -> Mirror | None:
+    if mirror is None or progress is None:
+        return mirror
+    from mirrors.counting import CountingMirror  # late: only workflows with a mirror need it
+
+    return CountingMirror(mirror, progress)
+
+
+def _mirror_at(url: str) -> Mirror:
+    from mirrors.urls import open_mirror  # late: only workflows with a mirror need it
+
+    return open_mirror(url)
+
+
+def _origin(ledger: Bookkeeping) -> str | None:
+    """The directory's id; None where none can be made: a read-only disk has no changes to attribute."""
     try:
-        return book.origin()
+        return ledger.origin()
     except StorageFailed as error:
-        _log.warning("the directory has no id by which its changes are told in the mirror: %s", error)
+        _log.warning("this directory has no id to mark its changes with in the mirror: %s", error)
         return None

@@ -11,7 +11,8 @@ import pytest
 
 import memfiles
 from memfiles.errors import InvalidArgument, WorkflowError
-from memfiles.memory import Memory
+from memfiles.memory import Memory, look
+from memfiles.workflow.workflow import Workflow
 
 WORKFLOW = """
     name: support-desk
@@ -98,7 +99,7 @@ def test_a_session_sees_its_agents_files(workflow: Path) -> None:
 @pytest.mark.parametrize("agent", ["sales", "", None, ["support"]])
 def test_an_unknown_agent_is_told_the_known_ones(workflow: Path, agent: str) -> None:
     """The error lists the declared agents."""
-    with opened(workflow) as memory, pytest.raises(InvalidArgument, match="declared are: support, visitor"):
+    with opened(workflow) as memory, pytest.raises(InvalidArgument, match="declared: support, visitor"):
         memory.session(agent)
 
 
@@ -206,3 +207,29 @@ def test_what_a_person_changes_is_noticed_while_it_is_open(workflow: Path) -> No
         assert noticed.wait(timeout=60)
         assert memory.session("support").call("read_memory", {"file": "notes"}).text == "# By hand\n"
         assert memory.manager.log("notes-1")[-1].op == "external"
+
+
+def test_a_look_shows_what_a_restore_would_do_and_makes_nothing(workflow: Path) -> None:
+    """Before the first restore there is no directory after it either, and the declared content is shown."""
+    declared = Workflow.load(workflow)
+    with look(declared) as memory:
+        rows = {row.uid: row.status for row in memory.report.files}
+        view = memory.manager.view(declared.memory.files[0], memory.report["notes-1"])
+        found = memory.session("support").call("read_memory", {"file": "notes"})
+
+    assert {"notes-1": "seeded", "deals-1": "seeded"} == rows
+    assert ("# Customers\n", None) == (view.record.content, view.stored)
+    assert found.is_error
+    assert [workflow] == list(workflow.parent.iterdir())
+
+
+def test_a_look_reads_a_memory_that_is_open_elsewhere(workflow: Path) -> None:
+    """It shows the stored record under the declared metadata, changes no byte, and does not wait for the writer."""
+    with opened(workflow) as memory:
+        memory.manager.append("notes-1", "- Ada\n")
+        before = {path: path.read_bytes() for path in memory.workflow.directory.glob("*.json")}
+        with look(memory.workflow) as seen:
+            view = seen.manager.view(memory.workflow.memory.files[0], seen.report["notes-1"])
+
+        assert ("# Customers\n- Ada\n", "kept", 2) == (view.record.content, view.report.status, view.card.revision)
+        assert before == {path: path.read_bytes() for path in memory.workflow.directory.glob("*.json")}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,45 +20,16 @@ from memfiles.cli import output
 from memfiles.cli.failures import NotFound
 from memfiles.cli.settings import current
 from memfiles.cli.with_mirror import mirrored
-from memfiles.errors import FileNotDeclared, RecordCorrupt, StorageFailed
+from memfiles.errors import FileNotDeclared, RecordCorrupt
 from memfiles.files.manager import MemoryManager
-from memfiles.files.restore_report import FileReport, RestoreReport, metadata_of, seed
-from memfiles.memory import load, open_mirror_of
-from memfiles.records.declared_metadata import redeclared
-from memfiles.records.keys import record_path
-from memfiles.records.receipt import FileCard, card_of
-from memfiles.records.record import MAX_RECORD_BYTES, Actor, Change, Record, decode
-from memfiles.storage.atomic import open_directory, read
-from memfiles.workflow.workflow import MemoryFile, Workflow
+from memfiles.files.restore_report import FileReport, FileView, RestoreReport
+from memfiles.memory import load, look
+from memfiles.records.receipt import FileCard
+from memfiles.records.record import Actor
+from memfiles.sync import NullSync, Sync
+from memfiles.workflow.workflow import Workflow
 
 AUTHOR = "cli"
-
-
-@dataclass(frozen=True)
-class FileView:
-    """One declared file: what a restore would say of it, and the record it would leave.
-
-    ``stored`` is the record on disk as it is, None if there is none that can be read.
-    """
-
-    report: FileReport
-    record: Record
-    stored: Record | None
-
-    @property
-    def card(self) -> FileCard:
-        """What may be said of the file without its content."""
-        return card_of(self.record)
-
-    @property
-    def share(self) -> float:
-        """Size over cap, 1.0 at the cap."""
-        return self.record.size_bytes / self.record.max_size_bytes
-
-    @property
-    def changes(self) -> tuple[Change, ...]:
-        """The changes that lie on the disk, oldest first."""
-        return self.stored.history if self.stored else ()
 
 
 @dataclass(frozen=True)
@@ -69,6 +39,7 @@ class MemoryView:
     workflow: Workflow
     report: RestoreReport
     files: tuple[FileView, ...]
+    sync: Sync | NullSync
 
     def card(self, uid: str) -> FileCard:
         """The card of a declared file, as the manager gives it."""
@@ -115,24 +86,13 @@ def load_workflow() -> Workflow:
     return load(path)
 
 
-def looking_at(workflow: Workflow, *, and_mirror: bool = False) -> MemoryManager:
-    """A manager that has touched nothing yet; ``and_mirror``: it may ask the mirror for what is not here."""
-    declared = workflow.memory
-    mirror = open_mirror_of(workflow) if and_mirror else None
-    return MemoryManager(workflow.directory, mirror, durability=declared.durability, secrets=declared.secrets)
-
-
 def view() -> MemoryView:
-    """The memory as it is, without touching the disk."""
+    """The memory as it is on disk, nothing restored."""
     workflow = load_workflow()
-    with looking_at(workflow) as manager:
-        try:
-            manager.mend()
-        except StorageFailed as error:
-            output.warn(f"what a process that died may have left cannot be put in place: {error}")
-        report = manager.plan(workflow)
-    files = workflow.memory.files
-    return MemoryView(workflow, report, tuple(_viewed(workflow, file, report[file.uid]) for file in files))
+    with look(workflow, warn=output.warn) as memory:
+        report = memory.report
+        files = tuple(memory.manager.view(file, report[file.uid]) for file in workflow.memory.files)
+        return MemoryView(workflow, report, files, memory.sync)
 
 
 @contextmanager
@@ -171,27 +131,3 @@ def quiet_log() -> None:
     """Keep the library's log off stderr, unless --debug asks for it: errors are reported once, by us."""
     if not current().debug:
         logging.getLogger("memfiles").addHandler(logging.NullHandler())
-
-
-def stored_record(directory: Path, uid: str) -> Record | None:
-    """The record of ``uid`` as it lies on the disk, None if there is none; ``RecordCorrupt`` if it cannot be read."""
-    try:
-        descriptor = open_directory(directory)
-    except FileNotFoundError:
-        return None
-    try:
-        found = read(descriptor, record_path(uid), limit=MAX_RECORD_BYTES)
-    finally:
-        os.close(descriptor)
-    return decode(found[0], uid=uid) if found else None
-
-
-def _viewed(workflow: Workflow, file: MemoryFile, report: FileReport) -> FileView:
-    metadata = metadata_of(file, lowest_level=workflow.memory.levels[0])
-    try:
-        stored = stored_record(workflow.directory, file.uid)
-    except RecordCorrupt:
-        stored = None
-    if stored is None:
-        return FileView(report, seed(file.uid, metadata, content=file.content, at=""), None)
-    return FileView(report, redeclared(stored, metadata, at=stored.updated_at), stored)

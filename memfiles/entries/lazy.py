@@ -39,13 +39,11 @@ class EntriesContext:
 class LazyEntries:
     """The entries of one open memory. Threads may share it."""
 
-    def __init__(
-        self, workflow: Workflow, around: EntriesContext, *, on_open: Callable[[Entries], None] | None = None
-    ) -> None:
-        """``on_open`` is called once, with the entries, before anybody else has them."""
+    def __init__(self, workflow: Workflow, make_context: Callable[[], EntriesContext]) -> None:
+        """``make_context`` is called when the entries are opened."""
         self._workflow = workflow
-        self._around = around
-        self._on_open = on_open
+        self._make_context = make_context
+        self._on_open: list[Callable[[Entries], None]] = []
         self._entries: Entries | None = None
         self._opening = threading.Lock()
 
@@ -54,13 +52,17 @@ class LazyEntries:
         """Whether the workflow gives its agents entries."""
         return self._workflow.memory.entries is not None
 
+    def when_opened(self, callback: Callable[[Entries], None]) -> None:
+        """Call ``callback`` once, with the entries, before anybody else has them; never if they are open already."""
+        self._on_open.append(callback)
+
     def opened(self) -> Entries:
         """The entries, put together at the first call."""
         with self._opening:
             if self._entries is None:
                 entries = self._made()
-                if self._on_open is not None:
-                    self._on_open(entries)
+                for callback in self._on_open:
+                    callback(entries)
                 self._entries = entries
             return self._entries
 
@@ -74,15 +76,15 @@ class LazyEntries:
         from memfiles.entries.entries import Entries  # late: only who uses entries needs it and its parts
         from memfiles.entries.policy import rules_of
 
-        memory, around = self._workflow.memory, self._around
+        memory, context = self._workflow.memory, self._make_context()
         declared = memory.entries or EntriesSpec()
         return Entries(
-            around.store,
+            context.store,
             rules=rules_of(self._workflow, declared, scan=scanner_called(memory.secrets_scanner)),
-            subscribers=around.subscribers,
-            origin=around.origin,
-            refusals=around.refusals,
-            embedder=around.embedder or _declared_embedder(declared),
+            subscribers=context.subscribers,
+            origin=context.origin,
+            refusals=context.refusals,
+            embedder=context.embedder or _declared_embedder(declared),
         )
 
 

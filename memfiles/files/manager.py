@@ -19,7 +19,15 @@ from pydantic_core import to_json
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, MemfilesError, RecordCorrupt
 from memfiles.files.noting import Noting
-from memfiles.files.restore_report import DeclaredFile, RestoreReport, check_declarations, declared_files
+from memfiles.files.restore_report import (
+    DeclaredFile,
+    FileReport,
+    FileView,
+    RestoreReport,
+    check_declarations,
+    declared_files,
+    view_of,
+)
 from memfiles.files.restorer import Restorer
 from memfiles.records import file_changes as changes
 from memfiles.records import history
@@ -28,8 +36,9 @@ from memfiles.records.keys import RECORD_SUFFIX, record_path
 from memfiles.records.levels import DEFAULT_LEVELS
 from memfiles.records.lineage import check_origin
 from memfiles.records.receipt import FileCard, Receipt, card_of, with_warnings
-from memfiles.records.record import Actor, Change, Record
+from memfiles.records.record import MAX_RECORD_BYTES, Actor, Change, Record, decode
 from memfiles.secrets.gate import Gated, Policy, Scanner, gate
+from memfiles.storage import atomic
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import FILES
 from memfiles.storage.repository import RecordRepository
@@ -94,8 +103,16 @@ class MemoryManager:
         check_declarations(declared)
         return self._restorer().plan(self.directory, declared)
 
-    def mend(self) -> None:
-        """Put in place what a process that died had promised, as ``restore`` does; without one nothing is touched."""
+    def view(self, file: DeclaredFile, report: FileReport) -> FileView:
+        """A declared file as it is on disk, or as it would start, without touching the disk or the live set."""
+        try:
+            stored = stored_record(self.directory, file.uid)
+        except RecordCorrupt:
+            stored = None
+        return view_of(file, report, stored, lowest_level=self._lowest_level)
+
+    def recover(self) -> None:
+        """Replay the journals of dead processes, as ``restore`` does; without one nothing is touched."""
         if self._store is None and self.directory.is_dir() and needs_mending(self.directory):
             self._open_store().close()
 
@@ -120,6 +137,11 @@ class MemoryManager:
         self._noting.begin(restored.noted)
         self._noting.save(self._live, self._store.descriptor)
         return restored.report
+
+    def take_hydrated(self) -> dict[str, Stored]:
+        """``hydrated``, which is empty from then on: a sync needs these copies once."""
+        taken, self.hydrated = self.hydrated, {}
+        return taken
 
     def uids(self) -> list[str]:
         """The uids of the live files, sorted."""
@@ -345,6 +367,19 @@ class MemoryManager:
         """The text as it may be stored: Unicode that UTF-8 can hold, through the secrets gate."""
         changes.check_text(text)
         return self._gate(text, allow=self._allowed.get(str(uid), ()))
+
+
+def stored_record(directory: Path, uid: str) -> Record | None:
+    """The record of ``uid`` on disk, read without a store; None if there is none, ``RecordCorrupt`` if unreadable."""
+    try:
+        descriptor = atomic.open_directory(directory)
+    except FileNotFoundError:
+        return None
+    try:
+        found = atomic.read(descriptor, record_path(uid), limit=MAX_RECORD_BYTES)
+    finally:
+        os.close(descriptor)
+    return decode(found[0], uid=uid) if found else None
 
 
 def _declared(files: Workflow | Iterable[DeclaredFile]) -> list[DeclaredFile]:

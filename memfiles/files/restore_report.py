@@ -13,8 +13,9 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from memfiles.errors import InvalidArgument, WorkflowError
 from memfiles.records.argument_checks import check_whole
-from memfiles.records.declared_metadata import Metadata
+from memfiles.records.declared_metadata import Metadata, redeclared
 from memfiles.records.keys import case_clashes, check_name, check_uid
+from memfiles.records.receipt import FileCard, card_of
 from memfiles.records.record import Change, Record, digest
 
 _UTF8_MAX = 4  # bytes a character takes at most
@@ -89,6 +90,41 @@ class RestoreReport:
     def to_dict(self) -> dict[str, Any]:
         """A JSON object of the whole report."""
         return {"files": [row._asdict() for row in self.files], "orphans": list(self.orphans)}
+
+
+@dataclass(frozen=True)
+class FileView:
+    """One declared file: what a restore would report of it, and the record it would leave.
+
+    ``stored`` is the record on disk, None if there is none that can be read.
+    """
+
+    report: FileReport
+    record: Record
+    stored: Record | None
+
+    @property
+    def card(self) -> FileCard:
+        """The card of the record."""
+        return card_of(self.record)
+
+    @property
+    def share(self) -> float:
+        """Size over cap, 1.0 at the cap."""
+        return self.record.size_bytes / self.record.max_size_bytes
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The changes on disk, oldest first."""
+        return self.stored.history if self.stored else ()
+
+
+def view_of(file: DeclaredFile, report: FileReport, stored: Record | None, *, lowest_level: str) -> FileView:
+    """The file with the ``stored`` record under its declared metadata, or else with its declared content."""
+    metadata = metadata_of(file, lowest_level=lowest_level)
+    if stored is None:
+        return FileView(report, seed(file.uid, metadata, content=file.content, at=""), None)
+    return FileView(report, redeclared(stored, metadata, at=stored.updated_at), stored)
 
 
 def metadata_of(file: DeclaredFile, *, lowest_level: str) -> Metadata:

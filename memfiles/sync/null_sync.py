@@ -12,9 +12,13 @@ class NullSync:
 
     settings = SyncSettings()
 
+    def __init__(self, status: Callable[[], SyncStatus] = SyncStatus) -> None:
+        """``status`` reads the status of a mirror that nothing is pushed to; without it nothing is behind."""
+        self._status = status
+
     def status(self) -> SyncStatus:
-        """Nothing is behind."""
-        return SyncStatus()
+        """How far the mirror is behind."""
+        return self._status()
 
     def flush(
         self,

@@ -22,7 +22,7 @@ from memfiles.sync.reports import SyncStatus
 from memfiles.workflow.workflow import Workflow
 
 
-def look(workflow: Workflow) -> SyncStatus:
+def status_on_disk(workflow: Workflow) -> SyncStatus:
     """What ``Sync.status`` would say, found without opening the memory; ``last_error`` is that of the last process."""
     conflicts = tuple(path for path, _ in kept_conflicts(workflow.directory))
     mirror = workflow.memory.mirror

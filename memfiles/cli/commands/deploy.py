@@ -10,12 +10,12 @@ from memfiles.cli import output
 from memfiles.cli.commands.entries_status import entries_in, entry_lines
 from memfiles.cli.doctor.directory_checks import JOURNALS, names_in, quarantined
 from memfiles.cli.help_text import example
-from memfiles.cli.opening import FileView, MemoryView, listed, load_workflow, looking_at, state_of, view
+from memfiles.cli.opening import MemoryView, listed, load_workflow, state_of, view
 from memfiles.cli.progress import waiting
 from memfiles.cli.settings import current, shared_options
 from memfiles.cli.with_mirror import mirror_lines, mirrored, pull_what_changed
-from memfiles.files.restore_report import RestoreReport
-from memfiles.sync.status import look
+from memfiles.files.restore_report import FileView, RestoreReport
+from memfiles.memory import look
 from memfiles.workflow.workflow import misplaced_keys
 
 
@@ -47,8 +47,8 @@ def plan_command() -> None:
     A declared mirror is asked for the files that are not on the disk.
     """
     workflow = load_workflow()
-    with looking_at(workflow, and_mirror=True) as manager, waiting("asking the mirror ..."):
-        report = manager.plan(workflow)
+    with waiting("asking the mirror ..."), look(workflow, ask_mirror=True, warn=output.warn) as memory:
+        report = memory.report
     show_report(report)
     if any(file.status != "kept" for file in report.files):
         output.note("`memfiles restore` does it.")
@@ -86,7 +86,7 @@ def status_command() -> None:
     output.line(f"orphans      {', '.join(shown['orphans']) or 'none'}")
     for label, text in entry_lines(shown["entries"]):
         output.line(f"{label:<12} {output.one_line(text)}")
-    for label, text in mirror_lines(look(seen.workflow), workflow=seen.workflow):
+    for label, text in mirror_lines(seen.sync.status(), workflow=seen.workflow):
         output.line(f"{label:<12} {output.one_line(text)}")
     output.line("")
     numbers = ("REVISION", "BYTES", "CAP", "USED")
@@ -106,7 +106,7 @@ def status_of(seen: MemoryView) -> dict[str, Any]:
         "journals": len(names_in(directory / JOURNALS)),
         "quarantined": len(quarantined(directory)),
         "entries": entries_in(seen.workflow),
-        "mirror": look(seen.workflow).to_dict(),
+        "mirror": seen.sync.status().to_dict(),
     }
 
 

@@ -19,7 +19,7 @@ from memfiles.cli.opening import load_workflow
 from memfiles.cli.with_mirror import mirrored
 from memfiles.entries.entries import Entries
 from memfiles.errors import InvalidArgument
-from memfiles.memory import Memory, looking
+from memfiles.memory import Memory, look
 from memfiles.records.entry import KINDS
 from memfiles.tools.session import Session
 from memfiles.workflow.workflow import Workflow
@@ -66,7 +66,7 @@ def looking_at_entries(who: As) -> Iterator[Opened]:
     workflow, agent = _chosen(who)
     if workflow.memory.mirror is not None and not workflow.directory.is_dir():
         output.note("nothing was restored here yet: `memfiles restore` fetches what the mirror holds")
-    with looking(workflow) as memory:
+    with look(workflow, warn=output.warn) as memory:
         yield _opened(workflow, memory, agent=agent, who=who)
 
 

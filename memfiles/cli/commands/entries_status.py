@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from memfiles.cli import output
 from memfiles.errors import StorageFailed
-from memfiles.memory import looking
+from memfiles.memory import look
 from memfiles.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def entries_in(workflow: Workflow) -> dict[str, Any] | None:
     trouble: str | None = None
     counts: Sequence[Counted] = ()
     try:
-        with looking(workflow) as memory:
+        with look(workflow) as memory:
             counts = memory.entries.counts()
     except StorageFailed as error:
         trouble = str(error)

@@ -7,8 +7,9 @@ import click
 from memfiles.cli import output
 from memfiles.cli.commands.entries_status import entries_in
 from memfiles.cli.help_text import example
-from memfiles.cli.opening import FileView, listed, state_of, view
+from memfiles.cli.opening import listed, state_of, view
 from memfiles.cli.settings import current, shared_options
+from memfiles.files.restore_report import FileView
 from memfiles.records.history import unified_diff
 from memfiles.records.record import Actor
 from memfiles.workflow.workflow import Workflow

@@ -21,7 +21,7 @@ from memfiles.cli.settings import current, shared_options
 from memfiles.cli.with_mirror import NAMED, mention_conflicts, mirror_lines, name_of, new_conflicts, restored
 from memfiles.errors import MirrorConflict, MirrorUnavailable
 from memfiles.sync import NullSync, Sync, SyncReport
-from memfiles.sync.status import kept_conflicts, look
+from memfiles.sync.status import kept_conflicts, status_on_disk
 from memfiles.workflow.workflow import Workflow
 
 LISTED = 20  # more records than that are counted; --json lists every one
@@ -74,7 +74,7 @@ def status_command() -> None:
     `memfiles sync push`.
     """
     workflow = load_workflow()
-    status = look(workflow)
+    status = status_on_disk(workflow)
     if current().json:
         output.data(status.to_dict())
         return

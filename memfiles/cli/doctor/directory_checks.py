@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from memfiles.cli.opening import stored_record
 from memfiles.errors import MemfilesError, RecordCorrupt
+from memfiles.files.manager import stored_record
 from memfiles.memory import load
 from memfiles.records.keys import staged_path, uid_of
 from memfiles.storage import quarantine

@@ -14,7 +14,7 @@ from memfiles.memory import open_mirror_of
 from memfiles.records.keys import record_path, uid_of
 from memfiles.records.record import decode
 from memfiles.sync.mirror import Mirror, shortcomings_of
-from memfiles.sync.status import kept_conflicts, look
+from memfiles.sync.status import kept_conflicts, status_on_disk
 from memfiles.workflow.workflow import Workflow
 
 PATIENCE_SECONDS = 5.0
@@ -23,7 +23,7 @@ ReportCheck = Callable[[CheckResult], None]
 
 def check_pending(workflow: Workflow) -> Iterator[CheckResult]:
     """Whether the mirror has what was changed here, and what last kept it from getting it."""
-    status = look(workflow)
+    status = status_on_disk(workflow)
     if status.mirror is None:
         return
     if status.pending:
