@@ -1,1 +1,1 @@
-"""Adapters to agent frameworks: each translates between one library and a session, and holds no logic of its own."""
+"""Adapters to agent frameworks: each translates between one library and a session, and contains no other logic."""

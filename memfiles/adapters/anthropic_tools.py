@@ -1,8 +1,8 @@
-"""Tools of a session for the tool runner of Anthropic's SDK, ``client.beta.messages.tool_runner(tools=...)``.
+"""Session tools for the tool runner of Anthropic's SDK, ``client.beta.messages.tool_runner(tools=...)``.
 
-The rule this file guards: it only translates. What the model sent goes to the session as it is, and what went wrong
-comes back as the tool error that the runner tells the model. The runner does not say which call a tool is carrying
-out, so the history has no id of it.
+The rule this module enforces: it only translates. The model's arguments go to the session unchanged, and a failure
+comes back as the tool error that the runner shows the model. The runner does not tell a tool the id of its call, so the
+history has none.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 def tools(session: Session, *, strict: bool | None = None, examples: bool = False) -> list[SessionTool]:
-    """The tools of a session at this moment, for an ``Anthropic`` client.
+    """The tools that a session has now, for an ``Anthropic`` client.
 
-    A run keeps the tools it began with; every call is judged by the session's level at that moment. Where the level
-    rose in the middle of a run, ``runner.add_tools(*tools(session))`` tells the model what it may use from now on (a
-    beta of the API, ``inline-tools-2026-09-15``).
-    ``strict`` and ``examples`` are explained at ``dialects.Dialect``; ``InvalidArgument`` if the session is closed.
+    A run keeps the tools it started with; every call is checked against the session's level at that time. If the level
+    rises during a run, ``runner.add_tools(*tools(session))`` offers the model the new tools (a beta of the API,
+    ``inline-tools-2026-09-15``). ``dialects.Dialect`` explains ``strict`` and ``examples``. ``InvalidArgument`` if the
+    session is closed.
     """
     return [SessionTool(session, shape) for shape in session.tools("anthropic", strict=strict, examples=examples)]
 
 
 def async_tools(session: Session, *, strict: bool | None = None, examples: bool = False) -> list[AsyncSessionTool]:
-    """As ``tools``, for an ``AsyncAnthropic`` client: a call runs in a thread, and to its end once it has begun."""
+    """As ``tools``, for an ``AsyncAnthropic`` client: each call runs to its end in a thread, once it has begun."""
     return [AsyncSessionTool(tool) for tool in tools(session, strict=strict, examples=examples)]
 
 
@@ -49,7 +49,7 @@ class SessionTool(BetaBuiltinFunctionTool):
         self._shape = shape
 
     def to_dict(self) -> BetaToolUnionParam:
-        """The tool as it is sent to the API."""
+        """The tool in the form of the API."""
         return cast("BetaToolUnionParam", deepcopy(self._shape))
 
     def call(self, input: object) -> str:
@@ -67,9 +67,9 @@ class AsyncSessionTool(BetaAsyncBuiltinFunctionTool):
         self._tool = tool
 
     def to_dict(self) -> BetaToolUnionParam:
-        """The tool as it is sent to the API."""
+        """The tool in the form of the API."""
         return self._tool.to_dict()
 
     async def call(self, input: object) -> str:
-        """As ``SessionTool.call``; when it is cancelled, the change was made whole or not at all."""
+        """As ``SessionTool.call``; if it is cancelled, the change was made whole or not at all."""
         return await run_in_worker(partial(self._tool.call, input))

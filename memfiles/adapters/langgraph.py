@@ -1,7 +1,7 @@
-"""A session's tools for agents of LangChain and LangGraph, and middleware that keeps them and the prompt up to date.
+"""Session tools for LangChain and LangGraph agents, and middleware that keeps tools and prompt up to date.
 
-A tool sends what the model wrote to the session as it is. What goes wrong is a tool message with ``status="error"``;
-where tools or prompt cannot be made, the turn goes without them and the log says why.
+A tool passes the model's arguments to the session unchanged. A failure is a tool message with ``status="error"``; if
+tools or prompt cannot be made, the turn continues without them and the log says why.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-from memfiles.adapters.call_ids import in_conversation
-from memfiles.adapters.degraded import GONE, made
+from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, or_fallback
 from memfiles.errors import ExtraMissing
 from memfiles.tools.dialects.schemas import null_for_not_given
 from memfiles.tools.worker_calls import run_in_worker
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from memfiles.tools.definitions import ToolDefinition
     from memfiles.tools.session import Session
 
-Runtime = Annotated[ToolRuntime | None, InjectedToolArg]  # which is so not shown to whoever traces the call
+InjectedRuntime = Annotated[ToolRuntime | None, InjectedToolArg]  # injected arguments are hidden from tracing
 
 
 class SessionTool(BaseTool):
@@ -47,19 +46,19 @@ class SessionTool(BaseTool):
 
     @property
     def func(self) -> Callable[..., Any]:
-        """Where a ``ToolNode`` sees that the tool takes its ``runtime``."""
+        """The function in whose signature a ``ToolNode`` finds that the tool takes its ``runtime``."""
         return self._run
 
     def _to_args_and_kwargs(self, tool_input: Any, tool_call_id: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments in one piece: no name that a model invents can clash with one of ours."""
+        """Pass the arguments in one object, so that no name that a model invents can clash with one of ours."""
         runtime = tool_input.get("runtime") if isinstance(tool_input, dict) else None
         if not isinstance(runtime, ToolRuntime):
             return (tool_input, tool_call_id), {}
         return ({name: sent for name, sent in tool_input.items() if name != "runtime"}, tool_call_id, runtime), {}
 
-    def _run(self, arguments: Any, call_id: str | None, runtime: Runtime = None) -> ToolMessage | str:
-        known_as = in_conversation(call_id, answered=_answered(runtime) if runtime else ())
-        result = self._session.call(self.name, arguments, call_id=known_as)
+    def _run(self, arguments: Any, call_id: str | None, runtime: InjectedRuntime = None) -> ToolMessage | str:
+        recorded_id = call_id_in_conversation(call_id, answered=_answered(runtime) if runtime else ())
+        result = self._session.call(self.name, arguments, call_id=recorded_id)
         if call_id is None:  # called by hand
             return result.text
         return ToolMessage(
@@ -75,14 +74,14 @@ class SessionTool(BaseTool):
 
 
 def tools(session: Session) -> list[BaseTool]:
-    """The tools the session has now, for ``ToolNode`` and ``model.bind_tools``."""
+    """The tools that a session has now, for ``ToolNode`` and ``model.bind_tools``."""
     return [SessionTool(definition, session) for definition in session.definitions()]
 
 
 class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Gives an agent of ``create_agent`` a session: at every model call its prompt and the tools it then has.
+    """Gives an agent of ``create_agent`` a session: its current prompt and tools at every model call.
 
-    ``create_agent(model, tools, middleware=[MemfilesMiddleware(session)])``; the tools need not be passed.
+    ``create_agent(model, tools, middleware=[MemfilesMiddleware(session)])``; its tools need not be passed.
     """
 
     def __init__(self, session: Session) -> None:
@@ -93,7 +92,7 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
-        """Call the model with the memory as it is now."""
+        """Call the model with the current prompt and tools."""
         return handler(self._with_memory(request))
 
     async def awrap_model_call(
@@ -103,7 +102,7 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
         return await handler(await run_in_worker(lambda: self._with_memory(request)))
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
-        """Have a tool found that the session has only since the agent was made."""
+        """Find a tool that the session did not have when the agent was made."""
         return handler(self._with_tool(request))
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: Callable[..., Awaitable[Any]]) -> Any:
@@ -112,13 +111,13 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _with_memory(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         others = [tool for tool in request.tools if not isinstance(tool, SessionTool)]
-        prompt, present = self._memory()
-        return request.override(tools=[*others, *present], system_message=_appended(request.system_message, prompt))
+        prompt, current = self._memory()
+        return request.override(tools=[*others, *current], system_message=_appended(request.system_message, prompt))
 
     def _memory(self) -> tuple[str, list[BaseTool]]:
-        """The prompt and the tools of this moment."""
-        nothing: tuple[str, list[BaseTool]] = (GONE, [])
-        return made(lambda: (self._session.system_prompt(), tools(self._session)), instead=nothing)
+        """The current prompt and tools."""
+        nothing: tuple[str, list[BaseTool]] = (NO_MEMORY, [])
+        return or_fallback(lambda: (self._session.system_prompt(), tools(self._session)), fallback=nothing)
 
     def _with_tool(self, request: ToolCallRequest) -> ToolCallRequest:
         if request.tool is not None:
@@ -134,7 +133,7 @@ def _answered(runtime: ToolRuntime) -> list[object]:
 
 
 def _appended(message: SystemMessage | None, prompt: str) -> SystemMessage | None:
-    """A system message with the prompt at its end."""
+    """Append the prompt to a system message."""
     if not prompt or message is None:
         return SystemMessage(prompt) if prompt else message
     text = message.content

@@ -1,8 +1,8 @@
-"""A session's tools and prompt for pydantic-ai: ``Agent(toolsets=[MemoryToolset(session)], instructions=...)``.
+"""Session tools and prompt for pydantic-ai: ``Agent(toolsets=[MemoryToolset(session)], instructions=...)``.
 
-The rule this file guards: nothing that goes wrong in the memory ends an agent's run. A call that is refused is a failed
-tool result, which the model reads and which costs none of its retries. Where the tools or the prompt cannot be made,
-the step goes without them and the log says why.
+The rule this module enforces: no failure of the memory ends an agent's run. A refused call is a failed tool result,
+which the model reads and which uses none of its retries. If the tools or the prompt cannot be made, the step continues
+without them and the log says why.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from memfiles.adapters.call_ids import in_conversation
-from memfiles.adapters.degraded import GONE, made
+from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, or_fallback
 from memfiles.errors import ExtraMissing
 from memfiles.tools.dialects.schemas import null_for_not_given
 from memfiles.tools.worker_calls import run_in_worker
@@ -33,49 +32,49 @@ if TYPE_CHECKING:
     from memfiles.tools.session import Session
 
 UNREADABLE = "unreadable arguments"
-"""Where the text of a call stands that is no JSON object, so that the session can say what is wrong with it."""
+"""The argument that carries a call's text if it is not a JSON object, so that the session can say what is wrong."""
 
-Whose: TypeAlias = "Session | Callable[[RunContext[AgentDepsT]], Session | Awaitable[Session]]"
+SessionSource: TypeAlias = "Session | Callable[[RunContext[AgentDepsT]], Session | Awaitable[Session]]"
 
 
 class MemoryToolset(AbstractToolset[AgentDepsT]):
-    """The memory tools of one session, offered afresh at every step: they follow its level.
+    """The memory tools of one session, offered again at every step: they follow its level.
 
-    ``session`` may be a function from the run's context to its session, as in ``lambda ctx: ctx.deps.session``, or one
-    that is ``async``. A run's calls are carried out in the order in which the model made them, in a worker thread, each
-    to its end; the framework's id of a call is the memory's, with a number behind it where the conversation has a
-    result of that id, so a call that is made again is not carried out twice. A result's metadata is its data: the
-    receipt. A tool's says whether it is ``read_only``, for whoever asks for approval of the others.
+    ``session`` may be a function from the run's context to its session, such as ``lambda ctx: ctx.deps.session``, also
+    an ``async`` one. A run's calls are carried out in the model's order, in a worker thread, each to its end. The
+    history records the framework's id of a call, with a number if the conversation has a result of that id already, so
+    a repeated call is not carried out twice. The metadata of a result is its data, such as the receipt; that of a tool
+    says whether it is ``read_only``, for programs that ask for approval of the others.
     """
 
-    def __init__(self, session: Whose[AgentDepsT], *, id: str | None = None) -> None:
+    def __init__(self, session: SessionSource[AgentDepsT], *, id: str | None = None) -> None:
         self._session = session
         self._id = id
         self._in_turn = asyncio.Lock()
 
     @property
     def id(self) -> str | None:
-        """What the toolset is called where it is run durably."""
+        """The name of the toolset for durable execution."""
         return self._id
 
     async def for_run(self, ctx: RunContext[AgentDepsT]) -> MemoryToolset[AgentDepsT]:
-        """The toolset of one run, with that run's session and its order of calls."""
+        """The toolset of one run, with its own session and order of calls."""
         return MemoryToolset(await _session_of(self._session, ctx), id=self._id)
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
-        """What can be used at this step."""
+        """The tools that can be used at this step."""
         session = await _session_of(self._session, ctx)
         nothing: list[tool_definitions.ToolDefinition] = []
-        definitions = await run_in_worker(lambda: made(session.definitions, instead=nothing))
+        definitions = await run_in_worker(lambda: or_fallback(session.definitions, fallback=nothing))
         return {each.name: self._offered(each, ctx) for each in definitions}
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
     ) -> ToolReturn[str]:
-        """Carry out one call; a refusal is a ``ToolFailed`` with what the model can do about it."""
+        """Carry out one call; a refusal is a ``ToolFailed`` that tells the model what to do."""
         session = await _session_of(self._session, ctx)
         sent = tool_args.get(UNREADABLE, tool_args)
-        call_id = in_conversation(ctx.tool_call_id, answered=_answered(ctx))
+        call_id = call_id_in_conversation(ctx.tool_call_id, answered=_answered(ctx))
         async with self._in_turn:
             result = await run_in_worker(partial(session.call, name, sent, call_id=call_id))
         if result.is_error:
@@ -83,51 +82,50 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
         return ToolReturn(result.text, metadata=result.data)
 
     def _offered(self, tool: tool_definitions.ToolDefinition, ctx: RunContext[AgentDepsT]) -> ToolsetTool[AgentDepsT]:
-        definition = ToolDefinition(
+        shape = ToolDefinition(
             name=tool.name,
             description=tool.description,
             parameters_json_schema=null_for_not_given(tool.parameters),
             metadata={"read_only": tool.read_only},
         )
-        retries = ctx.max_retries
-        return ToolsetTool(toolset=self, tool_def=definition, max_retries=retries, args_validator=_AsSent())
+        return ToolsetTool(toolset=self, tool_def=shape, max_retries=ctx.max_retries, args_validator=_AcceptAll())
 
 
-def memory_instructions(session: Whose[AgentDepsT]) -> Callable[[RunContext[AgentDepsT]], Awaitable[str]]:
-    """What the model shall be told of its memory, for ``Agent(instructions=...)``: rendered for every request."""
+def memory_instructions(session: SessionSource[AgentDepsT]) -> Callable[[RunContext[AgentDepsT]], Awaitable[str]]:
+    """A function for ``Agent(instructions=...)`` that renders the session's current prompt for every request."""
 
     async def memory(ctx: RunContext[AgentDepsT]) -> str:
         current = await _session_of(session, ctx)
-        return await run_in_worker(lambda: made(current.system_prompt, instead=GONE))
+        return await run_in_worker(lambda: or_fallback(current.system_prompt, fallback=NO_MEMORY))
 
     return memory
 
 
-class _AsSent:
-    """Lets every call pass: the session knows what its tools take, and says it so that a model can act on it."""
+class _AcceptAll:
+    """Accepts all arguments: the session checks them itself, with messages that a model can act on."""
 
     def validate_json(self, input: str | bytes | bytearray, **_: Any) -> dict[str, Any]:
-        """The object that was sent; what is none is carried along as it is."""
+        """The object that was sent; anything else is passed on as it is."""
         try:
             return self.validate_python(from_json(input))
         except ValueError:
             return {UNREADABLE: input}
 
     def validate_python(self, input: Any, **_: Any) -> dict[str, Any]:
-        """As ``validate_json``, for what is decoded already."""
+        """As ``validate_json``, for decoded arguments."""
         return dict(input) if isinstance(input, Mapping) else {UNREADABLE: input}
 
 
 def _answered(ctx: RunContext[Any]) -> list[object]:
-    """The ids of the calls that have a result in the conversation, where the context has it."""
+    """The ids of the calls that have a result in the conversation, if the context has it."""
     try:
         messages = ctx.messages
-    except UserError:  # an engine that runs agents durably keeps it elsewhere
+    except UserError:  # engines for durable execution keep it elsewhere
         return []
-    told = (part for message in messages if isinstance(message, ModelRequest) for part in message.parts)
-    return [getattr(part, "tool_call_id", None) for part in told]
+    parts = (part for message in messages if isinstance(message, ModelRequest) for part in message.parts)
+    return [getattr(part, "tool_call_id", None) for part in parts]
 
 
-async def _session_of(session: Whose[AgentDepsT], ctx: RunContext[AgentDepsT]) -> Session:
+async def _session_of(session: SessionSource[AgentDepsT], ctx: RunContext[AgentDepsT]) -> Session:
     found = await run_in_worker(lambda: session(ctx)) if callable(session) else session
     return await found if isawaitable(found) else found

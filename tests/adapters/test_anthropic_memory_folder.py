@@ -121,8 +121,8 @@ def test_an_entry_of_a_lower_level_is_read_and_not_changed(with_entries: Session
 
     assert view.endswith("Ada is on Free")
     why = (
-        "error: 'plan' is at level INTERNAL and this session is at CONFIDENTIAL: a session changes only what is at its "
-        "own level"
+        "error: 'plan' is at level INTERNAL and this session is at CONFIDENTIAL: a session changes only entries at "
+        "its own level"
     )
     assert [why] * 3 == refused
     assert None is entries.get(with_entries, "other")
@@ -260,10 +260,16 @@ def test_many_texts_of_a_folder_go_together(with_entries: Session) -> None:
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        ({"command": "create", "path": "/memories/plan/x", "file_text": "x"}, "/memories/plan is a file, so nothing"),
-        ({"command": "create", "path": "/memories/notes/x", "file_text": "x"}, "/memories/notes is a file, so nothing"),
-        ({"command": "rename", "old_path": "/memories/plan", "new_path": "/memories/plan/x"}, "is a file, so nothing"),
-        ({"command": "rename", "old_path": "/memories/people", "new_path": "/memories/people/x"}, "lies within it"),
+        ({"command": "create", "path": "/memories/plan/x", "file_text": "x"}, "/memories/plan is a file, not a folder"),
+        (
+            {"command": "create", "path": "/memories/notes/x", "file_text": "x"},
+            "/memories/notes is a file, not a folder",
+        ),
+        (
+            {"command": "rename", "old_path": "/memories/plan", "new_path": "/memories/plan/x"},
+            "is a file, not a folder",
+        ),
+        ({"command": "rename", "old_path": "/memories/people", "new_path": "/memories/people/x"}, "is inside it"),
         ({"command": "rename", "old_path": "/memories/people", "new_path": f"/memories/{'x' * 253}"}, "255 bytes"),
         ({"command": "rename", "old_path": "/memories/notes", "new_path": "/memories/people"}, "already exists"),
         ({"command": "create", "path": f"/memories/{'x' * 256}", "file_text": "x"}, "255 bytes"),

@@ -22,7 +22,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from memfiles.adapters import openai_agents
-from memfiles.adapters.call_ids import in_conversation
+from memfiles.adapters.agent_calls import call_id_in_conversation
 from memfiles.adapters.langgraph import MemfilesMiddleware, tools
 from memfiles.adapters.pydantic_ai import MemoryToolset
 from memfiles.tools.session import Session
@@ -67,9 +67,9 @@ def test_the_number_is_that_of_the_call_among_those_of_its_id() -> None:
     """Other ids, and what is no id, do not count."""
     others = "call_1", None, "", object()
 
-    assert "call_0" == in_conversation("call_0", answered=others)
-    assert "call_0#3" == in_conversation("call_0", answered=["call_0", *others, "call_0"])
-    assert [None, ""] == [in_conversation(none, answered=others) for none in (None, "")]
+    assert "call_0" == call_id_in_conversation("call_0", answered=others)
+    assert "call_0#3" == call_id_in_conversation("call_0", answered=["call_0", *others, "call_0"])
+    assert [None, ""] == [call_id_in_conversation(none, answered=others) for none in (None, "")]
 
 
 def test_pydantic_ai(session: Session) -> None:

@@ -230,7 +230,9 @@ def test_without_entries_there_are_the_declared_files(open_memory: Opening) -> N
     written = backend.write("/plan", "x")
 
     assert ["/news", "/notes", "/playbook"] == paths(backend)
-    assert "there is no memory file 'plan', and none can be made: there are news, notes, playbook" == written.error
+    assert (
+        "there is no memory file 'plan', and none can be created; the files are: news, notes, playbook" == written.error
+    )
     assert None is backend.write("/notes", "whole\n").error
     assert "whole\n" == text_of(backend, "/notes")
     assert "permission_denied" == backend.upload_files([("/plan", b"x")])[0].error

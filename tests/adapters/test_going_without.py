@@ -6,14 +6,14 @@ import logging
 
 import pytest
 
-from memfiles.adapters.degraded import made
+from memfiles.adapters.agent_calls import or_fallback
 from memfiles.errors import InvalidArgument
 
 
-def test_what_can_be_made_is_made(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_can_be_made_is_or_fallback(caplog: pytest.LogCaptureFixture) -> None:
     """And nothing is logged."""
 
-    assert ("prompt", []) == (made(lambda: "prompt", instead="none"), caplog.records)
+    assert ("prompt", []) == (or_fallback(lambda: "prompt", fallback="none"), caplog.records)
 
 
 def test_what_is_refused_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
@@ -23,13 +23,13 @@ def test_what_is_refused_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
         raise InvalidArgument("this session is closed")
 
     with caplog.at_level(logging.WARNING, logger="memfiles"):
-        instead = made(refuse, instead="none")
+        instead = or_fallback(refuse, fallback="none")
 
     assert "none" == instead
-    assert ["a turn of an agent goes without its memory: this session is closed"] == caplog.messages
+    assert ["an agent continues its turn without memory: this session is closed"] == caplog.messages
 
 
 def test_a_defect_is_no_refusal() -> None:
     """It is not hidden."""
     with pytest.raises(ZeroDivisionError):
-        made(lambda: 1 // 0, instead=0)
+        or_fallback(lambda: 1 // 0, fallback=0)

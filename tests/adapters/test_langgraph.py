@@ -263,8 +263,8 @@ def test_an_agent_whose_session_is_closed_goes_on_without_memory(
     answers = run(create_agent(model, middleware=[MemfilesMiddleware(session)]), way)
 
     assert [("error", "session_closed")] == [(answer.status, answer.artifact["code"]) for answer in answers]
-    assert "No memory can be used at the moment." == model.told[1][0].text
-    assert "a turn of an agent goes without its memory: this session of agent support is closed" in caplog.text
+    assert "No memory is available at the moment." == model.told[1][0].text
+    assert "an agent continues its turn without memory: this session of agent support is closed" in caplog.text
 
 
 def test_a_cancelled_agent_leaves_the_record_whole(session: Session) -> None:

@@ -231,9 +231,9 @@ def test_a_run_goes_on_without_a_memory_that_was_closed(
     (session if closing == "session" else memory).close()
     said = results_of(agent)
 
-    assert ["Help.\n\nNo memory can be used at the moment."] == told
+    assert ["Help.\n\nNo memory is available at the moment."] == told
     assert [True] == ["closed" in text for text in said]
-    assert "a turn of an agent goes without its memory" in caplog.text
+    assert "an agent continues its turn without memory" in caplog.text
     if closing == "session":
         with pytest.raises(InvalidArgument, match="this session of agent support is closed"):
             tools(session)

@@ -19,7 +19,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 import memfiles
-from memfiles.adapters.degraded import GONE
+from memfiles.adapters.agent_calls import NO_MEMORY
 from memfiles.adapters.pydantic_ai import MemoryToolset, memory_instructions
 from memfiles.tools.session import Session
 
@@ -274,7 +274,7 @@ def test_a_memory_that_is_gone_does_not_end_the_run(session: Session, caplog: py
     run = agent.run_sync("Go.")
 
     assert ("done", "failed") == (run.output, results(run.all_messages())[1][0])
-    assert (["finish"], GONE) == (script.tools()[1], script.shown[1].instructions)
+    assert (["finish"], NO_MEMORY) == (script.tools()[1], script.shown[1].instructions)
     assert "this session of agent support is closed" in caplog.text
 
 

@@ -154,7 +154,8 @@ def test_a_killed_write_is_not_made_twice(tmp_path: Path) -> None:
     """The process dies right after the change, before it could tell anybody; the next one knows what it did."""
     program = (
         "import asyncio, os, sys, memfiles\n"
-        "from memfiles.adapters.pydantic_ai_harness import MemoryOperation, SessionStore\n"
+        "from memfiles.adapters.pydantic_ai_harness import SessionStore\n"
+        "from pydantic_ai_harness.memory import MemoryOperation\n"
         "memory = memfiles.open(sys.argv[1], watch=False)\n"
         "memory.manager.subscribe(lambda change: os.kill(os.getpid(), 9))\n"
         "store = SessionStore(memory.session('support', run='monday'))\n"

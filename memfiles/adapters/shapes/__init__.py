@@ -1,1 +1,1 @@
-"""A session in the shapes that frameworks expect: a folder, a notebook, a store of items."""
+"""A session's memory in the forms that frameworks expect: a folder, a notebook, a store of items."""

@@ -1,18 +1,16 @@
-"""A session's memory as a folder of texts, for tools that know nothing but files.
+"""Folder view of a session's memory, for tools that only know files.
 
-The rule this file guards: a path is a name and never touches the disk. A declared memory file stands under its name,
-and every other name is the key of an entry, where the workflow declares entries. A change is refused if somebody else
-changed the text after it was found.
+The rule this module enforces: a path is a name and never reaches the disk. A declared memory file has its own name;
+every other name is the key of an entry, if the workflow declares entries. A change is refused if somebody else changed
+the text after it was found.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from memfiles.adapters.shapes.paths import is_hidden
 from memfiles.errors import FileNotDeclared, LevelDenied, MemfilesError, ReadOnly, RevisionConflict
 from memfiles.tools.arguments import shortened
 from memfiles.tools.visibility import VisibleFile, check_writable
@@ -20,7 +18,11 @@ from memfiles.tools.visibility import VisibleFile, check_writable
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
     from memfiles.entries.results import Found
+    from memfiles.records.record import Record
     from memfiles.tools.session import Session
+
+    ListedText = Found | Record
+    """A text with its ``content``, ``size_bytes`` (UTF-8), ``created_at`` and ``updated_at`` (UTC)."""
 
 TOOL = "memory"
 PAGE = 100
@@ -33,34 +35,33 @@ class FileText:
         self._session = session
         self._file = file
         record = session.manager.snapshot(file.card.uid)
-        self.text, self._revision = record.content, record.revision
+        self.content, self._revision = record.content, record.revision
 
     def put(self, text: str) -> None:
-        """Make ``text`` the whole text; what only adds to the end is recorded as an append."""
-        manager, by = self._session.manager, self._session.actor(None)
-        adds = text != self.text and text.startswith(self.text)
-        change = manager.append if adds else manager.replace
-        new = text.removeprefix(self.text) if adds else text
-        self._write(lambda: change(self._file.card.uid, new, expected_revision=self._revision, by=by))
+        """Replace the whole text; an addition at the end is recorded as an append."""
+        if text != self.content and text.startswith(self.content):
+            self._write(self._session.manager.append, text.removeprefix(self.content))
+        else:
+            self._write(self._session.manager.replace, text)
 
     def edit(self, old: str, new: str) -> None:
         """Replace the first ``old``."""
-        manager, by = self._session.manager, self._session.actor(None)
-        self._write(lambda: manager.edit(self._file.card.uid, old, new, expected_revision=self._revision, by=by))
+        self._write(self._session.manager.edit, old, new)
 
     def remove(self) -> bool:
-        """Empty the file, which stays: it is declared. False, as it is not gone."""
+        """Empty the file and return False: a declared file itself is never deleted."""
         self.put("")
         return False
 
     def move_to(self, name: str) -> None:
-        """Refused, whatever the name."""
+        """Refuse: a declared file keeps its name."""
         raise ReadOnly(f"{self._file.card.name} cannot be renamed: its name is declared in the workflow")
 
-    def _write(self, change: Callable[[], object]) -> None:
+    def _write(self, change: Callable[..., object], *texts: str) -> None:
+        by = self._session.actor(None)
         try:
             check_writable(self._file)
-            change()
+            change(self._file.card.uid, *texts, expected_revision=self._revision, by=by)
         except MemfilesError as error:
             self._session.refused(TOOL, error)
             raise
@@ -73,47 +74,37 @@ class EntryText:
         self._session = session
         self._entries = entries
         self._found = found
-        self.text = found.content
+        self.content = found.content
 
     def put(self, text: str) -> None:
-        """Make ``text`` the whole text; what else is said of the entry stays."""
+        """Replace the whole text; the entry's other fields stay."""
         check_level(self._session, self._found)
         self._entries.update(self._session, self._found.key, content=text, expected_revision=self._found.revision)
 
     def edit(self, old: str, new: str) -> None:
         """Replace the first ``old``."""
-        self.put(self.text.replace(old, new, 1))
+        self.put(self.content.replace(old, new, 1))
 
     def remove(self) -> bool:
-        """Delete the entry; a person can restore it. True, as it is gone."""
+        """Delete the entry, which a person can restore, and return True."""
         check_level(self._session, self._found)
         self._entries.delete(self._session, self._found.key)
         return True
 
     def move_to(self, name: str) -> None:
-        """Give it another key, with all that is said of it."""
+        """Change the key; the entry's other fields stay."""
         check_level(self._session, self._found)
         self._entries.relocate(self._session, {self._found.key: name})
 
 
-@dataclass(frozen=True, slots=True)
-class Lying:
-    """A text as it lies in the folder; times are UTC, sizes UTF-8 bytes."""
-
-    text: str
-    size_bytes: int
-    created_at: str
-    updated_at: str
-
-
 class MemoryFolder:
-    """What a session may see, by name, asked anew for every call. It keeps nothing between calls."""
+    """The texts that a session may see, by name. It keeps nothing between calls."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def find(self, name: str) -> FileText | EntryText | None:
-        """The text of that name; None if there is none, hidden or not, and for "", the folder itself."""
+        """Find the text of a name; None if it is missing or hidden, and for "", which is the folder itself."""
         file = next((file for file in self._files() if file.card.name == name), None)
         if file is not None:
             return FileText(self._session, file)
@@ -122,48 +113,61 @@ class MemoryFolder:
         return EntryText(self._session, entries, found) if entries is not None and found is not None else None
 
     def create(self, name: str, text: str) -> bool:
-        """Write a new text, or one into a declared file that is empty. False, and nothing done, if there is one."""
-        standing = self.find(name)
-        if isinstance(standing, FileText) and not standing.text:
-            standing.put(text)
+        """Write a new text, or fill an empty declared file; False, and no change, if the name is taken."""
+        existing = self.find(name)
+        if isinstance(existing, FileText) and not existing.content:
+            existing.put(text)
             return True
-        return standing is None and self._save(name, text)
+        return existing is None and self._save(name, text)
 
     def put(self, name: str, text: str) -> None:
-        """Make ``text`` the whole text of that name, of a new entry if there is none."""
-        standing = self.find(name)
-        if standing is not None:
-            standing.put(text)
+        """Write the whole text of a name, as a new entry if there is none."""
+        existing = self.find(name)
+        if existing is not None:
+            existing.put(text)
         elif not self.create(name, text):  # somebody else made one meanwhile
             self.put(name, text)
 
     def is_folder(self, name: str) -> bool:
-        """Whether something lies below that name, hidden items too. The root is always a folder."""
+        """Whether there are texts below a name, hidden items included. The root is always a folder."""
         return not name or next(self._listed(f"{name}/"), None) is not None
 
-    def sizes(self, folder: str) -> dict[str, int]:
-        """The bytes of what lies in ``folder`` ("" for all), by path below it; two levels deep, folders end in "/".
+    def texts(self, prefix: str = "") -> dict[str, ListedText]:
+        """All texts whose names begin with ``prefix``, by name; a declared file hides an entry of its name."""
+        found: dict[str, ListedText] = {each.key: each for each in self._listed(prefix)}
+        for file in self._files():
+            if file.card.name.startswith(prefix):
+                found[file.card.name] = self._session.manager.snapshot(file.card.uid)
+        return dict(sorted(found.items()))
 
-        What has a part that begins with a dot is left out, and does not count.
+    def children(self, folder: str) -> dict[str, ListedText | None]:
+        """The texts and folders directly in a folder, by name; a folder ends in "/" and has the value None."""
+        prefix = f"{folder}/".lstrip("/")
+        found: dict[str, ListedText | None] = {}
+        for name, text in self.texts(prefix).items():
+            first, slash, _ = name.removeprefix(prefix).partition("/")
+            found[prefix + first + slash] = None if slash else text
+        return found
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The bytes of the items in ``folder`` ("" for all), two levels deep, by relative path; folders end in "/".
+
+        Items with a part that begins with a dot are neither listed nor counted.
         """
         prefix = f"{folder}/" if folder else ""
         sizes: Counter[str] = Counter()
-        for name, lying in self.texts(prefix).items():
-            if is_hidden(name.removeprefix(prefix)):
-                continue
+        for name, listed in self.texts(prefix).items():
             parts = name.removeprefix(prefix).split("/")
+            if any(part.startswith(".") for part in parts):
+                continue
             for depth in range(1, min(len(parts), 2) + 1):
-                sizes["/".join(parts[:depth]) + ("/" if depth < len(parts) else "")] += lying.size_bytes
+                sizes["/".join(parts[:depth]) + ("/" if depth < len(parts) else "")] += listed.size_bytes
         return dict(sorted(sizes.items()))
 
-    def texts(self, prefix: str = "") -> dict[str, Lying]:
-        """All texts whose names begin with ``prefix``, by name."""
-        return dict(sorted(dict(self._named(prefix)).items()))
-
     def delete(self, name: str) -> int:
-        """Delete the entry of that name and all below it as a folder, in one commit; how many that were.
+        """Delete the entry of a name and all entries below it, in one commit; return their number.
 
-        If any of it may not be deleted, nothing is: a declared memory file stays, and so does what is at another level.
+        If one of them must not be deleted, nothing is: a declared memory file, or an entry of another level.
         """
         below = f"{name}/" if name else ""
         declared = [file.card.name for file in self._files() if file.card.name == name or not name]
@@ -174,61 +178,41 @@ class MemoryFolder:
         return self._remove(each for each in self._listed(name) if each.key == name or each.key.startswith(below))
 
     def remove_folder(self, folder: str) -> int:
-        """As ``delete``, but what has the name of the folder itself stays.
+        """Delete all entries below ``folder``, as ``delete`` does, but not the text of that name itself.
 
-        Only entries can lie below: no name of a declared file holds a slash.
+        Only entries can be below: the name of a declared file contains no slash.
         """
         return self._remove(self._listed(f"{folder}/"))
 
     def move_folder(self, folder: str, name: str) -> None:
-        """Give all that lies below ``folder`` keys below ``name``, in one commit; refused as a whole as well."""
-        below = self._changeable(self._listed(f"{folder}/"))
+        """Move all entries below ``folder`` to ``name``, in one commit, or none of them."""
+        below = [check_level(self._session, each) for each in self._listed(f"{folder}/")]
         if (entries := self._entries) is not None:
             entries.relocate(self._session, {key: name + key.removeprefix(folder) for key in below})
 
     def _remove(self, found: Iterable[Found]) -> int:
-        keys = self._changeable(found)
+        keys = [check_level(self._session, each) for each in found]
         entries = self._entries
         return len(entries.delete_many(self._session, keys)) if entries is not None and keys else 0
-
-    def _changeable(self, found: Iterable[Found]) -> list[str]:
-        """The keys of these entries; ``LevelDenied`` if one of them may not be changed."""
-        keys = []
-        for each in found:
-            check_level(self._session, each)
-            keys.append(each.key)
-        return keys
 
     def _save(self, name: str, text: str) -> bool:
         entries = self._entries
         if entries is None:
             names = ", ".join(file.card.name for file in self._files()) or "none"
-            raise FileNotDeclared(f"there is no memory file {shortened(name)}, and none can be made: there are {names}")
+            raise FileNotDeclared(
+                f"there is no memory file {shortened(name)}, and none can be created; the files are: {names}"
+            )
         try:
             entries.save(self._session, name, text, expected_revision=0)
-        except RevisionConflict:  # one that was deleted may come back; one that somebody made meanwhile stays
+        except RevisionConflict:  # a deleted one may come back; one that somebody made meanwhile stays
             if entries.get(self._session, name) is not None:
                 return False
             entries.save(self._session, name, text)
         return True
 
-    def _named(self, prefix: str) -> Iterator[tuple[str, Lying]]:
-        """Names and texts; of two with one name, the last counts."""
-        for found in self._listed(prefix):
-            yield found.key, Lying(found.content, found.size_bytes, found.created_at, found.updated_at)
-        for file in self._files():
-            if file.card.name.startswith(prefix):
-                record = self._session.manager.snapshot(file.card.uid)
-                yield file.card.name, Lying(record.content, record.size_bytes, record.created_at, record.updated_at)
-
     def _listed(self, prefix: str) -> Iterator[Found]:
-        entries, cursor = self._entries, None
-        while entries is not None:
-            page = entries.list(self._session, prefix=prefix, limit=PAGE, cursor=cursor)
-            yield from page.memories
-            cursor = page.next
-            if cursor is None:
-                break
+        entries = self._entries
+        return iter(()) if entries is None else list_entries(self._session, entries, prefix)
 
     @property
     def _entries(self) -> Entries | None:
@@ -240,12 +224,22 @@ class MemoryFolder:
         return self._session.files()
 
 
-def check_level(session: Session, found: Found) -> None:
-    """Return if the session may change an entry that it sees, else raise ``LevelDenied``."""
+def list_entries(session: Session, entries: Entries, prefix: str) -> Iterator[Found]:
+    """List all entries that the session sees whose keys begin with ``prefix``, by key, reading page by page."""
+    cursor: str | None = ""
+    while cursor is not None:
+        page = entries.list(session, prefix=prefix, limit=PAGE, cursor=cursor or None)
+        yield from page.memories
+        cursor = page.next
+
+
+def check_level(session: Session, found: Found, *, shown: str | None = None, tool: str = TOOL) -> str:
+    """Return the key of an entry if the session may change it, else raise ``LevelDenied``."""
     if found.level != session.level:
         error = LevelDenied(
-            f"{shortened(found.key)} is at level {found.level} and this session is at {session.level}: a "
-            f"session changes only what is at its own level"
+            f"{shown or shortened(found.key)} is at level {found.level} and this session is at {session.level}: a "
+            f"session changes only entries at its own level"
         )
-        session.refused(TOOL, error)
+        session.refused(tool, error)
         raise error
+    return found.key

@@ -1,21 +1,28 @@
-"""Items: objects under a key in a namespace, each an entry of one session, for stores that other libraries know.
+"""Items over a session's entries: JSON objects by namespace and key, for stores that other libraries know.
 
-The rules this file guards: everything goes through the session, so levels, budgets, the secrets gate and the audit log
-are those of all entries; and what cannot be kept as it is raises before anything is changed.
+The rules this module enforces: two different items never share an entry, and no label is cut or changed to fit; every
+value is returned as it was put, or refused before anything changes; and everything goes through the session, with the
+levels, budgets, secret rules and audit log of all entries.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+import operator
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from memfiles.adapters.shapes.item_keys import Namespace, item_key, item_of, namespace_prefix
-from memfiles.adapters.shapes.item_values import fits, from_text, to_text
+from memfiles.adapters.shapes.folder import check_level, list_entries
 from memfiles.entries.drafts import Draft
-from memfiles.errors import InvalidArgument, LevelDenied
+from memfiles.errors import InvalidArgument
+from memfiles.records.keys import KEY_MAX_BYTES
 
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
@@ -23,16 +30,30 @@ if TYPE_CHECKING:
     from memfiles.tools.session import Session
 
 RANKED = 50
-"""How many items a search ranks at most; the others follow with a score of 0, without one if they are not searched."""
+"""How many items a search ranks at most; the others follow with a score of 0, unsearchable ones without a score."""
 
 NOT_SEARCHED = "not-searched"
-_PAGE = 100
+ROOT = "langgraph/"
+"""The prefix of the items' keys among an agent's other entries."""
+
+ANY = "*"
+CONTENT = "content"
+Namespace = tuple[str, ...]
+
+_ESCAPED = re.compile(r"(?:%[0-9a-f]{2})+")
+_NOT_IN_KEYS = {"Cc", "Cs", "Zl", "Zp"}
+_ORDERS: dict[str, Callable[[float, float], bool]] = {
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
 _log = logging.getLogger("memfiles")
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An object as it is kept; ``score`` is higher for a better answer to what was searched for."""
+    """A stored object; ``score`` is higher for a better match of a query."""
 
     namespace: Namespace
     key: str
@@ -44,7 +65,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class ItemChange:
-    """What an item shall hold from now on, None to delete it; ``is_searched``: a search by words may find it."""
+    """A new value of an item, None to delete it; ``is_searched``: a search by words may find it."""
 
     namespace: Namespace
     key: str
@@ -56,49 +77,46 @@ class Items:
     """The items among the entries of one session. It keeps nothing between calls; threads may share it."""
 
     def __init__(self, session: Session, *, category: str | None = None) -> None:
-        """``category`` is that of the entries: the workflow declares how long and how many of it are kept."""
+        """``category`` is given to the entries: the workflow declares its lifetime and budget."""
         if session.entries is None:
-            raise InvalidArgument("items are kept as entries, and this workflow declares none: add memory.entries")
+            raise InvalidArgument("items are stored as entries, and this workflow declares none: add memory.entries")
         self._session = session
+        self._entries: Entries = session.entries
         self._category = category
 
     def get(self, namespace: Namespace, key: str) -> Item | None:
-        """The item, None if there is none that the session sees."""
-        try:
-            entry_key = item_key(namespace, key)
-        except InvalidArgument:  # nothing can be there
-            return None
-        found = self._entries.get(self._session, entry_key)
+        """The item; None if the session sees none."""
+        found = self._find(namespace, key)
         return None if found is None else _item(found)
 
     def change(self, changes: Iterable[ItemChange]) -> None:
-        """Put and delete items, all that are put in one commit, and then all that are deleted in another.
+        """Put and delete items: all puts in one commit, then all deletions in another.
 
-        Of changes to one item the last counts. To delete what is not there changes nothing. What lies at a lower level
-        is a ``LevelDenied``; else the errors are those of a save.
+        The last of several changes to one item counts. Deleting a missing item changes nothing; deleting one of a lower
+        level is a ``LevelDenied``. The other errors are those of a save.
         """
         last = {(change.namespace, change.key): change for change in changes}.values()
-        drafts = [self._draft(change) for change in last if change.value is not None]
-        gone = [found.key for change in last if change.value is None and (found := self._deletable(change))]
+        drafts = [self._draft(change, change.value) for change in last if change.value is not None]
+        deleted = [key for change in last if change.value is None and (key := self._deletable(change)) is not None]
         if drafts and (evicted := self._entries.save_many(self._session, drafts)[0].evicted):
             _log.warning("evicted to keep the budget of %s: entries, %d", self._session.agent, len(evicted))
-        if gone:
-            self._entries.delete_many(self._session, gone)
+        if deleted:
+            self._entries.delete_many(self._session, deleted)
 
     def search(
         self, namespace: Namespace, *, query: str | None = None, wanted: Mapping[str, Any] | None = None
     ) -> Iterator[Item]:
-        """The items in and below a namespace that fit ``wanted``, by key, what answers ``query`` before the others."""
+        """The items in and below a namespace that match ``wanted``: by key, but matches of ``query`` first."""
         prefix = namespace_prefix(namespace)
-        return self._ranked(query, prefix, wanted) if query else (item for _, item in self._fitting(prefix, wanted))
+        return self._ranked(query, prefix, wanted) if query else (item for _, item in self._matching(prefix, wanted))
 
     def namespaces(self) -> set[Namespace]:
-        """The namespaces in which there are items."""
-        return {item.namespace for _, item in self._listed(namespace_prefix(()))}
+        """The namespaces that contain items."""
+        return {item.namespace for _, item in self._matching(ROOT, None)}
 
     def _ranked(self, query: str, prefix: str, wanted: Mapping[str, Any] | None) -> Iterator[Item]:
-        """Nothing is listed but for a filter, or for whoever asks for more than was ranked."""
-        among = [found.key for found, _ in self._fitting(prefix, wanted)] if wanted else None
+        """Items are listed only for a filter, or if more are asked for than were ranked."""
+        among = [found.key for found, _ in self._matching(prefix, wanted)] if wanted else None
         results = self._entries.search(
             self._session, query, max_results=RANKED, prefix=prefix, among=among, associate=False
         )
@@ -106,55 +124,159 @@ class Items:
         ranked = {match.found.key for match in matches}
         yield from (item for match in matches if (item := _item(match.found, score=match.score)) is not None)
         for score, is_searched in ((0.0, True), (None, False)):
-            for found, item in self._fitting(prefix, wanted):
+            for found, item in self._matching(prefix, wanted):
                 if found.key not in ranked and (NOT_SEARCHED not in found.tags) == is_searched:
                     yield replace(item, score=score)
 
-    def _fitting(self, prefix: str, wanted: Mapping[str, Any] | None) -> Iterator[tuple[Found, Item]]:
-        return ((found, item) for found, item in self._listed(prefix) if fits(item.value, wanted))
+    def _matching(self, prefix: str, wanted: Mapping[str, Any] | None) -> Iterator[tuple[Found, Item]]:
+        for found in list_entries(self._session, self._entries, prefix):
+            if (item := _item(found)) is not None and matches_filter(item.value, wanted):
+                yield found, item
 
-    def _listed(self, prefix: str) -> Iterator[tuple[Found, Item]]:
-        cursor: str | None = None
-        while True:
-            page = self._entries.list(self._session, prefix=prefix, limit=_PAGE, cursor=cursor)
-            yield from ((found, item) for found in page.memories if (item := _item(found)) is not None)
-            cursor = page.next
-            if cursor is None:
-                return
-
-    def _draft(self, change: ItemChange) -> Draft:
-        assert change.value is not None
+    def _draft(self, change: ItemChange, value: Mapping[str, Any]) -> Draft:
         tags = () if change.is_searched else (NOT_SEARCHED,)
-        text = to_text(change.value)
-        return Draft(item_key(change.namespace, change.key), text, tags=tags, category=self._category)
+        return Draft(item_key(change.namespace, change.key), to_text(value), tags=tags, category=self._category)
 
-    def _deletable(self, change: ItemChange) -> Found | None:
-        """The entry to delete, None if there is none."""
-        found = None
-        try:
-            found = self._entries.get(self._session, item_key(change.namespace, change.key))
-        except InvalidArgument:  # nothing can be there
+    def _deletable(self, change: ItemChange) -> str | None:
+        """The key of the entry to delete, None if there is none."""
+        found = self._find(change.namespace, change.key)
+        if found is None:
             return None
-        if found is not None and found.level != self._session.level:
-            error = LevelDenied(
-                f"item {change.key[:80]!r} is at level {found.level} and this session is at {self._session.level}: a "
-                f"session changes only what is at its own level"
-            )
-            self._session.refused("store", error)
-            raise error
-        return found
+        return check_level(self._session, found, shown=f"item {change.key[:80]!r}", tool="store")
 
-    @property
-    def _entries(self) -> Entries:
-        entries = self._session.entries
-        assert entries is not None
-        return entries
+    def _find(self, namespace: Namespace, key: str) -> Found | None:
+        try:
+            entry_key = item_key(namespace, key)
+        except InvalidArgument:  # no item can have this key
+            return None
+        return self._entries.get(self._session, entry_key)
 
 
 def _item(found: Found, *, score: float | None = None) -> Item | None:
-    """The item that an entry holds, None if it is another entry."""
+    """The item in an entry, None if the entry is not an item."""
     place = item_of(found.key)
     if place is None:
         return None
     created_at, updated_at = datetime.fromisoformat(found.created_at), datetime.fromisoformat(found.updated_at)
     return Item(*place, from_text(found.content), created_at, updated_at, score=score)
+
+
+def item_key(namespace: Sequence[str], key: str) -> str:
+    """The entry key of an item, such as ``langgraph/users/ada/prefs``.
+
+    "/", "%" and characters that an entry's key must not contain are written as "%" and the hexadecimal digits of their
+    UTF-8 bytes. ``InvalidArgument`` for a label that is not text, and for a key that is too long.
+    """
+    found = namespace_prefix(namespace) + _escaped(key)
+    if (size := len(found.encode())) > KEY_MAX_BYTES:
+        raise InvalidArgument(
+            f"namespace and key need an entry key of {size} bytes, and {KEY_MAX_BYTES} are allowed: shorten them"
+        )
+    return found
+
+
+def namespace_prefix(namespace: Sequence[str]) -> str:
+    """The prefix of the entry keys of all items in and below a namespace."""
+    return ROOT + "".join(f"{_escaped(label)}/" for label in namespace)
+
+
+def item_of(entry_key: str) -> tuple[Namespace, str] | None:
+    """The namespace and key of the item with that entry key; None if no item has it."""
+    if not entry_key.startswith(ROOT):
+        return None
+    try:
+        *labels, key = (_unescaped(part) for part in entry_key.removeprefix(ROOT).split("/"))
+    except UnicodeDecodeError:
+        return None
+    written = namespace_prefix(labels) + _escaped(key)
+    return (tuple(labels), key) if written == entry_key else None
+
+
+def begins_with(namespace: Namespace, path: Sequence[str]) -> bool:
+    """Whether a namespace begins with these labels; ``*`` matches any one label."""
+    start = namespace[: len(path)]
+    return all(wanted == label or (wanted == ANY and label is not None) for label, wanted in zip_longest(start, path))
+
+
+def ends_with(namespace: Namespace, path: Sequence[str]) -> bool:
+    """Whether a namespace ends with these labels; ``*`` matches any one label."""
+    return begins_with(namespace[::-1], path[::-1])
+
+
+def _escaped(label: str) -> str:
+    if not isinstance(label, str):
+        raise InvalidArgument(f"namespace labels and keys must be text, not {type(label).__name__}")
+    if label.isprintable() and "/" not in label and "%" not in label:
+        return label
+    return "".join(_escaped_character(each) for each in label)
+
+
+def _escaped_character(character: str) -> str:
+    if character not in "/%" and unicodedata.category(character) not in _NOT_IN_KEYS:
+        return character
+    return "".join(f"%{byte:02x}" for byte in character.encode(errors="surrogatepass"))
+
+
+def _unescaped(label: str) -> str:
+    return _ESCAPED.sub(lambda run: bytes.fromhex(run[0].replace("%", "")).decode(errors="surrogatepass"), label)
+
+
+def to_text(value: Mapping[str, Any]) -> str:
+    """The JSON text of an object, tuples as lists; ``InvalidArgument`` if it is not JSON-serialisable."""
+    try:
+        _check_names(value)
+        return json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"an item's value must be a JSON-serialisable object: {error}") from None
+
+
+def from_text(text: str) -> dict[str, Any]:
+    """The object in a text; ``{"content": text}`` if somebody replaced it with something else."""
+    with suppress(ValueError, RecursionError):
+        if isinstance(value := json.loads(text), dict):
+            return value
+    return {CONTENT: text}
+
+
+def matches_filter(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
+    """Whether an object matches a filter, in which a missing field counts as null.
+
+    Comparisons are MongoDB's, as in LangGraph's own stores: ``$eq``, ``$ne``, ``$gt``, ``$gte``, ``$lt``, ``$lte``.
+    """
+    return all(_matches(value.get(field), condition) for field, condition in (wanted or {}).items())
+
+
+def _matches(found: Any, wanted: Any) -> bool:
+    if isinstance(wanted, Mapping):
+        if any(str(name).startswith("$") for name in wanted):
+            return all(_compares(found, comparison, operand) for comparison, operand in wanted.items())
+        return isinstance(found, Mapping) and matches_filter(found, wanted)
+    if isinstance(wanted, (list, tuple)):
+        is_as_long = isinstance(found, (list, tuple)) and len(found) == len(wanted)
+        return is_as_long and all(_matches(*pair) for pair in zip(found, wanted, strict=True))
+    return bool(found == wanted)
+
+
+def _compares(found: Any, comparison: str, operand: Any) -> bool:
+    """Whether a comparison is true; a value that is not a number is neither more nor less than any."""
+    if comparison == "$eq":
+        return bool(found == operand)
+    if comparison == "$ne":
+        return bool(found != operand)
+    if comparison not in _ORDERS:
+        raise InvalidArgument(f"unknown comparison {comparison[:40]!r}: use $eq, $ne or {', '.join(_ORDERS)}")
+    try:
+        return _ORDERS[comparison](float(found), float(operand))
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _check_names(value: Any) -> None:
+    """Refuse names that JSON would change: 1 and "1" would become one."""
+    if isinstance(value, Mapping):
+        if odd := [name for name in value if not isinstance(name, str)]:
+            raise TypeError(f"the name {odd[0]!r:.40} is not text")
+        value = tuple(value.values())
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            _check_names(each)

@@ -1,42 +1,46 @@
-"""What Anthropic's memory tool answers to its commands, over a session's memory as a folder.
+"""Anthropic's memory tool over a folder view of a session's memory: its commands, paths and answers.
 
-The words of results and errors are those of the tool in the vendor's client, which its models know. What the
-declaration forbids is an error that says why. Deleting a declared file empties it.
+The rules this module enforces: a path is text that is parsed here and never reaches the disk, in which only ``/``,
+``.`` and ``..`` have a meaning (a backslash or ``%2e`` is part of a name). Results and errors use the words of the
+vendor's own tool, which its models know. What the workflow forbids is an error that says why. Deleting a declared file
+empties it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field
 
 from memfiles.adapters.shapes.folder import EntryText, FileText, MemoryFolder
-from memfiles.adapters.shapes.listing import lines_with, listing, numbered
-from memfiles.adapters.shapes.paths import ROOT, folders_of, name_of, names_of
 from memfiles.errors import InvalidArgument
+from memfiles.tools.arguments import Arguments, TextArgument, list_in, parse_arguments, shortened, whole
+from memfiles.tools.session import Session
 
-if TYPE_CHECKING:
-    from memfiles.tools.session import Session
-
+ROOT = "/memories"
 MAX_LINES = 999_999
 _SHOWN = 200
+_NUMBER_WIDTH = 6
+_UNITS = "BKMG"
 
 
-class MemoryAnswers:
+class MemoryCommands:
     """The six commands for one session. It keeps nothing between calls; threads may share it.
 
-    Every refusal is a ``MemfilesError`` whose message is for the model, and then nothing was changed.
+    A refusal is a ``MemfilesError`` with a message for the model; nothing was changed then.
     """
 
     def __init__(self, session: Session) -> None:
         self._folder = MemoryFolder(session)
 
     def view(self, path: str, view_range: Sequence[int] | None = None) -> str:
-        """A folder's paths with their sizes, or a text with line numbers."""
+        """Show a folder's paths with sizes, or a text with line numbers."""
         found = self._find(path)
         if found is None:
             return self._listing(path)
-        lines = found.text.split("\n")
+        lines = found.content.split("\n")
         if len(lines) > MAX_LINES:
             raise InvalidArgument(f"File {path} exceeds maximum line limit of {MAX_LINES:,} lines.")
         first, last = view_range or (1, -1)
@@ -45,37 +49,36 @@ class MemoryAnswers:
         return f"Here's the content of {path} with line numbers:\n{numbered(shown, first=start)}"
 
     def create(self, path: str, file_text: str) -> str:
-        """A new entry, or the text of a declared file that is empty."""
+        """Create an entry, or fill an empty declared file."""
         name = name_of(path)
-        if self._folder.is_folder(name):
-            raise _exists(path)
-        self._check_parents(name)
-        if not self._folder.create(name, file_text):
-            raise _exists(path)
-        return f"File created successfully at: {path}"
+        if not self._folder.is_folder(name):
+            self._check_parents(name)
+            if self._folder.create(name, file_text):
+                return f"File created successfully at: {path}"
+        raise InvalidArgument(f"File {path} already exists")
 
     def str_replace(self, path: str, old: str, new: str) -> str:
-        """A text that occurs once is replaced."""
+        """Replace a string that occurs once."""
         found, shown = self._text(path), old[:_SHOWN]
-        count = found.text.count(old)
+        count = found.content.count(old)
         if count == 0:
             why = f"old_str `{shown}` did not appear verbatim in {path}"
             raise InvalidArgument(f"No replacement was performed, {why}.")
         if count > 1:
-            where = ", ".join(map(str, islice(lines_with(found.text, old), _SHOWN)))
+            where = ", ".join(map(str, islice(lines_with(found.content, old), _SHOWN)))
             why = f"Multiple occurrences of old_str `{shown}` in lines: {where}. Please ensure it is unique"
             raise InvalidArgument(f"No replacement was performed. {why}")
-        changed = next(lines_with(found.text, old))
+        changed = next(lines_with(found.content, old))
         found.edit(old, new)
         first = max(1, changed - 2)
-        after = found.text.replace(old, new, 1).split("\n")[first - 1 : changed + 2]
+        after = found.content.replace(old, new, 1).split("\n")[first - 1 : changed + 2]
         said = "The memory file has been edited. Here is the snippet showing the change (with line numbers):"
         return f"{said}\n{numbered(after, first=first)}"
 
     def insert(self, path: str, line: int, text: str) -> str:
-        """Lines are put behind a line."""
+        """Insert lines after a line."""
         found = self._text(path)
-        lines = found.text.removesuffix("\n").split("\n") if found.text else []
+        lines = found.content.removesuffix("\n").split("\n") if found.content else []
         if not 0 <= line <= len(lines):
             where = f"It should be within the range [0, {len(lines)}]."
             raise InvalidArgument(f"Invalid `insert_line` parameter: {line}. {where}")
@@ -84,72 +87,214 @@ class MemoryAnswers:
         return f"The file {path} has been edited."
 
     def delete(self, path: str) -> str:
-        """An entry is deleted, or all entries of a folder in one commit; a declared file is emptied."""
+        """Delete an entry, or all entries of a folder in one commit; empty a declared file."""
         if not name_of(path):
             raise InvalidArgument(f"Cannot delete the {ROOT} directory itself")
         found = self._find(path)
-        if found is None and not self._is_folder(path):
-            raise _missing(path)
         if found is None:
+            self._check_folder(path)
             self._folder.remove_folder(name_of(path))
         elif not found.remove():
             return f"Successfully deleted the content of {path}; the file is declared, so it stays, empty"
         return f"Successfully deleted {path}"
 
     def move(self, old_path: str, new_path: str) -> str:
-        """An entry gets another key, or all entries of a folder do in one commit."""
+        """Give an entry another key, or all entries of a folder in one commit."""
         old, new = name_of(old_path), name_of(new_path)
         if not old:
             raise InvalidArgument(f"Cannot rename the {ROOT} directory itself")
         if self._folder.is_folder(new) or self._folder.find(new) is not None:
             raise InvalidArgument(f"The destination {new_path} already exists")
         found = self._find(old_path)
-        if found is None and not self._is_folder(old_path):
-            raise _missing(old_path)
+        if found is None:
+            self._check_folder(old_path)
         self._check_parents(new)
         if found is not None:
             found.move_to(new)
         elif new.startswith(f"{old}/"):
-            raise InvalidArgument(f"Cannot rename {old_path} to {new_path}, which lies within it")
+            raise InvalidArgument(f"Cannot rename {old_path} to {new_path}, which is inside it")
         else:
             self._folder.move_folder(old, new)
         return f"Successfully renamed {old_path} to {new_path}"
 
     def _find(self, path: str) -> FileText | EntryText | None:
-        """The text at a path; behind a slash at its end, a folder goes before a text of the same name."""
+        """The text at a path; if the path ends in a slash, a folder precedes a text of the same name."""
         for name in names_of(path):
             if (found := self._folder.find(name)) is not None:
                 return found
-            if path.endswith("/") and self._is_folder(path):
+            if path.endswith("/") and self._folder.is_folder(name_of(path)):
                 return None
         return None
-
-    def _is_folder(self, path: str) -> bool:
-        return self._folder.is_folder(name_of(path))
 
     def _text(self, path: str) -> FileText | EntryText:
         found = self._find(path)
         if found is None:
-            self._listing(path)  # an error unless it is a folder
+            self._check_folder(path, advice=". Please provide a valid path.")
             raise InvalidArgument(f"The path {path} is not a file.")
         return found
 
-    def _check_parents(self, name: str) -> None:
-        for folder in folders_of(name):
-            if self._folder.find(folder) is not None:
-                raise InvalidArgument(f"The path {ROOT}/{folder} is a file, so nothing can lie in it: use another path")
-
     def _listing(self, path: str) -> str:
-        name = name_of(path)
-        if not self._folder.is_folder(name):
-            raise _missing(path, "Please provide a valid path.")
+        self._check_folder(path, advice=". Please provide a valid path.")
         said = f"Here're the files and directories up to 2 levels deep in {path}, excluding hidden items:"
-        return f"{said}\n{listing(self._folder.sizes(name), path=path)}"
+        return f"{said}\n{listing(self._folder.sizes(name_of(path)), path=path)}"
+
+    def _check_folder(self, path: str, *, advice: str = "") -> None:
+        if not self._folder.is_folder(name_of(path)):
+            raise InvalidArgument(f"The path {path} does not exist{advice}")
+
+    def _check_parents(self, name: str) -> None:
+        parts = name.split("/")
+        for folder in ("/".join(parts[:depth]) for depth in range(1, len(parts))):
+            if self._folder.find(folder) is not None:
+                raise InvalidArgument(f"The path {ROOT}/{folder} is a file, not a folder: use another path")
 
 
-def _exists(path: str) -> InvalidArgument:
-    return InvalidArgument(f"File {path} already exists")
+def name_of(path: str) -> str:
+    """The name that a path refers to, "" for the root; ``InvalidArgument`` for a path that leads out of the root."""
+    names: list[str] = []
+    for part in _below_root(path).split("/"):
+        if part == ".." and not names:
+            raise InvalidArgument(f"Path {path[:_SHOWN]} would escape {ROOT} directory")
+        if part == "..":
+            names.pop()
+        elif part not in ("", "."):
+            names.append(part)
+    return "/".join(names)
 
 
-def _missing(path: str, *advice: str) -> InvalidArgument:
-    return InvalidArgument(" ".join([f"The path {path} does not exist{'.' if advice else ''}", *advice]))
+def names_of(path: str) -> Iterator[str]:
+    """The names that a path may refer to: first its exact text, as an entry's key may be ``https://x``."""
+    exact = _below_root(path).removeprefix("/")
+    yield exact
+    if (normal := name_of(path)) != exact:
+        yield normal
+
+
+def _below_root(path: str) -> str:
+    if path != ROOT and not path.startswith(f"{ROOT}/"):
+        raise InvalidArgument(f"Path must start with {ROOT}, got: {path[:_SHOWN]}")
+    return path.removeprefix(ROOT)
+
+
+def numbered(lines: Sequence[str], *, first: int) -> str:
+    """The lines, each after its right-aligned number and a tab."""
+    return "\n".join(f"{number:>{_NUMBER_WIDTH}}\t{line}" for number, line in enumerate(lines, first))
+
+
+def listing(sizes: Mapping[str, int], *, path: str) -> str:
+    """A folder and its items with their sizes; keys are relative paths, those of folders end in "/"."""
+    total = sum(size for below, size in sizes.items() if "/" not in below.removesuffix("/"))
+    shown = {path: total} | {f"{path.rstrip('/')}/{below}": size for below, size in sizes.items()}
+    return "\n".join(f"{readable(size)}\t{name}" for name, size in shown.items())
+
+
+def readable(size_bytes: int) -> str:
+    """A size as ``du -h`` writes it: 0B, 512B, 1.5K, 2M."""
+    size, unit = float(size_bytes), 0
+    while size >= 1024 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.1f}".removesuffix(".0") + _UNITS[unit]
+
+
+def lines_with(text: str, wanted: str) -> Iterator[int]:
+    """The lines, from 1, in which ``wanted`` begins; occurrences may overlap, as in the vendor's own tool."""
+    line, counted, at = 1, 0, text.find(wanted)
+    while at >= 0:
+        line += text.count("\n", counted, at)
+        counted = at
+        yield line
+        at = text.find(wanted, at + 1)
+
+
+def _line_range(sent: object) -> object:
+    """Two line numbers, or their JSON text, which models send for a list; an empty list is no range."""
+    found = list_in(sent)
+    numbers = [whole(each) for each in found] if isinstance(found, list) else None
+    if numbers == []:
+        return None
+    if numbers is None or len(numbers) != 2 or any(type(each) is not int for each in numbers):
+        raise ValueError("must be two line numbers such as [1, 20]; -1 as the second is the last line")
+    return numbers
+
+
+class CommandArguments(Arguments):
+    """The arguments of one command."""
+
+    aliases: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "path": ("file_path", "file", "filename"),
+        "view_range": ("range", "lines"),
+        "file_text": ("content", "text"),
+        "old_str": ("old_string", "old_text", "old"),
+        "new_str": ("new_string", "new_text", "new"),
+        "insert_line": ("line",),
+        "insert_text": ("content", "text", "new_str"),
+        "old_path": ("path", "source"),
+        "new_path": ("destination", "target"),
+    }
+
+
+class ViewArguments(CommandArguments):
+    """View a folder, or a file with line numbers. In ``view_range``, -1 is the last line."""
+
+    path: TextArgument
+    view_range: Annotated[list[int] | None, BeforeValidator(_line_range)] = None
+
+
+class CreateArguments(CommandArguments):
+    """Create a file."""
+
+    path: TextArgument
+    file_text: TextArgument
+
+
+class StrReplaceArguments(CommandArguments):
+    """Replace a string that occurs once; a model that omits the new one wants to delete the old."""
+
+    path: TextArgument
+    old_str: Annotated[TextArgument, Field(min_length=1)]
+    new_str: TextArgument = ""
+
+
+class InsertArguments(CommandArguments):
+    """Insert lines after a line, 0 for the top."""
+
+    path: TextArgument
+    insert_line: Annotated[int, BeforeValidator(whole)]
+    insert_text: TextArgument
+
+
+class DeleteArguments(CommandArguments):
+    """Delete a file."""
+
+    path: TextArgument
+
+
+class RenameArguments(CommandArguments):
+    """Give a file another path."""
+
+    old_path: TextArgument
+    new_path: TextArgument
+
+
+COMMANDS: dict[str, type[CommandArguments]] = {
+    "view": ViewArguments,
+    "create": CreateArguments,
+    "str_replace": StrReplaceArguments,
+    "insert": InsertArguments,
+    "delete": DeleteArguments,
+    "rename": RenameArguments,
+}
+
+
+def parse_command(sent: object) -> dict[str, Any]:
+    """Check a command from a model, in the form the vendor's client expects; ``InvalidArgument`` says what is wrong.
+
+    The vendor's types check nothing: its client builds them from whatever the model sent.
+    """
+    given = dict(sent) if isinstance(sent, Mapping) else {}
+    command = given.pop("command", None)
+    model = COMMANDS.get(command) if isinstance(command, str) else None
+    if model is None:
+        wrong = "'command' is missing" if command is None else f"unknown command {shortened(command)}"
+        raise InvalidArgument(f"memory: {wrong}: use one of {', '.join(COMMANDS)}")
+    return {"command": command, **parse_arguments(model, given, tool=f"memory {command}").model_dump(exclude_none=True)}

@@ -1,19 +1,20 @@
-"""A session's entries as a notebook of versioned texts, for stores that write by comparing versions.
+"""Notebook of versioned texts over a session's entries, for stores that write by comparing versions.
 
-The rules this file guards: a text, its version and the operation that wrote it are one record, which changes whole or
-not at all; so an operation that is made again is told by the history and not carried out twice, whatever process or
-kill came in between. What is hidden from the session is not there, and a session changes only what is at its own level.
+The rules this module enforces: a text, its version and the operation that wrote it are one record, which changes as a
+whole; so a repeated operation is recognised by the history and not carried out twice, in any process and after a crash.
+A hidden text looks missing, and a session changes only texts at its own level.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from memfiles.adapters.shapes.folder import PAGE, check_level
+from memfiles.adapters.shapes.folder import check_level, list_entries
 from memfiles.entries.partitions import own_level
 from memfiles.entries.repository import entry_at
 from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
@@ -26,34 +27,35 @@ if TYPE_CHECKING:
 
 MAIN = "MEMORY.md"
 REMEMBERED = 1024
-"""How many operations that left no trace in a history are remembered, until the process ends."""
+"""How many operations without a trace in a history are remembered, until the process ends."""
 
-_MARK_CHARACTERS = 32
-_CALL = re.compile(r"(?P<mark>[0-9a-f]{32}):(?P<id>.+)", re.ASCII)
+_CALL = re.compile(r"(?P<digest>[0-9a-f]{32}):(?P<id>.+)", re.ASCII)
 _RETIRING = frozenset({"delete", "evict", "consolidate"})
+_NAME_WEIGHT = 2
+_CUT = "..."
 
 
 @dataclass(frozen=True, slots=True)
 class NotebookOperation:
-    """A change by its caller's name for it; ``mark`` tells two changes under one name apart."""
+    """A change with its caller's id; ``digest`` distinguishes two changes with the same id."""
 
     id: str
-    mark: str
+    digest: str
 
     @classmethod
     def of(cls, id: str, fingerprint: str) -> NotebookOperation:
-        """The operation of this id whose arguments have this fingerprint."""
-        return cls(id, hashlib.sha256(fingerprint.encode()).hexdigest()[:_MARK_CHARACTERS])
+        """The operation of an id whose arguments have this fingerprint."""
+        return cls(id, hashlib.sha256(fingerprint.encode()).hexdigest()[:32])
 
     @property
     def call(self) -> str:
-        """The id of the call under which the history has it."""
-        return f"{self.mark}:{self.id}"
+        """The call id that the history records."""
+        return f"{self.digest}:{self.id}"
 
 
 @dataclass(frozen=True, slots=True)
 class NotebookText:
-    """A text as it was found, at which revision, and the id of the operation that made it so, if that is known."""
+    """A text and its revision, with the id of the operation that wrote it, if known."""
 
     key: str
     content: str
@@ -62,8 +64,8 @@ class NotebookText:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """What an operation came to: the revision of the text (None: it is gone), and whether it was there before."""
+class NotebookChange:
+    """The outcome of an operation: the text's revision (None: deleted), and whether the text existed before."""
 
     revision: int | None
     existed: bool
@@ -75,42 +77,40 @@ class Notebook:
     """The notebook of one session. Threads may share it; other sessions and processes may use the same entries."""
 
     def __init__(self, session: Session) -> None:
-        """``InvalidArgument`` where the workflow declares no entries."""
+        """``InvalidArgument`` if the workflow declares no entries."""
         if session.entries is None:
             raise InvalidArgument(
-                "a notebook is kept in entries, and this workflow declares none: add `entries: {}` to its memory"
+                "a notebook is stored in entries, and this workflow declares none: add `entries: {}` to its memory"
             )
         self._session = session
         self._entries: Entries = session.entries
-        self._traceless: dict[str, Done] = {}
+        self._remembered: dict[str, NotebookChange] = {}
 
     def find(self, key: str) -> NotebookText | None:
-        """What the session sees under ``key``; None if that is nothing, hidden or not."""
+        """The text that the session sees under ``key``; None if it is missing or hidden."""
         found = self._entries.get(self._session, key)
         if found is None:
             return None
-        history = (change for entry in self._records(key, found.level) for change in entry.text.history[-1:])
-        made = (change for change in history if change.revision == found.revision)
-        operation = _operation_of(next(made, None))
+        newest = (change for entry in self._records(key, found.level) for change in entry.text.history[-1:])
+        writer = next((change for change in newest if change.revision == found.revision), None)
+        operation = _operation_of(writer) if writer is not None else None
         return NotebookText(key, found.content, found.revision, operation.id if operation else None)
 
     def texts(self, prefix: str) -> Iterator[tuple[str, str]]:
-        """Keys that begin with ``prefix``, in their order, with what they hold."""
-        cursor: str | None = ""
-        while cursor is not None:
-            page = self._entries.list(self._session, prefix=prefix, limit=PAGE, cursor=cursor or None)
-            yield from ((found.key, found.content) for found in page.memories)
-            cursor = page.next
+        """The keys that begin with ``prefix``, in order, with their texts."""
+        return ((found.key, found.content) for found in list_entries(self._session, self._entries, prefix))
 
-    def put(self, key: str, content: str, *, expected: int, operation: NotebookOperation | None = None) -> Done:
-        """Make ``content`` the text of ``key`` if that is at revision ``expected``, 0 for a new one.
+    def put(
+        self, key: str, content: str, *, expected: int, operation: NotebookOperation | None = None
+    ) -> NotebookChange:
+        """Write the text of ``key`` if it is at revision ``expected``, 0 for a new one.
 
-        An operation whose id was used on it before is answered with what that came to; ``Done.operation`` tells whether
-        it is the same. A new main text is pinned, so that it is the last to go over a budget. ``RevisionConflict``,
-        ``LevelDenied``, and what is refused as by ``Entries.save``: nothing changed.
+        If an operation's id was used on the key before, the outcome of that time is returned; its ``operation`` tells
+        whether it was the same. A new main text is pinned, so that it is the last to be evicted. ``RevisionConflict``,
+        ``LevelDenied``, and the errors of ``Entries.save``: nothing changed.
         """
-        if operation is not None and (made := self.done(operation.id, key=key)) is not None:
-            return made
+        if operation is not None and (earlier := self.outcome_of(operation.id, key=key)) is not None:
+            return earlier
         self._check_level(key)
         saved = self._entries.save(
             self._session,
@@ -120,40 +120,40 @@ class Notebook:
             expected_revision=expected,
             call_id=operation.call if operation else None,
         )
-        return self._remembered(Done(saved.revision, existed=expected != 0, operation=operation), saved.replayed)
+        done = self._remember(NotebookChange(saved.revision, existed=expected != 0, operation=operation))
+        return replace(done, replayed=saved.replayed)
 
-    def remove(self, key: str, *, expected: int, operation: NotebookOperation | None = None) -> Done:
-        """Delete the text of ``key`` if it is at revision ``expected``; 0 if there is to be none. Else as ``put``."""
-        if operation is not None and (made := self.done(operation.id, key=key)) is not None:
-            return made
+    def remove(self, key: str, *, expected: int, operation: NotebookOperation | None = None) -> NotebookChange:
+        """Delete the text of ``key`` if it is at revision ``expected``; 0: it must not exist. Otherwise as ``put``."""
+        if operation is not None and (earlier := self.outcome_of(operation.id, key=key)) is not None:
+            return earlier
         self._check_level(key)
         if expected:
             call_id = operation.call if operation else None
             try:
                 self._entries.delete(self._session, key, expected_revision=expected, call_id=call_id)
             except EntryNotFound as error:
-                raise RevisionConflict(f"{ascii(key[:80])} is not there any more: read it again") from error
+                raise RevisionConflict(f"{ascii(key[:80])} does not exist any more: read it again") from error
         elif self._entries.get(self._session, key) is not None:
-            raise RevisionConflict(f"{ascii(key[:80])} is there: read it and decide anew")
-        return self._remembered(Done(None, existed=expected != 0, operation=operation))
+            raise RevisionConflict(f"{ascii(key[:80])} exists: read it and decide again")
+        return self._remember(NotebookChange(None, existed=expected != 0, operation=operation))
 
-    def done(self, id: str, *, key: str | None = None) -> Done | None:
-        """What the operation of that id came to, None if it was not made.
+    def outcome_of(self, id: str, *, key: str | None = None) -> NotebookChange | None:
+        """The outcome of the operation with that id, None if it was not carried out.
 
-        Known are those whose change the history of a text still has, and the last of this process. Without a key all
-        texts are looked through, some 50 us each.
+        It is known if a text's history still has the change, or if it is among the last of this process. Without a key
+        all texts are searched, at some 50 us each.
         """
-        if (remembered := self._traceless.get(id)) is not None:
+        if (remembered := self._remembered.get(id)) is not None:
             return replace(remembered, replayed=True)
-        keys = [key] if key is not None else (key for key, _ in self.texts(""))
-        for each in keys:
+        for each in [key] if key is not None else (key for key, _ in self.texts("")):
             for entry in self._records(each, self._session.level):
-                if (done := _done_in(entry.text.history, id)) is not None:
-                    return done
+                if (outcome := _outcome_in(entry.text.history, id)) is not None:
+                    return outcome
         return None
 
     def _records(self, key: str, level: str) -> Iterator[Entry]:
-        """What is stored under a key at a level, deleted or not."""
+        """The entries stored under a key at a level, deleted or not."""
         for partition in own_level(self._session, level):
             if (entry := entry_at(self._entries.shelf, partition.path(key))) is not None:
                 yield entry
@@ -162,26 +162,103 @@ class Notebook:
         if (found := self._entries.get(self._session, key)) is not None:
             check_level(self._session, found)
 
-    def _remembered(self, done: Done, replayed: bool = False) -> Done:
+    def _remember(self, done: NotebookChange) -> NotebookChange:
         if done.operation is not None:
-            self._traceless[done.operation.id] = done
-            for oldest in list(self._traceless)[:-REMEMBERED]:
-                self._traceless.pop(oldest, None)
-        return replace(done, replayed=replayed)
+            self._remembered[done.operation.id] = done
+            for oldest in list(self._remembered)[:-REMEMBERED]:
+                self._remembered.pop(oldest, None)
+        return done
 
 
-def _operation_of(change: Change | None) -> NotebookOperation | None:
-    found = _CALL.fullmatch(change.by.call or "") if change is not None else None
-    return NotebookOperation(found["id"], found["mark"]) if found else None
+def _operation_of(change: Change) -> NotebookOperation | None:
+    found = _CALL.fullmatch(change.by.call or "")
+    return NotebookOperation(found["id"], found["digest"]) if found else None
 
 
-def _done_in(history: tuple[Change, ...], id: str) -> Done | None:
-    """What the newest change by that operation came to, as far as the history reaches."""
+def _outcome_in(history: tuple[Change, ...], id: str) -> NotebookChange | None:
+    """The outcome of the newest change by an operation, as far back as the history reaches."""
     ops = {change.revision: change.op for change in history}
     for change in reversed(history):
         operation = _operation_of(change)
         if operation is not None and operation.id == id:
             is_gone = change.op in _RETIRING
             existed = change.revision > 1 and ops.get(change.revision - 1) not in _RETIRING
-            return Done(None if is_gone else change.revision, existed, operation, replayed=True)
+            return NotebookChange(None if is_gone else change.revision, existed, operation, replayed=True)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class ScanLimits:
+    """Limits of a scan: matches, texts to read, characters to show in all, characters to read of each text."""
+
+    matches: int
+    texts: int
+    shown: int
+    read: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextMatch:
+    """A text that contains a word: its key, a snippet around the first one, and the number of occurrences."""
+
+    key: str
+    snippet: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScanResult:
+    """The matches, the number of texts read, and whether a limit left anything out."""
+
+    matches: list[TextMatch]
+    scanned: int
+    truncated: bool
+
+
+def scan(texts: Iterable[tuple[str, str]], query: str, *, prefix: str, limits: ScanLimits) -> ScanResult:
+    """Find the texts that contain words of ``query``, most occurrences first, by reading one after the other.
+
+    A word in the name below ``prefix`` counts twice. It finds nothing without a word, or if a limit is 0. The search of
+    entries, by contrast, uses an index, stems words and ranks.
+    """
+    words = query.lower().split()
+    if not words or min(limits.matches, limits.texts, limits.shown, limits.read) <= 0:
+        return ScanResult([], 0, truncated=False)
+    candidates = list(islice(texts, limits.texts + 1))
+    is_cut = len(candidates) > limits.texts or any(len(text) > limits.read for _, text in candidates)
+    scored = []
+    for key, text in candidates[: limits.texts]:
+        name, part = key.removeprefix(prefix), text[: limits.read]
+        lower_name, lower = name.lower(), part.lower()
+        if score := sum(lower.count(word) + _NAME_WEIGHT * lower_name.count(word) for word in words):
+            scored.append((-score, key, name, part))
+    scored.sort()
+    matches = _matches(scored[: limits.matches], words, room=limits.shown)
+    scanned = min(len(candidates), limits.texts)
+    return ScanResult(matches, scanned, truncated=is_cut or len(scored) > len(matches))
+
+
+def _matches(scored: Sequence[tuple[int, str, str, str]], words: Sequence[str], *, room: int) -> list[TextMatch]:
+    """The matches, each with a snippet, in ``room`` characters in all, names included."""
+    matches = []
+    for score, key, name, text in scored:
+        room -= len(name)
+        if room <= 0:
+            break
+        snippet = _snippet(text, words, size=room)
+        room -= len(snippet)
+        matches.append(TextMatch(key, snippet, float(-score)))
+    return matches
+
+
+def _snippet(text: str, words: Sequence[str], *, size: int) -> str:
+    """At most ``size`` characters around the first word that occurs, with dots where the text is cut."""
+    lower = text.lower()
+    first = min((place for word in words if (place := lower.find(word)) >= 0), default=0)
+    start = max(0, min(first - size // 3, len(text) - size))
+    snippet = text[start : start + size]
+    if size <= 2 * len(_CUT):
+        return snippet
+    if start:
+        snippet = _CUT + snippet[len(_CUT) :]
+    return snippet[: -len(_CUT)] + _CUT if start + size < len(text) else snippet

@@ -47,10 +47,10 @@ def test_all_texts_are_there_by_name(folder: MemoryFolder) -> None:
         folder.put(name, "text")
 
     assert {"notes": 4, "people/ada": 4, "people/old/bob": 4, "plan": 4} == {
-        name: lying.size_bytes for name, lying in folder.texts().items()
+        name: listed.size_bytes for name, listed in folder.texts().items()
     }
     assert {"people/ada": "text", "people/old/bob": "text"} == {
-        name: lying.text for name, lying in folder.texts("people/").items()
+        name: listed.content for name, listed in folder.texts("people/").items()
     }
 
 
@@ -61,7 +61,7 @@ def test_a_text_is_put_whether_it_is_there_or_not(folder: MemoryFolder, session:
             folder.put(name, text)
 
     assert "second" == session.manager.read("u-notes")
-    assert ["second", "second"] == [lying.text for lying in folder.texts().values()]
+    assert ["second", "second"] == [listed.content for listed in folder.texts().values()]
 
 
 def test_without_entries_none_is_made(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_without_entries_none_is_made(tmp_path: Path) -> None:
         folder = MemoryFolder(memory.session("support"))
 
         assert ["notes"] == list(folder.texts())
-        with pytest.raises(FileNotDeclared, match="none can be made: there are notes"):
+        with pytest.raises(FileNotDeclared, match="none can be created; the files are: notes"):
             folder.put("plan", "text")
         assert 0 == folder.delete("plan")
 
@@ -112,3 +112,24 @@ def test_nothing_is_deleted_where_something_has_to_stay(folder: MemoryFolder, se
     assert ["level_denied", "read_only", "read_only"] == [
         line["code"] for line in map(json.loads, lines) if "code" in line
     ]
+
+
+def test_the_children_of_a_folder_are_told_apart_from_what_lies_below(folder: MemoryFolder) -> None:
+    """A folder among them ends in a slash, and is no text; a text and a folder may have one name."""
+    for name in ("a", "a/b", "a/c/d"):
+        folder.put(name, "text")
+    children = {at: [(name, listed is None) for name, listed in folder.children(at).items()] for at in ("", "a", "x")}
+
+    assert {
+        "": [("a", False), ("a/", True), ("notes", False)],
+        "a": [("a/b", False), ("a/c/", True)],
+        "x": [],
+    } == children
+
+
+def test_hidden_texts_are_not_listed_with_their_sizes(folder: MemoryFolder) -> None:
+    """Those with a dot at the beginning of any part, and no others."""
+    for name in (".a", "a/.b/c", "a.b", "a./b"):
+        folder.put(name, "text")
+
+    assert {"a./": 4, "a./b": 4, "a.b": 4, "notes": 4} == folder.sizes("")

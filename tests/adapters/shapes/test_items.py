@@ -7,10 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import memfiles
-from memfiles.adapters.shapes.items import ItemChange, Items
+from memfiles.adapters.shapes.items import (
+    ROOT,
+    ItemChange,
+    Items,
+    begins_with,
+    ends_with,
+    from_text,
+    item_key,
+    item_of,
+    matches_filter,
+    namespace_prefix,
+    to_text,
+)
 from memfiles.errors import InvalidArgument, LevelDenied
+from memfiles.records.keys import check_key
 from memfiles.tools.session import Session
 
 WORKFLOW = """\
@@ -117,3 +132,176 @@ def test_namespaces_are_those_with_items(items: Items) -> None:
     items.change([ItemChange(("b", "c"), "k", {"n": 1}), ItemChange(("a",), "k", None)])
 
     assert {("b", "c")} == items.namespaces()
+
+
+TEXTS = st.text(alphabet=st.characters(codec=None, categories=None), max_size=4) | st.text("/%.:* 2fF", max_size=5)
+NAMESPACES = st.lists(TEXTS, max_size=4).map(tuple)
+
+
+def test_a_plain_item_can_be_read_in_the_key() -> None:
+    """A person finds it with `memfiles entries list --prefix langgraph/users/`."""
+
+    assert "langgraph/users/ada/prefs" == item_key(("users", "ada"), "prefs")
+    assert "langgraph/users/ada/%2fmemories%2fnotes.md" == item_key(("users", "ada"), "/memories/notes.md")
+    assert "langgraph/a/100%25%0a" == item_key(("a",), "100%\n")
+
+
+@given(NAMESPACES, TEXTS)
+def test_what_was_put_together_comes_apart_again(namespace: tuple[str, ...], key: str) -> None:
+    """Also empty labels, separators, control characters and half surrogate pairs; and an entry may be so called."""
+    found = check_key(item_key(namespace, key))
+
+    assert (namespace, key) == item_of(found)
+    assert found.startswith(namespace_prefix(namespace))
+
+
+@given(NAMESPACES, TEXTS, NAMESPACES, TEXTS)
+def test_two_items_never_share_an_entry(one: tuple[str, ...], first: str, other: tuple[str, ...], second: str) -> None:
+    """However alike their labels are."""
+
+    assert ((one, first) == (other, second)) == (item_key(one, first) == item_key(other, second))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((("a", "b.c"), "k"), (("a.b", "c"), "k")),
+        ((("a",), "b/c"), (("a", "b"), "c")),
+        ((("a", ""), "c"), (("a",), "c")),
+        ((("a",), "%2f"), (("a",), "/")),
+    ],
+)
+def test_what_looks_alike_is_kept_apart(one: tuple[tuple[str, ...], str], other: tuple[tuple[str, ...], str]) -> None:
+    """Where separators stand inside labels."""
+
+    assert item_key(*one) != item_key(*other)
+
+
+@pytest.mark.parametrize("key", ["users/ada", "langgraph", ROOT + "a%2F", ROOT + "%41", ROOT + "%ff", ROOT + "a%"])
+def test_other_entries_are_no_items(key: str) -> None:
+    """Neither those that lie elsewhere, nor what no item is written as."""
+
+    assert None is item_of(key)
+
+
+def test_what_is_too_long_is_refused() -> None:
+    """With its size, and never cut."""
+    longest = "k" * (255 - len("langgraph/a/"))
+    item_key(("a",), longest)
+    with pytest.raises(InvalidArgument, match="of 256 bytes, and 255 are allowed"):
+        item_key(("a",), longest + "k")
+
+
+@pytest.mark.parametrize("namespace", [(1,), ("a", None), (b"a",)])
+def test_a_label_that_is_no_text_is_refused(namespace: tuple[str, ...]) -> None:
+    """1 and "1" would be one."""
+    with pytest.raises(InvalidArgument, match="must be text"):
+        item_key(namespace, "k")
+
+
+def test_namespaces_are_matched_at_either_end() -> None:
+    """Label by label; a star stands for one of any name, and for no missing one."""
+    namespace = ("users", "ada", "notes")
+
+    assert [True] * 4 == [begins_with(namespace, path) for path in [(), ("users",), ("*", "ada"), ("users", "*", "*")]]
+    assert [False] * 3 == [begins_with(namespace, path) for path in [("ada",), ("user",), ("*", "*", "*", "*")]]
+    assert [True] * 3 == [ends_with(namespace, path) for path in [("notes",), ("ada", "*"), ("*", "*", "notes")]]
+    assert [False] * 2 == [ends_with(namespace, path) for path in [("ada",), ("*", "users", "ada", "notes")]]
+
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+JSON = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=4))
+def test_an_object_comes_back_as_it_was(value: dict[str, Any]) -> None:
+    """Whatever JSON can hold."""
+
+    assert value == from_text(to_text(value))
+
+
+@pytest.mark.parametrize(
+    "value", [{"x": object()}, {"x": float("nan")}, {"x": {1: "a"}}, {"x": [{None: 1}]}, {2: "a"}, {"x": b"bytes"}]
+)
+def test_what_json_cannot_hold_is_refused(value: dict[str, Any]) -> None:
+    """Rather than kept as something else."""
+    with pytest.raises(InvalidArgument, match="a JSON-serialisable object"):
+        to_text(value)
+
+
+def test_what_is_nested_too_deeply_is_refused() -> None:
+    """And ends no program."""
+    value: dict[str, Any] = {}
+    for _ in range(100_000):
+        value = {"x": value}
+    with pytest.raises(InvalidArgument):
+        to_text(value)
+
+
+@pytest.mark.parametrize("text", ["Ada is on Pro.", "[1]", "12", '{"broken": ', "[" * 100_000])
+def test_what_somebody_made_of_it_is_shown_as_text(text: str) -> None:
+    """An agent or a person may change the entry: nothing is lost, and nothing raises."""
+
+    assert {"content": text} == from_text(text)
+
+
+VALUE = {
+    "plan": "pro",
+    "seats": 7,
+    "since": "2024",
+    "open": True,
+    "tags": ["a", "b"],
+    "owner": {"name": "Ada", "id": 1},
+}
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        None,
+        {},
+        {"plan": "pro"},
+        {"plan": "pro", "seats": 7},
+        {"missing": None},
+        {"tags": ["a", "b"]},
+        {"tags": ("a", {"$ne": "x"})},
+        {"owner": {"name": "Ada"}},
+        {"owner": {"id": {"$lt": 2}}},
+        {"plan": {"$eq": "pro"}},
+        {"plan": {"$ne": "free"}},
+        {"missing": {"$ne": "free"}},
+        {"seats": {"$gt": 6.5, "$lte": 7}},
+        {"seats": {"$gte": 7, "$lt": "8"}},
+        {"since": {"$gt": 2023}},
+    ],
+)
+def test_what_matches_filter(wanted: dict[str, Any] | None) -> None:
+    """All that is asked for must hold; a missing field is as null, and numbers may be written as text."""
+
+    assert matches_filter(VALUE, wanted)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"plan": "free"},
+        {"plan": "pro", "seats": 8},
+        {"tags": ["a"]},
+        {"tags": ["b", "a"]},
+        {"plan": {"name": "Ada"}},
+        {"plan": {"$gt": 1}},
+        {"missing": {"$lt": 1}},
+        {"seats": {"$gt": 7}},
+        {"seats": {"$gt": 1, "$lt": 2}},
+    ],
+)
+def test_what_does_not_fit(wanted: dict[str, Any]) -> None:
+    """What is no number is neither more nor less than one."""
+
+    assert not matches_filter(VALUE, wanted)
+
+
+def test_an_unknown_comparison_is_an_error() -> None:
+    """It is the program's mistake, and silence would hide it."""
+    with pytest.raises(InvalidArgument, match=r"unknown comparison '\$in': use \$eq, \$ne"):
+        matches_filter(VALUE, {"plan": {"$in": ["pro"]}})

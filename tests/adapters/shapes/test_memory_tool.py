@@ -11,6 +11,8 @@ from anthropic.lib.tools import ToolError
 from anthropic.lib.tools._beta_builtin_memory_tool import BetaLocalFilesystemMemoryTool
 
 from memfiles.adapters.anthropic_memory import MemoryTool
+from memfiles.adapters.shapes.memory_tool import lines_with, listing, name_of, names_of, numbered, readable
+from memfiles.errors import InvalidArgument
 from memfiles.tools.session import Session
 from tests.support.memory_desk import ENTRIES, FILES, Opening, calls, said_by
 
@@ -112,7 +114,7 @@ def test_a_declared_file_is_read_and_written_under_its_name(session: Session) ->
     [
         (
             {"command": "create", "path": "/memories/new", "file_text": "x"},
-            "none can be made: there are news, notes, play",
+            "none can be created; the files are: news, notes, play",
         ),
         ({"command": "create", "path": "/memories/deals", "file_text": "x"}, "there is no memory file 'deals'"),
         (
@@ -138,7 +140,7 @@ def test_a_declared_file_is_read_and_written_under_its_name(session: Session) ->
             {"command": "str_replace", "path": "/memories/playbook", "old_str": "x" * 1_000_000},
             "did not appear verbatim",
         ),
-        ({"command": "format", "path": "/memories"}, "there is no command 'format': use one of view, create"),
+        ({"command": "format", "path": "/memories"}, "unknown command 'format': use one of view, create"),
         ({"path": "/memories"}, "memory: 'command' is missing: use one of view, create"),
         ({}, "use one of view, create, str_replace, insert, delete, rename"),
     ],
@@ -200,3 +202,98 @@ def test_a_refusal_is_in_the_audit_log(session: Session) -> None:
     told = [json.loads(line) for line in lines if "refused" in line]
 
     assert [("memory", "read_only", "support")] == [(line["op"], line["code"], line["agent"]) for line in told]
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (0, "0B"),
+        (1023, "1023B"),
+        (1024, "1K"),
+        (1536, "1.5K"),
+        (1024**2, "1M"),
+        (5 * 1024**3, "5G"),
+        (1024**4, "1024G"),
+    ],
+)
+def test_a_size_is_readable(size: int, shown: str) -> None:
+    """In the largest unit that leaves it at 1 or more."""
+
+    assert shown == readable(size)
+
+
+def test_lines_are_numbered_from_the_first() -> None:
+    """Six wide, as the vendor's own tool does."""
+
+    assert "     9\ta\n    10\t" == numbered(["a", ""], first=9)
+
+
+def test_a_listing_counts_what_lies_below_once() -> None:
+    """A folder's bytes are those of its texts."""
+    sizes = {"a.md": 1, "b/": 5, "b/c": 2, "b/d/": 3}
+
+    assert "6B\t/m\n1B\t/m/a.md\n5B\t/m/b/\n2B\t/m/b/c\n3B\t/m/b/d/" == listing(sizes, path="/m")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "lines"),
+    [
+        ("a\nb\na", "a", [1, 3]),
+        ("aa", "a", [1, 1]),
+        ("aaa", "aa", [1, 1]),
+        ("\n\n\n", "\n\n", [1, 2]),
+        ("a\na\nb", "a\n", [1, 2]),
+        ("x", "a", []),
+        ("\n\nab\n", "b\n", [3]),
+    ],
+)
+def test_the_lines_in_which_a_text_begins(text: str, wanted: str, lines: list[int]) -> None:
+    """Counted from 1, once for each occurrence."""
+
+    assert lines == list(lines_with(text, wanted))
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/memories", ""),
+        ("/memories/", ""),
+        ("/memories/a.md", "a.md"),
+        ("/memories/notes/a.md", "notes/a.md"),
+        ("/memories/notes/", "notes"),
+        ("/memories//notes///a.md", "notes/a.md"),
+        ("/memories/./notes/./a.md", "notes/a.md"),
+        ("/memories/notes/../a.md", "a.md"),
+        ("/memories/notes/..", ""),
+        ("/memories/%2e%2e/a", "%2e%2e/a"),
+        ("/memories/..\\a", "..\\a"),
+        ("/memories/.hidden", ".hidden"),
+        ("/memories/ä b", "ä b"),
+    ],
+)
+def test_what_a_path_means(path: str, name: str) -> None:
+    """As on a disk; what is not a slash or a whole part of dots is a letter like any other."""
+
+    assert name == name_of(path)
+
+
+@pytest.mark.parametrize("path", ["/memories/..", "/memories/../etc/passwd", "/memories/a/../../b", "/memories/./.."])
+def test_nothing_leads_out(path: str) -> None:
+    """In the vendor's words."""
+    with pytest.raises(InvalidArgument, match="would escape /memories directory"):
+        name_of(path)
+
+
+@pytest.mark.parametrize("path", ["", "/", "memories", "/memoriesque", "/etc/passwd", "C:\\memories", "/Memories/a"])
+def test_other_roots_are_refused(path: str) -> None:
+    """Also one that only begins alike."""
+    with pytest.raises(InvalidArgument, match="Path must start with /memories, got: "):
+        name_of(path)
+
+
+def test_the_very_text_is_looked_for_first() -> None:
+    """An entry may be called what no file can be; a refused path may be one as well."""
+
+    assert ["https://a//b/", "https:/a/b"] == list(names_of("/memories/https://a//b/"))
+    assert ["a"] == list(names_of("/memories/a"))
+    assert "../a" == next(names_of("/memories/../a"))

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import memfiles
-from memfiles.adapters.shapes.notebook import REMEMBERED, Done, Notebook, NotebookOperation
+from memfiles.adapters.shapes.notebook import (
+    REMEMBERED,
+    Notebook,
+    NotebookChange,
+    NotebookOperation,
+    ScanLimits,
+    scan,
+)
 from memfiles.errors import InvalidArgument, LevelDenied, RevisionConflict
 from memfiles.tools.session import Session
 
@@ -40,7 +48,7 @@ def notebook(session: Session) -> Notebook:
     return Notebook(session)
 
 
-def revision(done: Done) -> int:
+def revision(done: NotebookChange) -> int:
     assert done.revision is not None
     return done.revision
 
@@ -75,8 +83,8 @@ def test_a_version_never_comes_back(notebook: Notebook) -> None:
 
 def test_what_is_not_there_can_be_removed_as_such(notebook: Notebook) -> None:
     """Nothing is done, and nothing is expected to be there."""
-    assert Done(None, existed=False) == notebook.remove(MAIN, expected=0)
-    with pytest.raises(RevisionConflict, match="is not there any more"):
+    assert NotebookChange(None, existed=False) == notebook.remove(MAIN, expected=0)
+    with pytest.raises(RevisionConflict, match="does not exist any more"):
         notebook.remove(MAIN, expected=3)
 
 
@@ -89,7 +97,7 @@ def test_an_operation_is_made_once(tmp_path: Path) -> None:
     with opened(tmp_path / "one") as memory:
         notebook = Notebook(memory.session("support"))
         again = notebook.put(MAIN, "one", expected=0, operation=ADA)
-        known = notebook.done("op-ada")
+        known = notebook.outcome_of("op-ada")
         text = notebook.find(MAIN)
 
     assert (False, True) == (made.replayed, again.replayed)
@@ -108,7 +116,7 @@ def test_a_removal_is_made_once(tmp_path: Path) -> None:
     with opened(tmp_path / "one") as memory:
         again = Notebook(memory.session("support")).remove(MAIN, expected=revision(made), operation=ADA)
 
-    assert Done(None, existed=True, operation=ADA, replayed=True) == again
+    assert NotebookChange(None, existed=True, operation=ADA, replayed=True) == again
 
 
 def test_an_operation_that_failed_was_not_made(notebook: Notebook) -> None:
@@ -117,7 +125,7 @@ def test_an_operation_that_failed_was_not_made(notebook: Notebook) -> None:
     with pytest.raises(RevisionConflict):
         notebook.put(MAIN, "two", expected=0, operation=ADA)
 
-    assert None is notebook.done("op-ada")
+    assert None is notebook.outcome_of("op-ada")
     assert not notebook.put(MAIN, "two", expected=1, operation=ADA).replayed
 
 
@@ -137,8 +145,8 @@ def test_operations_that_leave_no_trace_are_remembered_for_a_while(notebook: Not
     for number in range(REMEMBERED + 1):
         notebook.remove(f"main/{number}.md", expected=0, operation=NotebookOperation.of(f"op-{number}", "x"))
 
-    assert None is notebook.done("op-0", key="main/0.md")
-    assert all(notebook.done(f"op-{number}", key="main/0.md") for number in (1, REMEMBERED))
+    assert None is notebook.outcome_of("op-0", key="main/0.md")
+    assert all(notebook.outcome_of(f"op-{number}", key="main/0.md") for number in (1, REMEMBERED))
 
 
 def test_it_is_the_session_s_entries(session: Session, notebook: Notebook) -> None:
@@ -186,3 +194,69 @@ def test_it_needs_entries(tmp_path: Path) -> None:
     path.write_text("memory: {files: []}\nagents: {support: {}}\n")
     with memfiles.open(path, watch=False) as memory, pytest.raises(InvalidArgument, match="add `entries: {}`"):
         Notebook(memory.session("support"))
+
+
+WIDE = ScanLimits(matches=10, texts=10, shown=500, read=1000)
+TEXTS = [("u/ada.md", "Ada likes Oslo."), ("u/bob.md", "Bob: oslo, OSLO, Oslo!"), ("u/oslo.md", "A city.")]
+
+
+def keys(query: str, limits: ScanLimits = WIDE) -> list[str]:
+    return [match.key for match in scan(TEXTS, query, prefix="u/", limits=limits).matches]
+
+
+def test_what_holds_most_of_the_words_comes_first() -> None:
+    """A word in the name counts twice; equal ones stand in the order of their keys; upper case does not matter."""
+    assert ["u/bob.md", "u/oslo.md", "u/ada.md"] == keys("oSLO")
+    assert ["u/ada.md", "u/oslo.md"] == keys("likes city")
+
+
+def test_the_prefix_is_no_part_of_a_name() -> None:
+    """Or everything would be found by it."""
+    assert [] == keys("u/")
+
+
+@pytest.mark.parametrize("query", ["", "  \n", "nothing"])
+def test_nothing_is_found_by_no_word(query: str) -> None:
+    """And nothing was left out."""
+    found = scan(TEXTS, query, prefix="u/", limits=WIDE)
+
+    assert ([], False) == (found.matches, found.truncated)
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        (replace(WIDE, matches=1), (["u/bob.md"], 3)),
+        (replace(WIDE, texts=1), (["u/ada.md"], 1)),
+        (replace(WIDE, read=4), (["u/oslo.md"], 3)),
+        (replace(WIDE, shown=20), (["u/bob.md"], 3)),
+        (replace(WIDE, shown=3), ([], 3)),
+    ],
+)
+def test_a_bound_is_kept_and_said(limits: ScanLimits, expected: tuple[list[str], int]) -> None:
+    """How many matches, texts, characters of a text, and characters in all."""
+    found = scan(TEXTS, "oslo", prefix="u/", limits=limits)
+
+    assert expected == ([match.key for match in found.matches], found.scanned)
+    assert found.truncated
+    assert sum(len(match.snippet) + len(match.key.removeprefix("u/")) for match in found.matches) <= limits.shown
+
+
+@pytest.mark.parametrize("bound", ["matches", "texts", "shown", "read"])
+def test_a_bound_of_nothing_finds_nothing(bound: str) -> None:
+    """Nothing is looked at."""
+    found = scan(TEXTS, "oslo", prefix="u/", limits=replace(WIDE, **{bound: 0}))
+
+    assert ([], 0, False) == (found.matches, found.scanned, found.truncated)
+
+
+@pytest.mark.parametrize("size", range(1, 60))
+def test_a_snippet_is_cut_around_the_word(size: int) -> None:
+    """Dots stand where it is cut, and it is never longer than there is room."""
+    text = "a" * 50 + " needle " + "b" * 50
+    limits = replace(WIDE, shown=size + len("x"))
+    (match,) = scan([("u/x", text)], "needle", prefix="u/", limits=limits).matches
+
+    assert size == len(match.snippet)
+    assert "needle" in match.snippet or size < 24
+    assert (match.snippet.startswith("..."), match.snippet.endswith("...")) == (size > 6, size > 6)
