@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from memfiles.entries.lazy import EntriesContext, LazyEntries
 from memfiles.errors import InvalidArgument, StorageFailed, WorkflowError
-from memfiles.files.manager import MemoryManager
+from memfiles.files.manager import MemoryFiles, MemoryManager
 from memfiles.files.restore_report import RestoreReport
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Refusals, Subscribers, logging_changes, utc_now
@@ -291,9 +291,9 @@ def _open_store_to_read(workflow: Workflow, cleanup: ExitStack) -> EntriesContex
 
 
 def _start_watcher(manager: MemoryManager, entries: LazyEntries) -> Watching:
-    from memfiles.files.watched import watch  # late: watchdog takes 55 ms to import, and one-shot use does not need it
+    from memfiles.storage.watcher import Watching  # late: watchdog takes 55 ms to import; one-shot use does without
 
-    return watch(manager, entries.opened() if entries.are_declared else None)
+    return Watching([MemoryFiles(manager), *([entries.opened().files] if entries.are_declared else [])])
 
 
 def _counted(mirror: Mirror | None, progress: Callable[[int, int], None] | None) -> Mirror | None:

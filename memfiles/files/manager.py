@@ -1,14 +1,14 @@
-"""The manager of memory files: everything that can be done with them, in one place and with one meaning.
+"""The memory manager: every operation on memory files.
 
-The surfaces (tools, command line, adapters) call this class and add nothing. It decides nothing itself:
-``file_changes`` decides, the record repository applies a decision under the record's lock, ``restorer`` restores.
+Tools, command line and adapters call this class and add nothing. It decides nothing itself: ``file_changes`` decides,
+the record repository applies a decision under the record's lock, and ``restorer`` restores.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ from typing import Any, Self
 from pydantic_core import to_json
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, MemfilesError, RecordCorrupt
-from memfiles.files.noting import Noting
+from memfiles.files import start_cache
 from memfiles.files.restore_report import (
     DeclaredFile,
     FileReport,
@@ -28,22 +28,21 @@ from memfiles.files.restore_report import (
     declared_files,
     view_of,
 )
-from memfiles.files.restorer import Restorer
-from memfiles.records import file_changes as changes
-from memfiles.records import history
+from memfiles.files.restorer import Restorer, stored_record
+from memfiles.files.start_cache import CacheRow
+from memfiles.records import file_changes, history
 from memfiles.records.file_changes import Decision, Redaction, Stamp
-from memfiles.records.keys import RECORD_SUFFIX, record_path
+from memfiles.records.keys import RECORD_SUFFIX, record_path, uid_of
 from memfiles.records.levels import DEFAULT_LEVELS
 from memfiles.records.lineage import check_origin
 from memfiles.records.receipt import FileCard, Receipt, card_of, with_warnings
-from memfiles.records.record import MAX_RECORD_BYTES, Actor, Change, Record, decode
+from memfiles.records.record import Actor, Change, Record
 from memfiles.secrets.gate import Gated, Policy, Scanner, gate
-from memfiles.storage import atomic
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import FILES
 from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Store, needs_mending
-from memfiles.sync import ledger as bookkeeping
+from memfiles.sync import ledger
 from memfiles.sync.mirror import Mirror, Stored
 from memfiles.sync.replica import Replica
 from memfiles.workflow.workflow import Workflow
@@ -71,13 +70,13 @@ class MemoryManager:
         origin: Callable[[], str | None] | None = None,
         now: Callable[[], str] = utc_now,
     ) -> None:
-        """Nothing touches the disk before ``restore``. A relative ``directory`` is meant from where the program is now.
+        """Nothing touches the disk before ``restore``. A relative ``directory`` is resolved now.
 
         ``durability`` is ``fsync`` (a write is on the disk when it returns) or ``os`` (no flush: survives a kill, not
-        a power cut). ``secrets`` says what happens to text that looks like a credential, to memfiles or to ``scan``.
+        a power cut). ``secrets`` says what happens to text that memfiles or ``scan`` take for a credential.
         ``lock_timeout`` is in seconds. ``lowest_level`` is the level of files that declare none.
-        ``origin`` tells the id of a mirrored directory, 12 hexadecimal digits, by which its changes are known; it is
-        asked once, by the first restore.
+        ``origin`` returns the id of a mirrored directory, 12 hexadecimal digits, which marks its changes; the first
+        restore calls it once.
         """
         if durability not in ("fsync", "os"):
             raise InvalidArgument(f"durability {durability!r} is not known: use 'fsync' or 'os'")
@@ -95,10 +94,10 @@ class MemoryManager:
         self.subscribers = Subscribers()
         self._store: Store | None = None
         self._records: RecordRepository[Record] | None = None
-        self._noting = Noting()
+        self._cached: dict[str, CacheRow] = {}
 
     def plan(self, files: Workflow | Iterable[DeclaredFile]) -> RestoreReport:
-        """What ``restore`` would do, without touching the disk or the live set."""
+        """The report of a ``restore``, without touching the disk or the live files."""
         declared = _declared(files)
         check_declarations(declared)
         return self._restorer().plan(self.directory, declared)
@@ -119,7 +118,7 @@ class MemoryManager:
     def restore(self, files: Workflow | Iterable[DeclaredFile]) -> RestoreReport:
         """Make exactly these files live: local record over mirror copy over declared content. All or nothing.
 
-        ``WorkflowError`` for declarations that cannot be: then neither the disk nor the live set changes.
+        ``WorkflowError`` for contradictory declarations: then neither the disk nor the live files change.
         """
         declared = _declared(files)
         check_declarations(declared)
@@ -134,8 +133,7 @@ class MemoryManager:
         self._live.declare(restored.seen)
         self._allowed = {file.uid: tuple(getattr(file, "secrets_allow", ())) for file in declared}
         self.hydrated = restored.hydrated
-        self._noting.begin(restored.noted)
-        self._noting.save(self._live, self._store.descriptor)
+        self._cached = start_cache.update(self._store.descriptor, restored.cached, self._live)
         return restored.report
 
     def take_hydrated(self) -> dict[str, Stored]:
@@ -171,21 +169,20 @@ class MemoryManager:
         """Put ``content`` at the very end, exactly as it is; durable on return.
 
         ``SizeExceeded``, ``RevisionConflict``, ``SecretRefused``, ``LockTimeout``, ``StorageFailed``: nothing
-        changed. The same call made again (same actor, ``call_id`` and text) returns the first receipt.
+        changed. The same call repeated (same actor, ``call_id`` and text) returns the first receipt.
         """
         gated = self._gated(uid, content)
         stamp = self._stamp(by, call_id, expected_revision)
-        receipt = self._change(uid, lambda record: changes.append(record, stamp, text=gated.text))
-        return with_warnings(receipt, gated.warnings)
+        return self._change(uid, lambda record: file_changes.append(record, stamp, text=gated.text), gated.warnings)
 
     def append_many(self, appends: Iterable[tuple[str, str]], *, by: Actor | None = None) -> list[Receipt]:
         """Append to several files, or several times to one, all or nothing, with one flush; receipts in order."""
-        wanted = [(uid, self._gated(uid, content)) for uid, content in changes.check_pairs(appends)]
+        wanted = [(uid, self._gated(uid, content)) for uid, content in file_changes.check_pairs(appends)]
         stamp = self._stamp(by, None, None)
 
         def decide(records: Mapping[str, Record | None]) -> tuple[list[Decision], list[Record]]:
             before = {path: _found(record) for path, record in records.items()}
-            decisions = changes.append_all(before, [(_path(uid), gated.text) for uid, gated in wanted], stamp)
+            decisions = file_changes.append_all(before, [(_path(uid), gated.text) for uid, gated in wanted], stamp)
             last = {decision.record.uid: decision.record for decision in decisions if decision.record}
             return decisions, list(last.values())  # the last record of a file holds its earlier changes too
 
@@ -207,11 +204,12 @@ class MemoryManager:
 
         ``EmptyText`` without ``old``, ``EditNoMatch`` with the nearest line as a hint; else as ``append``.
         """
-        changes.check_text(old)
+        file_changes.check_text(old)
         gated = self._gated(uid, new)
         stamp = self._stamp(by, call_id, expected_revision)
-        receipt = self._change(uid, lambda record: changes.edit(record, stamp, old=old, new=gated.text))
-        return with_warnings(receipt, gated.warnings)
+        return self._change(
+            uid, lambda record: file_changes.edit(record, stamp, old=old, new=gated.text), gated.warnings
+        )
 
     def replace(
         self, uid: str, content: str, *, expected_revision: int | None = None, by: Actor | None = None
@@ -219,8 +217,9 @@ class MemoryManager:
         """Make ``content`` the whole content, recorded as the smallest edit that does it; errors as ``append``."""
         gated = self._gated(uid, content)
         stamp = self._stamp(by, None, expected_revision)
-        receipt = self._change(uid, lambda record: changes.replace_content(record, stamp, content=gated.text))
-        return with_warnings(receipt, gated.warnings)
+        return self._change(
+            uid, lambda record: file_changes.replace_content(record, stamp, content=gated.text), gated.warnings
+        )
 
     def log(self, uid: str) -> list[Change]:
         """The kept changes of a file, oldest first."""
@@ -245,44 +244,45 @@ class MemoryManager:
         Undoing an undo brings the change back. ``RevisionUnknown`` beyond the history; else as ``append``.
         """
         stamp = self._stamp(by, call_id, expected_revision)
-        return self._change(uid, lambda record: changes.undo(record, stamp, to_revision=to_revision))
+        return self._change(uid, lambda record: file_changes.undo(record, stamp, to_revision=to_revision))
 
     def redact(
         self, uid: str, text: str, *, expected_revision: int | None = None, by: Actor | None = None
     ) -> Redaction:
-        """Take ``text`` out of the content, the history, the journals and quarantined copies of a file.
+        """Remove ``text`` from a file's content, its history, the journals and quarantined copies.
 
-        Returns when no file under the directory holds it for this memory file any more. ``LockTimeout`` if
-        another process does not answer: the record is clean then, that process's journal may not be.
+        1. repair a broken record, whose file may hold the text; 2. commit the redacted record; 3. delete quarantined
+        copies that hold the text; 4. scrub the sync ledger; 5. scrub every process's journal. ``LockTimeout`` if
+        another process does not answer: the record is clean then, but that process's journal may not be.
         """
-        changes.check_text(text)
+        file_changes.check_text(text)
         stamp = self._stamp(by, None, expected_revision)
         path = _path(uid)
 
         def decide(records: Mapping[str, Record | None]) -> tuple[Redaction, list[Record]]:
-            changed, redaction = changes.redact(_found(records[path]), stamp, text=text)
+            changed, redaction = file_changes.redact(_found(records[path]), stamp, text=text)
             return redaction, [changed] if changed is not None else []
 
-        self._live.notice(path, at_once=True)  # what lies broken at the record's path may hold the text as well
+        self._live.notice(path, at_once=True)
         redaction = self._live.change([path], decide)
         store = self.store
         needles = (text.encode(), to_json(text)[1:-1], json.dumps(text)[1:-1].encode())
         removed = store.remove_quarantined(path, needles)
         try:
-            bookkeeping.scrub(self.directory, path, revision=redaction.receipt.revision)
+            ledger.scrub(self.directory, path, revision=redaction.receipt.revision)
         finally:
             store.scrub()
         return replace(redaction, copies_removed=removed)
 
     def notice(self, uid: str) -> bool:
-        """Look whether something outside changed a file: a hand edit becomes a revision, a broken one is mended.
+        """Look at a file that may have been changed from outside: commit a hand edit, repair a broken record.
 
         False: someone may still be saving it; look again in a moment. ``RecordCorrupt`` if no good version is known.
         """
         return self._live.notice(_path(uid))
 
     def subscribe(self, callback: Callable[[RecordChanged], None]) -> Callable[[], None]:
-        """Have ``callback`` called after every change, in the thread that made or noticed it; returns the end of it."""
+        """Call ``callback`` after every change, in the thread that made or noticed it; returns the function to stop."""
         return self.subscribers.add(callback)
 
     def status(self) -> dict[str, Any]:
@@ -303,12 +303,12 @@ class MemoryManager:
         self.store.checkpoint()
 
     def close(self) -> None:
-        """Checkpoint and let go; after it the records are all there is. Idempotent."""
+        """Checkpoint and release the directory; then only the records matter. Idempotent."""
         if self._store is None:
             return
         with suppress(MemfilesError):
             self._settle()
-        self._noting.save(self._live, self.store.descriptor)
+        self._cached = start_cache.update(self.store.descriptor, self._cached, self._live)
         store, self._store, self._records = self._store, None, None
         store.close()
 
@@ -320,7 +320,7 @@ class MemoryManager:
 
     @property
     def replica(self) -> Replica:
-        """The live files as what is kept equal with a mirror."""
+        """The live files, to be kept in sync with a mirror."""
         return Replica(self.directory, files=self._live, store=self.store, now=self._now)
 
     def _restorer(self) -> Restorer:
@@ -337,13 +337,13 @@ class MemoryManager:
 
     @property
     def store(self) -> Store:
-        """The open store; entries are kept in it, too."""
+        """The open store, which also holds the entries."""
         if self._store is None:
             raise InvalidArgument("the manager is closed or was never restored: call restore first")
         return self._store
 
     def _settle(self) -> None:
-        """Before a restore and a close, mend what only this process knows the last good version of."""
+        """Before a restore and a close, repair files whose last good version only this process knows."""
         for path in self._live.known():
             with suppress(RecordCorrupt):
                 self._live.notice(path, at_once=True)
@@ -351,35 +351,51 @@ class MemoryManager:
     def _current(self, uid: str) -> Record:
         return self._live.current(_path(uid))
 
-    def _change(self, uid: str, decide: Callable[[Record], Decision]) -> Receipt:
+    def _change(self, uid: str, decide: Callable[[Record], Decision], warnings: Sequence[str] = ()) -> Receipt:
         path = _path(uid)
 
         def run(records: Mapping[str, Record | None]) -> tuple[Receipt, list[Record]]:
             decision = decide(_found(records[path]))
             return decision.receipt, [decision.record] if decision.record is not None else []
 
-        return self._live.change([path], run)
+        return with_warnings(self._live.change([path], run), warnings)
 
     def _stamp(self, by: Actor | None, call_id: str | None, expected_revision: int | None) -> Stamp:
-        return changes.stamp_of(by, at=self._now(), call_id=call_id, expected_revision=expected_revision)
+        return file_changes.stamp_of(by, at=self._now(), call_id=call_id, expected_revision=expected_revision)
 
     def _gated(self, uid: str, text: str) -> Gated:
-        """The text as it may be stored: Unicode that UTF-8 can hold, through the secrets gate."""
-        changes.check_text(text)
+        """The text that may be stored: valid Unicode that passed the secrets gate."""
+        file_changes.check_text(text)
         return self._gate(text, allow=self._allowed.get(str(uid), ()))
 
 
-def stored_record(directory: Path, uid: str) -> Record | None:
-    """The record of ``uid`` on disk, read without a store; None if there is none, ``RecordCorrupt`` if unreadable."""
-    try:
-        descriptor = atomic.open_directory(directory)
-    except FileNotFoundError:
-        return None
-    try:
-        found = atomic.read(descriptor, record_path(uid), limit=MAX_RECORD_BYTES)
-    finally:
-        os.close(descriptor)
-    return decode(found[0], uid=uid) if found else None
+class MemoryFiles:
+    """The declared files of a restored manager, for the watcher; see ``Watched``."""
+
+    is_deep = False
+    what = "record"
+
+    def __init__(self, manager: MemoryManager) -> None:
+        self._manager = manager
+
+    def folder(self) -> Path:
+        """See ``Watched``; ``InvalidArgument`` before the first restore."""
+        folder = self._manager.directory
+        if not folder.is_dir():
+            raise InvalidArgument(f"there is no memory directory {folder} to watch: call restore first")
+        return folder
+
+    def record_at(self, path: str) -> str | None:
+        """See ``Watched``."""
+        return uid_of(path)
+
+    def look(self, record: str) -> bool:
+        """See ``Watched``."""
+        return self._manager.notice(record)
+
+    def suspects(self) -> Iterable[str]:
+        """See ``Watched``: all of them."""
+        return self._manager.uids()
 
 
 def _declared(files: Workflow | Iterable[DeclaredFile]) -> list[DeclaredFile]:

@@ -1,24 +1,32 @@
-"""Restore: bring the declared files and the disk together, all or nothing.
+"""Restore: make the records on disk match the declared files, all or nothing.
 
-The rules this file guards: per file, local record over mirror copy over declared content; the mirror is
-asked, once and for all of them, for exactly the files without a usable local record, and can never fail a start; a
-record that does not change is not rewritten; and examining touches nothing, so that a plan is a restore that stops
-early.
+The rules this file guards: per file, the local record wins over the mirror's copy, which wins over the declared
+content; the mirror is asked at most once in a restore, for exactly the files without a usable local record, and can
+never fail a start; an unusable copy is reported and replaced by the declared content; a record that does not change is
+not rewritten; and examining changes nothing, so that a plan is a restore that stops early.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from memfiles.errors import RecordCorrupt, StorageFailed
-from memfiles.files import start_cache as unchanged
-from memfiles.files.content_source import Remote, source_of
-from memfiles.files.restore_report import DeclaredFile, FileReport, RestoreReport, Status, is_over_cap, metadata_of
+from memfiles.errors import MirrorRefused, MirrorUnavailable, RecordCorrupt, StorageFailed
+from memfiles.files import start_cache
+from memfiles.files.restore_report import (
+    DeclaredFile,
+    FileReport,
+    RestoreReport,
+    Status,
+    is_over_cap,
+    metadata_of,
+    seed,
+)
 from memfiles.files.start_cache import CacheRow
 from memfiles.records.declared_metadata import Metadata, redeclared
 from memfiles.records.file_changes import absorb
@@ -30,16 +38,31 @@ from memfiles.storage.atomic import Signature, is_settled
 from memfiles.storage.record_kinds import Observed
 from memfiles.storage.store import Store, storage_failure
 from memfiles.storage.transaction import LeftBehind, NewVersion, groups_of, version_of
-from memfiles.sync.fetching import DEADLINE_SECONDS
-from memfiles.sync.mirror import Mirror, Stored
+from memfiles.sync.fetching import DEADLINE_SECONDS, fetch
+from memfiles.sync.mirror import Answer, Mirror, Stored
 
 _ATTEMPTS = 20
+_log = logging.getLogger("memfiles")
+
+
+@dataclass(frozen=True, slots=True)
+class ContentSource:
+    """A new record for a file without a local one, and where its content comes from.
+
+    ``stored`` is the mirror's object that the record was made from; ``data`` are its bytes if the record is that copy.
+    """
+
+    status: Status
+    record: Record
+    detail: str | None = None
+    stored: Stored | None = None
+    data: bytes | None = None
 
 
 class Examined(NamedTuple):
-    """One declared file and what a restore would do: write ``record`` (None: nothing) and say ``row``.
+    """One declared file and what a restore would do: write ``record`` (None: nothing) and report ``row``.
 
-    ``data`` are the record's bytes where they are known already; ``stored`` is the mirror's object it comes from.
+    ``data`` are the record's bytes if they are already known; ``stored`` is the mirror's object it comes from.
     """
 
     row: FileReport
@@ -52,7 +75,7 @@ class Examined(NamedTuple):
 
 
 class MissingFile(NamedTuple):
-    """One declared file without a usable local record; ``problem`` says what is wrong with the one that lies there."""
+    """One declared file without a usable local record; ``problem`` says what is wrong with the file that is there."""
 
     file: DeclaredFile
     problem: str | None = None
@@ -61,15 +84,36 @@ class MissingFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The result of a restore: its report, the observed record of each live file by path, and the cache it trusted.
+    """The result of a restore: its report, the observed record of each live file by path, and the start cache used.
 
     ``hydrated`` are the mirror's objects that records were made from, by path: what the mirror has acknowledged.
     """
 
     report: RestoreReport
     seen: dict[str, Observed[Record] | None]
-    noted: dict[str, CacheRow]
+    cached: dict[str, CacheRow]
     hydrated: dict[str, Stored]
+
+
+class MirrorAnswers:
+    """The mirror's answers during one restore; each file is asked for at most once."""
+
+    def __init__(self, mirror: Mirror | None, *, deadline_seconds: float) -> None:
+        self._mirror = mirror
+        self._deadline_seconds = deadline_seconds
+        self._answers: dict[str, Answer] = {}
+
+    def ask(self, uids: Iterable[str]) -> None:
+        """Fetch the copies of these files in one call, except those that were asked for before."""
+        paths = [path for path in map(record_path, uids) if path not in self._answers]
+        if paths and self._mirror is not None:
+            found = fetch(self._mirror, paths, deadline_seconds=self._deadline_seconds)
+            self._answers |= found
+            _warn(found)
+
+    def answer(self, uid: str) -> Answer:
+        """The answer for a file that was asked for; None without a mirror."""
+        return self._answers.get(record_path(uid))
 
 
 class Restorer:
@@ -84,7 +128,7 @@ class Restorer:
         origin: str | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
     ) -> None:
-        """``lowest_level`` is the level of a file that declares none, ``origin`` the id of a mirrored directory.
+        """``lowest_level`` is the level of files that declare none, ``origin`` the id of a mirrored directory.
 
         ``deadline_seconds`` as for ``fetch``.
         """
@@ -95,64 +139,81 @@ class Restorer:
         self._deadline_seconds = deadline_seconds
 
     def plan(self, directory: Path, files: Sequence[DeclaredFile]) -> RestoreReport:
-        """What ``restore`` would report; nothing is made or changed, not even the directory."""
+        """The report that ``restore`` would give; nothing is created or changed, not even the directory."""
         try:
             with storage_failure(f"cannot look at the memory directory {directory}"):
                 descriptor = atomic.open_directory(directory)
         except StorageFailed as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-            return _report(self._settled([MissingFile(file) for file in files], self._remote()), ())
+            return _report(self._resolved([MissingFile(file) for file in files], self._answers()), ())
         try:
-            found = self._examine_all(descriptor, files, unchanged.load(descriptor))
-            return _report(self._settled(found, self._remote()), _orphans(descriptor, files))
+            found = self._examine_all(descriptor, files, start_cache.load(descriptor))
+            return _report(self._resolved(found, self._answers()), _orphans(descriptor, files))
         finally:
             os.close(descriptor)
 
     def restore(self, store: Store, files: Sequence[DeclaredFile]) -> Restored:
-        """Bring the records in line with the declarations; the report, and what is now known of each file."""
-        noted = unchanged.load(store.descriptor)
-        remote = self._remote()
-        examined = self._settled(self._examine_all(store.descriptor, files, noted), remote)
+        """Make the records match the declarations.
+
+        1. examine every file; 2. fetch what is missing from the mirror; 3. under the locks of what is to be written,
+        examine again whatever changed meanwhile; 4. quarantine broken files and commit.
+        """
+        cached = start_cache.load(store.descriptor)
+        answers = self._answers()
+        examined = self._resolved(self._examine_all(store.descriptor, files, cached), answers)
         orphans = _orphans(store.descriptor, files)
         by_uid = {file.uid: file for file in files}
         for _ in range(_ATTEMPTS):
             paths = [record_path(item.row.uid) for item in examined if item.record is not None]
             try:
                 with store.hold(paths):
-                    examined = self._settled(self._again(store, examined, by_uid), remote)
+                    examined = self._resolved(self._examine_changed(store, examined, by_uid), answers)
                     signatures = _write(store, [item for item in examined if item.record is not None])
                 break
             except LeftBehind:
                 store.recover()
         else:
             raise RecordCorrupt("a dead writer's temp files cannot be removed: run memfiles doctor")
-        report = _report(examined, orphans)
         seen = {record_path(item.row.uid): _seen_after(item, signatures) for item in examined}
         hydrated = {record_path(item.row.uid): item.stored for item in examined if item.stored is not None}
-        return Restored(report, seen, noted, hydrated)
+        return Restored(_report(examined, orphans), seen, cached, hydrated)
 
-    def _remote(self) -> Remote:
-        return Remote(self._mirror, deadline_seconds=self._deadline_seconds)
+    def _answers(self) -> MirrorAnswers:
+        return MirrorAnswers(self._mirror, deadline_seconds=self._deadline_seconds)
 
-    def _settled(self, found: Iterable[Examined | MissingFile], remote: Remote) -> list[Examined]:
-        """What was found, with a content from elsewhere for the files that lack one: asked for in one call."""
+    def _resolved(self, found: Iterable[Examined | MissingFile], answers: MirrorAnswers) -> list[Examined]:
+        """The files found, with content from elsewhere for the missing ones; the mirror is asked in one call."""
         items = list(found)
-        remote.ask([item.file.uid for item in items if isinstance(item, MissingFile)])
-        return [self._from_elsewhere(item, remote) if isinstance(item, MissingFile) else item for item in items]
+        answers.ask([item.file.uid for item in items if isinstance(item, MissingFile)])
+        return [self._from_elsewhere(item, answers) if isinstance(item, MissingFile) else item for item in items]
 
     def _examine_all(
-        self, directory: int, files: Sequence[DeclaredFile], noted: dict[str, CacheRow]
+        self, directory: int, files: Sequence[DeclaredFile], cached: dict[str, CacheRow]
     ) -> list[Examined | MissingFile]:
         with _examining():
-            return [self._examine(directory, file, noted.get(file.uid)) for file in files]
+            return [self._examine(directory, file, cached.get(file.uid)) for file in files]
 
-    def _examine(self, directory: int, file: DeclaredFile, noted: CacheRow | None) -> Examined | MissingFile:
+    def _examine_changed(
+        self, store: Store, examined: Sequence[Examined], files: dict[str, DeclaredFile]
+    ) -> list[Examined | MissingFile]:
+        """The same items, examined again if a file changed before its lock was held."""
+
+        def is_unchanged(item: Examined) -> bool:
+            return item.record is None or store.signature(record_path(item.row.uid)) == item.signature
+
+        with _examining():
+            return [
+                item if is_unchanged(item) else self._examine(store.descriptor, files[item.row.uid], None)
+                for item in examined
+            ]
+
+    def _examine(self, directory: int, file: DeclaredFile, cached: CacheRow | None) -> Examined | MissingFile:
         signature = atomic.signature(directory, file.uid + ".json")
         if signature is None:
             return MissingFile(file)
         metadata = metadata_of(file, lowest_level=self._lowest_level)
-        size = unchanged.size_if_same(noted, signature, metadata) if noted is not None else None
+        size = start_cache.size_if_same(cached, signature, metadata) if cached is not None else None
         if size is not None:
             return Examined(FileReport(file.uid, file.name, "kept", is_over_cap(metadata, size)))
         try:
@@ -168,48 +229,81 @@ class Restorer:
         by_hand = not local.is_intact
         current = absorb(local, known=None, at=self._now()) if by_hand else local
         changed = redeclared(current, metadata, at=self._now())
-        record = local if changed is local else self._own(changed)
+        record = local if changed is local else self._stamped(changed)
         detail = "its content was changed by hand" if by_hand else None
         status: Status = "kept" if record is local else "updated"
         row = FileReport(file.uid, file.name, status, is_over_cap(metadata, record.size_bytes), detail)
         seen = Observed(record, found[1], settled=is_settled(found[1]))
         return Examined(row, None if record is local else record, found[1], seen)
 
-    def _from_elsewhere(self, lacking: MissingFile, remote: Remote) -> Examined:
-        """A file without a usable local record: the mirror's copy or else the declared content."""
-        file, problem, signature = lacking
+    def _from_elsewhere(self, missing: MissingFile, answers: MirrorAnswers) -> Examined:
+        """A file without a usable local record: the mirror's copy, or else the declared content."""
+        file, problem, signature = missing
         metadata = metadata_of(file, lowest_level=self._lowest_level)
-        source = source_of(file, metadata, remote.answer(file.uid), at=self._now())
-        record = source.record if source.data is not None else self._own(source.record)
+        source = source_of(file, metadata, answers.answer(file.uid), at=self._now())
+        record = source.record if source.data is not None else self._stamped(source.record)
         status: Status = source.status if problem is None else "quarantined"
         details = [problem, source.detail, f"its content is now {source.status}" if problem else None]
         detail = "; ".join(part for part in details if part) or None
-        over = is_over_cap(metadata, record.size_bytes)
-        row = FileReport(file.uid, file.name, status, over, detail)
+        row = FileReport(file.uid, file.name, status, is_over_cap(metadata, record.size_bytes), detail)
         is_bad = problem is not None
         return Examined(row, record, signature, is_bad=is_bad, data=source.data, stored=source.stored)
 
-    def _own(self, record: Record) -> Record:
+    def _stamped(self, record: Record) -> Record:
         """The record as a change made in this directory, if it is mirrored."""
         return record if self._origin is None else stamped(record, self._origin)
 
-    def _again(
-        self, store: Store, examined: Sequence[Examined], files: dict[str, DeclaredFile]
-    ) -> list[Examined | MissingFile]:
-        """The same items, examined anew where a file changed before its lock was held."""
 
-        def is_as_it_was(item: Examined) -> bool:
-            return item.record is None or store.signature(record_path(item.row.uid)) == item.signature
+def stored_record(directory: Path, uid: str) -> Record | None:
+    """The record of ``uid`` on disk, read without a store; None if there is none, ``RecordCorrupt`` if unreadable."""
+    try:
+        descriptor = atomic.open_directory(directory)
+    except FileNotFoundError:
+        return None
+    try:
+        found = atomic.read(descriptor, record_path(uid), limit=MAX_RECORD_BYTES)
+    finally:
+        os.close(descriptor)
+    return decode(found[0], uid=uid) if found else None
 
-        with _examining():
-            return [
-                item if is_as_it_was(item) else self._examine(store.descriptor, files[item.row.uid], None)
-                for item in examined
-            ]
+
+def source_of(file: DeclaredFile, metadata: Metadata, answer: Answer, *, at: str) -> ContentSource:
+    """The content of ``file``, given the mirror's answer."""
+    if isinstance(answer, Stored):
+        try:
+            return _copied(file.uid, metadata, answer, at=at)
+        except RecordCorrupt as error:
+            declared = seed(file.uid, metadata, content=file.content, at=at)
+            return ContentSource("seeded", declared, f"the mirror's copy cannot be used: {error}")
+    declared = seed(file.uid, metadata, content=file.content, at=at)
+    if answer is None:
+        return ContentSource("seeded", declared)
+    did = "refused" if isinstance(answer, MirrorRefused) else "did not answer"
+    return ContentSource("provisional", replace(declared, provisional=True), f"the mirror {did}: {answer}")
+
+
+def _copied(uid: str, metadata: Metadata, stored: Stored, *, at: str) -> ContentSource:
+    remote = decode(stored.body, uid=uid)
+    if not remote.is_intact:
+        raise RecordCorrupt("its digest is wrong")
+    record = redeclared(remote, metadata, at=at)
+    return ContentSource("hydrated", record, stored=stored, data=stored.body if record is remote else None)
+
+
+def _warn(found: dict[str, Answer]) -> None:
+    """Log one line, however many files the mirror did not answer for."""
+    errors = [answer for answer in found.values() if isinstance(answer, MirrorUnavailable)]
+    if errors:
+        _log.warning(
+            "the mirror gave no answer for %d of %d files, which start with their declared content until it does: %s",
+            len(errors),
+            len(found),
+            errors[0],
+        )
 
 
 def _write(store: Store, items: Iterable[Examined]) -> dict[str, Signature]:
-    """Keep what is bad, then commit every new record, all at once unless they are too large for one commit."""
+    """Quarantine broken files, then commit every new record: all at once unless too large for one commit."""
     changes = []
     for item in items:
         assert item.record is not None
@@ -233,7 +327,7 @@ def _seen_after(item: Examined, signatures: dict[str, Signature]) -> Observed[Re
 
 
 def _orphans(directory: int, files: Sequence[DeclaredFile]) -> tuple[str, ...]:
-    """The uids of the records that lie there undeclared."""
+    """The uids of undeclared records in the directory."""
     with _examining():
         foreign = set(atomic.names(directory)).difference([f"{file.uid}.json" for file in files])
     return tuple(sorted(uid for name in foreign if (uid := uid_of(name)) is not None))

@@ -1,29 +1,35 @@
-"""Which records were sound when last seen, so that a start need not read what did not change.
+"""The start cache: signatures of intact records, so that a start need not read the files that did not change.
 
-Derived and never trusted over the disk: a note counts only while the file's signature is the same, and a
-missing or damaged note costs time, nothing else. A note stays a plain row of JSON values all the way,
-because a start compares ten thousand of them in the time it takes to stat as many files.
+Derived, and never trusted over the disk: a row counts only while the file's signature is the same, and a missing or
+damaged cache costs time, nothing else. A row stays a plain list of JSON values all the way, because a start compares
+ten thousand of them in the time it takes to stat as many files.
 """
 
 from __future__ import annotations
+
+from contextlib import suppress
 
 from pydantic_core import from_json, to_json
 
 from memfiles.errors import RecordCorrupt
 from memfiles.records.declared_metadata import Metadata
+from memfiles.records.keys import RECORD_SUFFIX
 from memfiles.records.record import Record
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Signature
+from memfiles.storage.record_kinds import Observed
+from memfiles.storage.repository import RecordRepository
 
 PATH = ".state/unchanged.json"
 _FORMAT = "memfiles-unchanged/1"
 _LIMIT = 256 * 1024 * 1024
+_WORTH_CACHING = 16  # fewer files are read as quickly as the cache itself
 
 CacheRow = list[str | int]  # inode, size, mtime_ns, name, description, max_size_bytes, level, size of the content
 
 
 def load(directory: int) -> dict[str, CacheRow]:
-    """What was noted by uid; empty if there is no usable note."""
+    """The rows by uid; empty if there is no usable cache."""
     try:
         found = atomic.read(directory, PATH, limit=_LIMIT)
         rows = from_json(found[0])[_FORMAT] if found else {}
@@ -32,20 +38,45 @@ def load(directory: int) -> dict[str, CacheRow]:
     return rows if isinstance(rows, dict) else {}
 
 
-def save(directory: int, notes: dict[str, CacheRow]) -> None:
-    """Put these notes in place of the earlier ones. Derived, so not flushed."""
+def save(directory: int, rows: dict[str, CacheRow]) -> None:
+    """Replace the cache. It is derived, so it is not flushed."""
     atomic.drop(directory, PATH)
-    atomic.stage(directory, PATH, to_json({_FORMAT: notes}), flush=False)
+    atomic.stage(directory, PATH, to_json({_FORMAT: rows}), flush=False)
     atomic.publish(directory, PATH)
     atomic.drop(directory, PATH)
 
 
-def note(record: Record, signature: Signature) -> CacheRow:
-    """What to note of a record that was read or written with this signature."""
+def update(directory: int, rows: dict[str, CacheRow], live: RecordRepository[Record]) -> dict[str, CacheRow]:
+    """The rows with what is known of the live files, saved if anything is new and the files are many.
+
+    A failure to save only costs time at the next start.
+    """
+    fresh = {
+        seen.record.uid: row(seen.record, seen.signature)
+        for seen in live.known().values()
+        if seen.record is not None and seen.signature is not None and _is_cacheable(seen)
+    }
+    is_news = any(rows.get(uid) != row for uid, row in fresh.items())
+    if not is_news or len(rows) + len(fresh) < _WORTH_CACHING:
+        return rows
+    declared = set(live.paths())
+    updated = {uid: row for uid, row in (rows | fresh).items() if uid + RECORD_SUFFIX in declared}
+    with suppress(OSError):
+        save(directory, updated)
+    return updated
+
+
+def row(record: Record, signature: Signature) -> CacheRow:
+    """The row of a record that was read or written with this signature."""
     return [*signature, record.name, record.description, record.max_size_bytes, record.level, record.size_bytes]
 
 
-def size_if_same(noted: CacheRow, signature: Signature, metadata: Metadata) -> int | None:
-    """The size of the content in bytes if the record is the noted one with this metadata, else None."""
-    is_same = isinstance(noted, list) and len(noted) == 8 and noted[:7] == [*signature, *metadata]
-    return noted[7] if is_same and isinstance(noted[7], int) else None
+def size_if_same(row: CacheRow, signature: Signature, metadata: Metadata) -> int | None:
+    """The size of the content in bytes if the file is the cached one with this metadata, else None."""
+    is_same = isinstance(row, list) and len(row) == 8 and row[:7] == [*signature, *metadata]
+    return row[7] if is_same and isinstance(row[7], int) else None
+
+
+def _is_cacheable(seen: Observed[Record]) -> bool:
+    """Whether the file is the record and not about to change."""
+    return seen.is_plain and seen.settled

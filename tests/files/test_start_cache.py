@@ -16,7 +16,7 @@ from tests.support.records import seeded
 
 RECORD = seeded("x" * 7)
 SIGNATURE = Signature(12, 345, 1_700_000_000_123_456_789)
-NOTE = unchanged.note(RECORD, SIGNATURE)
+NOTE = unchanged.row(RECORD, SIGNATURE)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from memfiles.errors import MemfilesError, RecordCorrupt
-from memfiles.files.manager import stored_record
+from memfiles.files.restorer import stored_record
 from memfiles.memory import load
 from memfiles.records.keys import staged_path, uid_of
 from memfiles.storage import quarantine
