@@ -24,7 +24,7 @@ from memfiles.sync import NullSync, Sync, settings_of
 from memfiles.sync.ledger import Bookkeeping
 from memfiles.sync.status import status_on_disk
 from memfiles.tools.session import Session, SessionProvenance
-from memfiles.workflow.tool_names import check_tool_names
+from memfiles.workflow.fields import check_tool_names
 from memfiles.workflow.workflow import AgentSpec, Workflow
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from memfiles.records.entry import Kind
 from memfiles.tools.arguments import Arguments, TextArgument, list_in, whole
 from memfiles.tools.definitions import ToolDefinition, parameters_of
 from memfiles.tools.results import ENTRY_OUTPUTS
-from memfiles.workflow.tool_names import ToolOperation, operations_of
+from memfiles.workflow.fields import ToolOperation, operations_of
 
 MAX_RESULTS = 50
 

@@ -31,7 +31,7 @@ from memfiles.tools.entry_definitions import (
     guidance,
 )
 from memfiles.tools.results import ToolResult
-from memfiles.workflow.tool_names import ToolNames, ToolOperation, operations_of
+from memfiles.workflow.fields import ToolNames, ToolOperation, operations_of
 
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries

@@ -17,9 +17,8 @@ from memfiles.records.entry_codec import entry_schemas
 from memfiles.records.keys import NAME_PATTERN, UID_PATTERN
 from memfiles.tools.definitions import file_tools
 from memfiles.tools.entry_definitions import entry_tools
-from memfiles.workflow.fields import AGENT_NAME_MAX
+from memfiles.workflow.fields import AGENT_NAME_MAX, TOOL_NAMES
 from memfiles.workflow.older_workflow import FILE_TYPE
-from memfiles.workflow.tool_names import TOOL_NAMES
 from memfiles.workflow.workflow import DEFAULT_MAX_SIZE_BYTES, MAX_SIZE_BYTES, Workflow
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

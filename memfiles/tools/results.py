@@ -11,7 +11,7 @@ from typing import Any
 
 from memfiles.errors import MemfilesError
 from memfiles.records.receipt import Receipt
-from memfiles.workflow.tool_names import ToolOperation
+from memfiles.workflow.fields import ToolOperation
 
 UNKNOWN_TOOL = "unknown_tool"
 SESSION_CLOSED = "session_closed"

@@ -1,1 +1,1 @@
-"""What is declared: strict YAML checked into typed models."""
+"""Workflow: strict YAML, checked into typed models."""

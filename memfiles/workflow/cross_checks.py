@@ -1,7 +1,7 @@
-"""What only a whole workflow can show: repeated names, references to nothing, undeclared levels.
+"""Cross checks of a whole workflow: repeated names, dangling references, undeclared levels.
 
-Works on plain data as it was written, right or wrong, so that these findings stand in one report with
-those of the models. What is of the wrong kind is passed over here, for the models report it.
+They work on the plain data as written, valid or not, so that one report holds these problems and those of the models.
+Values of a wrong type are skipped here, as the models report them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from memfiles.workflow.problems import Problem, Where, is_identifier, shown
 
 @dataclass(frozen=True, slots=True)
 class ParsedWorkflow:
-    """A document as the models want it, and the way back to where its parts were written.
+    """A document in the shape of the models, and the original positions of its parts.
 
-    ``origins`` maps paths in ``document`` to paths in what was read; what is below a mapped path, or not
-    mapped at all, is found under the same keys.
+    ``origins`` maps paths in ``document`` to paths in the original. Values below a mapped path, and unmapped values,
+    keep their keys.
     """
 
     document: dict[str, Any]
@@ -30,7 +30,7 @@ class ParsedWorkflow:
     origins: Mapping[Where, Where] = field(default_factory=dict)
 
     def as_written(self, problem: Problem) -> Problem:
-        """The problem at the path that the author of the document knows."""
+        """The problem at the path in the original document."""
         for length in range(len(problem.where), 0, -1):
             origin = self.origins.get(problem.where[:length])
             if origin is not None:
@@ -39,7 +39,7 @@ class ParsedWorkflow:
 
 
 def cross_problems(document: Mapping[str, Any]) -> list[Problem]:
-    """Everything wrong between the parts of a workflow's plain data (``memory`` and ``agents``)."""
+    """The problems between the parts of a workflow's plain data (``memory`` and ``agents``)."""
     memory = _mapping(document.get("memory"))
     agents = _mapping(document.get("agents"))
     levels = _strings(memory.get("levels", DEFAULT_LEVELS))
@@ -53,15 +53,15 @@ def cross_problems(document: Mapping[str, Any]) -> list[Problem]:
 
 
 def directory_problem(directory: str, *, folder: Path) -> str | None:
-    """Why ``directory``, seen from the workflow's ``folder``, cannot hold the memory, or None if it can.
+    """The reason why ``directory``, relative to the workflow's ``folder``, cannot hold the memory; None if it can.
 
-    It may lie anywhere its author says, also outside of ``folder``: who writes a workflow decides what runs.
-    But it must be a directory of its own, for what is not a record there is set aside.
+    It may be anywhere, also outside ``folder``, as the author of a workflow decides what runs. It must be a directory
+    of its own, as anything there that is not a record is quarantined.
     """
     home = Path(os.path.abspath(folder))
     target = Path(os.path.abspath(home / directory))
     if target == home or target in home.parents:
-        return "this holds the workflow itself; give the memory a directory of its own, such as .memory"
+        return "this directory holds the workflow itself; give the memory its own directory, such as .memory"
     return None
 
 
@@ -73,7 +73,7 @@ def _repeated_files(memory: Mapping[str, Any]) -> Iterator[Problem]:
             if isinstance(value, str) and first.setdefault(value, file) is not file:
                 other = shown(first[value].get("uid")) if key == "name" else ""
                 yield Problem(
-                    (*where, key), f"{key}{shown(value)} is also that of {of}{other}; each file needs its own"
+                    (*where, key), f"{key}{shown(value)} is also used by {of}{other}; each file needs its own"
                 )
 
 
@@ -81,7 +81,7 @@ def _case_problems(uids: Mapping[str, Where]) -> Iterator[Problem]:
     for first, uid in case_clashes(uids):
         yield Problem(
             (*uids[uid], "uid"),
-            f"uid{shown(uid)} differs from{shown(first)} only by case, which not every file system keeps; change one",
+            f"uid{shown(uid)} differs from{shown(first)} only by case, which some file systems ignore; change one",
         )
 
 
@@ -120,7 +120,7 @@ def _ref_problems(
         if uid in seen:
             yield Problem(at, "this agent refers to this file twice; keep one reference")
         elif uid in uid_of_name and uid not in uids:
-            yield Problem(at, f"this is the file's name; refer to it by its uid{shown(uid_of_name[uid])}")
+            yield Problem(at, f"this is a file name; refer to the file by its uid{shown(uid_of_name[uid])}")
         elif uid not in uids:
             yield Problem(at, f"no file with uid{shown(uid)} is declared", written=uid, allowed=uids)
         seen.add(uid)

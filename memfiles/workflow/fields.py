@@ -1,14 +1,14 @@
-"""The kinds of values a declaration is made of: names, levels, durations, URLs.
+"""Field types of a declaration: names, levels, durations, URLs and naming profiles of tools.
 
-Each checks itself and describes itself to the JSON Schema. A refusal never repeats the value, except
-for names and uids.
+Each type checks its value and describes itself to the JSON Schema. An error never repeats the value, except for names
+and uids.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
@@ -28,13 +28,13 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]+")
 
 
 def shape_of_directory(directory: str) -> str:
-    """Return ``directory`` if it can be the path of a memory directory, else raise ``ValueError``."""
+    """``directory``, if it can be the path of a memory directory; else ``ValueError``."""
     if not directory.strip() or has_control_characters(directory):
-        raise ValueError("this must be a path, without control characters")
+        raise ValueError("this must be a path without control characters")
     if directory.startswith("~"):
-        raise ValueError("'~' is not expanded; write the whole path, or one relative to this file")
+        raise ValueError("'~' is not expanded; write an absolute path, or one relative to this file")
     if set(PurePosixPath(directory).parts) <= {"..", "/", "//"}:
-        raise ValueError("this is not a directory of its own; use one such as .memory")
+        raise ValueError("the memory needs a directory of its own, such as .memory")
     return directory
 
 
@@ -55,7 +55,7 @@ def _agent_name(name: str) -> str:
     if not name.strip() or has_control_characters(name) or len(name.encode()) > AGENT_NAME_MAX:
         raise ValueError(f"an agent's name is 1 to {AGENT_NAME_MAX} bytes, not blank, without control characters")
     if name == WORKSPACE:
-        raise ValueError(f"{WORKSPACE} stands for all agents together; give this agent another name")
+        raise ValueError(f"{WORKSPACE} is reserved for all agents together; choose another name")
     return name
 
 
@@ -63,12 +63,12 @@ def _text(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError("half of a surrogate pair is no character; remove it") from None
+        raise ValueError("this holds half of a surrogate pair; remove it") from None
     return value
 
 
 def _checked(check: Callable[[str], str]) -> Callable[[str], str]:
-    """``check`` with its ``InvalidArgument`` as the ``ValueError`` that pydantic collects."""
+    """``check``, with its ``InvalidArgument`` turned into the ``ValueError`` that pydantic collects."""
 
     def run(value: str) -> str:
         try:
@@ -100,7 +100,7 @@ def _url(value: str) -> str:
 
 
 def seconds_in(value: object) -> int:
-    """Seconds out of a whole number of them, or out of text such as ``90s``, ``5m``, ``72h`` or ``30d``."""
+    """Seconds from a whole number, or from text such as ``90s``, ``5m``, ``72h`` or ``30d``."""
     if isinstance(value, str) and re.fullmatch(DURATION_PATTERN[1:-1], value, re.ASCII):
         return int(value[:-1]) * _SECONDS[value[-1]]
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10**9:
@@ -147,3 +147,50 @@ Pull = Annotated[
     PlainValidator(_pull),
     WithJsonSchema({"anyOf": [{"type": "string", "enum": ["cold-start", "restore"]}, *_DURATION_SCHEMA]}),
 ]
+
+
+ToolNames = Literal["default", "store-recall", "crud"]
+
+
+ToolOperation = Literal["save", "get", "search", "recall", "list", "delete", "update"]
+
+
+TOOL_NAMES: dict[ToolNames, dict[str, ToolOperation]] = {
+    "default": {
+        "memory_save": "save",
+        "memory_get": "get",
+        "memory_search": "search",
+        "memory_list": "list",
+        "memory_delete": "delete",
+        "memory_update": "update",
+    },
+    "store-recall": {
+        "memory_store": "save",
+        "memory_recall": "recall",
+        "memory_list": "list",
+        "memory_forget": "delete",
+    },
+    "crud": {
+        "memory_search": "search",
+        "memory_create": "save",
+        "memory_read": "get",
+        "memory_update": "update",
+        "memory_delete": "delete",
+    },
+}
+
+
+"""Naming profiles: tool name -> operation, in the order in which the tools are offered."""
+
+
+def check_tool_names(tool_names: str) -> ToolNames:
+    """The name of a naming profile; ``InvalidArgument`` lists the known ones."""
+    for known in TOOL_NAMES:
+        if known == tool_names:
+            return known
+    raise InvalidArgument(f"unknown tool names {ascii(tool_names)[:80]}; use one of {', '.join(TOOL_NAMES)}")
+
+
+def operations_of(tool_names: str) -> Mapping[str, ToolOperation]:
+    """The operations of one naming profile, by tool name; ``InvalidArgument`` for an unknown one."""
+    return TOOL_NAMES[check_tool_names(tool_names)]

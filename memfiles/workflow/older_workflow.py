@@ -1,12 +1,12 @@
-"""The older shape of a workflow, read as it is and never written.
+"""Older workflow shape: read as it is and never written.
 
-There, ``memory`` is a list of ``{type: MemoryFile, id, label, description, content, maxSizeBytes}`` among
-items of other types, and an agent is any node whose ``arguments`` hold ``memoryRefs``, a list of
-``{id, mode}``. Keys that are not named here belong to the workflow engine; a null is as good as no key.
+Its ``memory`` is a list of ``{type: MemoryFile, id, label, description, content, maxSizeBytes}`` among items of other
+types. An agent is any node whose ``arguments`` hold ``memoryRefs``, a list of ``{id, mode}``. Other keys belong to the
+workflow engine. A null counts as a missing key.
 
-What the shape leaves open is decided so: a file is named by its label where that is a valid name and
-nobody else's, else by its id; an agent by its node's id, else name, else label, else by the key or the
-path it stands under; modes may be in capitals; a reference to an item of another type is passed over.
+The shape leaves some points open. A file is named by its label if that is a valid and unique name, else by its id. An
+agent is named by its node's id, else name, else label, else key or path. Modes may be in capitals. References to items
+of other types are ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_older(document: Mapping[str, Any]) -> bool:
 
 
 def read_older(document: Mapping[str, Any]) -> ParsedWorkflow:
-    """An older document as the models want it, with the way back to where everything was written."""
+    """An older document in the shape of the models, with the original positions."""
     files = _read_files(document["memory"])
     agents = _read_agents(document, ignored=_ids_of_others(document["memory"]))
     read = {
@@ -45,7 +45,7 @@ def read_older(document: Mapping[str, Any]) -> ParsedWorkflow:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of the reading while it is made."""
+    """One part of the result under construction."""
 
     value: Any
     problems: list[Problem] = field(default_factory=list)
@@ -70,7 +70,7 @@ def _read_files(items: list[Any]) -> _Part:
 
 
 def _names(files: list[Mapping[str, Any]]) -> list[str]:
-    """A name for each file: its label where that can be one and is nobody else's, else its id."""
+    """A name for each file: its label if that is a valid and unique name, else its id."""
     labels = Counter(file["label"] for file in files if isinstance(file.get("label"), str))
     ids = {file["id"]: position for position, file in enumerate(files) if isinstance(file.get("id"), str)}
     names: list[str] = []
@@ -89,7 +89,7 @@ def _read_agents(document: Mapping[str, Any], *, ignored: frozenset[str]) -> _Pa
     for where, node in _nodes(document):
         name, at = _agent_name(node, where), (*where, "arguments", "memoryRefs")
         if name in part.value:
-            part.problems.append(Problem(where, f"another node is already called{shown(name)}; give each its own id"))
+            part.problems.append(Problem(where, f"another node has the same name{shown(name)}; give each its own id"))
             continue
         refs = node["arguments"]["memoryRefs"]
         part.origins["agents", name] = where
@@ -104,7 +104,7 @@ def _read_agents(document: Mapping[str, Any], *, ignored: frozenset[str]) -> _Pa
 
 
 def _nodes(document: Mapping[str, Any]) -> Iterator[tuple[Where, Mapping[str, Any]]]:
-    """Every mapping outside of ``memory`` whose ``arguments`` hold ``memoryRefs``, in the document's order."""
+    """Every mapping outside ``memory`` whose ``arguments`` hold ``memoryRefs``, in document order."""
     waiting: list[tuple[Where, Any]] = [((), {key: value for key, value in document.items() if key != "memory"})]
     while waiting:
         where, value = waiting.pop()
@@ -123,7 +123,7 @@ def _agent_name(node: Mapping[str, Any], where: Where) -> str:
 
 
 def _ref(ref: Any) -> Any:
-    """A reference with the keys we know; a mode in capitals is the same mode."""
+    """A reference with its known keys, and its mode in lower case."""
     if not isinstance(ref, dict):
         return ref
     known = {key: ref[key] for key in ("id", "mode") if ref.get(key) is not None}
@@ -133,7 +133,7 @@ def _ref(ref: Any) -> Any:
 
 
 def _ids_of_others(items: list[Any]) -> frozenset[str]:
-    """Ids that only items of other types have: references to them are not ours to follow."""
+    """Ids that only items of other types have; references to them are ignored."""
     ids: dict[bool, set[str]] = {True: set(), False: set()}
     for item in items:
         if _type_of(item) is not None and isinstance(item.get("id"), str):

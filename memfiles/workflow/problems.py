@@ -1,20 +1,25 @@
-"""What is wrong with a document, where, and how that is said.
+"""Problems of a document: their position, their wording, and the mapping of pydantic's errors to them.
 
-The rule this file guards: no message repeats a value. Keys and identifiers are shown only when they
-look like identifiers, because a mis-indented line of somebody's memory may stand where a key belongs.
+The rule this file guards: no message repeats a value. Keys are shown only if they look like identifiers, because a
+mis-indented line of somebody's memory may be read as a key.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+import types
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from typing import Any, Union, get_args, get_origin
 
-from memfiles.errors import WorkflowError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from memfiles.errors import InvalidArgument, WorkflowError
 
 Where = tuple[str | int, ...]
-"""The way to a value from the root of a document: mapping keys and list positions (from 0)."""
+"""The path to a value from the root of a document: mapping keys and list positions (from 0)."""
 
 Mark = tuple[int, int]
 """A line and a column, both from 1."""
@@ -29,23 +34,23 @@ _PLAIN_STEP = re.compile(r"[\w@$][\w@$-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: where, what, and what to do about it."""
+    """One problem: its path, what is wrong, and what to do about it."""
 
     where: Where
     what: str
     at_key: bool = False
-    """Whether the key itself is the trouble, so that its position is shown and not its value's."""
+    """Whether the key itself is wrong, so that its position is shown instead of its value's."""
     written: str = ""
-    """What the author wrote where one of ``allowed`` was expected; the nearest of them is suggested."""
+    """The word that was written where one of ``allowed`` was expected; the nearest one is suggested."""
     allowed: Collection[str] = field(default=(), repr=False)
 
     def sentence(self) -> str:
-        """What is wrong, with the nearest allowed word when there is one."""
+        """The problem in words, with the nearest allowed word if there is one."""
         return self.what + did_you_mean(self.written, self.allowed)
 
 
 def did_you_mean(written: str, allowed: Collection[str]) -> str:
-    """What to add to a message: the allowed word most like ``written``, else all of them if they are few."""
+    """The end of a message: the allowed word most like ``written``, else all allowed words if they are few."""
     nearest = nearest_to(written, allowed)
     if nearest:
         return f"; did you mean {nearest!r}?"
@@ -53,7 +58,7 @@ def did_you_mean(written: str, allowed: Collection[str]) -> str:
 
 
 def nearest_to(written: str, allowed: Collection[str]) -> str | None:
-    """The allowed word most like ``written``, if one is."""
+    """The allowed word most like ``written``; None if none is similar."""
     if len(written) > 64 or len(allowed) > _GUESSED_FROM_MAX:  # difflib is quadratic
         return None
     by_folded = {_folded(word): word for word in allowed}
@@ -62,29 +67,29 @@ def nearest_to(written: str, allowed: Collection[str]) -> str | None:
 
 
 def is_identifier(text: str) -> bool:
-    """Whether ``text`` may stand in a message: it looks like a name, so it is hardly content."""
+    """Whether ``text`` may appear in a message, as it looks like a name rather than content."""
     return _IDENTIFIER.fullmatch(text) is not None
 
 
 def shown(text: object) -> str:
-    """``text`` quoted and with a space before it if it looks like an identifier, else nothing."""
+    """``text`` quoted, after a space, if it looks like an identifier; else nothing."""
     return f" {text!r}" if isinstance(text, str) and is_identifier(text) else ""
 
 
 def spelled(where: Where) -> str:
-    """A path as people write it, such as ``memory.files[0].uid``; long ones lose their start."""
+    """A path as people write it, such as ``memory.files[0].uid``; the start of a long one is cut."""
     text = "".join(_spelled_step(step) for step in where).removeprefix(".")
     return text if len(text) <= _SPELLED_MAX else "..." + text[-_SPELLED_MAX:]
 
 
 def workflow_error(source: str, problems: Iterable[Problem], *, locate: Callable[[Problem], Mark]) -> WorkflowError:
-    """One error for all ``problems``, one a line as ``source:line:column: path: what``, in the document's order."""
+    """One error for all ``problems``: a line each, ``source:line:column: path: what``, in the document's order."""
     placed = sorted(((locate(problem), problem) for problem in problems), key=lambda pair: pair[0])
     return WorkflowError("\n".join(_lines(printable(source), placed)))
 
 
 def printable(text: str) -> str:
-    """``text`` with what could forge a line or move a cursor written as escapes."""
+    """``text`` with unprintable characters escaped, so that it cannot forge a line or move a cursor."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
@@ -105,3 +110,74 @@ def _spelled_step(step: str | int) -> str:
 def _folded(word: str) -> str:
     """``maxSizeBytes``, ``max-size-bytes`` and ``max_size_bytes`` as one word."""
     return re.sub(r"[_.\-\s]", "", word).casefold()
+
+
+_MESSAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "missing": lambda ctx: "this key is missing; add it",
+    "extra_forbidden": lambda ctx: "unknown key",
+    "model_type": lambda ctx: "this must be a mapping",
+    "dict_type": lambda ctx: "this must be a mapping",
+    "tuple_type": lambda ctx: "this must be a list",
+    "string_type": lambda ctx: "this must be text",
+    "int_type": lambda ctx: "this must be a whole number",
+    "literal_error": lambda ctx: f"use {ctx['expected']}",
+    "greater_than_equal": lambda ctx: f"this must be at least {ctx['ge']}",
+    "less_than_equal": lambda ctx: f"this must be at most {ctx['le']}",
+    "string_too_long": lambda ctx: f"this must be at most {ctx['max_length']} characters long",
+    "value_error": lambda ctx: str(ctx["error"]),
+}
+
+
+def problems_in(error: ValidationError, *, model: type[BaseModel]) -> list[Problem]:
+    """The problems that pydantic found in the data of a ``model``."""
+    return [_problem(details, model) for details in error.errors(include_url=False)]
+
+
+def invalid_argument(problems: list[Problem], *, model: type[BaseModel]) -> InvalidArgument:
+    """The error for a ``model`` that was built in Python, so without a line number."""
+    lines = (f"{model.__name__}: {spelled(problem.where)}: {problem.sentence()}" for problem in problems)
+    return InvalidArgument("\n".join(lines))
+
+
+def _problem(details: ErrorDetails, model: type[BaseModel]) -> Problem:
+    where: Where = tuple(step for step in details["loc"] if step != "[key]")
+    if details["type"] == "extra_forbidden":
+        return Problem(where, "unknown key", at_key=True, written=str(where[-1]), allowed=_keys_at(model, where[:-1]))
+    return Problem(where, _message(details), at_key="[key]" in details["loc"])
+
+
+def _message(details: ErrorDetails) -> str:
+    if details["type"] != "missing" and details["input"] is None:
+        return "this key has no value; set one, or remove the key"
+    say = _MESSAGES.get(details["type"])
+    text = say(details.get("ctx", {})) if say else details["msg"]
+    if details["type"] == "string_type" and isinstance(details["input"], (bool, int, float)):
+        return f"{text}; put it in quotes"
+    if details["type"] == "int_type" and isinstance(details["input"], str):
+        return f"{text}, without quotes"
+    return text
+
+
+def _keys_at(model: type[BaseModel], where: Where) -> Collection[str]:
+    """The keys that the model allows in the mapping at ``where``."""
+    kind: Any = model
+    for step in where:
+        kind = kind.model_fields[step].annotation if _is_model(kind) else _item_kind(kind)
+        kind = _without_none(kind)
+    return tuple(kind.model_fields) if _is_model(kind) else ()
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _item_kind(kind: Any) -> Any:
+    """``X`` of ``tuple[X, ...]`` or ``dict[str, X]``."""
+    arguments = get_args(kind)
+    return arguments[1] if get_origin(kind) is dict else arguments[0]
+
+
+def _without_none(kind: Any) -> Any:
+    if get_origin(kind) not in (Union, types.UnionType):
+        return kind
+    return next(option for option in get_args(kind) if option is not type(None))

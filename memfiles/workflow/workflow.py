@@ -1,7 +1,7 @@
-"""The workflow: which memory exists, who may use it, and where it is kept.
+"""Workflow models: which memory exists, who may use it, and where it is kept.
 
-The rule this file guards: a ``Workflow`` that exists is usable. Whatever is wrong with a declaration is
-found before anything on disk or in memory changes, and all of it is reported at once.
+The rule this file guards: a ``Workflow`` object is always valid. All problems of a declaration are found before
+anything on disk or in memory changes, and are reported together.
 """
 
 from __future__ import annotations
@@ -38,14 +38,13 @@ from memfiles.workflow.fields import (
     PositiveCount,
     Pull,
     Seconds,
+    ToolNames,
     Uid,
     Url,
     can_be_directory,
 )
 from memfiles.workflow.older_workflow import is_older, read_older
-from memfiles.workflow.problems import Problem, nearest_to
-from memfiles.workflow.pydantic_errors import invalid_argument, problems_in
-from memfiles.workflow.tool_names import ToolNames
+from memfiles.workflow.problems import Problem, invalid_argument, nearest_to, problems_in
 from memfiles.workflow.yaml_source import YamlDocument
 
 DEFAULT_MAX_SIZE_BYTES = 16 * 1024
@@ -54,11 +53,11 @@ MAX_SIZE_BYTES = 8 * 1024 * 1024
 
 _OUR_KEYS = ("name", "memory", "agents")
 _WITH_POSITIONS = object()
-"""The validation context in which all problems are collected and located, instead of raised one model at a time."""
+"""Validation context in which problems are collected with positions instead of raised one model at a time."""
 
 
 class _Declared(BaseModel):
-    """What the models share: built wrong in Python, one raises ``InvalidArgument`` that names every fault."""
+    """Base of the models: invalid values in Python code raise one ``InvalidArgument`` that lists every problem."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -75,7 +74,7 @@ class _Declared(BaseModel):
 
 Allowed = Annotated[
     tuple[Annotated[DeclaredText, Field(min_length=1)], ...],
-    Field(description="What is no credential here: names of rules, or the very texts of false alarms.", repr=False),
+    Field(description="Exceptions from the secrets check: names of rules, or exact texts of false alarms.", repr=False),
 ]
 LeveledT = TypeVar("LeveledT", "MemoryFile", "AgentSpec")
 
@@ -83,8 +82,8 @@ LeveledT = TypeVar("LeveledT", "MemoryFile", "AgentSpec")
 class MemoryFile(_Declared):
     """A memory file: text that an agent may read, append to and edit.
 
-    Descriptions and content may hold any text; the index card shows descriptions on one line. Raises
-    ``InvalidArgument`` when it is built with bad names, an unknown field or a content over its cap.
+    Descriptions and content may hold any text; the index card shows a description on one line. Raises
+    ``InvalidArgument`` for bad names, unknown fields or content over the cap.
     """
 
     uid: Uid = Field(
@@ -92,17 +91,17 @@ class MemoryFile(_Declared):
         examples=["customer-notes-7f3a"],
     )
     name: Name = Field(
-        description="What the model calls the file; unique in the workflow.", examples=["customer-notes"]
+        description="The name that the model uses for the file; unique in the workflow.", examples=["customer-notes"]
     )
-    description: DeclaredText = Field("", description="What the file is for, in one sentence; the model sees it.")
+    description: DeclaredText = Field("", description="The purpose of the file in one sentence; the model sees it.")
     max_size_bytes: Annotated[int, Strict(), Field(ge=1, le=MAX_SIZE_BYTES)] = Field(
         DEFAULT_MAX_SIZE_BYTES, description="The cap on the content, in UTF-8 bytes."
     )
     level: LevelName | None = Field(
-        None, description="The classification, one of memory.levels; the lowest if it is left out."
+        None, description="The classification, one of memory.levels; by default the lowest."
     )
     content: DeclaredText = Field(
-        "", description="What the file holds when it is first made; later changes live on disk.", repr=False
+        "", description="The content of the file when it is first created; later changes are kept on disk.", repr=False
     )
     secrets_allow: Allowed = ()
 
@@ -124,29 +123,29 @@ class MemoryRef(_Declared):
 
 
 class AgentSpec(_Declared):
-    """What one agent may use."""
+    """The memory that one agent may use."""
 
     level: LevelName | None = Field(
-        None, description="The level its sessions start at, one of memory.levels; the lowest if it is left out."
+        None, description="The level at which its sessions start, one of memory.levels; by default the lowest."
     )
     memory: tuple[MemoryRef, ...] = Field((), description="The memory files it may use.")
 
 
 class MirrorSpec(_Declared):
-    """The second home of the records."""
+    """The mirror: a second home for the records."""
 
     url: Url = Field(
-        description="Where the mirror is. Keep credentials in the environment, not here.",
+        description="The URL of the mirror. Keep credentials in the environment, not here.",
         examples=["s3://acme-agents/support-desk?region=eu-central-1", "file:///var/backups/memory"],
         repr=False,
     )
     pull: Pull = Field(
         "cold-start",
-        description="When changes made elsewhere are fetched: cold-start (for files that have no local record), "
+        description="When changes from other machines are fetched: cold-start (only files without a local record), "
         "restore (at every start), or an interval such as 5m.",
     )
     on_conflict: Literal["local", "remote"] = Field(
-        "local", description="Whose text wins where two changes cannot be merged; the other one is kept aside."
+        "local", description="Which side wins if two changes cannot be merged; the other side is kept in conflicts/."
     )
 
 
@@ -166,7 +165,7 @@ class KindSpec(_Declared):
 
 
 class EntriesSpec(_Declared):
-    """The entries that agents save while they run: where this is declared, they have tools for it."""
+    """The entries that agents save while they run. Agents have tools for entries only if this is declared."""
 
     max_entries: PositiveCount = Field(1000, description="How many entries each agent keeps at each level.")
     max_bytes: PositiveCount = Field(
@@ -175,15 +174,15 @@ class EntriesSpec(_Declared):
     hydrate_bytes: PositiveCount = Field(
         256 * 1024, description="How many bytes of entries the model sees at the start of a run."
     )
-    categories: dict[Name, CategorySpec] = Field({}, description="Settings of categories, by their names.")
-    kinds: dict[Kind, KindSpec] = Field({}, description="Budgets of single kinds, beside those of all entries.")
+    categories: dict[Name, CategorySpec] = Field({}, description="Settings of categories, by name.")
+    kinds: dict[Kind, KindSpec] = Field({}, description="Budgets of single kinds, in addition to those of all entries.")
     secrets_allow: Allowed = ()
     meaning: Annotated[bool, Strict()] = Field(
-        False, description="Whether searches go by meaning as well; it needs memfiles[semantic], and no network."
+        False, description="Whether searches also go by meaning; needs memfiles[semantic], but no network."
     )
     tool_names: ToolNames = Field(
         "default",
-        description="What the model's tools are called: default (memory_save, get, search, list, delete, update), "
+        description="The naming profile of the tools: default (memory_save, get, search, list, delete, update), "
         "store-recall (memory_store, recall, list, forget) or crud (memory_search, create, read, update, delete).",
     )
 
@@ -192,12 +191,12 @@ class MemorySpec(_Declared):
     """The memory of a workflow."""
 
     directory: Directory = Field(
-        ".memory", description="Where the records are kept, relative to this file. It holds nothing else."
+        ".memory", description="The directory of the records, relative to this file. It holds nothing else."
     )
     mirror: MirrorSpec | None = Field(None, description="A second home for the records.")
     durability: Literal["fsync", "os"] = Field(
         "fsync",
-        description="fsync: an acknowledged change survives a power cut. os: it survives a crash of the program only.",
+        description="fsync: an acknowledged change survives a power cut. os: it survives only a crash of the program.",
     )
     levels: Levelling = Field(DEFAULT_LEVELS, description="The classification levels, lowest first.")
     secrets: Literal["block", "redact", "warn", "off"] = Field(
@@ -211,7 +210,7 @@ class MemorySpec(_Declared):
     files: tuple[MemoryFile, ...] = Field((), description="The memory files.")
     entries: EntriesSpec | None = Field(
         None,
-        description="What agents save themselves, under keys, while they run; {} allows it with the usual budgets.",
+        description="Entries that agents save under keys while they run; {} enables them with the default budgets.",
     )
 
     @field_validator("files")
@@ -221,42 +220,42 @@ class MemorySpec(_Declared):
 
 
 class Workflow(_Declared):
-    """A whole declaration, checked: its memory, its agents, and what else the document holds.
+    """A whole declaration, checked: its memory, its agents, and the other keys of the document.
 
-    Files and agents without a level are at the lowest. ``extra`` holds the top-level keys that belong to
-    the workflow engine, as they were read; ``path`` is the file, if it came from one.
+    Files and agents without a level get the lowest. ``extra`` holds the top-level keys that belong to the workflow
+    engine, unchanged. ``path`` is the file that it was loaded from, if any.
     """
 
-    name: Annotated[DeclaredText, Field(max_length=256)] = Field("workflow", description="What the workflow is called.")
-    memory: MemorySpec = Field(description="The memory: which files there are, where they are kept, and how.")
-    agents: dict[AgentName, AgentSpec] = Field({}, description="The agents and what each may use, by their names.")
+    name: Annotated[DeclaredText, Field(max_length=256)] = Field("workflow", description="The name of the workflow.")
+    memory: MemorySpec = Field(description="The memory: its files, where they are kept, and how.")
+    agents: dict[AgentName, AgentSpec] = Field({}, description="The agents and the memory that each may use, by name.")
     extra: dict[str, Any] = Field({}, repr=False)
     path: Path | None = None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, check_mirror: Callable[[str], object] | None = None) -> Workflow:
-        """The workflow in a YAML or JSON file; nothing else is touched.
+        """The workflow in a YAML or JSON file; touches nothing else.
 
-        Raises ``WorkflowError`` with one line for each thing that is wrong, as ``file:line:column: path: what``.
-        ``check_mirror`` raises ``InvalidArgument`` for the URL of a mirror that cannot be.
+        Raises ``WorkflowError`` with one line per problem, ``file:line:column: path: what``. ``check_mirror`` raises
+        ``InvalidArgument`` for an invalid mirror URL.
         """
         source = yaml_source.load(path)
         return _workflow_in(source, path=Path(os.path.abspath(path)), check_mirror=check_mirror)
 
     @classmethod
     def parse(cls, text: str | bytes, *, source: str = "<workflow>") -> Workflow:
-        """The workflow in ``text``; ``source`` stands in errors where a file's name would. Errors as in ``load``."""
+        """The workflow in ``text``; errors name ``source`` instead of a file and otherwise are those of ``load``."""
         return _workflow_in(yaml_source.parse(text, name=source), path=None)
 
     @property
     def directory(self) -> Path:
-        """Where the records are: absolute, seen from the workflow's folder, or from the current one if it has none."""
+        """The absolute path of the records, relative to the workflow's folder, or to the current one if it has none."""
         folder = self.path.parent if self.path else Path.cwd()
         return Path(os.path.abspath(folder / self.memory.directory))
 
     @property
     def levels(self) -> Levels:
-        """The classification levels and who may read and write across them."""
+        """The classification levels, with the rules for reading and writing across them."""
         return Levels(self.memory.levels)
 
     @field_validator("agents")
@@ -267,7 +266,7 @@ class Workflow(_Declared):
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> Self:
-        if info.context is not _WITH_POSITIONS:  # there, the plain data was checked
+        if info.context is not _WITH_POSITIONS:  # otherwise the plain data has been checked
             problems = _document_problems(self.model_dump(include={"memory", "agents"}), path=self.path)
             if problems:
                 raise invalid_argument(problems, model=type(self))
@@ -281,7 +280,7 @@ def _leveled(item: LeveledT, levels: tuple[str, ...] | None) -> LeveledT:
 def _workflow_in(
     source: YamlDocument, *, path: Path | None, check_mirror: Callable[[str], object] | None = None
 ) -> Workflow:
-    """The workflow in a document of either shape, or everything that is wrong with it."""
+    """The workflow in a document of either shape, or one error with every problem."""
     if not isinstance(source.value, dict):
         raise source.error([Problem((), "a workflow is a mapping; declare `memory: {files: [...]}`")])
     reading = read_older(source.value) if is_older(source.value) else _read(source)
@@ -297,7 +296,7 @@ def _workflow_in(
 
 
 def _read(source: YamlDocument) -> ParsedWorkflow:
-    """The document in our own shape; what stands beside our keys is somebody else's."""
+    """The document in the current shape; other keys belong to the workflow engine."""
     ours = {key: source.value[key] for key in _OUR_KEYS if key in source.value}
     extra = {key: value for key, value in source.value.items() if key not in _OUR_KEYS}
     problems = [Problem(where, "YAML does not read this key as text; put it in quotes", at_key=True)
@@ -308,11 +307,11 @@ def _read(source: YamlDocument) -> ParsedWorkflow:
 
 
 def misplaced_keys(path: str | os.PathLike[str]) -> list[str]:
-    """The keys of a workflow that stand beside ``memory`` and have the name of a part of it: one line each."""
+    """Warnings about keys at the top level that have the name of a key of ``memory``, one line each."""
     source = yaml_source.load(path)
     if not isinstance(source.value, dict) or is_older(source.value):
         return []
-    what = "this stands beside memory, where it is left alone; if it is meant for it, indent it under `memory:`"
+    what = "this key is outside memory and has no effect; if it belongs to memory, indent it under `memory:`"
     problems = [Problem((key,), what, at_key=True) for key in source.value if key in MemorySpec.model_fields]
     return str(source.error(problems)).splitlines()
 
@@ -320,7 +319,7 @@ def misplaced_keys(path: str | os.PathLike[str]) -> list[str]:
 def _no_memory(extra: Mapping[str, Any]) -> Problem:
     likely = next((key for key in extra if nearest_to(key, ["memory"])), "")
     what = "no memory is declared; add `memory: {files: [...]}`"
-    return Problem((likely,), f"{what}, or is this key meant?", at_key=True) if likely else Problem((), what)
+    return Problem((likely,), f"{what}, or did you mean this key?", at_key=True) if likely else Problem((), what)
 
 
 def _validated(document: dict[str, Any]) -> tuple[Workflow | None, list[Problem]]:
@@ -339,7 +338,7 @@ def _mirror_problems(mirror: MirrorSpec, check: Callable[[str], object]) -> list
 
 
 def _document_problems(document: Mapping[str, Any], *, path: Path | None) -> list[Problem]:
-    """What is wrong between the parts of the plain document, and between it and where it lies."""
+    """The problems between the parts of the plain document, and with its directory."""
     memory = document.get("memory")
     directory = memory.get("directory") if isinstance(memory, Mapping) else None
     if path is None or not isinstance(directory, str) or not can_be_directory(directory):  # the models report that

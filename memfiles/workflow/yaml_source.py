@@ -1,12 +1,11 @@
-"""YAML to plain values that remember where they stood: the strict subset a workflow may use.
+"""YAML parser for workflows: a strict subset, as plain values with their positions.
 
-The rule this file guards: a document has one reading. Tags, anchors, aliases, merge keys, duplicate
-keys and second documents are errors, scalars are those of YAML 1.2, and depth and size are bounded
-while parsing, before anything recurses or expands. JSON is a part of this subset.
+The rule this file guards: a document has one meaning. Tags, anchors, aliases, merge keys, duplicate keys and second
+documents are errors. Scalars follow YAML 1.2. Depth and size are bounded while parsing, before anything recurses or
+expands. JSON is part of this subset.
 
-PyYAML is used for its events only. Its C parser is used when it was built with one (about ten times
-faster); the Python one accepts the same documents except for tabs between tokens, and both report
-the same positions.
+Only PyYAML's events are used. Its C parser, if it was built with one, is about ten times faster; the Python parser
+accepts the same documents except for tabs between tokens, and reports the same positions.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from memfiles.errors import WorkflowError
 from memfiles.workflow.problems import Mark, Problem, Where, workflow_error
-from memfiles.workflow.yaml_scalars import plain_value
-from memfiles.workflow.yaml_text import YamlText, checked, mark_after, read_bytes
+from memfiles.workflow.yaml_text import YamlText, checked, mark_after, plain_value, read_bytes
 
 if TYPE_CHECKING:
     import yaml
@@ -32,10 +30,10 @@ NODES_MAX = 250_000
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _ADVICE = {
-    "mapping values are not allowed": "put a text that holds ': ' in quotes, and align keys by blanks",
-    "cannot start any token": "indent with blanks, not tabs, and put a text that starts with @ ` % or a tab in quotes",
+    "mapping values are not allowed": "quote a text that contains ': ', and align keys with spaces",
+    "cannot start any token": "indent with spaces, not tabs, and quote a text that starts with @ ` % or a tab",
     "unexpected end of stream": "close the quote",
-    "expected ',' or": "close the bracket, or put a comma between the items",
+    "expected ',' or": "close the bracket, or separate the items with a comma",
     "expected key": "check the indentation and the quotes of this line and the ones above",
     "expected <block end>": "check the indentation and the quotes of this line and the ones above",
     "could not find expected ':'": "put ': ' after the key, or indent the line",
@@ -45,7 +43,7 @@ _ADVICE = {
 
 @dataclass(slots=True)
 class NodePosition:
-    """Where a collection and the things in it stand."""
+    """The positions of a collection and of its items."""
 
     mark: Mark
     keys: dict[str | int, Mark] = field(default_factory=dict)
@@ -54,16 +52,16 @@ class NodePosition:
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """A document: its value, and the position of everything in it."""
+    """A document: its value and the position of every part."""
 
     name: str
     value: Any
     place: NodePosition | Mark
     not_text: tuple[Where, ...] = ()
-    """Paths of keys that YAML does not read as text (``1:``, ``true:``); ``value`` has them as JSON writes them."""
+    """Paths of keys that YAML does not read as text (``1:``, ``true:``); ``value`` has them in JSON spelling."""
 
     def mark(self, where: Where, *, at_key: bool = False) -> Mark:
-        """The position of the value at ``where``, or of its key; of what would hold it if it is not there."""
+        """The position of the value at ``where``, or of its key; if it is missing, of its parent."""
         place, holder = self.place, self.place
         for step in where:
             holder = place
@@ -75,7 +73,7 @@ class YamlDocument:
         return place.mark if isinstance(place, NodePosition) else place
 
     def error(self, problems: list[Problem]) -> WorkflowError:
-        """One error for everything that is wrong with this document."""
+        """One error for all problems of this document."""
         return workflow_error(self.name, problems, locate=lambda it: self.mark(it.where, at_key=it.at_key))
 
 
@@ -97,21 +95,21 @@ def parse(data: bytes | str, *, name: str, events: Callable[[str], Iterator[yaml
 
 
 def fast_events(text: str) -> Iterator[yaml.Event]:
-    """The document's events from the C parser, or from the Python one where PyYAML has no other."""
-    import yaml  # 18 ms, which those who declare their files in Python need not pay
+    """The document's events from the C parser, or from the Python parser if PyYAML has no other."""
+    import yaml  # 18 ms, saved for callers that declare their files in Python
 
     return _events(getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text))
 
 
 def slow_events(text: str) -> Iterator[yaml.Event]:
-    """The same events from the parser written in Python."""
+    """The same events from the Python parser."""
     import yaml
 
     return _events(yaml.SafeLoader(text))
 
 
 class _Unreadable(Exception):
-    """What a parser reported; never leaves this module."""
+    """An error of the parser; never leaves this module."""
 
     def __init__(self, what: str, mark: Mark) -> None:
         super().__init__(what)
@@ -121,19 +119,19 @@ class _Unreadable(Exception):
 
 @dataclass(slots=True)
 class _Open:
-    """A collection whose end has not come yet."""
+    """A collection that is not closed yet."""
 
     value: dict[str, Any] | list[Any]
     place: NodePosition
     key: str | None = None
-    """The key whose value comes next, in a mapping."""
+    """The key of the next value, in a mapping."""
 
     def awaits_key(self) -> bool:
-        """Whether what comes next is a key."""
+        """Whether the next item is a key."""
         return self.key is None and isinstance(self.value, dict)
 
     def put(self, value: Any, place: NodePosition | Mark) -> None:
-        """Add what comes next."""
+        """Add the next item."""
         if isinstance(self.value, list):
             self.place.values[len(self.value)] = place
             self.value.append(value)
@@ -143,14 +141,14 @@ class _Open:
             self.key = None
 
     def step(self) -> tuple[str | int, ...]:
-        """The last step of the path to what comes next."""
+        """The last step of the path to the next item."""
         if isinstance(self.value, list):
             return (len(self.value),)
         return () if self.key is None else (self.key,)
 
 
 class _Builder:
-    """Turns parser events into one value and its places, without recursion."""
+    """Builds one value and its positions from parser events, without recursion."""
 
     def __init__(self, name: str, text: YamlText) -> None:
         self._name = name
@@ -171,19 +169,19 @@ class _Builder:
         }
 
     def take(self, event: yaml.Event) -> None:
-        """Add what ``event`` says; refuses what the subset does not have."""
+        """Add one event; refuse events outside the subset."""
         taker = self._takers.get(type(event).__name__)
         if taker:
             taker(event)
 
     def source(self) -> YamlDocument:
-        """The document, once all events were taken."""
+        """The document, after all events."""
         if not self._documents:
             raise self.error("the document is empty; declare `memory: {files: [...]}`", at=(1, 1))
         return YamlDocument(self._name, self._documents[0], self._root.values[0], tuple(self._not_text))
 
     def error(self, what: str, *, at: Mark, key: str | None = None) -> WorkflowError:
-        """An error at a position, with the path of what is being read there."""
+        """An error at a position, with the current path."""
         where = _where(self._stack) + (() if key is None else (key,))
         return workflow_error(self._name, [Problem(where, what)], locate=lambda problem: at)
 
@@ -204,7 +202,7 @@ class _Builder:
                 raise self.error(str(error), at=mark) from None
         text = self._text.original(event.value, double_quoted=event.style == '"')
         if event.style == '"' and not text.isascii() and _LONE_SURROGATE.search(text):
-            raise self.error("half of a surrogate pair is no character; write both escapes, or neither", at=mark)
+            raise self.error("this is half of a surrogate pair; write both escapes, or neither", at=mark)
         return text
 
     def _take_key(self, top: _Open, event: Any, value: Any, mark: Mark) -> None:
@@ -213,7 +211,7 @@ class _Builder:
         key = value if isinstance(value, str) else json.dumps(value)
         if key in top.place.keys:
             first = top.place.keys[key][0]
-            raise self.error(f"this key is already in line {first}; keep one of them", at=mark, key=key)
+            raise self.error(f"this key is already on line {first}; keep one of them", at=mark, key=key)
         top.place.keys[key] = mark
         top.key = key
         if not isinstance(value, str):
@@ -251,7 +249,7 @@ class _Builder:
 
 
 def _where(stack: list[_Open]) -> Where:
-    """The path to what comes next; the first of the stack holds the document and is no part of it."""
+    """The path to the next item; the first frame of the stack holds the document itself."""
     return tuple(step for frame in stack[1:] for step in frame.step())
 
 
@@ -261,7 +259,7 @@ def _mark_of(event: Any) -> Mark:
 
 
 def _events(loader: Any) -> Iterator[yaml.Event]:
-    """Every event of one parser; its errors become ``_Unreadable``."""
+    """All events of one parser; its errors become ``_Unreadable``."""
     from yaml import MarkedYAMLError
 
     try:
@@ -282,10 +280,10 @@ def _problem_mark(error: yaml.MarkedYAMLError) -> Mark:
 
 
 def _explained(error: yaml.MarkedYAMLError) -> str:
-    """The parser's words (which name characters and kinds of tokens, never text), and what to do."""
+    """The parser's message, which names characters and token types but never text, and what to do."""
     problem = error.problem or "it cannot be read"
     advice = next((advice for words, advice in _ADVICE.items() if words in problem), "check the line's syntax")
     begun = ""
     if error.context and error.context_mark and _problem_mark(error)[0] != error.context_mark.line + 1:
-        begun = f" {error.context} that starts in line {error.context_mark.line + 1}"
-    return f"this is not YAML: {problem}{begun}; {advice}"
+        begun = f" {error.context} that starts on line {error.context_mark.line + 1}"
+    return f"invalid YAML: {problem}{begun}; {advice}"

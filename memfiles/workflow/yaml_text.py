@@ -1,13 +1,14 @@
-"""A workflow's bytes, on the way to the YAML parser: bounded, decoded, free of what YAML forbids.
+"""YAML text before parsing: bounded, decoded and checked; and the YAML 1.2 values of plain scalars.
 
-The rule this file guards: the parser is given nothing that can hang it, exhaust it, or that two parsers
-read differently. Every change made to the text replaces one character by one, so positions stay true.
+The rule this file guards: the parser gets nothing that can hang it or exhaust it, and nothing that two parsers read
+differently. Every replacement swaps one character for one, so that positions stay correct.
 """
 
 from __future__ import annotations
 
 import codecs
 import json
+import math
 import os
 import re
 import stat
@@ -18,32 +19,87 @@ from dataclasses import dataclass, field
 from memfiles.errors import WorkflowError
 from memfiles.workflow.problems import Mark, Problem, printable, workflow_error
 
+Scalar = str | int | float | bool | None
+
+
+_WORDS: dict[str, Scalar] = {
+    "": None, "~": None, "null": None, "Null": None, "NULL": None,
+    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
+}  # fmt: skip
+
+
+_STARTS_NUMBER = frozenset("+-.0123456789")
+
+
+_BASES = {"0o": 8, "0x": 16}
+
+
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
+
+
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+
+
+_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+
+
+_DIGITS_MAX = 100
+
+
+def plain_value(text: str) -> Scalar:
+    """The value of a plain (unquoted) scalar; a number that JSON cannot hold is a ``ValueError``."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] not in _STARTS_NUMBER:
+        return text
+    if _INT.fullmatch(text):
+        return _whole(text)
+    if _FLOAT.fullmatch(text):
+        return _finite(text)
+    if _NOT_FINITE.fullmatch(text):
+        raise ValueError("infinity and not-a-number are not allowed here; use a number, or put the text in quotes")
+    return text
+
+
+def _whole(text: str) -> int:
+    if len(text) > _DIGITS_MAX:
+        raise ValueError(f"a number may have at most {_DIGITS_MAX} digits; put it in quotes if it is text")
+    return int(text[2:], _BASES[text[:2]]) if text[:2] in _BASES else int(text)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("this number is too large; put it in quotes if it is text")
+    return value
+
+
 SIZE_MAX = 4 * 1024 * 1024
 """Bytes of a workflow. 10,000 declared files with a hundred bytes of text each are about 2.5 MiB."""
 
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
-# libyaml compares each %TAG with all before it, in C and with the interpreter locked: 4 MiB of them take minutes.
+# libyaml compares each %TAG with all earlier ones, in C and holding the GIL: 4 MiB of them take minutes.
 _TAG_DIRECTIVE = re.compile(r"(?<![^\r\n])%TAG\b")
 _LINE_BREAK = re.compile(r"\r\n?|\n")
 _ESCAPE = re.compile(r"\\(u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL)
 _UTF16_OR_32 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 
-# The first three are line breaks in YAML 1.1, which PyYAML parses, and the last one is passed over at the start of
-# a line. In YAML 1.2 and in JSON, whose writers leave them unescaped, they are characters like others.
+# The first three are line breaks in YAML 1.1, which PyYAML parses; the last is skipped at the start of a line. In YAML
+# 1.2 # and in JSON, whose writers leave them unescaped, they are ordinary characters.
 _MISREAD = "\x85\u2028\u2029\ufeff"
 
 
 @dataclass(frozen=True, slots=True)
 class YamlText:
-    """Text that may be given to a YAML parser, and the way back from what the parser returns."""
+    """Text that is safe for a YAML parser, and the way back from the parser's scalars to the original."""
 
     text: str
     stand_ins: dict[int, str] = field(default_factory=dict)
     escape: str = ""
-    """What stands for the backslash of a ``\\ud83d`` escape, if there is one."""
+    """The stand-in for the backslash of a ``\\ud83d`` escape, if there is one."""
 
     def original(self, scalar: str, *, double_quoted: bool) -> str:
-        """The scalar as it was meant; a lone surrogate stays one."""
+        """The original scalar; a lone surrogate stays one."""
         if not self.stand_ins:
             return scalar
         if double_quoted and self.escape:
@@ -57,7 +113,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise _refused(name, "there is no such file; `memfiles init` writes one to start from") from None
+        raise _refused(name, "no such file; `memfiles init` creates one") from None
     except (OSError, ValueError) as error:
         raise _refused(name, f"the file cannot be opened: {_reason(error)}") from error
     try:
@@ -67,7 +123,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def checked(data: bytes | str, *, source: str) -> YamlText:
-    """The document's text, ready to parse, or a ``WorkflowError`` that says where it is not text."""
+    """The document's text, ready to parse; ``WorkflowError`` says where it is not text."""
     text = data if isinstance(data, str) else _decoded(data, source=source)
     text = text.removeprefix("\ufeff")
     _check_characters(text, source=source)
@@ -77,7 +133,7 @@ def checked(data: bytes | str, *, source: str) -> YamlText:
 
 
 def mark_after(text: str) -> Mark:
-    """The position just after the last character."""
+    """The position after the last character."""
     breaks = list(_LINE_BREAK.finditer(text))
     return len(breaks) + 1, len(text) - (breaks[-1].end() if breaks else 0) + 1
 
@@ -85,11 +141,11 @@ def mark_after(text: str) -> Mark:
 def _check_characters(text: str, *, source: str) -> None:
     forbidden = _FORBIDDEN.search(text)
     if forbidden:
-        what = f"a workflow may not hold the character U+{ord(forbidden[0]):04X}; remove it"
+        what = f"the character U+{ord(forbidden[0]):04X} is not allowed in a workflow; remove it"
         raise _at(source, mark_after(text[: forbidden.start()]), what)
     directive = _TAG_DIRECTIVE.search(text)
     if directive:
-        raise _at(source, mark_after(text[: directive.start()]), "%TAG is not supported, as tags are not; remove it")
+        raise _at(source, mark_after(text[: directive.start()]), "%TAG is not supported; remove it")
 
 
 def _content(name: str, descriptor: int) -> bytes:
@@ -127,10 +183,10 @@ def _decoded(data: bytes, *, source: str) -> str:
 
 
 def _without_json_tabs(text: str) -> str:
-    """JSON indented with tabs as JSON indented with blanks.
+    """JSON with its tabs replaced by spaces.
 
-    A YAML parser refuses some of those tabs. In valid JSON no text holds a tab that is not escaped,
-    so all of them stand between tokens.
+    A YAML parser refuses some of those tabs. In valid JSON, texts hold no unescaped tab, so all tabs are between
+    tokens.
     """
     if "\t" not in text or not text.lstrip().startswith(("{", "[")):
         return text
@@ -141,7 +197,7 @@ def _without_json_tabs(text: str) -> str:
 
 
 def _protected(text: str, *, source: str) -> YamlText:
-    """Swap what PyYAML would misread for characters that occur nowhere else in the text."""
+    """Replace characters that PyYAML would misread by characters that do not occur in the text."""
     found = [char for char in _MISREAD if char in text]
     surrogates = "\\ud" in text or "\\uD" in text
     if not found and not surrogates:
@@ -158,7 +214,7 @@ def _protected(text: str, *, source: str) -> YamlText:
 
 def _unused(text: str, *, source: str) -> Iterator[str]:
     yield from (char for char in map(chr, range(0xF0000, 0x110000)) if char not in text)
-    raise _refused(source, "the text uses up every private-use character of Unicode; remove some")
+    raise _refused(source, "the text uses every private-use character of Unicode; remove some")
 
 
 def _escape_marker(escape: str) -> Callable[[re.Match[str]], str]:
@@ -166,13 +222,13 @@ def _escape_marker(escape: str) -> Callable[[re.Match[str]], str]:
 
 
 def _joined(scalar: str, escape: str) -> str:
-    """The halves of surrogate pairs, which a JSON writer escapes one by one, as the characters they are of."""
+    """The text with surrogate pairs joined into characters; a JSON writer escapes the halves one by one."""
     halves = re.sub(f"{escape}u([0-9a-fA-F]{{4}})", lambda match: chr(int(match[1], 16)), scalar)
     return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def _too_large(source: str, size: int) -> WorkflowError:
-    what = f"the workflow is {size} bytes and the limit is {SIZE_MAX}; keep seeds short, content grows on disk"
+    what = f"the workflow is {size} bytes and the limit is {SIZE_MAX}; shorten the initial contents, as content grows on disk"
     return _at(source, (1, 1), what)
 
 

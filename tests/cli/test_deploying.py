@@ -36,8 +36,8 @@ def test_keys_that_were_meant_for_the_memory(project: Path) -> None:
     lines = checked.err.splitlines()
 
     assert (0, "workflow.yaml: ok, 0 memory files, 0 agents\n", 2) == (checked.code, checked.out, len(lines))
-    assert lines[0].startswith("warning: workflow.yaml:3:1: entries: this stands beside memory")
-    assert lines[1].startswith("warning: workflow.yaml:5:1: secrets: this stands beside memory")
+    assert lines[0].startswith("warning: workflow.yaml:3:1: entries: this key is outside memory")
+    assert lines[1].startswith("warning: workflow.yaml:5:1: secrets: this key is outside memory")
     assert 2 == len(run("check", "--json").data["warnings"])
 
 

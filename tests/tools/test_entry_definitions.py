@@ -24,7 +24,7 @@ from memfiles.tools.entry_definitions import (
     entry_tools,
     guidance,
 )
-from memfiles.workflow.tool_names import TOOL_NAMES, ToolNames, ToolOperation, operations_of
+from memfiles.workflow.fields import TOOL_NAMES, ToolNames, ToolOperation, operations_of
 from memfiles.workflow.workflow import EntriesSpec
 
 ALL = [tool for tool_names in TOOL_NAMES for tool in entry_tools(tool_names)]

@@ -16,7 +16,7 @@ import memfiles
 from memfiles.errors import InvalidArgument
 from memfiles.tools.results import ToolResult
 from memfiles.tools.session import Session
-from memfiles.workflow.tool_names import TOOL_NAMES
+from memfiles.workflow.fields import TOOL_NAMES
 
 WORKFLOW = """\
 memory:

@@ -17,7 +17,7 @@ from memfiles.tools.definitions import ToolDefinition, file_tools
 from memfiles.tools.dialects.mcp import structured
 from memfiles.tools.entry_definitions import entry_tools
 from memfiles.tools.results import ToolResult, appended, edited, failed
-from memfiles.workflow.tool_names import TOOL_NAMES, ToolNames
+from memfiles.workflow.fields import TOOL_NAMES, ToolNames
 
 RECEIPT = Receipt(
     uid="u", name="notes", revision=8, size_bytes=40, max_size_bytes=100, bytes_left=60, share=0.4, matches=1, line=4

@@ -115,7 +115,7 @@ def test_a_node_inside_memory_is_no_agent() -> None:
     ("document", "expected"),
     [
         ({"memory": [file("../x")]}, "5:10: memory[0].id: uid '../x' is not allowed"),
-        ({"memory": [file("x"), file("x", label="y")]}, "9:10: memory[1].id: uid 'x' is also that of another file"),
+        ({"memory": [file("x"), file("x", label="y")]}, "9:10: memory[1].id: uid 'x' is also used by another file"),
         (
             {"memory": [file("x", content="äb", maxSizeBytes=2)]},
             "6:15: memory[0].content: the content is 3 bytes and the cap is 2",
@@ -143,7 +143,7 @@ def test_a_node_inside_memory_is_no_agent() -> None:
             {"memory": [], "n": [{"id": "a", "arguments": {"memoryRefs": "x"}}]},
             "7:19: n[0].arguments.memoryRefs: this must be a list",
         ),
-        ({"memory": [], "n": [node()] * 2}, "10:3: n[1]: another node is already called 'a'"),
+        ({"memory": [], "n": [node()] * 2}, "10:3: n[1]: another node has the same name 'a'"),
         (
             {
                 "memory": [{"type": "V", "id": "v"}, file("x")],

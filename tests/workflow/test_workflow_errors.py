@@ -21,10 +21,10 @@ def refusal(text: str) -> list[str]:
     [
         ("memory:\n  files:\n    - {uid: ../x, name: n}\n", "3:13: memory.files[0].uid: uid '../x' is not allowed"),
         ("memory:\n  files:\n    - {uid: x, name: a b}\n", "3:22: memory.files[0].name: name 'a b' is not allowed"),
-        (TWO_FILES + "    - {uid: a, name: x}\n", "5:13: memory.files[2].uid: uid 'a' is also that of another file"),
+        (TWO_FILES + "    - {uid: a, name: x}\n", "5:13: memory.files[2].uid: uid 'a' is also used by another file"),
         (
             TWO_FILES + "    - {uid: c, name: one}\n",
-            "5:22: memory.files[2].name: name 'one' is also that of the file with uid 'a'",
+            "5:22: memory.files[2].name: name 'one' is also used by the file with uid 'a'",
         ),
         (TWO_FILES + "    - {uid: B, name: x}\n", "5:13: memory.files[2].uid: uid 'B' differs from 'b' only by case"),
         ("memory:\n  files:\n    - {name: n}\n", "3:7: memory.files[0].uid: this key is missing; add it"),
@@ -54,7 +54,7 @@ def refusal(text: str) -> list[str]:
             "memory: {files: [{uid: x, name: n, description: 5}]}",
             "1:49: memory.files[0].description: this must be text; put it in quotes",
         ),
-        ("memory: {files: [{uid: x, name: n, content: }]}", "1:45: memory.files[0].content: this has no value"),
+        ("memory: {files: [{uid: x, name: n, content: }]}", "1:45: memory.files[0].content: this key has no value"),
         (
             "memory: {files: [{uid: x, name: n, level: SECRET}]}",
             "1:43: memory.files[0].level: level 'SECRET' is not declared; use one of PUBLIC,",
@@ -67,7 +67,7 @@ def refusal(text: str) -> list[str]:
         ("memory: {durability: none}", "1:22: memory.durability: use 'fsync' or 'os'"),
         ("memory: {secrets: NO}", "1:19: memory.secrets: use 'block', 'redact', 'warn' or 'off'"),
         ("memory: {directory: ~/x}", "1:21: memory.directory: '~' is not expanded"),
-        ("memory: {directory: ../..}", "1:21: memory.directory: this is not a directory of its own"),
+        ("memory: {directory: ../..}", "1:21: memory.directory: the memory needs a directory of its own"),
         ("memory: {mirror: {url: nowhere}}", "1:24: memory.mirror.url: this must be a URL"),
         (
             "memory: {mirror: {url: 's3://b', pull: often}}",
@@ -85,7 +85,7 @@ def refusal(text: str) -> list[str]:
         ),
         (
             TWO_FILES + "agents:\n  s: {memory: [{id: two, mode: r}]}\n",
-            "6:21: agents.s.memory[0].id: this is the file's name; refer to it by its uid 'b'",
+            "6:21: agents.s.memory[0].id: this is a file name; refer to the file by its uid 'b'",
         ),
         (
             TWO_FILES + "agents:\n  s: {memory: [{id: a, mode: r}, {id: a, mode: rw}]}\n",
@@ -97,8 +97,11 @@ def refusal(text: str) -> list[str]:
         (TWO_FILES + "agents:\n  ' ': {}\n", "6:3: agents.(key): an agent's name is 1 to 255 bytes"),
         (TWO_FILES + "agents: [s]\n", "5:9: agents: this must be a mapping"),
         ("memory: 5", "1:9: memory: this must be a mapping"),
-        ("memory:", "1:8: memory: this has no value"),
-        ("x: 1\nmemroy: {}", "2:1: memroy: no memory is declared; add `memory: {files: [...]}`, or is this key meant?"),
+        ("memory:", "1:8: memory: this key has no value"),
+        (
+            "x: 1\nmemroy: {}",
+            "2:1: memroy: no memory is declared; add `memory: {files: [...]}`, or did you mean this key?",
+        ),
         ("{}", "1:1: no memory is declared"),
         ("[]", "1:1: a workflow is a mapping"),
         ("name: 5\nmemory: {}", "1:7: name: this must be text; put it in quotes"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfiles.errors import WorkflowError
-from memfiles.workflow.yaml_text import checked, mark_after
+from memfiles.workflow.yaml_text import checked, mark_after, plain_value
 
 
 @given(st.text(st.sampled_from("a\\u dD83\u2028\x85\ufeff\U000f0000\U000f0001\"'"), max_size=40))
@@ -76,10 +76,10 @@ def test_mark_after(text: str, expected: tuple[int, int]) -> None:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        ("\ufeffa\n \x07".encode(), "w:2:2: a workflow may not hold the character U+0007; remove it"),
+        ("\ufeffa\n \x07".encode(), "w:2:2: the character U+0007 is not allowed in a workflow; remove it"),
         (b"\xef\xbb\xbfab\xff", "w:1:3: this is not UTF-8; save the file as UTF-8"),
         (b"\xff\xfea\x00", "w:1:1: this is UTF-16 or UTF-32; save it as UTF-8"),
-        ("a: b\r%TAG ! x\r---\n", "w:2:1: %TAG is not supported, as tags are not; remove it"),
+        ("a: b\r%TAG ! x\r---\n", "w:2:1: %TAG is not supported; remove it"),
     ],
 )
 def test_refused_text(data: bytes | str, expected: str) -> None:
@@ -96,3 +96,36 @@ def test_a_name_cannot_forge_a_line() -> None:
     with pytest.raises(WorkflowError) as caught:
         checked("\0", source="a\nb\x1b")
     assert str(caught.value).startswith("a\\nb\\x1b:1:1: ")
+
+
+TEXTS = ["NO", "no", "yes", "on", "off", "y", "12:30", "1:30:00", "1_000", "0b11", "0o8", "0xg", "+0x1", "2026-11-21",
+         "-", "nul", "tRUE", "+", ".", "e5", "1e", "1.2.3", "..inf", ".Infinity", "=", "<<", "0 1", "١"]  # fmt: skip
+VALUES = {
+    "": None, "~": None, "null": None, "Null": None, "NULL": None,
+    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
+    "0": 0, "-0": 0, "+12": 12, "017": 17, "0o17": 15, "0x1F": 31, "-42": -42, "1" * 30: int("1" * 30),
+    "1.5": 1.5, "-.5": -0.5, "1.": 1.0, "1e3": 1000.0, "1E-2": 0.01, "6.02e+23": 6.02e23,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text(text: str) -> None:
+    """Words that YAML 1.1 reads as something else are text."""
+
+    assert text == plain_value(text)
+
+
+@pytest.mark.parametrize(("text", "expected"), VALUES.items())
+def test_values(text: str, expected: object) -> None:
+    """Nulls, truth values and numbers have their value and type."""
+
+    actual = plain_value(text)
+    assert (expected, type(expected)) == (actual, type(actual))
+
+
+@pytest.mark.parametrize("text", [".inf", "-.Inf", "+.INF", ".nan", ".NaN", "1e400", "1" * 101, "0x" + "f" * 99])
+def test_refused(text: str) -> None:
+    """Numbers that JSON cannot hold, and endless ones, are refused."""
+
+    with pytest.raises(ValueError, match="quotes"):
+        plain_value(text)

@@ -20,7 +20,7 @@ from memfiles.tools.dialects import DIALECTS, render
 from memfiles.tools.index_card import card_of_files
 from memfiles.tools.session import definitions_of
 from memfiles.tools.visibility import Clearance, VisibleFile, visible_files
-from memfiles.workflow.tool_names import TOOL_NAMES, ToolNames
+from memfiles.workflow.fields import TOOL_NAMES, ToolNames
 from memfiles.workflow.workflow import Workflow
 
 _TOOL_NAMES = click.option(

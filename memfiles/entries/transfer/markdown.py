@@ -17,7 +17,7 @@ from memfiles.entries.results import Skipped
 from memfiles.entries.transfer.document import Document, Parsed, document_of, fields_of, text_in
 from memfiles.errors import InvalidArgument, WorkflowError
 from memfiles.workflow import yaml_source
-from memfiles.workflow.yaml_scalars import plain_value
+from memfiles.workflow.yaml_text import plain_value
 
 SUFFIX = ".md"
 _FENCE = "---\n"

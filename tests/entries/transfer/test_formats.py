@@ -201,7 +201,7 @@ def test_a_file_name_stays() -> None:
         (
             "---\nkey: k\nkey: l\n---\n",
             Skipped(
-                "a.md:3:1", "its frontmatter cannot be read: key: this key is already in line 2; keep one of them"
+                "a.md:3:1", "its frontmatter cannot be read: key: this key is already on line 2; keep one of them"
             ),
         ),
         (

@@ -27,7 +27,7 @@ from memfiles.tools.dialects.mcp import structured
 from memfiles.tools.dialects.schemas import all_required, without_keywords
 from memfiles.tools.entry_definitions import entry_tools
 from memfiles.tools.results import ToolResult, refused
-from memfiles.workflow.tool_names import TOOL_NAMES
+from memfiles.workflow.fields import TOOL_NAMES
 
 GOLDEN = Path(__file__).parent / "golden"
 FILE_TOOLS = file_tools(readable=["customer-notes", "playbook"], writable=["customer-notes"])

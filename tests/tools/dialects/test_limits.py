@@ -20,7 +20,7 @@ from memfiles.tools.dialects.schemas import (
     within_enum_limits,
 )
 from memfiles.tools.entry_definitions import entry_tools
-from memfiles.workflow.tool_names import TOOL_NAMES
+from memfiles.workflow.fields import TOOL_NAMES
 
 FILE_TOOLS = file_tools(readable=["customer-notes", "playbook"], writable=["customer-notes"])
 SHARING = ["anthropic", "bedrock"]
