@@ -228,7 +228,7 @@ def _joined(scalar: str, escape: str) -> str:
 
 
 def _too_large(source: str, size: int) -> WorkflowError:
-    what = f"the workflow is {size} bytes and the limit is {SIZE_MAX}; shorten the initial contents, as content grows on disk"
+    what = f"the workflow is {size} bytes and the limit is {SIZE_MAX}; shorten the initial contents"
     return _at(source, (1, 1), what)
 
 
