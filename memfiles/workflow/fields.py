@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator, Strict, WithJsonSchema
@@ -33,7 +32,7 @@ def shape_of_directory(directory: str) -> str:
         raise ValueError("this must be a path without control characters")
     if directory.startswith("~"):
         raise ValueError("'~' is not expanded; write an absolute path, or one relative to this file")
-    if set(PurePosixPath(directory).parts) <= {"..", "/", "//"}:
+    if set(directory.split("/")) <= {"", ".", ".."}:
         raise ValueError("the memory needs a directory of its own, such as .memory")
     return directory
 
