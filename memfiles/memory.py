@@ -299,7 +299,7 @@ def _start_watcher(manager: MemoryManager, entries: LazyEntries) -> Watching:
 def _counted(mirror: Mirror | None, progress: Callable[[int, int], None] | None) -> Mirror | None:
     if mirror is None or progress is None:
         return mirror
-    from mirrors.counting import CountingMirror  # late: only workflows with a mirror need it
+    from mirrors.progress import CountingMirror  # late: only workflows with a mirror need it
 
     return CountingMirror(mirror, progress)
 

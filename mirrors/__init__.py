@@ -1,39 +1,38 @@
-"""Implementations of ``memfiles.mirror.Mirror``, and wrappers that add a behaviour to any of them.
+"""Implementations of ``memfiles.sync.mirror.Mirror``, and wrappers that add a behaviour to any of them.
 
     stores      DirectoryMirror   HttpMirror   MemoryMirror   S3Mirror
-    wrappers    CountingMirror   FaultyMirror   LateMirror   PrefixedMirror   RetryingMirror
+    wrappers    CountingMirror   FaultyMirror   LazyMirror (also LateMirror)   PrefixedMirror
     by URL      open_mirror
     exam        mirrors.testing
 
-Everything named in ``__all__`` is loaded when it is first used: a program pays for the store that it has.
+Each name loads its module when first used: a program pays only for the store that it has.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mirrors.counting import CountingMirror
     from mirrors.directory import DirectoryMirror
     from mirrors.faulty import FaultyMirror
     from mirrors.http import HttpMirror
-    from mirrors.late import LateMirror
+    from mirrors.lazy import LateMirror, LazyMirror
     from mirrors.memory import MemoryMirror
     from mirrors.prefixed import PrefixedMirror
-    from mirrors.retrying import RetryingMirror
+    from mirrors.progress import CountingMirror
     from mirrors.s3.mirror import S3Mirror
     from mirrors.urls import open_mirror
 
 _MODULE_OF = {
-    "CountingMirror": "counting",
+    "CountingMirror": "progress",
     "DirectoryMirror": "directory",
     "FaultyMirror": "faulty",
     "HttpMirror": "http",
-    "LateMirror": "late",
+    "LateMirror": "lazy",
+    "LazyMirror": "lazy",
     "MemoryMirror": "memory",
     "PrefixedMirror": "prefixed",
-    "RetryingMirror": "retrying",
     "S3Mirror": "s3.mirror",
     "open_mirror": "urls",
 }
@@ -44,19 +43,19 @@ __all__ = [
     "FaultyMirror",
     "HttpMirror",
     "LateMirror",
+    "LazyMirror",
     "MemoryMirror",
     "PrefixedMirror",
-    "RetryingMirror",
     "S3Mirror",
     "open_mirror",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name from the module it stands in (PEP 562), once."""
+def __getattr__(name: str) -> object:
+    """Load a public name from its module (PEP 562), once."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'mirrors' has no attribute {name!r}")
-    value = getattr(import_module(f"mirrors.{_MODULE_OF[name]}"), name)
+    value: object = getattr(import_module(f"mirrors.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 

@@ -1,8 +1,8 @@
-"""A mirror in a directory: a second disk, a mounted share, a folder that some other program carries away.
+"""A mirror in a directory: a second disk, a mounted share, or a folder that another program copies away.
 
-The rules this file guards: a reader finds the old object or the new one, whole, and what was put is on the disk when
-``put`` returns; a condition is looked at and acted on under a lock that the file system shares between machines
-(NFS and SMB do; most FUSE mounts keep locks to one machine); and no symbolic link is followed out of the directory.
+The rules this file guards: a reader sees the old object or the new one, whole, and a body is on the disk when ``put``
+returns; a condition is checked and acted on under a lock that the file system shares between machines (NFS and SMB do;
+most FUSE mounts keep locks to one machine); and no symbolic link is followed out of the directory.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def open_url(url: str) -> DirectoryMirror:
 
 
 class DirectoryMirror:
-    """A file for each object, under the same relative path: a working memory directory.
+    """One file per object, at the same relative path: a copy of the memory directory that memfiles could open.
 
-    The directory must exist, as a bucket must: a share that is not mounted looks like a missing one, and is not to
+    The directory must exist, as a bucket must: a share that is not mounted looks like a missing directory and must not
     be filled. A version is the SHA-256 of the bytes. Files and folders are private (0600, 0700).
     """
 
@@ -54,7 +54,7 @@ class DirectoryMirror:
         self._versions: dict[str, tuple[Signature, str]] = {}
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
-        """See ``Mirror.list``. A file that has not changed since it was last listed is not read again."""
+        """See ``Mirror.list``. A file unchanged since the last listing is not read again."""
         check_prefix(prefix)
         with _failures(self._path):
             found = dict(self._walk(self._root(), prefix=prefix))
@@ -101,17 +101,17 @@ class DirectoryMirror:
 
     @contextmanager
     def _changing(self, key: str, *, make: bool) -> Iterator[tuple[int, str]]:
-        """The object's folder and name, while nobody else changes the object."""
+        """The object's folder and name, with the object locked."""
         root = self._root()
         with root.locks.hold([key]), _folder_of(root.descriptor, key, make=make) as place:
             yield place
 
     def _root(self) -> _Root:
-        """The directory as it is now: what was unmounted, replaced or put back meanwhile is noticed."""
+        """The directory, opened again if it was unmounted or replaced."""
         try:
             found = self._path.stat()
         except FileNotFoundError:
-            raise MirrorUnavailable(f"{self._path} is not there: make the directory, or mount the share") from None
+            raise MirrorUnavailable(f"{self._path} does not exist: create the directory or mount the share") from None
         with self._opening:
             if self._opened is None or self._opened.identity != (found.st_dev, found.st_ino):
                 self._opened = _Root(self._path, lock_timeout=self._lock_timeout)
@@ -131,7 +131,7 @@ class DirectoryMirror:
                         yield from [(key, version)] if version else []
 
     def _version_at(self, folder: int, name: str, *, key: str) -> str | None:
-        """The version of a file; that of one which ``get`` would refuse is told by its size and time."""
+        """The version of a file; for a file that ``get`` would refuse, made of its size and time."""
         signature = atomic.signature(folder, name)
         known = self._versions.get(key)
         if known is not None and known[0] == signature:
@@ -149,7 +149,7 @@ class DirectoryMirror:
 
 
 class _Root:
-    """The open directory and the locks of its objects, until nobody uses them."""
+    """The open directory and its locks; closed when no longer referenced."""
 
     def __init__(self, path: Path, *, lock_timeout: float) -> None:
         self.descriptor = atomic.open_directory(path)
@@ -160,7 +160,7 @@ class _Root:
         self._check_lock_folder()
 
     def _check_lock_folder(self) -> None:
-        """No link among the folders that the locks lie in; that they are not there yet is fine."""
+        """Raise if a folder of the lock path is a symbolic link; missing folders are fine."""
         with suppress(FileNotFoundError), _folder_of(self.descriptor, f"{FOLDER}/_", make=False):
             pass
 
@@ -175,7 +175,7 @@ def _path_of(url: MirrorUrl) -> str:
 
 @contextmanager
 def _folder_of(root: int, key: str, *, make: bool) -> Iterator[tuple[int, str]]:
-    """The folder that ``key`` lies in, and its last segment; no link is followed on the way."""
+    """The folder of ``key``, opened without following links, and the key's last segment."""
     *folders, name = key.split("/")
     descriptor = os.open(".", _FOLDER, dir_fd=root)  # a duplicate would share its place in the list of names
     try:
@@ -200,7 +200,7 @@ def _enter(parent: int, folder: str, *, make: bool) -> int:
 
 
 def _entries(folder: int) -> list[tuple[str, bool]]:
-    """The names in a folder and whether each is a folder; links are left out."""
+    """The names in a folder and whether each is a folder, without links."""
     with os.scandir(folder) as entries:
         return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries if not entry.is_symlink()]
 
@@ -211,7 +211,7 @@ def _read(folder: int, name: str) -> Stored | None:
 
 
 def _replace(folder: int, name: str, body: bytes) -> None:
-    """Make ``body`` the object's bytes; the caller holds its lock, so a temp file in the way is a dead writer's."""
+    """Replace the object's bytes. The caller holds its lock, so an existing temp file belongs to a dead writer."""
     atomic.drop(folder, name)
     atomic.stage(folder, name, body, flush=True)  # 1 a failure up to here changes nothing
     try:
@@ -236,7 +236,7 @@ def _version(body: bytes) -> str:
 
 @contextmanager
 def _failures(path: Path) -> Iterator[None]:
-    """What the file system says, as a mirror says it."""
+    """Map errors of the file system to those of a mirror."""
     try:
         yield
     except RecordCorrupt as error:

@@ -1,8 +1,7 @@
-"""A mirror that fails on purpose: for tests of what lives on top of one.
+"""A wrapper that fails on purpose, for tests of code that uses a mirror.
 
-Some faults keep to the ``Mirror`` contract (``HONEST``): a call that is not answered may or may not have happened.
-The others break it, as proxies, half-written answers and odd servers do; who survives them trusts no answer that it
-can check.
+Some faults keep to the ``Mirror`` contract (``HONEST``): a call without an answer may or may not have happened. The
+others break it, as proxies, truncated answers and odd servers do: code that survives them checks every answer it can.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ ALL: tuple[Fault, ...] = (*HONEST, "conflict", "truncated")
 
 
 class FaultyMirror:
-    """Passes calls on to ``inner``, of which a share fails, the same ones for the same ``seed`` and order of calls.
+    """Passes calls on to ``inner``. A share of them fails: the same ones for the same ``seed`` and order of calls.
 
     | fault | did the call happen? | what the caller gets |
     |---|---|---|
-    | timeout | by chance | ``MirrorUnavailable`` |
+    | timeout | at random | ``MirrorUnavailable`` |
     | slow_down | no | ``MirrorUnavailable``, as a 503 |
     | reset | yes | ``MirrorUnavailable``, as a connection that broke before the answer |
-    | conflict | by chance | ``MirrorConflict`` where there was none, as a 412 (of put and delete; else as reset) |
+    | conflict | at random | ``MirrorConflict`` without a conflict, as a 412 (of put and delete; else as reset) |
     | truncated | yes | half the body of a get, half a list and then ``MirrorUnavailable`` (else as reset) |
     """
 
     def __init__(self, inner: Mirror, *, rate: float = 1 / 3, seed: int = 0, faults: Sequence[Fault] = ALL) -> None:
-        """``rate`` is the share of the calls that fail, each by one of ``faults``."""
+        """``rate`` is the share of calls that fail, each with one of ``faults``."""
         self._inner = inner
         self._rate = rate
         self._faults = faults
@@ -56,7 +55,7 @@ class FaultyMirror:
         return self._got(lambda: self._inner.get(key), fault=fault, happens=happens)
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
-        """See ``BulkMirror.get_many``; each key may meet a fault."""
+        """See ``BulkMirror.get_many``; each key may get a fault."""
         drawn = {key: self._draw() for key in check_keys(keys)}
         return ((key, self._spoilt(answer, *drawn[key])) for key, answer in get_many(self._inner, drawn))
 

@@ -1,13 +1,13 @@
-"""A mirror on the older service: the content of declared memory files over HTTP.
+"""A mirror on the older HTTP service, which keeps the content of declared memory files.
 
-The service knows ``GET /agents/memory`` (an array of MemoryFile objects), ``PUT /agents/memory/{uid}`` with
-``{"content": ...}``, the header ``Agent-Key``, and errors as ``{"error": {"message", "type"}}``. It keeps content and
-nothing else of a record, has no conditions and no delete, so this mirror promises less than the others:
+The service has ``GET /agents/memory`` (an array of MemoryFile objects), ``PUT /agents/memory/{uid}`` with
+``{"content": ...}``, the header ``Agent-Key``, and errors as ``{"error": {"message", "type"}}``. It keeps only the
+content of a record and has no conditions and no delete, so this mirror promises less than the others:
 
-- Its keys are those of memory files, ``<uid>.json``. What is put must be a record of that uid.
-- What is got is a record made from the service's object: its content, name, description and cap; revision 1, no
-  history, no level, the first second of 1970. The same object always makes the same bytes. So a record that was put
-  comes back with its content and without its past, and "the same body" means "the same content".
+- Its keys are those of memory files, ``<uid>.json``. A body must be a record of that uid.
+- ``get`` returns a record built from the service's object: its content, name, description and cap; revision 1, no
+  history, no level, the first second of 1970. The same object always gives the same bytes. So a record comes back with
+  its content and without its history, and "the same body" means "the same content".
 - A put reads, compares, writes and reads again; of two machines at the same moment one can overwrite the other.
 - Nothing can be deleted: a ``MirrorRefused``. A tombstone (a record without content) empties the file.
 """
@@ -37,12 +37,12 @@ _EPOCH = "1970-01-01T00:00:00.000Z"
 
 
 def open_url(url: str) -> HttpMirror:
-    """The mirror at ``http(s)://host/path``; the key is in the environment, as ``MEMFILES_AGENT_KEY``."""
+    """The mirror at ``http(s)://host/path``; its key is read from ``MEMFILES_AGENT_KEY`` in the environment."""
     return HttpMirror(connect(url))
 
 
 class HttpMirror:
-    """The older service as a mirror; the module says what it cannot keep."""
+    """The older service as a mirror; the module docstring lists its limits."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -69,7 +69,7 @@ class HttpMirror:
         return iter([(key, objects.get(key)) for key in asked])
 
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
-        """See ``Mirror.put``; three requests. ``InvalidArgument`` for what is not a record of this key's uid."""
+        """See ``Mirror.put``; three requests. ``InvalidArgument`` if the body is not a record of this key's uid."""
         uid, content = _content_of(check_key(key), check_body(key, body))
         self._warn()
         old = self._objects().get(key)
@@ -79,23 +79,23 @@ class HttpMirror:
         self._service.ask("PUT", f"/agents/memory/{quote(uid)}", {"content": content})
         new = self._objects().get(key)
         if new is None or _content_in(new) != content:
-            raise MirrorUnavailable(f"{key}: the service took the content, and now holds another")
+            raise MirrorUnavailable(f"{key}: the service accepted the content, but now holds different content")
         return new.version
 
     def delete(self, key: str, *, when: Condition = ANY) -> None:
-        """See ``Mirror.delete``, but for what is there: ``MirrorRefused``."""
+        """See ``Mirror.delete``; ``MirrorRefused`` if the object exists."""
         old = self.get(key)
         if old is not None:
             when.check(key, old.version)
             raise MirrorRefused(f"{key}: the service cannot delete; put a record without content to empty it")
 
     def shortcomings(self, key: str) -> tuple[str, ...]:
-        """See ``CandidMirror.shortcomings``; nothing is asked."""
+        """See ``CandidMirror.shortcomings``; makes no request."""
         check_key(key)
         return (f"{self._service.url} {_WEAKNESS}", f"{self._service.url} keeps content only: no history, no levels")
 
     def _objects(self) -> dict[str, Stored]:
-        """Every object of the service that can be a memory file, as a record."""
+        """By key, each of the service's objects that can be a memory file, as a record."""
         answer = self._service.ask("GET", "/agents/memory")
         if not isinstance(answer, list):
             raise MirrorUnavailable("the service answered GET /agents/memory with something that is not an array")
@@ -110,7 +110,7 @@ class HttpMirror:
 
 
 def record_of(item: dict[str, Any]) -> tuple[str, bytes] | None:
-    """The key and the record of one of the service's objects, None if it is not usable as a memory file."""
+    """The key and the record for one of the service's objects, None if it cannot be a memory file."""
     uid, content = item.get("uid", item.get("id")), item.get("content", "")
     if not isinstance(uid, str) or uid_of(f"{uid}.json") is None or not isinstance(content, str):
         return None
@@ -135,7 +135,7 @@ def record_of(item: dict[str, Any]) -> tuple[str, bytes] | None:
 
 
 def _name_of(item: dict[str, Any], *, uid: str) -> str:
-    """The service's name or label, where that can be a name; else the uid."""
+    """The service's name or label if it is a valid name, else the uid."""
     for name in (item.get("name"), item.get("label")):
         with suppress(InvalidArgument):
             if isinstance(name, str):
@@ -144,7 +144,7 @@ def _name_of(item: dict[str, Any], *, uid: str) -> str:
 
 
 def _content_of(key: str, body: bytes) -> tuple[str, str]:
-    """The uid and the content of a record that is to be put; a record without content is an empty one."""
+    """The uid and the content of a record; a tombstone has none and counts as empty."""
     uid = uid_of(key)
     if uid is None:
         raise InvalidArgument(f"{key}: the service keeps memory files only, as <uid>.json")
@@ -153,7 +153,7 @@ def _content_of(key: str, body: bytes) -> tuple[str, str]:
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict) or record.get("uid") != uid or not isinstance(record.get("content", ""), str):
-        raise InvalidArgument(f"{key}: the service keeps content only, and this is no record of {uid}")
+        raise InvalidArgument(f"{key}: the service keeps content only, and this is not a record of {uid}")
     return uid, record.get("content", "")
 
 
@@ -162,7 +162,7 @@ def _content_in(stored: Stored) -> str:
 
 
 def _encoded(text: str) -> bytes:
-    """As UTF-8; a lone surrogate, which JSON can carry and a record cannot, is an answer that cannot be right."""
+    """As UTF-8; a lone surrogate, which JSON allows and a record does not, is ``MirrorUnavailable``."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:

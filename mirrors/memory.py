@@ -1,4 +1,4 @@
-"""A mirror in memory: the model that the real ones are compared with."""
+"""A mirror in memory: the reference that other mirrors are compared with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from memfiles.sync.mirror import ANY, Condition, Stored, check_body, check_key, 
 
 
 class MemoryMirror:
-    """Keeps the promises of ``Mirror`` in a dict, as long as the process lives.
+    """Keeps objects in a dict, for the lifetime of the process.
 
     Like an ETag, a version is the digest of the bytes, so that putting the same bytes again brings the version back.
     """
@@ -20,7 +20,7 @@ class MemoryMirror:
         self._lock = threading.Lock()
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
-        """See ``Mirror.list``; what is listed is the state at the time of the call."""
+        """See ``Mirror.list``; lists a snapshot taken when called."""
         check_prefix(prefix)
         with self._lock:
             found = [(key, stored.version) for key, stored in self._objects.items() if key.startswith(prefix)]

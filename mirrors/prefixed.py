@@ -1,4 +1,4 @@
-"""A part of a mirror that looks like a whole one: every key gets a prefix on its way in and loses it on its way out."""
+"""A wrapper that shows one folder of a mirror as a whole mirror, by adding a prefix to every key."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Requests to the older service: JSON there and back, within limits of time and size.
+"""A client of the older HTTP service: JSON requests and answers, with limits on time and size.
 
-The rules this file guards: the key goes to this host and no other (redirects are not followed), and is in no message.
+The rules this file guards: the key is sent to this host only (redirects are not followed) and appears in no message.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = logging.getLogger("memfiles.mirror")
 
 
 def connect(url: str) -> Service:
-    """The service below ``url``, with the key from the environment; nothing is asked yet."""
+    """The service at ``url``, with the key from the environment; no request is made yet."""
     parsed = parse_url(url)
     key = os.environ.get(KEY_VARIABLE, "")
     if not key.isprintable() or not key.isascii():
@@ -42,7 +42,7 @@ def connect(url: str) -> Service:
 
 
 class Service:
-    """The service at one URL. A connection a request, so that threads may share it."""
+    """The service at one URL. Each request has its own connection, so threads may share it."""
 
     def __init__(self, url: MirrorUrl, *, key: str = "", monotonic: Callable[[], float] = time.monotonic) -> None:
         if not url.host:
@@ -54,12 +54,12 @@ class Service:
 
     @property
     def url(self) -> str:
-        """What is in front of every path."""
+        """The base URL, which every path is appended to."""
         port = f":{self._parts.port}" if self._parts.port else ""
         return f"{self._parts.scheme}://{self._parts.host}{port}{self._base}"
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """The JSON that the service answers; None for an empty answer. See ``Mirror`` for the errors."""
+        """The service's JSON answer, None if it is empty. Raises the errors of ``Mirror``."""
         connection = self._connection()
         try:
             connection.connect()
@@ -107,14 +107,14 @@ def _encoded(body: object) -> bytes | None:
 
 
 def _refusal(status: int, text: bytes, *, what: str) -> MirrorUnavailable:
-    """The error that the service means; a redirect is one, since the key must not follow it."""
+    """The error for a status; a redirect is an error, as the key must not follow it."""
     passing = status in _PASSING or status >= 500
     kind = MirrorUnavailable if passing else MirrorRefused
     return kind(f"{what}: the service answered {status} {_message(text)}".rstrip())
 
 
 def _message(text: bytes) -> str:
-    """What an error says about itself, in a form that can be printed."""
+    """The message of an error answer, printable."""
     try:
         error = json.loads(text)["error"]
         said = f"{error.get('type', '')}: {error.get('message', '')}"

@@ -1,10 +1,10 @@
-"""Mirrors by URL: which package opens a scheme, and the strict reading of the URL that they share.
+"""Mirrors by URL: entry points that open a scheme, and the strict URL parser that they share.
 
-A package offers a scheme by an entry point of the group ``memfiles.mirrors``, named like the scheme, which is a
-function that takes the URL and returns a ``Mirror``. It checks the whole URL when it is called and connects later.
-The schemes that come with memfiles are offered in the same way.
+A package offers a scheme with an entry point of the group ``memfiles.mirrors``, named after the scheme. It is a
+function that takes the URL and returns a ``Mirror``; it checks the whole URL when called and connects later. The
+schemes that come with memfiles are offered in the same way.
 
-The rule this file guards: no credential stands in a URL, and none that does is repeated in a message.
+The rule this file guards: a URL holds no credentials, and no message repeats credentials from a URL.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CREDENTIAL = re.compile(r"access|credential|key|pass|secret|sig|token", re.IGNO
 
 
 def open_mirror(url: str) -> Mirror:
-    """The mirror at ``url``, not yet connected to; ``InvalidArgument`` says what is wrong with the URL."""
+    """The mirror at ``url``, not connected yet; ``InvalidArgument`` if the URL is wrong."""
     scheme = _scheme_of(url)
     opener = _opener(scheme)
     try:
@@ -36,13 +36,13 @@ def open_mirror(url: str) -> Mirror:
 
 
 def schemes() -> list[str]:
-    """The schemes that the installed packages offer."""
+    """The schemes that installed packages offer, sorted."""
     return sorted({entry.name for entry in entry_points(group=GROUP)})
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorUrl:
-    """The parts of a mirror's URL, decoded; ``port`` is None where there is none."""
+    """The decoded parts of a mirror's URL; ``port`` is None if the URL has none."""
 
     scheme: str
     host: str
@@ -52,10 +52,10 @@ class MirrorUrl:
 
 
 def parse_url(url: str, *, known: Iterable[str] = ()) -> MirrorUrl:
-    """Take ``url`` apart; ``known`` are the query parameters that may be given, each once.
+    """Parse ``url``; ``known`` are the query parameters it may have, each once.
 
-    ``InvalidArgument`` for anything else: another parameter, a user or password, a fragment, a character that cannot
-    be printed.
+    ``InvalidArgument`` for anything else: another parameter, a user or password, a fragment, an unprintable
+    character.
     """
     scheme = _scheme_of(url)
     try:
@@ -112,7 +112,7 @@ def _listed() -> str:
 
 
 def _host(parts: SplitResult) -> str:
-    """The host as it is written: a bucket's name may depend on its case."""
+    """The host with its case kept, as bucket names may be case-sensitive."""
     host = parts.hostname or ""
     start = parts.netloc.lower().find(host)
     return parts.netloc[start : start + len(host)]

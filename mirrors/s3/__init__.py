@@ -1,12 +1,12 @@
-"""The S3 mirror: where it is, how it is spoken to, and what it promises.
+"""The S3 mirror.
 
-    location     the URL, and what it may say
-    client       a boto3 client with the settings that matter
-    bucket       the requests that are made, each checked
-    fast         reading through obstore, where it is installed
-    failures     what boto3 raises, as a mirror says it
-    conditions   whether an endpoint honours conditional requests
-    mirror       the promises of ``Mirror``, kept with all of these
+    location        the s3:// URL: parsed, checked and opened
+    client          boto3 clients: timeouts, retries, settings for other endpoints
+    bucket          requests to one bucket, each answer checked
+    obstore_reads   faster reads through obstore, where it is installed
+    failures        boto3's errors as errors of a mirror
+    conditions      a probe for endpoints that ignore conditional requests
+    mirror          ``S3Mirror``, which keeps the promises of ``Mirror`` with all of these
 
 Only ``location`` can be imported without boto3.
 """

@@ -1,7 +1,7 @@
-"""The requests that are made of one bucket, each checked before it is believed.
+"""Requests to one bucket, whose answers are checked before they are believed.
 
-The rules this file guards: a body is whole and arrives within a deadline; the version that comes with it is the
-version of exactly these bytes; nothing is read from an object's metadata but its size and ETag.
+The rules this file guards: a body is whole and arrives within a deadline; the version returned with it is the version
+of exactly these bytes; only the size and the ETag are read from an object's metadata.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MD5 = re.compile(r"[0-9a-f]{32}")
 
 
 class Bucket:
-    """A bucket through a boto3 client. A version is an ETag without its quotes."""
+    """A bucket, accessed through a boto3 client. A version is an ETag without its quotes."""
 
     def __init__(
         self, client: Any, name: str, *, sse: str | None = None, monotonic: Callable[[], float] = time.monotonic
@@ -43,7 +43,7 @@ class Bucket:
         return str(self._client.meta.region_name)
 
     def list(self, prefix: str) -> Iterator[tuple[str, str]]:
-        """Keys and versions in the order in which the store gives them, 1,000 a request."""
+        """Keys and versions in the store's order, 1,000 per request."""
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
         with failures(f"the list of {self.name}"):
             for page in pages:
@@ -58,9 +58,9 @@ class Bucket:
         return believed(lambda: self._read(key), key)
 
     def write(self, key: str, body: bytes, *, when: Condition) -> str | None:
-        """Put ``body`` under a condition that the store is to check; the version that it answers, unverified.
+        """Put ``body`` under a condition that the store checks; returns the version it answers, unverified.
 
-        ``NotMet`` or ``NoSuchObject`` when the condition does not hold.
+        Raises ``NotMet`` or ``NoSuchObject`` if the condition does not hold.
         """
         with failures(key, conditional=when != ANY):
             answer = self._client.put_object(
@@ -69,12 +69,12 @@ class Bucket:
         return _etag(answer) or None
 
     def remove(self, key: str, *, when: Condition) -> None:
-        """Delete the object under a condition that the store is to check; ``NotMet`` or ``NoSuchObject`` if not."""
+        """Delete the object under a condition that the store checks; errors as of ``write``."""
         with failures(key, conditional=when != ANY):
             self._client.delete_object(Bucket=self.name, Key=key, **_headers(when))
 
     def _read(self, key: str) -> tuple[Stored | None, bool]:
-        """One answer, and whether it needs no second: its ETag is the body's MD5, or cannot be one."""
+        """One answer, and whether it is proven: its ETag is the body's MD5, or cannot be one."""
         try:
             with failures(key):
                 answer = self._client.get_object(Bucket=self.name, Key=key)
@@ -86,9 +86,9 @@ class Bucket:
         return stored, bool(stored.version) and (by_kms or is_proven(stored))
 
     def _version_now(self, key: str) -> str | None:
-        """The version of an object that was listed without one, None if it is gone by now.
+        """The version of an object that was listed without an ETag, None if it is gone by now.
 
-        ``rclone serve s3`` lists an object so at the moment at which another request writes it.
+        ``rclone serve s3`` lists an object in this way while another request writes it.
         """
         stored = self.read(key)
         return stored.version if stored else None
@@ -104,7 +104,7 @@ class Bucket:
             while chunk := stream.read(_CHUNK):
                 received += chunk
                 if self._monotonic() > deadline:
-                    raise MirrorUnavailable(f"{key}: {len(received)} bytes arrived in {DEADLINE:g} s, and no end")
+                    raise MirrorUnavailable(f"{key}: incomplete after {DEADLINE:g} s ({len(received)} bytes)")
                 if len(received) > BODY_MAX_BYTES:
                     raise MirrorRefused(f"{key} has more than {BODY_MAX_BYTES} bytes in the store")
         except BaseException:
@@ -114,9 +114,9 @@ class Bucket:
 
 
 class _ShortReads:
-    """A response whose ``read`` returns what is there, so that a deadline can be kept while bytes trickle in.
+    """A response whose ``read`` returns the bytes received so far, so that a deadline holds while bytes trickle in.
 
-    botocore's own ``read`` waits for all it was asked for, with a timeout for each packet only.
+    botocore's own ``read`` waits for all requested bytes, with a timeout per packet only.
     """
 
     def __init__(self, raw: Any) -> None:
@@ -128,11 +128,11 @@ class _ShortReads:
 
 
 def believed(read: Callable[[], tuple[Stored | None, bool]], key: str) -> Stored | None:
-    """What ``read`` gives when it is proven, or the same twice.
+    """The answer of ``read`` if it is proven, or if a second read gives the same.
 
-    An ETag is mostly the MD5 of the body, and where it could be and is not, the answer is damaged or the store
-    makes its ETags otherwise: the same answer twice is taken for the latter. An answer without an ETag may be that
-    of a moment; two of them are those of a store that gives none.
+    An ETag is usually the MD5 of the body. If it looks like an MD5 and does not match, either the answer is damaged or
+    the store makes ETags in another way; the same answer twice is taken for the latter. One answer without an ETag may
+    be a passing state; two mean that the store gives none.
     """
     first, proven = read()
     if first is None or proven:
@@ -141,21 +141,21 @@ def believed(read: Callable[[], tuple[Stored | None, bool]], key: str) -> Stored
     if second is None or proven:
         return second
     if not second.version:
-        raise MirrorUnavailable(f"{key}: the store gives it no ETag, so nothing can be told about its version")
+        raise MirrorUnavailable(f"{key}: the store gives no ETag, so its version is unknown")
     if second == first:
         return second
-    raise MirrorUnavailable(f"{key}: the store gives a body that does not fit its ETag, and another one each time")
+    raise MirrorUnavailable(f"{key}: the store gives bodies that do not match their ETag, a different one each time")
 
 
 def is_proven(stored: Stored) -> bool:
-    """Whether there is a version and it is the MD5 of the body, or cannot be one."""
+    """Whether the version is the MD5 of the body, or is not an MD5 at all."""
     if not stored.version:
         return False
     return not _MD5.fullmatch(stored.version) or stored.version == md5_of(stored.body)
 
 
 def md5_of(body: bytes) -> str:
-    """The ETag that S3 gives to an object put in one request and not encrypted with a key of KMS."""
+    """The ETag that S3 gives to an object put in one request and not encrypted with a KMS key."""
     return hashlib.md5(body, usedforsecurity=False).hexdigest()
 
 

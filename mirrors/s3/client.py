@@ -1,12 +1,12 @@
-"""A boto3 client as a mirror needs it: patient for seconds, not minutes, and at home on endpoints other than AWS.
+"""boto3 clients for a mirror: timeouts of seconds, not minutes, and settings for endpoints other than AWS.
 
-Credentials come from boto3's own chain (environment, shared configuration, role) and from nowhere else.
+Credentials come only from boto3's own chain (environment, shared configuration, role).
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import boto3
@@ -16,7 +16,9 @@ from botocore.handlers import add_expect_header
 from botocore.utils import parse_timestamp
 
 from mirrors.s3.failures import failures
-from mirrors.s3.location import S3Location
+
+if TYPE_CHECKING:
+    from mirrors.s3.location import S3Location
 
 TRANSFERS = 32  # calls at a time; more gain nothing (about 2 ms of processor time each, under the interpreter's lock)
 
@@ -29,7 +31,7 @@ _PATIENT = Config(
     retries={"mode": "standard", "total_max_attempts": 3},
     max_pool_connections=TRANSFERS,
 )
-# Other servers know no bucket as a host name, and not the checksums that boto3 began to send in 2025.
+# Other servers support neither buckets in host names nor the checksums that boto3 began to send in 2025.
 _ELSEWHERE = _PATIENT.merge(
     Config(
         s3={"addressing_style": "path"},
@@ -40,7 +42,7 @@ _ELSEWHERE = _PATIENT.merge(
 
 
 def make_session(location: S3Location) -> Any:
-    """A boto3 session with the profile and the region of ``location``: where its credentials come from."""
+    """A boto3 session with the profile and the region of ``location``; it provides the credentials."""
     inner = botocore.session.get_session()
     inner.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time_of)
     with failures(location.bucket):
@@ -48,7 +50,7 @@ def make_session(location: S3Location) -> Any:
 
 
 def make_client(location: S3Location, *, config: Config | None = None, session: Any = None) -> Any:
-    """A client for ``location``, safe to be shared by threads; ``config`` overrides single settings."""
+    """A client for ``location``, which threads may share; ``config`` overrides single settings."""
     own = config or Config()
     session = session or make_session(location)
     with failures(location.bucket):
@@ -60,26 +62,26 @@ def make_client(location: S3Location, *, config: Config | None = None, session: 
             client = session.client("s3", config=_PATIENT.merge(own))
             if not is_aws(client.meta.endpoint_url):  # boto3's configuration names another endpoint
                 client = session.client("s3", config=_ELSEWHERE.merge(own))
-    # The server's go-ahead before a body costs a second round trip for every put, and bodies are small.
+    # Waiting for the server's "100 Continue" costs every put a second round trip, and bodies are small.
     client.meta.events.unregister("before-call.s3", add_expect_header)
     return client
 
 
 def frozen_credentials(session: Any) -> Any:
-    """What boto3's chain finds, good for some minutes (``access_key``, ``secret_key``, ``token``); None for nothing."""
+    """boto3's credentials, valid for some minutes (``access_key``, ``secret_key``, ``token``); None if it has none."""
     with failures("the credentials"):
         credentials = session.get_credentials()
         return credentials.get_frozen_credentials() if credentials is not None else None
 
 
 def is_aws(endpoint: str) -> bool:
-    """Whether an endpoint is Amazon's own, which keeps every promise that S3 makes."""
+    """Whether an endpoint is Amazon's own."""
     host = urlsplit(endpoint).hostname or ""
     return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
 
 def _time_of(text: Any) -> datetime:
-    """A time in an answer. botocore's own reading of the times in a list takes as long as all the rest of it."""
+    """Parse a timestamp. botocore's own parser takes half the time of a list."""
     try:
         return datetime.fromisoformat(text)
     except (TypeError, ValueError):

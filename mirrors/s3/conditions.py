@@ -1,7 +1,7 @@
-"""Whether an endpoint honours conditional requests: found out by trying, on an object of our own.
+"""A probe for conditional requests: whether an endpoint honours them, tried on a temporary object.
 
-S3 has had them since 2024. Some servers ignore the headers and overwrite, with the answer of a success (``rclone
-serve s3`` does), so that nothing but a trial tells them apart.
+S3 has had them since 2024. Some servers (``rclone serve s3``) ignore the headers, overwrite and report success, so only
+a trial tells them apart.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from mirrors.s3.failures import NoSuchObject, NotMet
 
 @dataclass(frozen=True, slots=True)
 class Honoured:
-    """Which conditions the endpoint checks itself: a put over nothing, a put over a version, a delete of one."""
+    """The conditions that the endpoint checks itself: put if absent, put over a version, delete a version."""
 
     absent: bool
     equals: bool
     delete: bool
 
     def of_put(self, when: Condition) -> bool:
-        """Whether a put under ``when`` is safe to be sent as it is."""
+        """Whether the endpoint checks the condition ``when`` of a put."""
         return {"any": True, "absent": self.absent, "equals": self.equals}[when.kind]
 
     @property
     def ignored(self) -> list[str]:
-        """What the endpoint does not honour, in words."""
+        """The names of the headers that the endpoint ignores."""
         named = {"If-None-Match": self.absent, "If-Match": self.equals, "If-Match on delete": self.delete}
         return [name for name, honoured in named.items() if not honoured]
 
@@ -40,10 +40,10 @@ ALL = Honoured(absent=True, equals=True, delete=True)
 
 
 def find_out(bucket: Bucket, *, beside: str) -> Honoured:
-    """Ask the endpoint, with five requests for a temporary object in the folder of the key ``beside``.
+    """Probe the endpoint with five requests for a temporary object in the folder of the key ``beside``.
 
-    Amazon's own endpoints are not asked. Its name is that of a staged file, so that a reader who copies the bucket
-    at this moment takes it for a left-over.
+    Amazon's own endpoints are not probed. The object is named like a staged file, so that a copy of the bucket made at
+    this moment treats it as a left-over.
     """
     if is_aws(bucket.endpoint):
         return ALL
@@ -58,7 +58,7 @@ def find_out(bucket: Bucket, *, beside: str) -> Honoured:
             delete=_refuses_delete(bucket, key, when=other),
         )
     finally:
-        with suppress(MirrorRefused):  # who may write and not delete leaves it there
+        with suppress(MirrorRefused):  # a user who may write but not delete leaves it there
             bucket.remove(key, when=ANY)
 
 
@@ -67,7 +67,7 @@ def _refuses_put(bucket: Bucket, key: str, *, when: Condition) -> bool:
         bucket.write(key, b"2", when=when)
     except (NotMet, NoSuchObject):
         return True
-    except MirrorRefused:  # it does not even know the header
+    except MirrorRefused:  # the header itself is refused
         return False
     return False
 

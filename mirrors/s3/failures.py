@@ -1,4 +1,4 @@
-"""What boto3 raises, as a mirror says it: the only place that knows both."""
+"""boto3's errors as errors of a mirror: the only place that knows both."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from urllib3.exceptions import HTTPError
 
 from memfiles.errors import MirrorRefused, MirrorUnavailable
 
-# Answers of the kind "you did wrong" (4xx) that pass by themselves.
+# Client errors (4xx) that are transient.
 _PASSING = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequestsException"}
 _PASSING_STATUS = {408, 425, 429}
 _CONDITION_STATUS = {409, 412}
-_NEVER_STATUS = {501}  # of the kind "I failed" (5xx), the one that says: and always shall
+_NEVER_STATUS = {501}  # "not implemented": the one server error (5xx) that is permanent
 _LONGEST = 200
 
 
 class NotMet(Exception):
-    """The store says that a condition does not hold, or that it cannot tell because others are writing."""
+    """The condition does not hold, or the store cannot tell because of concurrent writes."""
 
 
 class NoSuchObject(Exception):
-    """The store says that there is no such object (and not that there is no such bucket)."""
+    """The object does not exist (and not: the bucket does not exist)."""
 
 
 @contextmanager
 def failures(what: str, *, conditional: bool = False) -> Iterator[None]:
-    """Raise what goes wrong inside as ``NoSuchObject``, ``MirrorRefused`` or ``MirrorUnavailable``.
+    """Map boto3's errors to ``NoSuchObject``, ``MirrorRefused`` or ``MirrorUnavailable``.
 
-    ``conditional``: the request had a condition, so that an answer may be that it is ``NotMet``.
+    ``conditional``: the request has a condition, so the error may also be ``NotMet``.
     """
     try:
         yield
@@ -42,7 +42,7 @@ def failures(what: str, *, conditional: bool = False) -> Iterator[None]:
 
 
 def translated(error: ClientError, what: str, *, conditional: bool) -> Exception:
-    """The error that says what the store answered."""
+    """The error for the store's answer."""
     answer: dict[str, Any] = error.response
     status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     code = str(answer.get("Error", {}).get("Code", ""))
@@ -55,7 +55,7 @@ def translated(error: ClientError, what: str, *, conditional: bool) -> Exception
 
 
 def _passes(status: int, code: str) -> bool:
-    """Whether the same request may be answered otherwise later. What names no code of S3 does not come from S3."""
+    """Whether the same request may succeed later. An answer without an S3 code does not come from S3."""
     if code in {*_PASSING, "", str(status)} or status in _PASSING_STATUS | _CONDITION_STATUS:
         return True
     return not 300 <= status < 500 and status not in _NEVER_STATUS

@@ -1,6 +1,6 @@
-"""Where an S3 mirror is: ``s3://bucket/prefix?endpoint=...&region=...&profile=...&sse=...``.
+"""The location of an S3 mirror: ``s3://bucket/prefix?endpoint=...&region=...&profile=...&sse=...``.
 
-The rule this file guards: a URL that is wrong is refused when it is read, before boto3 is loaded or anything is asked.
+The rule this file guards: a wrong URL is refused when it is parsed, before boto3 is loaded and before any request.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from memfiles.errors import InvalidArgument
 from memfiles.sync.mirror import Mirror, check_key
-from mirrors.late import LateMirror
+from mirrors.lazy import LazyMirror
 from mirrors.urls import parse_url
 
 ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
@@ -24,8 +24,8 @@ _HOST = re.compile(r"[A-Za-z0-9._:-]+")
 class S3Location:
     """A bucket, the prefix of the mirror's keys in it, and how to reach it.
 
-    ``endpoint`` is a URL (None: AWS, or what boto3's configuration names); ``region`` and ``profile`` are boto3's;
-    ``sse`` is the server-side encryption to ask for, one of ``ENCRYPTIONS`` (a KMS key is the bucket's default).
+    ``endpoint`` is a URL (None: AWS, or the one in boto3's configuration); ``region`` and ``profile`` are boto3's;
+    ``sse`` is the server-side encryption to request, one of ``ENCRYPTIONS`` (a KMS key is the bucket's default).
     """
 
     bucket: str
@@ -51,7 +51,7 @@ class S3Location:
 
     @classmethod
     def parse(cls, url: str) -> S3Location:
-        """Read a URL; a slash at the end of its path means nothing."""
+        """Parse a URL; a trailing slash is ignored."""
         parsed = parse_url(url, known=("endpoint", "profile", "region", "sse"))
         if parsed.port is not None:
             raise InvalidArgument("an s3:// mirror names a bucket, not a host: put the host and port in ?endpoint=")
@@ -59,7 +59,7 @@ class S3Location:
 
 
 def open_url(url: str) -> Mirror:
-    """The mirror at an ``s3://`` URL. boto3 is loaded by its first use."""
+    """The mirror at an ``s3://`` URL; boto3 loads on first use."""
     location = S3Location.parse(url)
 
     def connect() -> Mirror:
@@ -67,7 +67,7 @@ def open_url(url: str) -> Mirror:
 
         return connect(location)
 
-    return LateMirror(connect)
+    return LazyMirror(connect)
 
 
 def _check_endpoint(endpoint: str) -> None:

@@ -1,8 +1,7 @@
-"""The promises of ``Mirror``, kept with S3 requests.
+"""S3 as a mirror: the promises of ``Mirror``, kept with S3 requests.
 
-The rules this file guards: a refusal ("412") after an answer that got lost is mostly our own success, so that the
-object is read and compared before anyone is told of a conflict; and a version is returned only for bytes that were
-seen to be there.
+The rules this file guards: a refusal (412) after a lost answer is usually our own success, so the object is read and
+compared before a conflict is reported; and a version is returned only for bytes that were seen in the bucket.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memfiles.errors import MirrorUnavailable
 from memfiles.sync.bulk_reads import in_parallel
@@ -20,18 +19,20 @@ from mirrors.s3.bucket import Bucket, md5_of
 from mirrors.s3.client import TRANSFERS, make_client, make_session
 from mirrors.s3.conditions import Honoured, find_out
 from mirrors.s3.failures import NoSuchObject, NotMet
-from mirrors.s3.location import S3Location
+
+if TYPE_CHECKING:
+    from mirrors.s3.location import S3Location
 
 _log = logging.getLogger("memfiles.mirror")
 _WEAKNESS = (
     "%s ignores conditional requests (%s): of two machines that change one record at the same moment, one can "
     "overwrite the other"
 )
-_ROUNDS = 4  # of being refused and finding, by a look, that the condition does hold
+_ROUNDS = 4  # of being refused although the condition holds when read back
 
 
 def connect(location: S3Location) -> Mirror:
-    """The mirror at ``location``: the bucket, or its part below the prefix."""
+    """The mirror at ``location``: the bucket, or its folder named by the prefix."""
     session = make_session(location)
     bucket = Bucket(make_client(location, session=session), location.bucket, sse=location.sse)
     whole = S3Mirror(bucket, session=session)
@@ -39,10 +40,10 @@ def connect(location: S3Location) -> Mirror:
 
 
 class S3Mirror:
-    """A bucket as a mirror. Where the endpoint ignores conditions, it reads, compares and writes, and warns once."""
+    """A bucket as a mirror. If the endpoint ignores conditions, it reads, compares and writes, and warns once."""
 
     def __init__(self, bucket: Bucket, *, session: Any = None) -> None:
-        """``session`` is the boto3 session whose credentials faster readers may use (None: there are none)."""
+        """``session`` provides credentials for obstore (None: boto3 reads everything)."""
         self._bucket = bucket
         self._session = session
         self._finding_out = threading.Lock()
@@ -58,13 +59,13 @@ class S3Mirror:
         return self._bucket.read(check_key(key))
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
-        """See ``BulkMirror.get_many``; a request each, by obstore where it is installed, else by boto3."""
+        """See ``BulkMirror.get_many``; one request per key, through obstore if it is installed, else boto3."""
         asked = check_keys(keys)
         read, threads = self._reader()
         return in_parallel(read, asked, threads=threads)
 
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
-        """See ``Mirror.put``. One request; more where an answer leaves a doubt or the endpoint ignores conditions."""
+        """See ``Mirror.put``. One request; more if an answer is in doubt or the endpoint ignores conditions."""
         check_body(check_key(key), body)
         for _ in range(_ROUNDS):
             try:
@@ -92,18 +93,18 @@ class S3Mirror:
         raise _undecided(key)
 
     def _reader(self) -> tuple[Callable[[str], Stored | None], int]:
-        """What reads one object of many, and how many of them at a time."""
+        """The function that reads one of many objects, and how many to read at a time."""
         if self._session is not None:
             try:
-                from mirrors.s3 import fast  # late: an extra
+                from mirrors.s3 import obstore_reads
             except ImportError:
                 pass
             else:
-                return fast.reader(self._bucket, self._session), fast.THREADS
+                return obstore_reads.reader(self._bucket, self._session), obstore_reads.THREADS
         return self._bucket.read, TRANSFERS
 
     def shortcomings(self, key: str) -> tuple[str, ...]:
-        """See ``CandidMirror.shortcomings``; an endpoint that is not Amazon's is asked, once."""
+        """See ``CandidMirror.shortcomings``; an endpoint that is not Amazon's is probed, once."""
         ignored = self._honours(check_key(key)).ignored
         return (_WEAKNESS % (self._bucket.endpoint, ", ".join(ignored)),) if ignored else ()
 
@@ -120,10 +121,10 @@ class S3Mirror:
         return self._seen(key, body)
 
     def _seen(self, key: str, body: bytes) -> str:
-        """The version under which ``body`` is found at ``key``: the answer to the put did not prove it."""
+        """The version of ``body`` as read back from ``key``, as the answer to the put did not prove it."""
         found = self._bucket.read(key)
         if found is None or found.body != body:
-            raise MirrorUnavailable(f"{key}: the store took the put, and now holds other bytes")
+            raise MirrorUnavailable(f"{key}: the store accepted the put, but now holds other bytes")
         return found.version
 
     def _delete(self, key: str, *, when: Condition) -> None:
@@ -145,4 +146,4 @@ class S3Mirror:
 
 
 def _undecided(key: str) -> MirrorUnavailable:
-    return MirrorUnavailable(f"{key}: the store refused {_ROUNDS} times what each time could be done by its own answer")
+    return MirrorUnavailable(f"{key}: the store refused a change {_ROUNDS} times although its condition held")

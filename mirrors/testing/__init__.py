@@ -1,4 +1,4 @@
-"""The exam that every mirror must pass: one question for each promise of ``memfiles.mirror.Mirror``.
+"""The exam that every mirror must pass: one question for each promise of ``memfiles.sync.mirror.Mirror``.
 
 With pytest it takes a few lines::
 
@@ -8,9 +8,9 @@ With pytest it takes a few lines::
     def test_my_mirror_keeps_its_promises(question: Question, tmp_path: Path) -> None:
         question(Place(lambda: MyMirror(tmp_path)))
 
-and without pytest, ``for question in questions(): question(new_place())``. Every question wants an empty place, opens
-it more than once, and says what is wrong with an ``AssertionError``. Given ``peek`` and ``plant`` it also looks behind
-the mirror's back: what is put must be there for others, and what others put must count.
+and without pytest, ``for question in questions(): question(new_place())``. Every question needs an empty place, opens
+it more than once, and raises an ``AssertionError`` that says what is wrong. With ``peek`` and ``plant`` it also checks
+the store directly: a body that is put must be visible to others, and a body that others put must count.
 """
 
 from __future__ import annotations

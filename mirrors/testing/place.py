@@ -1,4 +1,4 @@
-"""What an exam is made of: a place to examine, a question about it, and the words in which an answer is wrong."""
+"""The parts of the exam: a place to examine, a question about it, and the comparison of answers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Literal
 from memfiles.sync.mirror import Mirror
 
 Power = Literal["bytes", "deleting", "folders", "racing"]
-"""What a few mirrors cannot do: keep any bytes, delete, take any key, decide between simultaneous writers."""
+"""Powers that a few mirrors lack: keep any bytes, delete, take any key, decide between simultaneous writers."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a mirror keeps its objects; nothing is there at first.
+    """A store for a mirror's objects, empty at first.
 
-    ``open`` gives another handle to it each time. ``body`` makes the bytes that are put at a key from a text (a mirror
-    that takes nothing but records needs them to be some). ``peek`` reads what the store holds and ``plant`` writes it,
-    not through the mirror. ``many`` is more than the store lists at once, ``big`` the size of a large body.
+    ``open`` returns a new handle each time. ``body`` makes the bytes for a key from a text (a mirror that takes only
+    records needs one). ``peek`` reads the store and ``plant`` writes it, bypassing the mirror. ``many`` is more than
+    the store lists at once, ``big`` the size of a large body in bytes.
     """
 
     open: Callable[[], Mirror]
@@ -29,14 +29,14 @@ class Place:
     big: int = 9 * 1024 * 1024
 
     def seen(self, key: str) -> bytes | None:
-        """What someone else finds at ``key``."""
+        """The bytes that another reader finds at ``key``."""
         if self.peek is not None:
             return self.peek(key)
         stored = self.open().get(key)
         return stored.body if stored else None
 
     def write(self, key: str, text: str) -> bytes:
-        """Someone else puts a body there."""
+        """Put a body as another writer."""
         body = self.body(key, text)
         if self.plant is not None:
             self.plant(key, body)

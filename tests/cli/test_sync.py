@@ -144,7 +144,7 @@ def test_push_to_a_mirror_that_is_away(there: Path) -> None:
 
     assert (7, "") == (pushed.code, pushed.out)
     assert "not mirrored yet: notes (" in pushed.err
-    assert "is not there: make the directory, or mount the share" in pushed.err
+    assert "does not exist: create the directory or mount the share" in pushed.err
     assert (7, "", ["notes-1.json"]) == (as_json.code, as_json.err, as_json.data["pending"])
 
 

@@ -11,10 +11,9 @@ import pytest
 
 from memfiles.records.keys import uid_of
 from memfiles.sync.mirror import Mirror
-from mirrors import DirectoryMirror, FaultyMirror, HttpMirror, LateMirror, MemoryMirror, PrefixedMirror, RetryingMirror
+from mirrors import DirectoryMirror, FaultyMirror, HttpMirror, LazyMirror, MemoryMirror, PrefixedMirror
 from mirrors.faulty import HONEST
 from mirrors.http import record_of
-from mirrors.retrying import Backoff
 from mirrors.s3.bucket import Bucket
 from mirrors.s3.location import S3Location
 from mirrors.s3.mirror import S3Mirror, connect
@@ -23,6 +22,7 @@ from mirrors.testing import Place, Question, questions
 from mirrors.urls import parse_url
 from tests.mirrors import servers
 from tests.mirrors.older_service import KEY, OlderService, serving
+from tests.mirrors.repeating import RepeatingMirror
 from tests.mirrors.servers import BUCKET
 
 HANDLES = 3
@@ -63,18 +63,17 @@ def test_prefixed(question: Question) -> None:
 def test_late(question: Question) -> None:
     """A mirror that is opened late is the mirror."""
     mirror = MemoryMirror()
-    question(Place(lambda: LateMirror(lambda: mirror)))
+    question(Place(lambda: LazyMirror(lambda: mirror)))
 
 
 @pytest.mark.parametrize("question", questions(), ids=str)
-def test_retrying_over_faulty(question: Question) -> None:
+def test_faulty_but_repeated(question: Question) -> None:
     """With a third of the calls unanswered, asking again keeps every promise."""
     mirror = MemoryMirror()
     seeds = itertools.count()
 
     def open_one() -> Mirror:
-        faulty = FaultyMirror(mirror, seed=next(seeds), faults=HONEST)
-        return RetryingMirror(faulty, backoff=Backoff(attempts=50), sleep=lambda seconds: None)
+        return RepeatingMirror(FaultyMirror(mirror, seed=next(seeds), faults=HONEST))
 
     question(Place(open_one))
 
@@ -137,7 +136,7 @@ def test_weed(question: Question, on_weed: Callable[[], Place]) -> None:
 def on_rclone(tmp_path_factory: pytest.TempPathFactory, aws_environment: None) -> Iterator[Callable[[], Place]]:
     """Makes places on an S3 server that ignores conditions."""
     with servers.rclone(tmp_path_factory.mktemp("rclone")) as url:
-        yield _places_on(url, wrapped=RetryingMirror)
+        yield _places_on(url, wrapped=RepeatingMirror)
 
 
 @pytest.mark.servers

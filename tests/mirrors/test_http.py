@@ -159,7 +159,7 @@ def test_an_answer_that_cannot_be_right(service: OlderService, mirror: HttpMirro
 def test_a_put_that_did_not_take(service: OlderService, mirror: HttpMirror) -> None:
     """The success of something that is not the service is found out."""
     service.answers.extend([(200, {}, b"[]"), (200, {}, b"{}")])
-    with pytest.raises(MirrorUnavailable, match="now holds another"):
+    with pytest.raises(MirrorUnavailable, match="now holds different content"):
         mirror.put("notes-1.json", body("x"))
 
 

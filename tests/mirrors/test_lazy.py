@@ -1,4 +1,4 @@
-"""LateMirror opens its inner mirror by its first use, once."""
+"""LazyMirror opens its inner mirror by its first use, once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from memfiles.errors import MirrorUnavailable
 from memfiles.sync.mirror import Mirror
-from mirrors import LateMirror, MemoryMirror
+from mirrors import LazyMirror, MemoryMirror
 
 
 def test_nothing_is_opened_before_the_first_call() -> None:
@@ -19,7 +19,7 @@ def test_nothing_is_opened_before_the_first_call() -> None:
         opened.append(MemoryMirror())
         return opened[-1]
 
-    mirror = LateMirror(open_inner)
+    mirror = LazyMirror(open_inner)
     before = len(opened)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: mirror.put(f"{number}.json", b"1"), range(40)))
@@ -37,7 +37,7 @@ def test_a_failure_to_open_is_that_calls() -> None:
             raise failures.pop()
         return MemoryMirror()
 
-    mirror = LateMirror(open_inner)
+    mirror = LazyMirror(open_inner)
     with pytest.raises(MirrorUnavailable):
         mirror.get("a.json")
 
@@ -51,4 +51,4 @@ def test_a_failure_to_open_is_the_answer_of_each_of_many() -> None:
     def open_inner() -> Mirror:
         raise error
 
-    assert [("a.json", error), ("b.json", error)] == list(LateMirror(open_inner).get_many(["a.json", "b.json"]))
+    assert [("a.json", error), ("b.json", error)] == list(LazyMirror(open_inner).get_many(["a.json", "b.json"]))

@@ -38,7 +38,7 @@ def test_another_name_is_an_attribute_error() -> None:
     ("name", "libraries"),
     [
         ("HttpMirror", set()),
-        ("RetryingMirror", set()),
+        ("LazyMirror", set()),
         ("open_mirror", set()),
         ("testing", set()),
         ("DirectoryMirror", {"filelock"}),

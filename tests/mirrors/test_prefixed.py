@@ -6,7 +6,7 @@ import pytest
 
 from memfiles.errors import InvalidArgument
 from memfiles.sync.mirror import shortcomings_of
-from mirrors import LateMirror, MemoryMirror, PrefixedMirror, RetryingMirror
+from mirrors import LazyMirror, MemoryMirror, PrefixedMirror
 
 
 def test_the_objects_lie_below_the_prefix() -> None:
@@ -46,7 +46,7 @@ def test_shortcomings_are_found_out_below_the_prefix() -> None:
         def shortcomings(self, key: str) -> tuple[str, ...]:
             return (f"forgetful at {key}",)
 
-    wrapped = LateMirror(lambda: RetryingMirror(PrefixedMirror(Weak(), "desk")))
+    wrapped = LazyMirror(lambda: PrefixedMirror(Weak(), "desk"))
 
     assert ("forgetful at desk/a.json",) == shortcomings_of(wrapped, "a.json")
     assert () == shortcomings_of(MemoryMirror(), "a.json") == shortcomings_of(PrefixedMirror(MemoryMirror(), "p"), "a")

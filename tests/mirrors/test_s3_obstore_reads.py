@@ -19,8 +19,8 @@ from memfiles.sync.mirror import Answer, Stored
 from mirrors import S3Mirror
 from mirrors.s3.bucket import Bucket, md5_of
 from mirrors.s3.client import READ_SECONDS, make_client, make_session
-from mirrors.s3.fast import FastReads, address_of, make_store
 from mirrors.s3.location import S3Location
+from mirrors.s3.obstore_reads import ObstoreReads, address_of, make_store
 from tests.mirrors.faulty_endpoint import Fault, FaultyEndpoint, Request
 from tests.mirrors.servers import BUCKET, client_of
 
@@ -40,11 +40,11 @@ def bucket_at(url: str, *, name: str = BUCKET) -> Bucket:
     return Bucket(make_client(S3Location(BUCKET, endpoint=url), config=ONCE), name)
 
 
-def fast_at(url: str, *, name: str = BUCKET, monotonic: Callable[[], float] = time.monotonic) -> FastReads:
+def fast_at(url: str, *, name: str = BUCKET, monotonic: Callable[[], float] = time.monotonic) -> ObstoreReads:
     bucket = bucket_at(url, name=name)
     store = make_store(bucket, _session())
     assert store is not None
-    return FastReads(store, bucket, monotonic=monotonic)
+    return ObstoreReads(store, bucket, monotonic=monotonic)
 
 
 def readers_at(url: str, *, name: str = BUCKET) -> list[Callable[[str], Stored | None]]:
@@ -171,7 +171,7 @@ def test_an_obstore_that_gets_nothing_is_given_up(endpoint: FaultyEndpoint, key:
     bucket = bucket_at(endpoint.url)
     nowhere = make_store(Bucket(make_client(S3Location(BUCKET, endpoint="http://127.0.0.1:9")), BUCKET), _session())
     assert nowhere is not None
-    reads = FastReads(nowhere, bucket)
+    reads = ObstoreReads(nowhere, bucket)
     answers: list[Answer] = [reads.read(key) for _ in range(9)]
 
     assert [Stored(b"1" * 1000, md5_of(b"1" * 1000))] * 9 == answers
@@ -211,7 +211,7 @@ def test_the_environment_sends_it_nowhere_else(
         monkeypatch.setenv(name, value)
     store = make_store(bucket, _session())
     assert store is not None
-    FastReads(store, bucket).read(key)
+    ObstoreReads(store, bucket).read(key)
 
     (request,) = endpoint.requests
     assert "object_store" in agent_of(request)

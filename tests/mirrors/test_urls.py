@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memfiles.errors import InvalidArgument
-from mirrors import DirectoryMirror, HttpMirror, LateMirror, open_mirror
+from mirrors import DirectoryMirror, HttpMirror, LazyMirror, open_mirror
 from mirrors.urls import GROUP, MirrorUrl, parse_url, schemes
 
 
@@ -23,7 +23,7 @@ def offer(folder: Path, package: str, **schemes: str) -> None:
 @pytest.mark.parametrize(
     ("url", "kind"),
     [
-        ("s3://acme/p?region=eu-central-1", LateMirror),
+        ("s3://acme/p?region=eu-central-1", LazyMirror),
         ("file:///var/backups/memory", DirectoryMirror),
         ("http://127.0.0.1:9/api", HttpMirror),
         ("https://memory.example.org", HttpMirror),

@@ -13,7 +13,7 @@ import pytest
 from memfiles.errors import InvalidArgument, MirrorRefused, MirrorUnavailable
 from memfiles.sync.bulk_reads import get_many, in_parallel
 from memfiles.sync.mirror import Answer, BulkMirror, Stored
-from mirrors import FaultyMirror, HttpMirror, LateMirror, MemoryMirror, PrefixedMirror, RetryingMirror, S3Mirror
+from mirrors import FaultyMirror, HttpMirror, LazyMirror, MemoryMirror, PrefixedMirror, S3Mirror
 from tests.support.records import wait_until
 
 KEYS = [f"{number}.json" for number in range(50)]
@@ -59,7 +59,7 @@ def test_the_wrappers_pass_it_on() -> None:
     """Through all of them the inner mirror is asked once, by its own power."""
     inner = PowerfulMirror()
     inner.put("desk/1.json", b"1")
-    wrapped = RetryingMirror(FaultyMirror(LateMirror(lambda: PrefixedMirror(inner, "desk")), rate=0))
+    wrapped = FaultyMirror(LazyMirror(lambda: PrefixedMirror(inner, "desk")), rate=0)
 
     assert {key: b"1" if key == "1.json" else None for key in KEYS} == {
         key: answer.body if isinstance(answer, Stored) else answer for key, answer in get_many(wrapped, KEYS)
@@ -67,7 +67,7 @@ def test_the_wrappers_pass_it_on() -> None:
     assert 1 == len(inner.asked)
 
 
-@pytest.mark.parametrize("kind", [FaultyMirror, HttpMirror, LateMirror, PrefixedMirror, RetryingMirror, S3Mirror])
+@pytest.mark.parametrize("kind", [FaultyMirror, HttpMirror, LazyMirror, PrefixedMirror, S3Mirror])
 def test_who_has_the_power(kind: type) -> None:
     """The wrappers, and the stores that have a better way than a call for each key."""
 

@@ -14,9 +14,9 @@ from memfiles.sync.fetching import FAILURES_IN_A_ROW, FEW, fetch
 from memfiles.sync.mirror import Answer, Stored
 from memfiles.sync.pack import write_pack
 from memfiles.sync.pack_format import FOLDER
-from mirrors import FaultyMirror, MemoryMirror, RetryingMirror
+from mirrors import FaultyMirror, MemoryMirror
 from mirrors.faulty import HONEST
-from mirrors.retrying import Backoff
+from tests.mirrors.repeating import RepeatingMirror
 
 MANY = [f"{number}.json" for number in range(200)]
 
@@ -219,9 +219,8 @@ def test_a_third_of_the_calls_may_fail(seed: int) -> None:
     mirror = MemoryMirror()
     expected = filled(mirror, MANY)
     faulty = FaultyMirror(mirror, seed=seed, faults=HONEST)
-    retrying = RetryingMirror(faulty, backoff=Backoff(attempts=50), sleep=lambda seconds: None)
 
-    assert expected == fetch(retrying, MANY)
+    assert expected == fetch(RepeatingMirror(faulty), MANY)
 
 
 def test_a_mirror_that_is_wrong_fails_no_start() -> None:

@@ -1,4 +1,4 @@
-"""A mirror that is opened by its first use: what it needs (a library, a client) costs nothing before."""
+"""A wrapper that opens its mirror on first use, so that libraries and clients cost nothing before."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from memfiles.sync.bulk_reads import get_many
 from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, shortcomings_of
 
 
-class LateMirror:
-    """Opens its inner mirror once, in the thread that asks first.
+class LazyMirror:
+    """Opens its inner mirror once, in the thread that makes the first call.
 
-    A failure to open is that call's failure, and the next call tries again.
+    If opening fails, the call fails, and the next call tries again.
     """
 
     def __init__(self, open_inner: Callable[[], Mirror]) -> None:
@@ -54,3 +54,6 @@ class LateMirror:
             if self._opened is None:
                 self._opened = self._open_inner()
             return self._opened
+
+
+LateMirror = LazyMirror  # its name until 0.1

@@ -1,10 +1,10 @@
-"""Reading through obstore, where it is installed: a tenth of the processor time that boto3 takes for an object.
+"""Reads through obstore, where it is installed: a tenth of the processor time that boto3 takes per object.
 
-Measured on loopback with objects of 2 KiB: 0.2 ms and 3,400 a second, boto3 2.3 ms and 400 a second, whatever the
-number of threads.
+Measured on loopback with objects of 2 KiB: 0.2 ms and 3,400 a second; boto3 takes 2.3 ms and reads 400 a second,
+whatever the number of threads.
 
-The rule this file guards: obstore is believed when it gives a whole body, within the limit, that fits its ETag.
-Whatever else it says, the same is asked through boto3, and that is the answer: one place knows what errors mean.
+The rule this file guards: an answer of obstore counts only if the body is whole, within the limit and matches its ETag.
+In every other case boto3 is asked, and its answer counts: one place knows what errors mean.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from memfiles.sync.mirror import BODY_MAX_BYTES, Stored
 from mirrors.s3.bucket import DEADLINE, Bucket, believed, is_proven
 from mirrors.s3.client import CONNECT_SECONDS, READ_SECONDS, frozen_credentials, is_aws
 
-THREADS = 64  # they wait for the network and not for the interpreter's lock
-_WASTED = 8  # so many answers that only boto3 could get, and obstore is not asked again: a proxy, a private CA
-_SOON = 2.0  # seconds: who failed later has waited for the store, which is then not waited for once more
+THREADS = 64  # they wait for the network, not for the interpreter's lock
+_WASTED = 8  # failures in a row that boto3 could answer, after which obstore is not used again: a proxy, a private CA
+_SOON = 2.0  # seconds: a later failure has already waited for the store, so boto3 does not wait for it again
 
 
 def reader(bucket: Bucket, session: Any) -> Callable[[str], Stored | None]:
-    """What reads one object of ``bucket`` for as long as the credentials that ``session`` has now are good."""
+    """A function that reads objects of ``bucket`` while the present credentials of ``session`` are valid."""
     try:
         store = make_store(bucket, session)
     except (BaseError, MirrorUnavailable, ValueError):  # boto3 will say what is wrong with the credentials
         store = None
-    return FastReads(store, bucket).read if store is not None else bucket.read
+    return ObstoreReads(store, bucket).read if store is not None else bucket.read
 
 
 def make_store(bucket: Bucket, session: Any) -> S3Store | None:
-    """A store that reads what ``bucket`` does, with the credentials that ``session`` has now; None if it has none.
+    """An obstore store for ``bucket`` with the present credentials of ``session``; None if it has none.
 
-    They are frozen: a store is made for one transfer, so that obstore's threads never call back into Python.
+    The credentials are frozen: a store is made for one transfer, so obstore's threads never call back into Python.
     """
     frozen = frozen_credentials(session)
     if frozen is None:
@@ -68,15 +68,15 @@ def make_store(bucket: Bucket, session: Any) -> S3Store | None:
 
 
 def address_of(endpoint: str, bucket: str) -> tuple[str, bool]:
-    """The URL that stands before the keys of ``bucket`` for obstore, and whether the bucket is in its host."""
+    """The base URL of the bucket's keys for obstore, and whether the bucket is in the host name."""
     parts = urlsplit(endpoint)
-    if is_aws(endpoint) and "." not in bucket:  # no certificate fits a dot
+    if is_aws(endpoint) and "." not in bucket:  # a certificate does not match a name with a dot
         return f"{parts.scheme}://{bucket}.{parts.netloc}", True
     return endpoint, False
 
 
-class FastReads:
-    """Reads objects of one bucket, by obstore where it can. Threads may share it."""
+class ObstoreReads:
+    """Reads objects of one bucket through obstore if possible. Threads may share it."""
 
     def __init__(self, store: S3Store, bucket: Bucket, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store = store
@@ -86,7 +86,7 @@ class FastReads:
 
     @property
     def has_given_up(self) -> bool:
-        """Whether boto3 reads now, because it gets what obstore does not."""
+        """Whether only boto3 is used from now on, because it succeeds where obstore does not."""
         return self._wasted >= _WASTED
 
     def read(self, key: str) -> Stored | None:
@@ -111,10 +111,10 @@ class FastReads:
         return stored, is_proven(stored)
 
     def _receive(self, key: str) -> Stored | None:
-        """The object as obstore gives it, None if it is too big or has no version."""
+        """The object that obstore reads, None if it is too big or has no version."""
         result = obstore.get(self._store, key)
         size, version = result.meta["size"], (result.meta["e_tag"] or "").strip('"')
-        if size > BODY_MAX_BYTES or not version:  # obstore sets the memory aside at once, and ends the process without
+        if size > BODY_MAX_BYTES or not version:  # obstore allocates the whole body at once and aborts if it cannot
             return None
         body = bytes(result.bytes())
         return Stored(body, version) if len(body) == size else None

@@ -1,4 +1,4 @@
-"""A mirror that tells how far it is with a call for many objects, for whoever watches a long start."""
+"""A wrapper that reports the progress of reading many objects, for whoever watches a long start."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_k
 
 
 class CountingMirror:
-    """Passes every call on to ``inner``; ``told`` hears how many of how many objects of a ``get_many`` are there."""
+    """Passes calls on to ``inner``; ``report`` is called with (done, total) for each object of a ``get_many``."""
 
-    def __init__(self, inner: Mirror, told: Callable[[int, int], None]) -> None:
+    def __init__(self, inner: Mirror, report: Callable[[int, int], None]) -> None:
         self._inner = inner
-        self._told = told
+        self._report = report
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
         """See ``Mirror.list``."""
@@ -27,7 +27,7 @@ class CountingMirror:
         """See ``BulkMirror.get_many``."""
         asked = check_keys(keys)
         for number, answer in enumerate(get_many(self._inner, asked), start=1):
-            self._told(number, len(asked))
+            self._report(number, len(asked))
             yield answer
 
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
