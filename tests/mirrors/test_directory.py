@@ -71,7 +71,7 @@ def test_a_missing_directory_is_not_made(tmp_path: Path) -> None:
     """A share that is not mounted looks like it; records put there would be hidden by the mount."""
     mirror = DirectoryMirror(tmp_path / "share")
     for call in [*calls_of(mirror, "a.json"), mirror.list]:
-        with pytest.raises(MirrorUnavailable, match="make the directory, or mount the share"):
+        with pytest.raises(MirrorUnavailable, match="create the directory or mount the share"):
             call()
 
     assert set() == everything(tmp_path)
@@ -207,7 +207,7 @@ def test_threads_that_list_at_the_same_time_all_see_everything(tmp_path: Path) -
 @pytest.mark.parametrize("url", ["file:///srv/a%20b/", "file://localhost/srv/a%20b"])
 def test_a_url_names_a_directory(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Percent-encoded where needed."""
-    with pytest.raises(MirrorUnavailable, match="^/srv/a b is not there"):
+    with pytest.raises(MirrorUnavailable, match="^/srv/a b does not exist"):
         open_url(url).get("a.json")
 
 
