@@ -35,9 +35,9 @@ from memfiles.records.lineage import stamped
 from memfiles.records.record import MAX_RECORD_BYTES, Record, decode
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Signature, is_settled
-from memfiles.storage.record_kinds import Observed
+from memfiles.storage.record_kinds import Observed, version_of
 from memfiles.storage.store import Store, storage_failure
-from memfiles.storage.transaction import LeftBehind, NewVersion, groups_of, version_of
+from memfiles.storage.transaction import LeftBehind, NewVersion, groups_of
 from memfiles.sync.fetching import DEADLINE_SECONDS, fetch
 from memfiles.sync.mirror import Answer, Mirror, Stored
 

@@ -1,12 +1,14 @@
-"""Files replaced atomically, relative to one directory's descriptor.
+"""Files read and atomically replaced, by paths relative to one directory's descriptor.
 
-The rules this file guards: a reader finds the old file or the new one, whole; nothing is followed out of
-the directory; and, with ``journal``, this is the only place that renames or flushes.
+The rules this file guards: a reader finds the old file or the new one, whole; no link is followed out of the
+directory; only a fault of the file itself is ``RecordCorrupt``, since a file that belongs to another user, or that the
+system cannot open at the moment, may hold everything ever acknowledged; and only this module and ``journal`` rename or
+flush.
 
-A new version is *staged* into a temp file beside the old one and *published* by exchanging the two names
-(``renameat2`` with ``RENAME_EXCHANGE``), after which the temp name holds the old version until it is
-dropped. An exchange can be taken back, and on ext4 it costs a third of a rename over a file: that one
-starts writing the data at once (``auto_da_alloc``), which the journal makes needless.
+A new version is *staged* into a temp file next to the old one and *published* by exchanging the two names
+(``renameat2`` with ``RENAME_EXCHANGE``); the temp name then holds the old version until it is dropped. An exchange can
+be taken back, and on ext4 it costs a third of a rename over a file, which starts writing the data at once
+(``auto_da_alloc``); the journal makes that needless.
 """
 
 from __future__ import annotations
@@ -24,13 +26,110 @@ from typing import NamedTuple, NoReturn
 from memfiles.errors import RecordCorrupt
 from memfiles.records.keys import SPARE_SUFFIX, TEMP_SUFFIX, temp_path
 
+_OPEN_EXISTING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
 _NOT_SUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOT_THE_FILES_FAULT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.ESTALE)
+_TICK_NS = 100_000_000  # longer than the clock tick of any kernel
 _MANY_FILES = 32
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Signature(NamedTuple):
+    """Tells two versions of a file apart without reading them.
+
+    Every version that memfiles stages has its own inode and a modification time set to the nanosecond, so
+    that two versions within one tick of the kernel's clock differ as well.
+    """
+
+    inode: int
+    size: int
+    mtime_ns: int
+
+
+def is_settled(seen: Signature, *, for_ns: int = _TICK_NS) -> bool:
+    """Whether a file was last changed more than ``for_ns`` ago.
+
+    By default, whether any later change must give it another signature, because the tick of its last change is over. A
+    modification time in the future was set by someone, and any further change sets another.
+    """
+    return not 0 <= time.time_ns() - seen.mtime_ns <= for_ns
+
+
+def open_directory(path: str | os.PathLike[str]) -> int:
+    """Open the directory at ``path``; the caller closes the descriptor."""
+    return os.open(path, _OPEN_DIRECTORY)
+
+
+def make_folder(directory: int, folder: str) -> None:
+    """Ensure a folder in ``directory``, made private (mode 0700); a link in its place is an ``OSError``."""
+    try:
+        os.mkdir(folder, 0o700, dir_fd=directory)
+    except FileExistsError:
+        os.close(os.open(folder, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory))
+
+
+def names(directory: int, folder: str = ".") -> list[str]:
+    """List the names in the directory, or in a folder of it.
+
+    It is opened anew each time: the position in the list belongs to the open folder, which threads and forks share.
+    """
+    descriptor = os.open(folder, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+    try:
+        return os.listdir(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def signature(directory: int, path: str) -> Signature | None:
+    """The signature of the file at ``path``, None if there is none."""
+    try:
+        found = os.stat(path, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return Signature(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def read(directory: int, path: str, *, limit: int) -> tuple[bytes, Signature] | None:
+    """The bytes and signature of a regular file of at most ``limit`` bytes, None if there is none.
+
+    Anything else (a link, a FIFO, a folder, a device, a larger file) is ``RecordCorrupt`` and is not read. ``OSError``
+    if the system cannot tell: too many open files, no memory, a failing disk, another user's file.
+    """
+    try:
+        descriptor = os.open(path, _OPEN_EXISTING, dir_fd=directory)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _refuse_unopened(error, directory, path)
+    try:
+        return _read_all(descriptor, path=path, limit=limit)
+    finally:
+        os.close(descriptor)
+
+
+def remove(directory: int | None, path: str) -> None:
+    """Remove the file, link or empty folder at ``path``, if any; without a directory, the path is absolute."""
+    try:
+        os.unlink(path, dir_fd=directory)
+    except FileNotFoundError:
+        return
+    except (IsADirectoryError, PermissionError):
+        os.rmdir(path, dir_fd=directory)
+
+
+def remove_all(directory: int, path: str) -> None:
+    """Remove whatever is at ``path``, if anything: a folder with its content, a link but not its target."""
+    try:
+        remove(directory, path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        shutil.rmtree(path, dir_fd=directory)
 
 
 def stage(directory: int, path: str, data: bytes, *, flush: bool) -> Signature:
@@ -57,15 +156,15 @@ def stage(directory: int, path: str, data: bytes, *, flush: bool) -> Signature:
 
 
 def publish(directory: int, path: str, *, is_first: bool = False) -> bool:
-    """Make the staged version the one at ``path``; whether the temp name may hold an earlier version then.
+    """Put the staged version at ``path``; returns whether the temp name may hold an earlier version then.
 
-    ``is_first``: nothing was at ``path`` when it was last looked at. What someone put there since is not lost.
+    ``is_first``: nothing was at ``path`` when it was last looked at. A file put there since is not lost.
     """
     temp = temp_path(path)
-    if is_first and _is_moved_to_nothing(directory, temp, path):
+    if is_first and _move_if_free(directory, temp, path):
         return False
     try:
-        _exchange(directory, temp, path)
+        _rename(directory, temp, path, how=_RENAME_EXCHANGE)
     except FileNotFoundError:
         os.rename(temp, path, src_dir_fd=directory, dst_dir_fd=directory)
     except OSError as error:
@@ -76,11 +175,11 @@ def publish(directory: int, path: str, *, is_first: bool = False) -> bool:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Have ``data`` in a file at ``path``, whole and flushed, or leave nothing; ``FileExistsError`` if one is there."""
+    """Create a file at ``path`` with ``data``, flushed, or leave nothing; ``FileExistsError`` if it exists."""
     directory = open_directory(path.parent)
     temp = temp_path(path.name)
     try:
-        remove(directory, temp)  # of one that was killed
+        remove(directory, temp)  # left by a process that was killed
         descriptor = os.open(temp, _NEW_FILE, 0o666, dir_fd=directory)
         try:
             _write_all(descriptor, data)
@@ -95,10 +194,10 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 def take_back(directory: int, path: str) -> None:
-    """Undo a ``publish``; the temp name holds the new version again, or nothing where names cannot be exchanged."""
+    """Undo ``publish``; the temp name holds the new version again, or nothing where names cannot be exchanged."""
     temp = temp_path(path)
     try:
-        _exchange(directory, temp, path)
+        _rename(directory, temp, path, how=_RENAME_EXCHANGE)
     except FileNotFoundError:
         os.rename(path, temp, src_dir_fd=directory, dst_dir_fd=directory)
     except OSError as error:
@@ -114,14 +213,14 @@ def drop(directory: int, path: str) -> None:
 
 
 def move(directory: int, path: str, *, to: str) -> None:
-    """Rename whatever lies at ``path``, without following or reading it."""
+    """Rename whatever is at ``path``, without following or reading it."""
     os.rename(path, to, src_dir_fd=directory, dst_dir_fd=directory)
 
 
 def sync_file(directory: int, path: str) -> None:
-    """Flush the file at ``path``; nothing to do if it is gone."""
+    """Flush the file at ``path``, if there is one."""
     try:
-        descriptor = os.open(path, OPEN_EXISTING, dir_fd=directory)
+        descriptor = os.open(path, _OPEN_EXISTING, dir_fd=directory)
     except FileNotFoundError:
         return
     try:
@@ -131,11 +230,11 @@ def sync_file(directory: int, path: str) -> None:
 
 
 def sync_folder(directory: int, folder: str = "") -> None:
-    """Flush the names in ``folder`` of the directory (the directory itself by default)."""
+    """Flush the names in ``folder`` of the directory (by default, those in the directory itself)."""
     if not folder:
         _sync_names(directory)
         return
-    descriptor = os.open(folder, OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+    descriptor = os.open(folder, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
     try:
         _sync_names(descriptor)
     finally:
@@ -143,7 +242,7 @@ def sync_folder(directory: int, folder: str = "") -> None:
 
 
 def sync_published(directory: int, paths: Iterable[str]) -> None:
-    """Flush published files and the folders they are in; many of them by one flush of the file system."""
+    """Flush published files and their folders; many of them by a single flush of the file system."""
     published = list(paths)
     if len(published) > _MANY_FILES and _sync_file_system(directory):
         return
@@ -153,20 +252,49 @@ def sync_published(directory: int, paths: Iterable[str]) -> None:
         sync_folder(directory, folder)
 
 
-def _sync_names(folder: int) -> None:
-    """Flush an open folder, and ask for it once more.
+def _read_all(descriptor: int, *, path: str, limit: int) -> tuple[bytes, Signature]:
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        raise RecordCorrupt(f"{path} is {_kind_of(found.st_mode)}, not a regular file")
+    if found.st_size > limit:
+        raise RecordCorrupt(f"{path} has {found.st_size} bytes, more than the {limit} a record may have")
+    chunks = [os.read(descriptor, found.st_size + 1)]
+    while chunks[-1] and sum(map(len, chunks)) <= limit:
+        chunks.append(os.read(descriptor, limit + 1))
+    data = b"".join(chunks)
+    if len(data) > limit:
+        raise RecordCorrupt(f"{path} grew beyond the {limit} bytes a record may have")
+    return data, Signature(found.st_ino, found.st_size, found.st_mtime_ns)
 
-    XFS that shut itself down (its log could not be written) says of a folder's flush that it is done, with nothing
-    done: there is nothing left to wait for. Only a look at the folder then fails.
-    """
-    os.fsync(folder)
-    os.fstat(folder)
+
+def _kind_of(mode: int) -> str:
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFLNK: "a link"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
+
+
+def _refuse_unopened(error: OSError, directory: int, path: str) -> NoReturn:
+    """Raise ``RecordCorrupt`` if it is the file's own fault that it could not be opened, else an ``OSError``."""
+    if error.errno in _NOT_THE_FILES_FAULT:
+        raise error
+    if error.errno in (errno.ELOOP, errno.EMLINK):
+        raise RecordCorrupt(f"{path} is a symbolic link, not a file") from None
+    if error.errno == errno.EACCES:
+        _refuse_foreign(directory, path)
+    raise RecordCorrupt(f"{path} cannot be opened: {error.strerror}") from error
+
+
+def _refuse_foreign(directory: int, path: str) -> None:
+    """Raise ``PermissionError`` for another user's file: one command run as root leaves such a record."""
+    owner, reader = os.stat(path, dir_fd=directory, follow_symlinks=False).st_uid, os.geteuid()
+    if owner != reader:
+        what = f"{path} belongs to user {owner} and user {reader} may not read it: change its owner with chown"
+        raise PermissionError(errno.EACCES, what)
 
 
 def _publish_in_steps(directory: int, path: str) -> None:
-    """Publish where two names cannot be exchanged: keep the earlier version under a third name meanwhile."""
+    """Publish where two names cannot be exchanged, keeping the earlier version under a third name meanwhile."""
     temp = temp_path(path)
-    spare = _spare_path(temp)
+    spare = temp.removesuffix(TEMP_SUFFIX) + SPARE_SUFFIX
     remove(directory, spare)
     try:
         os.link(path, spare, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
@@ -177,17 +305,8 @@ def _publish_in_steps(directory: int, path: str) -> None:
     os.rename(spare, temp, src_dir_fd=directory, dst_dir_fd=directory)
 
 
-def _spare_path(temp: str) -> str:
-    return temp.removesuffix(TEMP_SUFFIX) + SPARE_SUFFIX
-
-
-def _exchange(directory: int, one: str, other: str) -> None:
-    """Exchange two names at once; ``OSError`` ENOSYS where the system has no such call."""
-    _rename(directory, one, other, how=_RENAME_EXCHANGE)
-
-
-def _is_moved_to_nothing(directory: int, source: str, target: str) -> bool:
-    """Rename a file unless something has the new name; False if so, or if the system cannot make sure at once."""
+def _move_if_free(directory: int, source: str, target: str) -> bool:
+    """Rename a file unless the new name is taken; False if it is, or if the system cannot check and rename at once."""
     try:
         _rename(directory, source, target, how=_RENAME_NOREPLACE)
     except OSError as error:
@@ -198,6 +317,7 @@ def _is_moved_to_nothing(directory: int, source: str, target: str) -> bool:
 
 
 def _rename(directory: int, source: str, target: str, *, how: int) -> None:
+    """Call ``renameat2``; ``OSError`` ENOSYS where the system has no such call."""
     try:
         call = _libc.renameat2
     except AttributeError:
@@ -207,8 +327,18 @@ def _rename(directory: int, source: str, target: str, *, how: int) -> None:
         raise OSError(number, os.strerror(number), target)
 
 
+def _sync_names(folder: int) -> None:
+    """Flush an open folder, and look at it once more.
+
+    XFS that shut itself down (its log could not be written) reports success for the flush of a folder without having
+    done anything, as nothing is left to wait for. Only a look at the folder fails then.
+    """
+    os.fsync(folder)
+    os.fstat(folder)
+
+
 def _sync_file_system(directory: int) -> bool:
-    """One ``syncfs``; False where there is none. Since Linux 5.8 it reports write errors."""
+    """Call ``syncfs``; False where there is none. Since Linux 5.8 it reports write errors."""
     try:
         call = _libc.syncfs
     except AttributeError:
@@ -224,151 +354,3 @@ def _write_all(descriptor: int, data: bytes) -> None:
     written = os.write(descriptor, data)
     while written < len(data):
         written += os.write(descriptor, data[written:])
-
-
-OPEN_EXISTING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-
-
-_TICK_NS = 100_000_000  # longer than any kernel's
-
-
-class Signature(NamedTuple):
-    """Tells two versions of a file apart without reading them.
-
-    Every version that memfiles stages has its own inode and a modification time set to the nanosecond, so
-    that two versions within one tick of the kernel's clock differ as well.
-    """
-
-    inode: int
-    size: int
-    mtime_ns: int
-
-
-def is_settled(seen: Signature, *, for_ns: int = _TICK_NS) -> bool:
-    """Whether a file was last changed longer ago than ``for_ns``.
-
-    By default, whether it can no longer change without its signature changing: the tick of its change is over. A
-    time of change that is still to come was set by someone, and any further change will set another.
-    """
-    return not 0 <= time.time_ns() - seen.mtime_ns <= for_ns
-
-
-def open_directory(path: str | os.PathLike[str]) -> int:
-    """A descriptor of the directory at ``path``; the caller closes it."""
-    return os.open(path, OPEN_DIRECTORY)
-
-
-def make_folder(directory: int, folder: str) -> None:
-    """Make a private folder in ``directory`` (mode 0700) unless it is there; never follow a link."""
-    try:
-        os.mkdir(folder, 0o700, dir_fd=directory)
-    except FileExistsError:
-        os.close(os.open(folder, OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory))
-
-
-def names(directory: int, folder: str = ".") -> list[str]:
-    """The names in the directory, or in a folder of it.
-
-    Opened anew each time: the position in the list belongs to the open folder, which threads and forks share.
-    """
-    descriptor = os.open(folder, OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
-    try:
-        return os.listdir(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def signature(directory: int, path: str) -> Signature | None:
-    """The signature of what lies at ``path``, None if nothing does."""
-    try:
-        found = os.stat(path, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    return Signature(found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-def read(directory: int, path: str, *, limit: int) -> tuple[bytes, Signature] | None:
-    """The bytes and signature of a regular file of at most ``limit`` bytes, None if nothing lies there.
-
-    Anything else (a link, a FIFO, a folder, a device, a larger file) is ``RecordCorrupt`` and is not read.
-    ``OSError`` when the system cannot say: too many open files, no memory, a failing disk, someone else's file.
-    """
-    try:
-        descriptor = os.open(path, OPEN_EXISTING, dir_fd=directory)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        refuse_unopened(error, directory, path)
-    try:
-        return _read_all(descriptor, path=path, limit=limit)
-    finally:
-        os.close(descriptor)
-
-
-def remove(directory: int | None, path: str) -> None:
-    """Remove the file, link or empty folder at ``path``, if there is one; without a directory, the path is absolute."""
-    try:
-        os.unlink(path, dir_fd=directory)
-    except FileNotFoundError:
-        return
-    except (IsADirectoryError, PermissionError):
-        os.rmdir(path, dir_fd=directory)
-
-
-def remove_all(directory: int, path: str) -> None:
-    """Remove whatever lies at ``path``, if anything does: a folder with all that is in it, a link itself."""
-    try:
-        remove(directory, path)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        shutil.rmtree(path, dir_fd=directory)
-
-
-def _read_all(descriptor: int, *, path: str, limit: int) -> tuple[bytes, Signature]:
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        raise RecordCorrupt(f"{path} is {kind_of(found.st_mode)}, not a regular file")
-    if found.st_size > limit:
-        raise RecordCorrupt(f"{path} has {found.st_size} bytes, more than the {limit} a record may have")
-    chunks = [os.read(descriptor, found.st_size + 1)]
-    while chunks[-1] and sum(map(len, chunks)) <= limit:
-        chunks.append(os.read(descriptor, limit + 1))
-    data = b"".join(chunks)
-    if len(data) > limit:
-        raise RecordCorrupt(f"{path} grew beyond the {limit} bytes a record may have")
-    return data, Signature(found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-_NOT_THE_FILES_FAULT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.ESTALE)
-
-
-def refuse_unopened(error: OSError, directory: int, path: str) -> NoReturn:
-    """Raise what it means that the file at ``path`` of ``directory`` could not be opened, no link being followed.
-
-    ``RecordCorrupt`` if that is the file's fault, else an ``OSError``.
-    """
-    if error.errno in _NOT_THE_FILES_FAULT:
-        raise error
-    if error.errno in (errno.ELOOP, errno.EMLINK):
-        raise RecordCorrupt(f"{path} is a symbolic link, not a file") from None
-    if error.errno == errno.EACCES:
-        _refuse_foreign(directory, path)
-    raise RecordCorrupt(f"{path} cannot be opened: {error.strerror}") from error
-
-
-def _refuse_foreign(directory: int, path: str) -> None:
-    """Raise ``PermissionError`` for a file of another user: one command that was run as root leaves such a record."""
-    owner, reader = os.stat(path, dir_fd=directory, follow_symlinks=False).st_uid, os.geteuid()
-    if owner != reader:
-        what = f"{path} belongs to user {owner} and may not be read by user {reader}: give it to that one (chown)"
-        raise PermissionError(errno.EACCES, what)
-
-
-def kind_of(mode: int) -> str:
-    """What a file that is no regular one is, in words."""
-    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFLNK: "a link"}
-    return kinds.get(stat.S_IFMT(mode), "a device")

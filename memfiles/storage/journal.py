@@ -1,8 +1,8 @@
-"""This process's journal: changes that are durable but whose published files are not flushed yet.
+"""This process's journal: changes that are durable, but whose published files are not flushed yet.
 
-The rules this file guards: a change whose frame was flushed survives a power cut until its file was
-flushed; a frame that failed or was voided is never replayed; and the file goes away only when every
-published file it speaks of is flushed. One file a process, held by a lock for as long as it is in use.
+The rules this file guards: a change whose frame was flushed survives a power cut until its own file is flushed; a
+frame that failed or was voided is never replayed; and the journal file is removed only once every published file it
+names is flushed. Each process has one journal file and holds its lock for as long as it uses it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import chain
 
 from filelock import lock_descriptor
@@ -39,44 +40,163 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class FramePosition:
-    """Where a frame stands in the file."""
+    """The number of a frame, and its offset and length in the file, in bytes."""
 
     number: int
     offset: int
     length: int
 
 
-class Journal:
-    """Appends frames, and empties itself once the published files are flushed.
+class JournalFile:
+    """One locked, preallocated file, written in whole blocks. One thread at a time may use it."""
 
-    ``append`` and ``void`` need the ``turn``, held until what was appended is published, so that a checkpoint
-    in between never takes a frame whose record is not at its path. ``flush`` False (durability ``os``) leaves
-    out every flush; all else stays, so that a change of several records is all or nothing in a kill.
+    def __init__(self, directory: int, name: str, descriptor: int, *, capacity: int, flush: bool) -> None:
+        """Take over a file that holds nothing but a header and zeros; ``directory`` is the memory directory's."""
+        self.name = name
+        self.capacity = capacity
+        self.tail = HEADER_BYTES  # the end of the last frame
+        self.high_water = HEADER_BYTES  # beyond it the file is still zeros
+        self._directory = directory
+        self._descriptor = descriptor
+        self._flush = flush
+        self._blocks = BlockWriter(descriptor, directly=flush)
+
+    @classmethod
+    def create(cls, directory: int, *, new_id: Callable[[], str], flush: bool) -> JournalFile:
+        """Create a file, written to its capacity, so that a later flush has no metadata to write."""
+        try:
+            return cls._create(directory, CAPACITY, new_id=new_id, flush=flush)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return cls._create(directory, SMALLEST, new_id=new_id, flush=flush)
+
+    @classmethod
+    def _create(cls, directory: int, capacity: int, *, new_id: Callable[[], str], flush: bool) -> JournalFile:
+        name, descriptor = _create_locked(directory, new_id)
+        try:
+            if os.pwrite(descriptor, journal_header().ljust(capacity, b"\0"), 0) < capacity:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if flush:
+                sync_folder(directory, FOLDER)
+                sync_folder(directory)
+            return cls(directory, name, descriptor, capacity=capacity, flush=flush)
+        except BaseException:
+            _discard(directory, name, descriptor)
+            raise
+
+    def append(self, payloads: Sequence[bytes], *, first_number: int) -> list[FramePosition]:
+        """Write a frame for each payload, all with one flush. If that fails, none of them counts."""
+        start = self.tail
+        positions: list[FramePosition] = []
+        for number, payload in enumerate(payloads, first_number):
+            positions.append(FramePosition(number, self.tail, FRAME_HEADER_BYTES + len(payload)))
+            self.tail += positions[-1].length
+        self.high_water = max(self.high_water, self.tail)
+        try:
+            frames = [encode_frame(at.number, payload) for at, payload in zip(positions, payloads, strict=True)]
+            self.write(chain.from_iterable(frames), start)
+        except BaseException:
+            self.tail = start
+            with suppress(OSError):
+                self.end_at_tail()
+            raise
+        return positions
+
+    def end_at_tail(self) -> None:
+        """Ensure on disk that no frame follows the last good one."""
+        self.write([bytes(BLOCK_BYTES)], self.tail)
+
+    def clear(self) -> None:
+        """Make all frames invalid, and shrink a file that had to grow."""
+        self._blocks.write([bytes(BLOCK_BYTES)], offset=HEADER_BYTES)
+        if self.high_water > self.capacity:
+            os.ftruncate(self._descriptor, self.capacity)
+            self.high_water = self.capacity
+        self.tail = HEADER_BYTES
+
+    def scrub(self, token: bytes | None) -> None:
+        """Overwrite every byte ever used; with a token, flush that and show the token in the header."""
+        self._blocks.write([bytes(self.high_water - HEADER_BYTES)], offset=HEADER_BYTES)
+        self.high_water = HEADER_BYTES
+        if token is not None:
+            self.write([journal_header(token)], 0)
+
+    def mark_for_rewrite(self) -> None:
+        """Tell whoever recovers this file to write every published file anew."""
+        self.write([journal_header(rewrite=True)], 0)
+
+    def write(self, parts: Iterable[bytes], offset: int) -> None:
+        """Write whole blocks and flush them."""
+        self._blocks.write(parts, offset=offset)
+        if self._flush:
+            os.fdatasync(self._descriptor)
+
+    def unlink(self) -> None:
+        """Remove the name; the file stays open."""
+        os.unlink(f"{FOLDER}/{self.name}", dir_fd=self._directory)
+
+    def close(self) -> None:
+        """Close the file, which gives up its lock."""
+        os.close(self._descriptor)
+
+
+class JournalState(Enum):
+    """What can be done with the journal's file; ``Journal`` has the transitions."""
+
+    ABSENT = auto()
+    SOUND = auto()
+    BROKEN = auto()
+    UNSURE = auto()
+    CLOSED = auto()
+
+
+class Journal:
+    """Appends frames, and empties its file once the published files are flushed.
+
+    ======  ========================================  =============================================================
+    State   The file                                  Next
+    ======  ========================================  =============================================================
+    ABSENT  does not exist                            ``append``: SOUND; ``close``: CLOSED
+    SOUND   takes frames                              a write or flush of the file fails: BROKEN; a flush of
+                                                      published files fails: UNSURE; ``leave``, ``abandon``: ABSENT
+    BROKEN  takes no more frames, as what a failed    ``append``, ``retire_broken``: the published files are flushed
+            flush left on the disk is unknown         and the file removed: ABSENT; that flush fails: UNSURE
+    UNSURE  is needed for recovery: published files   any use: marked for a rewrite and left: ABSENT, or CLOSED
+            may not be on the disk, and a flush that
+            failed once may succeed the next time
+            without having written anything
+    CLOSED  is gone, or was left for recovery         none: a thread still writing must not create another file
+    ======  ========================================  =============================================================
+
+    ``append`` and ``void`` need the ``turn``, held until what was appended is published, so that no checkpoint in
+    between takes a frame whose record is not at its path. ``flush`` False (durability ``os``) leaves out every flush;
+    all else stays, so that a change of several records is all or nothing in a kill.
     """
 
     def __init__(self, directory: int, *, new_id: Callable[[], str], flush: bool = True) -> None:
-        """``directory`` is the memory directory's descriptor; nothing is created before the first frame."""
+        """``directory`` is the memory directory's descriptor. No file is created before the first frame."""
         self.turn = threading.Lock()
-        self.name = ""  # of the file, empty while there is none
         self._directory = directory
         self._new_id = new_id
         self._flush = flush
-        self._descriptor: int | None = None
-        self._blocks: BlockWriter | None = None  # of the descriptor
-        self._capacity = CAPACITY
+        self._state = JournalState.ABSENT
+        self._file: JournalFile | None = None
         self._unsynced: dict[str, None] = {}  # paths in frames since the last checkpoint
-        self._tail = HEADER_BYTES
-        self._high_water = HEADER_BYTES  # beyond it the file is still zeros
         self._next_number = 1
-        self._broken = False  # the file takes no more frames
-        self._unsure = False  # a flush of published files failed
-        self._is_closed = False
         self._has_left = False  # a file that is still to be recovered from
+
+    @property
+    def name(self) -> str:
+        """The name of the file, empty while there is none."""
+        file = self._file  # other threads may drop it meanwhile
+        return file.name if file is not None else ""
 
     @property
     def is_dirty(self) -> bool:
         """Whether the file holds anything that a checkpoint would flush or overwrite."""
-        return self._high_water > HEADER_BYTES
+        file = self._file
+        return file is not None and file.high_water > HEADER_BYTES
 
     @property
     def frames_written(self) -> int:
@@ -86,226 +206,156 @@ class Journal:
     def append(self, groups: Sequence[Sequence[Version]]) -> list[FramePosition]:
         """Make each group of versions durable as one frame, all with one flush; the turn is held.
 
-        ``OSError`` if that failed: then no frame counts. Next the caller publishes, or voids what it could not.
+        ``OSError`` if that failed: then no frame counts. Next, the caller publishes them, or voids what it could not.
         """
         payloads = [encode_payload(versions) for versions in groups]
-        try:
-            self._make_room(sum(map(len, payloads)) + FRAME_HEADER_BYTES * len(payloads))
-        except OSError:
-            self._broken = True
-            raise
-        start = self._tail
-        places = self._place(payloads)
-        try:
-            frames = [encode_frame(place.number, payload) for place, payload in zip(places, payloads, strict=True)]
-            self._write(chain.from_iterable(frames), start)
-        except BaseException:
-            self._fail(start)
-            raise
+        file = self._file_with_room(sum(map(len, payloads)) + FRAME_HEADER_BYTES * len(payloads))
+        first_number, self._next_number = self._next_number, self._next_number + len(payloads)
+        with self._breaking():
+            positions = file.append(payloads, first_number=first_number)
         self._unsynced.update((version.path, None) for versions in groups for version in versions)
-        return places
+        return positions
 
-    def void(self, place: FramePosition) -> None:
-        """Make sure that this frame is never replayed; ``OSError`` if that cannot be known. The turn is held."""
-        if self._descriptor is None:
+    def void(self, position: FramePosition) -> None:
+        """Ensure that this frame is never replayed; ``OSError`` if that is uncertain. The turn is held."""
+        if self._file is None:
             raise OSError(errno.EBADF, "the journal was given up")
-        self._write([encode_void(place.number, place.length)], place.offset)
+        self._file.write([encode_void(position.number, position.length)], position.offset)
 
     def checkpoint(self, *, scrub_token: bytes | None = None) -> bool:
         """Flush the published files, then overwrite every byte of the frames: the files are all there is.
 
-        With a token that is flushed as well, and the header shows the token. False if an earlier flush failed:
-        then the file was left, to be recovered from.
+        With a token, the overwriting is flushed and the header shows the token. False if an earlier flush failed: then
+        the file was left, to be recovered from.
         """
         with self.turn:
-            if self._unsure:
+            if self._state is JournalState.UNSURE:
                 self.leave()
                 return False
-            if self._descriptor is not None:
-                self._empty()
-                self._scrub(scrub_token)
+            if self._file is not None:
+                with self._breaking():
+                    self._empty(self._file)
+                    self._file.scrub(scrub_token)
             return True
 
     def close(self) -> bool:
-        """Checkpoint and remove the file: after a clean close no journal is left. False: one was, now or before."""
+        """Checkpoint and remove the file; False if a file was left, now or before, to be recovered from."""
         with self.turn:
-            self._is_closed = True  # a thread that is still writing must not make another file
-            if self._unsure:
-                self.leave()
-            elif self._descriptor is not None:
-                try:
-                    self._empty()
-                    self._remove()
-                finally:
-                    self.leave()
+            try:
+                if self._file is not None and self._state is not JournalState.UNSURE:
+                    self._empty(self._file)
+                    self._remove(self._file)
+            finally:
+                self._leave(then=JournalState.CLOSED)
             return not self._has_left
 
     def leave(self) -> None:
         """Let go of the file as it is: whoever recovers next replays it. The turn is held."""
-        if self._descriptor is None:
-            return
-        self._has_left = True
-        if self._unsure:
-            with suppress(OSError):
-                self._write([journal_header(rewrite=True)], 0)
-        self._forget_file()
+        if self._file is not None:
+            self._leave(then=JournalState.ABSENT)
 
-    def mend(self) -> None:
-        """Give up a file that takes no more frames now, and not only before the next frame."""
+    def retire_broken(self) -> None:
+        """Give up a broken file at once, and not only before the next frame."""
         with self.turn:
-            if self._broken:
-                self._retire()
+            if self._file is not None and self._state is not JournalState.SOUND:
+                self._retire(self._file)
 
     def abandon(self) -> None:
-        """Drop the descriptor without touching the file: for the child of a fork, whose parent owns it."""
-        if self._descriptor is not None:
-            self._forget_file()
+        """Close the descriptor without touching the file: for a forked child, whose parent owns the journal."""
+        self._forget_file(JournalState.ABSENT)
 
-    def _place(self, payloads: Sequence[bytes]) -> list[FramePosition]:
-        """A number and a place behind the last frame for each payload."""
-        places = []
-        for payload in payloads:
-            place = FramePosition(self._next_number, self._tail, FRAME_HEADER_BYTES + len(payload))
-            places.append(place)
-            self._next_number += 1
-            self._tail += place.length
-        self._high_water = max(self._high_water, self._tail)
-        return places
-
-    def _fail(self, start: int) -> None:
-        """Nothing from ``start`` on counts. What a failed flush left on the disk is unknown: start a new file next."""
-        self._broken = True
-        self._tail = start
-        with suppress(OSError):
-            self._end_at_tail()
-
-    def _end_at_tail(self) -> None:
-        """Have on the disk that no frame follows the last good one."""
-        self._write([bytes(BLOCK_BYTES)], self._tail)
-
-    def _make_room(self, needed: int) -> None:
-        """Have a sound file with room for ``needed`` bytes; a single larger commit makes the file grow."""
-        if self._is_closed:
+    def _file_with_room(self, needed: int) -> JournalFile:
+        """A sound file with room for ``needed`` bytes; a single larger commit makes the file grow."""
+        if self._state is JournalState.CLOSED:
             raise OSError(errno.ESHUTDOWN, "the memory was closed meanwhile")
-        if self._broken:
-            self._retire()
-        if self._descriptor is None:
-            self._create()
-        elif self._tail > HEADER_BYTES and self._tail + needed > self._capacity:
-            self._empty()
+        if self._file is not None and self._state is not JournalState.SOUND:
+            self._retire(self._file)
+        if self._file is None:
+            created = JournalFile.create(self._directory, new_id=self._new_id, flush=self._flush)
+            self._file, self._state = created, JournalState.SOUND
+        elif self._file.tail > HEADER_BYTES and self._file.tail + needed > self._file.capacity:
+            with self._breaking():
+                self._empty(self._file)
+        return self._file
 
-    def _create(self) -> None:
-        """A new file, written to its capacity: a later flush then has no metadata to write."""
-        try:
-            self._create_of(CAPACITY)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            self._create_of(SMALLEST)
+    def _retire(self, file: JournalFile) -> None:
+        """Give up a broken file.
 
-    def _create_of(self, capacity: int) -> None:
-        name, descriptor = self._create_locked()
-        try:
-            if os.pwrite(descriptor, journal_header().ljust(capacity, b"\0"), 0) < capacity:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            if self._flush:
-                sync_folder(self._directory, FOLDER)
-                sync_folder(self._directory)
-            blocks = BlockWriter(descriptor, directly=self._flush)
-        except BaseException:
-            self._discard(name, descriptor)
-            raise
-        self._descriptor, self._blocks, self.name, self._capacity = descriptor, blocks, name, capacity
-        self._tail = self._high_water = HEADER_BYTES
-
-    def _create_locked(self) -> tuple[str, int]:
-        """A new file's name and locked descriptor.
-
-        A starting process may take a file that is not locked yet for a dead one's and remove it: then try again.
+        Before another frame is written it must be certain that a failed one does not count: both would be the same
+        revision. The file is removed once all that it made durable is flushed in place, else left for recovery.
         """
-        while True:
-            name = self._new_id() + SUFFIX
-            descriptor = os.open(f"{FOLDER}/{name}", _NEW, 0o600, dir_fd=self._directory)
-            try:
-                if lock_descriptor(descriptor, blocking=False) and os.fstat(descriptor).st_nlink:
-                    return name, descriptor
-            except BaseException:
-                self._discard(name, descriptor)
-                raise
-            os.close(descriptor)
-
-    def _discard(self, name: str, descriptor: int) -> None:
-        """Undo the creation of a file; where that fails, it is a dead one's for the next start."""
-        os.close(descriptor)
-        with suppress(OSError):
-            os.unlink(f"{FOLDER}/{name}", dir_fd=self._directory)
-
-    def _retire(self) -> None:
-        """Give up a file whose flush failed, or that of the files it speaks of.
-
-        Before any other frame is written it must be certain that the failed one does not count: both would be
-        the same revision. The file is removed once all that it made durable is flushed in place; else it stays,
-        for the next start to write that anew: a flush that failed once may say yes the next time without having
-        written.
-        """
-        if self._descriptor is None:
-            self._broken = False
-            return
-        self._end_at_tail()
-        if not self._unsure:
+        file.end_at_tail()
+        if self._state is JournalState.BROKEN:
             with suppress(OSError):
                 self._sync_published()
-                self._remove()
+                self._remove(file)
         self.leave()
 
-    def _empty(self) -> None:
-        """Flush what was published and forget the frames; the turn is held, so no new ones come."""
-        if self._broken:
-            self._end_at_tail()
+    def _empty(self, file: JournalFile) -> None:
+        """Flush what was published and drop the frames; the turn is held, so no new ones come."""
+        if self._state is JournalState.BROKEN:
+            file.end_at_tail()
         self._sync_published()
-        assert self._descriptor is not None
-        self._put([bytes(BLOCK_BYTES)], HEADER_BYTES)
-        if self._high_water > self._capacity:
-            os.ftruncate(self._descriptor, self._capacity)
-            self._high_water = self._capacity
-        self._tail = HEADER_BYTES
+        file.clear()
+
+    @contextmanager
+    def _breaking(self) -> Iterator[None]:
+        """Write to the file; if that fails, it takes no more frames."""
+        try:
+            yield
+        except BaseException:
+            if self._state is JournalState.SOUND:
+                self._state = JournalState.BROKEN
+            raise
 
     def _sync_published(self) -> None:
         try:
             if self._flush:
                 sync_published(self._directory, self._unsynced)
         except BaseException:
-            self._broken = self._unsure = True
+            self._state = JournalState.UNSURE
             raise
         self._unsynced = {}
 
-    def _scrub(self, token: bytes | None) -> None:
-        """Overwrite every byte ever used; with a token, flush that and show the token in the header."""
-        self._put([bytes(self._high_water - HEADER_BYTES)], HEADER_BYTES)
-        self._high_water = HEADER_BYTES
-        if token is not None:
-            self._write([journal_header(token)], 0)
+    def _leave(self, *, then: JournalState) -> None:
+        if self._file is not None:
+            self._has_left = True
+            if self._state is JournalState.UNSURE:
+                with suppress(OSError):
+                    self._file.mark_for_rewrite()
+        self._forget_file(then)
 
-    def _write(self, parts: Iterable[bytes], offset: int) -> None:
-        """Have whole blocks on the disk."""
-        self._put(parts, offset)
-        if self._flush:
-            assert self._descriptor is not None
-            os.fdatasync(self._descriptor)
+    def _remove(self, file: JournalFile) -> None:
+        """Remove a file that holds nothing that is not flushed in place."""
+        file.unlink()
+        self._forget_file(JournalState.ABSENT)
 
-    def _put(self, parts: Iterable[bytes], offset: int) -> None:
-        assert self._blocks is not None
-        self._blocks.write(parts, offset=offset)
+    def _forget_file(self, then: JournalState) -> None:
+        """Close the file. It is forgotten first: an interrupt must not leave a descriptor that is closed already."""
+        file, self._file, self._state, self._unsynced = self._file, None, then, {}
+        if file is not None:
+            file.close()
 
-    def _remove(self) -> None:
-        """Remove the file, which holds nothing that is not flushed in place."""
-        os.unlink(f"{FOLDER}/{self.name}", dir_fd=self._directory)
-        self._forget_file()
 
-    def _forget_file(self) -> None:
-        """Close the file; an interrupt in between must not leave a number that is soon another file's."""
-        descriptor, self._descriptor, self._blocks, self.name = self._descriptor, None, None, ""
-        self._tail = self._high_water = HEADER_BYTES
-        self._unsynced, self._broken, self._unsure = {}, False, False
-        assert descriptor is not None
+def _create_locked(directory: int, new_id: Callable[[], str]) -> tuple[str, int]:
+    """The name and locked descriptor of a new file.
+
+    A starting process may take a file that is not locked yet for a dead one's and remove it: then try again.
+    """
+    while True:
+        name = new_id() + SUFFIX
+        descriptor = os.open(f"{FOLDER}/{name}", _NEW, 0o600, dir_fd=directory)
+        try:
+            if lock_descriptor(descriptor, blocking=False) and os.fstat(descriptor).st_nlink:
+                return name, descriptor
+        except BaseException:
+            _discard(directory, name, descriptor)
+            raise
         os.close(descriptor)
+
+
+def _discard(directory: int, name: str, descriptor: int) -> None:
+    """Undo the creation of a file; if that fails, the next start takes it for a dead process's."""
+    os.close(descriptor)
+    with suppress(OSError):
+        os.unlink(f"{FOLDER}/{name}", dir_fd=directory)

@@ -1,9 +1,10 @@
 """The bytes of a journal: numbered, checksummed frames, each with the whole new versions of its records.
 
-The rule this file guards: a frame is read back only if it is complete, its checksum is right, its number
-follows the one before and it speaks of records only; the first that is not ends the journal. A voided frame
-keeps its place and number. The header and every frame fill whole blocks, zeros at the end, so that each is
-written without touching another.
+The rules this file guards: a frame is read back only if it is complete, its checksum is right, its number follows the
+one before and it names records only; the first frame that fails ends the journal. A voided frame keeps its position and
+number. The header and every frame fill whole blocks, padded with zeros, so that each is written without touching
+another; a file system that refuses direct writes gets them through the page cache; and nothing is durable before it is
+flushed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ BLOCK_BYTES = 4096
 HEADER_BYTES = BLOCK_BYTES
 SCRUB_TOKEN_BYTES = 16
 _MAGIC = b"memfiles-journal/2\n"
-_MARKED_BYTES = 64  # of the header: one sector has them all
+_MARKED_BYTES = 64  # the part of the header with marks, all in one sector
 _FRAME = struct.Struct("<4sBQQI")
 _CHECKSUM = struct.Struct("<I")
 _ENTRY = struct.Struct("<HQQQQ")
@@ -54,9 +55,9 @@ class Frame:
 
 
 def journal_header(scrub_token: bytes = b"", *, rewrite: bool = False) -> bytes:
-    """The first bytes of a journal file; the token tells which request to scrub it has answered.
+    """The first block of a journal file; the token is that of the last scrub request it answered.
 
-    ``rewrite``: a flush of published files failed, so those that look right may not be on the disk.
+    ``rewrite``: a flush of published files failed, so files that look right may not be on the disk.
     """
     marks = (_MAGIC + scrub_token[:SCRUB_TOKEN_BYTES]).ljust(_MARKED_BYTES, b"\0")
     if rewrite:
@@ -80,7 +81,7 @@ def is_empty(journal: bytes) -> bool:
 
 
 def encode_payload(versions: Sequence[Version]) -> bytes:
-    """The part of a frame that does not depend on its number, as long as makes the frame fill whole blocks."""
+    """The part of a frame after its header, padded so that the frame fills whole blocks."""
     parts: list[bytes] = []
     for version in versions:
         path = version.path.encode()
@@ -93,12 +94,12 @@ def encode_payload(versions: Sequence[Version]) -> bytes:
 
 
 def encode_frame(number: int, payload: bytes) -> tuple[bytes, bytes]:
-    """A frame as it is written, in two parts: joining them would copy it once more."""
+    """The two parts of a frame; joining them would copy it once more."""
     return _header(number, _DATA, len(payload), zlib.crc32(payload)), payload
 
 
 def encode_void(number: int, length: int) -> bytes:
-    """What replaces a frame of ``length`` bytes that must not be replayed."""
+    """The replacement of a frame of ``length`` bytes that must not be replayed."""
     size = length - FRAME_HEADER_BYTES
     return _header(number, _VOID, size, 0) + bytes(size)
 
@@ -118,7 +119,7 @@ def read_frames(journal: bytes) -> Iterator[Frame]:
             return
         try:
             yield Frame(number, tuple(_read_versions(payload)) if kind == _DATA else ())
-        except (struct.error, ValueError):  # the checksum is right, so someone made it up
+        except (struct.error, ValueError):  # the checksum is right, so the frame was forged
             return
         offset, previous = end, number
 
@@ -146,12 +147,12 @@ def _read_versions(payload: bytes) -> Iterator[Version]:
         start = offset + _ENTRY.size
         path = payload[start : start + path_size].decode()
         if uid_of(path) is None and entry_place(path) is None:
-            raise ValueError(f"no record can lie at {path[:80]!r}")
+            raise ValueError(f"not the path of a record: {path[:80]!r}")
         data = payload[start + path_size : start + path_size + data_size]
         yield Version(path, revision, data, Signature(inode, data_size, mtime_ns))
         offset = start + path_size + data_size
     if payload[offset:].strip(b"\0"):
-        raise ValueError("something else follows the records")
+        raise ValueError("unexpected bytes follow the records")
 
 
 _AT_ONCE = 1024 * 1024
@@ -161,20 +162,20 @@ _REFUSED = (errno.EINVAL, errno.ENOTSUP)
 
 
 class BlockWriter:
-    """Writes to one descriptor, one caller at a time.
+    """Writes whole blocks to one descriptor, past the page cache if the file system allows; one caller at a time.
 
-    A direct write of a few blocks and its flush take a fifth less than the same through the page cache.
+    A direct write of a few blocks with its flush takes a fifth less time than one through the page cache.
     """
 
     def __init__(self, descriptor: int, *, directly: bool) -> None:
-        """The descriptor stays the caller's. ``directly`` False leaves it as it is."""
+        """The caller keeps owning the descriptor. ``directly`` False leaves its flags as they are."""
         self._descriptor = descriptor
         self._is_direct = directly and _set_direct(descriptor, wanted=True)
-        # memory that forks share: one that happens during a direct write must not give it another page
+        # shared memory: a fork during a direct write must not move the pages being written
         self._buffer = mmap.mmap(-1, _AT_ONCE)
 
     def write(self, parts: Iterable[bytes], *, offset: int) -> None:
-        """Write the parts one after the other; together they fill whole blocks."""
+        """Write the parts one after another; together they must fill whole blocks."""
         filled = 0
         for part in parts:
             start = 0
@@ -188,7 +189,7 @@ class BlockWriter:
         self._put(filled, offset)
 
     def _put(self, length: int, offset: int) -> None:
-        """Write the buffer's first bytes."""
+        """Write the first ``length`` bytes of the buffer."""
         written = 0
         with memoryview(self._buffer) as view:
             while written < length:
@@ -202,8 +203,8 @@ class BlockWriter:
 
 
 def _set_direct(descriptor: int, *, wanted: bool) -> bool:
-    """Have writes go past the page cache, or through it again; whether the system takes that."""
-    with suppress(OSError, AttributeError):  # not every system has direct writes
+    """Turn direct writes on or off; False if the system has none."""
+    with suppress(OSError, AttributeError):  # AttributeError: no O_DIRECT
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_DIRECT if wanted else flags & ~os.O_DIRECT)
         return True

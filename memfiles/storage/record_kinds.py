@@ -1,31 +1,45 @@
 """Observed records: the state of a record's file, judged by the rules of its kind (memory file, or entry).
 
 The rules this file guards: a version written by memfiles is told from a hand edit, which becomes a revision over the
-version known before; and a change is announced once, whoever made it. Pure functions; ``repository`` reads and writes.
+version known before; a change is announced once, whoever made it; and nothing is committed that the next start could
+not read back: each version is decoded again before it is written. Pure functions; ``repository`` reads and writes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from operator import is_
+from typing import Any, Generic, Protocol, TypeVar
 
-from memfiles.errors import RecordCorrupt
+from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.records.entry import MAX_ENTRY_BYTES, Entry, EntryRecord, Tombstone
-from memfiles.records.entry_codec import decode_entry
+from memfiles.records.entry_codec import decode_entry, encode_entry, read_entry
 from memfiles.records.file_changes import absorb
 from memfiles.records.keys import RECORD_SUFFIX, record_path
 from memfiles.records.lineage import stamped
-from memfiles.records.record import NOBODY, Record, decode
+from memfiles.records.record import (
+    NOBODY,
+    READ_BACK,
+    Change,
+    Record,
+    check_order,
+    decode,
+    encode,
+    read_record,
+    successor,
+)
 from memfiles.storage.atomic import Signature, is_settled
 from memfiles.storage.events import Origin, RecordChanged
-from memfiles.storage.transaction import NewVersion, version_of, version_of_entry
+from memfiles.storage.transaction import NewVersion
 
 REMOVED = "remove"
 """The ``op`` of the event for a removed entry file. The entry is not forgotten: a mirror may bring it back."""
 
 _SAVED_NS = 500_000_000  # a file untouched for this long is no longer being saved
 _UNKNOWN_NS = 5_000_000_000  # gives another process, which may know the last good version, time to restore it
+_CONTENT = b'\n"content":'  # each field has its own line, as no text in a record holds a line break
+_HISTORY = b'\n"history":[\n'  # the last field
 R = TypeVar("R")
 
 
@@ -286,3 +300,107 @@ def _warning_of(seen: Observed[R]) -> str | None:
         return None
     kept = "what was there is in quarantine, and " if seen.signature is not None else ""
     return f"{seen.problem}; {kept}the last good version was put back"
+
+
+@dataclass(frozen=True, slots=True)
+class _Verified:
+    """The parts of a record that were read back: its content, also as encoded, and its changes in order.
+
+    They are carried from version to version and not read back again, as reading all of them for every appended line
+    would take longer than writing it. The rest of a record is read back each time.
+    """
+
+    content: str
+    content_start: bytes
+    history: tuple[Change, ...]
+
+
+_NOTHING = _Verified("", b'"', ())
+
+
+def version_of(record: Record, *, replaces: Signature | None) -> NewVersion:
+    """Encode the next version of a memory file; ``InvalidArgument`` if it could not be read back."""
+    try:
+        unread = _unverified(record)
+        data = encode(unread)
+        found = read_record(data, of=record.uid)
+    except RecordCorrupt as error:
+        raise _unreadable(error) from error
+    _check_same(found, unread, of=record.uid)
+    _mark_verified(record, unread)
+    return NewVersion(record_path(record.uid), record.revision, _complete(data, record, unread), replaces)
+
+
+def version_of_entry(record: EntryRecord, *, replaces: Signature | None) -> NewVersion:
+    """Encode the next version of an entry or a tombstone; ``InvalidArgument`` if it could not be read back."""
+    try:
+        unread = record.amended(text=_unverified(record.text)) if isinstance(record, Entry) else record
+        data = encode_entry(unread)
+        found = read_entry(data, of=record.path)
+    except RecordCorrupt as error:
+        raise _unreadable(error) from error
+    _check_same(found, unread, of=record.path)
+    if isinstance(record, Entry) and isinstance(unread, Entry):
+        _mark_verified(record.text, unread.text)
+        data = _complete(data, record.text, unread.text)
+    return NewVersion(record.path, record.revision, data, replaces)
+
+
+def _unverified(record: Record) -> Record:
+    """The record with only the content and changes that were not read back yet; the changes must be in order."""
+    known: _Verified = vars(record).get(READ_BACK, _NOTHING)
+    carried = _carried(record.history, known.history)
+    check_order(record, of=record.uid, since=max(0, carried - 1))
+    fresh = tuple([change for change in record.history[carried:] if READ_BACK not in change.__dict__])
+    return successor(
+        record,
+        declared_json=record.declared_json,  # derived here, so that later versions have it
+        history=fresh,
+        history_json=b",\n".join([change.encoded for change in fresh]),
+        **_added(record, known),
+    )
+
+
+def _carried(history: tuple[Change, ...], known: tuple[Change, ...]) -> int:
+    """The number of changes carried over from the verified ones, if only the last one is new; else 0.
+
+    They are compared by identity: equal ones may differ in how they are written, as 1 and 1.0 do.
+    """
+    count = len(history) - 1
+    if not 0 < count <= len(known) or not all(map(is_, history, known[-count:])):
+        return 0
+    return count
+
+
+def _added(record: Record, known: _Verified) -> dict[str, Any]:
+    """The unverified end of the content, also as encoded; empty, for all of it, unless it was only appended to."""
+    content, start = record.content, record.content_start
+    if not (start.startswith(known.content_start) and content.startswith(known.content)):
+        return {}
+    return {"content": content[len(known.content) :], "content_start": b'"' + start[len(known.content_start) :]}
+
+
+def _complete(data: bytes, record: Record, unread: Record) -> bytes:
+    """The bytes of the record, made from ``data``, which has only the content and changes of ``unread``.
+
+    Encoding it a second time took as long as everything a save does to the index.
+    """
+    content = data.index(_CONTENT) + len(_CONTENT)
+    rest, history = content + len(unread.content_start), data.rindex(_HISTORY) + len(_HISTORY)
+    return b"".join((data[:content], record.content_start, data[rest:history], record.history_json, b"]}\n"))
+
+
+def _check_same(found: EntryRecord | Record, written: EntryRecord | Record, *, of: str) -> None:
+    if found != written:
+        raise _unreadable(f"record {of}: what was read back differs from what was written")
+
+
+def _mark_verified(record: Record, unread: Record) -> None:
+    """Note in a record, for all versions made from it, which parts were read back."""
+    for change in unread.history:
+        vars(change)[READ_BACK] = True
+    vars(record)[READ_BACK] = _Verified(record.content, record.content_start, record.history)
+
+
+def _unreadable(why: object) -> InvalidArgument:
+    return InvalidArgument(f"nothing was changed, because the new version could not be read back: {why}")

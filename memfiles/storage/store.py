@@ -165,7 +165,7 @@ class Store:
         ``thorough`` False looks among the entries for temp files only if a journal was there.
         """
         with storage_failure("what a dead process left could not be mended"):
-            self._journal.mend()
+            self._journal.retire_broken()
             recovery.recover(self.descriptor, self._locks, at=self._now(), flush=self._flush, thorough=thorough)
 
     def checkpoint(self) -> None:

@@ -22,7 +22,7 @@ from types import FrameType
 
 from memfiles.errors import MemfilesError
 from memfiles.files.manager import MemoryManager
-from memfiles.storage.group_commit import Group, Request
+from memfiles.storage.transaction import GroupCommit, Request
 from tests.durability.crowd import UID, restored
 
 _SHORTEST, _LONGEST = 0.0005, 0.003  # seconds until an interrupt comes
@@ -92,13 +92,13 @@ class BareGroup:
 
     def __init__(self) -> None:
         """Nothing was submitted."""
-        self._group: Group[str] = Group(self._serve, patience=lambda: _PATIENCE_BARE)
+        self._group: GroupCommit[str] = GroupCommit(self._serve, patience=lambda: _PATIENCE_BARE)
         self.served: list[str] = []
         self.acknowledged: list[str] = []
 
     def _serve(self, requests: list[Request[str]]) -> None:
         for request in requests:
-            self.served.append(request.wanted)
+            self.served.append(request.work)
             request.is_served = True
 
     def submit_until(self, name: str, stop: threading.Event) -> None:

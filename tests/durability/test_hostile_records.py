@@ -295,7 +295,7 @@ def test_a_record_of_another_user_is_not_set_aside(tmp_path: Path, require_root:
     tmp_path.chmod(0o755)
     os.seteuid(NOBODY)
     try:
-        with pytest.raises(PermissionError, match="notes.json belongs to user 0 and may not be read by user 65534"):
+        with pytest.raises(PermissionError, match="notes.json belongs to user 0 and user 65534 may not read it"):
             read(descriptor, "notes.json", limit=TOO_LARGE)
     finally:
         os.seteuid(0)

@@ -15,7 +15,7 @@ import pytest
 
 from memfiles.errors import MemfilesError
 from memfiles.files.manager import MemoryManager
-from memfiles.storage.group_commit import Group, Request
+from memfiles.storage.transaction import GroupCommit, Request
 from memfiles.workflow.workflow import MemoryFile
 from tests.durability.conftest import Program
 from tests.durability.crowd import UID, restored
@@ -63,14 +63,14 @@ class Clerk:
 
     def serve(self, requests: list[Request[str]]) -> None:
         """Serve them all."""
-        self.groups.append([request.wanted for request in requests])
+        self.groups.append([request.work for request in requests])
         self.begun.put(None)
         self.permits.get(timeout=LONG)
         for request in requests:
             request.is_served = True
 
 
-def _submitting(group: Group[str], wanted: str) -> threading.Thread:
+def _submitting(group: GroupCommit[str], wanted: str) -> threading.Thread:
     thread = threading.Thread(target=group.submit, args=(wanted,))
     thread.start()
     return thread
@@ -95,7 +95,7 @@ def test_interrupts_at_any_step_of_a_group_keep_nobody_waiting(program: Program,
     assert [] == [name for name in said["acknowledged"] if served[name] != 1]
 
 
-def _wait_for(group: Group[str], count: int) -> None:
+def _wait_for(group: GroupCommit[str], count: int) -> None:
     """Until so many wait for their turn."""
     wait_until(lambda: group.waiting == count, what=f"{count} waiting")
 
@@ -115,7 +115,7 @@ def _meanwhile(*steps: Callable[[], object]) -> threading.Thread:
 def test_an_interrupted_waiter_is_not_served_later(rung: threading.Event) -> None:
     """Whoever is interrupted before its turn came has changed nothing, and holds nobody up."""
     clerk = Clerk()
-    group = Group(clerk.serve)
+    group = GroupCommit(clerk.serve)
     first = _submitting(group, "first")
     clerk.begun.get(timeout=LONG)
     with pytest.raises(Interrupted):
@@ -133,7 +133,7 @@ def test_an_interrupted_waiter_is_not_served_later(rung: threading.Event) -> Non
 def test_an_interrupted_waiter_stays_while_it_is_served(rung: threading.Event) -> None:
     """Once its change is under way it keeps its locks until that is done."""
     clerk = Clerk()
-    group = Group(clerk.serve)
+    group = GroupCommit(clerk.serve)
     has_gone = threading.Event()
     gone_early: list[bool] = []
     first = _submitting(group, "first")
@@ -161,7 +161,7 @@ def test_an_interrupted_waiter_stays_while_it_is_served(rung: threading.Event) -
 def test_an_interrupted_leader_tells_the_others(rung: threading.Event) -> None:
     """Those whose changes were not done when their leader was interrupted are not told that they were."""
     clerk = Clerk()
-    group = Group(clerk.serve)
+    group = GroupCommit(clerk.serve)
     failed: list[BaseException] = []
 
     def follow() -> None:

@@ -135,7 +135,7 @@ def test_what_is_saved_by_hand_in_the_last_moment_is_kept(
 
     assert impatient.read("notes").endswith("- from the stopped one\n")
     assert by_hand == (impatient.directory / kept["path"]).read_bytes()
-    assert "changed by hand in the moment" in kept["reason"]
+    assert "edited by hand just before" in kept["reason"]
     assert kept["path"].startswith("quarantine/notes.json.")
 
 

@@ -1,12 +1,50 @@
-"""Subscribers: who is told of changes, and that nothing they do disturbs anyone."""
+"""Change events: who is told of them, and what the audit log keeps."""
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
+import re
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
-from memfiles.storage.events import RecordChanged, Subscribers
+from memfiles.errors import EntryNotFound, InvalidArgument, SecretRefused
+from memfiles.records.record import Actor
+from memfiles.storage.events import (
+    AuditLog,
+    Event,
+    RecordChanged,
+    Refusals,
+    Subscribers,
+    Unreadable,
+    logging_changes,
+    read,
+    utc_now,
+)
+from tests.support import ROOT
+from tests.support.another_process import another_process
+
+
+def test_it_is_now() -> None:
+    """The text is the present moment in UTC, to the millisecond, and of one shape."""
+    before = datetime.now(UTC)
+    texts = [utc_now() for _ in range(1000)]
+    after = datetime.now(UTC)
+
+    assert [] == [text for text in texts if not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", text)]
+    assert sorted(texts) == texts
+    assert before.replace(microsecond=before.microsecond // 1000 * 1000) <= datetime.fromisoformat(texts[0])
+    assert datetime.fromisoformat(texts[-1]) <= after
+
 
 ONE = RecordChanged("notes", "notes", 2, "append", "local")
 TWO = RecordChanged("notes", "notes", 3, "append", "process")
@@ -76,3 +114,329 @@ def test_a_callback_may_leave_or_subscribe_while_it_is_told() -> None:
     subscribers.tell([TWO])
 
     assert ["once", "later"] == told
+
+
+BY = Actor("support", "run-1", "toolu_1")
+CHANGED = RecordChanged("u", "the key", 3, "save", "local", None, "entries/a/u.json", "INTERNAL", BY)
+
+
+def logged(directory: Path) -> list[Event]:
+    """The events in the log, without their times."""
+    return [replace(event, at="") for event in read(directory) if isinstance(event, Event)]
+
+
+def test_a_change_is_logged_with_who_made_it(tmp_path: Path) -> None:
+    """But not with the key, which may say as much as the content."""
+    logging_changes(AuditLog(tmp_path))(CHANGED)
+    expected = Event("save", path=CHANGED.path, level="INTERNAL", agent="support", run="run-1", call="toolu_1")
+
+    assert [expected] == logged(tmp_path)
+    assert "the key" not in "".join(path.read_text() for path in (tmp_path / "audit").iterdir())
+
+
+def test_a_change_of_another_process_is_logged_there(tmp_path: Path) -> None:
+    """Every change stands in the log once."""
+    logging_changes(AuditLog(tmp_path))(RecordChanged("u", "k", 3, "save", "process"))
+
+    assert [] == logged(tmp_path)
+
+
+def test_a_refusal_is_logged(tmp_path: Path) -> None:
+    """With the code of the error, never with its text."""
+    Refusals(AuditLog(tmp_path)).note(SecretRefused("hunter2"), "save", agent="a", level="PUBLIC", run=None)
+
+    assert [Event("save", "refused", level="PUBLIC", agent="a", code="secret_refused")] == logged(tmp_path)
+
+
+def test_what_is_not_there_is_no_refusal(tmp_path: Path) -> None:
+    """Otherwise the log would tell hidden keys from unknown ones."""
+    Refusals(AuditLog(tmp_path)).note(EntryNotFound("k"), "delete", agent="a", level="PUBLIC", run=None)
+
+    assert [] == logged(tmp_path)
+
+
+SAVED = Event("save", path="entries/support/1f.json", level="INTERNAL", agent="support", run="r1", call="c1")
+DENIED = Event("delete", "refused", agent="a\nb", code="level_denied", count=3)
+
+
+class Months:
+    """A clock whose month is set by hand."""
+
+    def __init__(self, month: str = "2026-11") -> None:
+        self.month = month
+
+    def __call__(self) -> str:
+        return f"{self.month}-21T09:00:00.000Z"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[AuditLog]:
+    """A log in ``tmp_path`` that looks for its file at every line."""
+    log = AuditLog(tmp_path, now=Months(), monotonic=itertools.count().__next__)
+    yield log
+    log.close()
+
+
+def lines(directory: Path, name: str = "2026-11.jsonl") -> list[str]:
+    """The lines of a month's file."""
+    return (directory / "audit" / name).read_text().splitlines()
+
+
+def ops(directory: Path) -> list[str]:
+    """What was done, as it is read back."""
+    return [event.op for event in read(directory) if isinstance(event, Event)]
+
+
+def test_a_line_says_who_did_what(tmp_path: Path, log: AuditLog) -> None:
+    """A line holds the time and what is known of the event, and nothing that is not."""
+    log.record(SAVED)
+    log.record(DENIED)
+
+    assert [
+        '{"at":"2026-11-21T09:00:00.000Z","op":"save","outcome":"ok","path":"entries/support/1f.json",'
+        '"level":"INTERNAL","agent":"support","run":"r1","call":"c1"}',
+        '{"at":"2026-11-21T09:00:00.000Z","op":"delete","outcome":"refused","agent":"a\\nb","code":"level_denied",'
+        '"count":3}',
+    ] == lines(tmp_path)
+
+
+def test_what_is_logged_is_read_back(tmp_path: Path, log: AuditLog) -> None:
+    """Reading gives the events in order, with their time."""
+    log.record(SAVED)
+    log.record(DENIED)
+    at = "2026-11-21T09:00:00.000Z"
+
+    assert [
+        Event("save", "ok", "entries/support/1f.json", "INTERNAL", "support", "r1", "c1", at=at),
+        Event("delete", "refused", agent="a\nb", code="level_denied", count=3, at=at),
+    ] == list(read(tmp_path))
+
+
+def test_nothing_is_made_before_the_first_event(tmp_path: Path) -> None:
+    """A log that logs nothing leaves no trace, and a directory without one has no events."""
+    AuditLog(tmp_path).close()
+
+    assert ([], []) == (os.listdir(tmp_path), list(read(tmp_path)))
+
+
+def test_only_the_owner_may_read_it(tmp_path: Path, log: AuditLog) -> None:
+    """Folder 0700 and file 0600 whatever the umask is, also for a file that was opened wider."""
+    (tmp_path / "audit").mkdir(mode=0o700)
+    (tmp_path / "audit" / "2026-11.jsonl").touch(mode=0o666)
+    before = os.umask(0)
+    try:
+        log.record(SAVED)
+        AuditLog(tmp_path, now=Months("2026-12")).record(SAVED)
+    finally:
+        os.umask(before)
+
+    assert [0o700, 0o600, 0o600] == [
+        stat.S_IMODE((tmp_path / "audit" / name).stat().st_mode) for name in ("", "2026-11.jsonl", "2026-12.jsonl")
+    ]
+
+
+def test_a_month_has_a_file_of_its_own(tmp_path: Path) -> None:
+    """Events go into the file of their month, and are read over the end of one."""
+    clock = Months()
+    log = AuditLog(tmp_path, now=clock)
+    for month, op in (("2026-11", "a"), ("2026-12", "b"), ("2027-01", "c"), ("2026-12", "d")):
+        clock.month = month
+        log.record(Event(op))
+
+    assert ["2026-11.jsonl", "2026-12.jsonl", "2027-01.jsonl"] == sorted(os.listdir(tmp_path / "audit"))
+    assert ["a", "b", "d", "c"] == ops(tmp_path)
+    assert [["b", "d", "c"], ["a"], ["b", "d"]] == [
+        [event.op for event in read(tmp_path, **times) if isinstance(event, Event)]
+        for times in ({"since": "2026-12-01"}, {"until": "2026-12"}, {"since": "2026-12", "until": "2026-12-22"})
+    ]
+
+
+@pytest.mark.parametrize("remove", [False, True])
+def test_a_file_that_was_moved_or_deleted_is_begun_anew(tmp_path: Path, log: AuditLog, remove: bool) -> None:
+    """After a rotation by hand the next event stands in a new file, also when the folder went as well."""
+    log.record(Event("a"))
+    file = tmp_path / "audit" / "2026-11.jsonl"
+    if remove:
+        file.unlink()
+        file.parent.rmdir()
+    else:
+        file.rename(tmp_path / "old.jsonl")
+    log.record(Event("b"))
+
+    assert ["b"] == ops(tmp_path)
+
+
+def test_the_file_is_looked_for_every_now_and_then(tmp_path: Path) -> None:
+    """Not at every line, for that would make each a third dearer: after 20 ms a deleted file is begun anew."""
+    moments = iter([0.0, 0.019, 0.021, 0.022])
+    log = AuditLog(tmp_path, now=Months(), monotonic=moments.__next__)
+    log.record(Event("a"))
+    (tmp_path / "audit" / "2026-11.jsonl").unlink()
+    log.record(Event("b"))
+    log.record(Event("c"))
+
+    assert ["c"] == ops(tmp_path)
+
+
+def test_a_fork_logs_as_well(tmp_path: Path) -> None:
+    """A child writes whole lines beside its parent, even if another thread was in the log when it was forked."""
+    program = """
+import os, sys
+from memfiles.storage.events import AuditLog, Event
+log = AuditLog(sys.argv[1])
+log.record(Event("parent"))
+with log._lock:
+    if os.fork() == 0:
+        log.record(Event("child"))
+        os._exit(0)
+os.wait()
+log.record(Event("parent"))
+print("done")
+"""
+    with another_process(program, tmp_path) as other:
+        assert "done" == other.hear()
+    assert ["parent", "child", "parent"] == ops(tmp_path)
+
+
+def test_eight_processes_write_whole_lines(tmp_path: Path) -> None:
+    """Every line of eight processes with two threads each is whole, and none is lost."""
+    program = """
+import sys, threading
+from memfiles.storage.events import AuditLog, Event
+log = AuditLog(sys.argv[1])
+input()
+def work(thread):
+    for number in range(250):
+        log.record(Event("save", agent=f"{sys.argv[2]}-{thread}", path="x" * (number * 7 % 600), count=number))
+threads = [threading.Thread(target=work, args=[thread]) for thread in range(2)]
+[thread.start() for thread in threads]; [thread.join() for thread in threads]
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program, tmp_path, str(number)], stdin=subprocess.PIPE,
+                         env=environment)
+        for number in range(8)
+    ]  # fmt: skip
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(b"\n")
+        process.stdin.close()
+    assert [0] * 8 == [process.wait(60) for process in processes]
+    counts: dict[str | None, list[int | None]] = {}
+    for event in read(tmp_path):
+        assert isinstance(event, Event)
+        counts.setdefault(event.agent, []).append(event.count)
+
+    assert (16, [list(range(250))]) == (len(counts), [*map(list, {tuple(seen) for seen in counts.values()})])
+
+
+def test_threads_share_a_log(tmp_path: Path, log: AuditLog) -> None:
+    """Threads that log at the same time, while the month changes under them, lose no line."""
+    clock = Months()
+    shared = AuditLog(tmp_path, now=clock)
+
+    def work() -> None:
+        for _ in range(100):
+            clock.month = "2026-12" if clock.month == "2026-11" else "2026-11"
+            shared.record(Event("a"))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert 400 == len(ops(tmp_path))
+
+
+def _link_file(root: Path, outside: Path) -> None:
+    (root / "audit").mkdir()
+    (root / "audit" / "2026-11.jsonl").symlink_to(outside / "file")
+    (outside / "file").touch()
+
+
+def _link_folder(root: Path, outside: Path) -> None:
+    (root / "audit").symlink_to(outside)
+
+
+def _fifo(root: Path, outside: Path) -> None:
+    (root / "audit").mkdir()
+    os.mkfifo(root / "audit" / "2026-11.jsonl")
+
+
+def _no_directory(root: Path, outside: Path) -> None:
+    root.rmdir()
+
+
+@pytest.mark.parametrize("spoil", [_link_file, _link_folder, _fifo, _no_directory])
+def test_a_log_that_cannot_be_written_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil: object
+) -> None:
+    """Nothing is followed or waited for, the caller goes on, and there is one warning however many events."""
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    spoil(root, outside)  # type: ignore[operator]
+    log = AuditLog(root, now=Months())
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            log.record(SAVED)
+
+    assert 1 == len(caplog.records)
+    assert "operations go on without it" in caplog.text
+    assert 0 == sum(path.stat().st_size for path in outside.iterdir())
+
+
+def test_it_goes_on_when_the_trouble_is_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Once events can be logged again they are, and the next trouble is told again."""
+    (tmp_path / "audit").write_text("")
+    log = AuditLog(tmp_path, now=Months(), monotonic=itertools.count().__next__)
+    log.record(Event("lost"))
+    (tmp_path / "audit").unlink()
+    log.record(Event("kept"))
+    (tmp_path / "audit").rename(tmp_path / "away")
+    (tmp_path / "audit").write_text("")
+    log.record(Event("lost"))
+
+    assert 2 == len(caplog.records)
+    assert ["kept"] == [event.op for event in _in_folder(tmp_path, "away")]
+
+
+def _in_folder(root: Path, name: str) -> list[Event]:
+    (root / "audit").unlink()
+    (root / name).rename(root / "audit")
+    return [event for event in read(root) if isinstance(event, Event)]
+
+
+def test_half_a_surrogate_pair_does_not_fail_the_caller(tmp_path: Path, log: AuditLog) -> None:
+    """What UTF-8 cannot hold costs the line and nothing else."""
+    log.record(Event("save", agent="\ud800"))
+    log.record(SAVED)
+
+    assert ["save"] == ops(tmp_path)
+
+
+def test_a_line_that_is_no_event_is_told(tmp_path: Path, log: AuditLog) -> None:
+    """A torn line, other people's lines and one without end are told by their place; the rest is read."""
+    log.record(Event("a"))
+    with (tmp_path / "audit" / "2026-11.jsonl").open("ab") as file:
+        file.write(b'{"at":"2026\n[]\n{"op":"x"}\n\n' + b"\xff\n")
+    log.record(Event("b"))
+    (tmp_path / "audit" / "notes.txt").write_text("not a month")
+
+    assert [Unreadable(f"2026-11.jsonl:{number}") for number in (2, 3, 4, 6)] == [
+        item for item in read(tmp_path) if isinstance(item, Unreadable)
+    ]
+    assert ["a", "b"] == ops(tmp_path)
+
+
+def test_reading_follows_no_link(tmp_path: Path) -> None:
+    """A month's file that is a link or a FIFO is a clear error."""
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit" / "2026-11.jsonl").symlink_to("/etc/passwd")
+    with pytest.raises(InvalidArgument, match="2026-11.jsonl cannot be read"):
+        list(read(tmp_path))
+    (tmp_path / "audit" / "2026-11.jsonl").unlink()
+    os.mkfifo(tmp_path / "audit" / "2026-11.jsonl")
+    with pytest.raises(InvalidArgument, match="2026-11.jsonl is not a regular file"):
+        list(read(tmp_path))

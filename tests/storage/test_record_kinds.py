@@ -18,7 +18,8 @@ from memfiles.records.entry import Entry, Tombstone, new_text
 from memfiles.records.entry_codec import encode_entry
 from memfiles.records.file_changes import Stamp
 from memfiles.records.record import Actor, Change, Record, decode, digest, encode, successor
-from memfiles.storage.transaction import NewVersion, groups_of, version_of, version_of_entry
+from memfiles.storage.record_kinds import version_of, version_of_entry
+from memfiles.storage.transaction import NewVersion, groups_of
 from tests.support.records import declared, many_times
 
 AT = "2026-11-21T09:00:00.000Z"
@@ -47,7 +48,7 @@ def entry(**said: Any) -> Entry:
 def test_a_change_that_could_not_be_read_back_is_refused(spoilt: dict[str, Any]) -> None:
     """Whatever its caller let pass."""
     record = replace(RECORD, history=(replace(FIRST, **spoilt),))
-    with pytest.raises(InvalidArgument, match="nothing was changed, because what it would make could not be read back"):
+    with pytest.raises(InvalidArgument, match="nothing was changed, because the new version could not be read back"):
         version_of(record, replaces=None)
 
 
