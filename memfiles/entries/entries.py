@@ -38,11 +38,10 @@ from memfiles.entries.transfer.importer import Importing
 from memfiles.entries.watched import EntryFiles
 from memfiles.entries.writer import EntryWriter
 from memfiles.errors import MemfilesError
-from memfiles.index.counting import Counted, counted
 from memfiles.index.index import Index
+from memfiles.index.queries import Counted, counted
 from memfiles.index.rows import row_of
 from memfiles.index.search.embedder import Embedder
-from memfiles.index.text_tables import TextTables
 from memfiles.records.entry import Tombstone
 from memfiles.records.keys import entry_place
 from memfiles.storage.events import RecordChanged, Refusals, Subscribers, utc_now
@@ -74,7 +73,7 @@ class Entries:
         self.rules = rules
         self._account = Account(refusals or Refusals(), store=store.directory.name)
         self._now = now
-        self._index = Index(store.directory, store.descriptor, read=self._row, texts=TextTables())
+        self._index = Index(store.directory, store.descriptor, read=self._row)
         updates = IndexUpdates(self._index)
         self.shelf = EntryRepository(store, ENTRIES, now=now, subscribers=subscribers, origin=origin, listener=updates)
         self.files = EntryFiles(store, self.shelf, self._index)

@@ -16,8 +16,7 @@ from memfiles.entries.stood import standing_in
 from memfiles.entries.summary import EntrySummary
 from memfiles.index.index import Index
 from memfiles.index.queries import expired, least_worthy
-from memfiles.index.rows import Row
-from memfiles.index.totals import Totals
+from memfiles.index.rows import Row, Totals
 from memfiles.records.entry import Entry, EntryRecord
 
 _SPARE_RETIRED = 64
@@ -66,8 +65,7 @@ class Room:
 
         ``BudgetExceeded`` if what is saved together is more than a budget allows.
         """
-        self._index.catch_up()
-        self._index.settle_reads()
+        self._index.catch_up(reads=True)
 
         def choose(connection: sqlite3.Connection) -> list[str]:
             paths: dict[str, str] = {}

@@ -26,8 +26,8 @@ from memfiles.entries.repository import EntryRepository, RecordsByPath
 from memfiles.entries.results import Forgotten
 from memfiles.entries.selector import Selector
 from memfiles.errors import InvalidArgument
-from memfiles.index import pending_forgets as debts
 from memfiles.index import queries as reading
+from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
 from memfiles.index.index import Index
 from memfiles.index.rows import Row
 from memfiles.records.entry import FORGOTTEN_KEPT, MAX_WHY_BYTES, Entry, EntryRecord, Tombstone, moved_to
@@ -119,7 +119,7 @@ class Forgetter:
             return Forgotten(len(found.told), found.keys, dry_run, found.held_by)
         meant = _meant_by(selector, found.meant, view=view)
         paths, lent = [entry.path for entry in found.meant], [entry.path for entry in found.survivors]
-        self._index.change(lambda connection: debts.note(connection, [*paths, *lent]))
+        self._index.change(lambda connection: note_forgets(connection, [*paths, *lent]))
         changed: list[EntryRecord] = []
         for start in range(0, len(paths), _AT_ONCE):
             changed += self._bury([*paths[start : start + _AT_ONCE], *lent], meant, stamp, why=why)
@@ -130,7 +130,7 @@ class Forgetter:
 
     def finish(self) -> None:
         """Take away what an earlier forget left lying about because it was killed; errors as of ``forget``."""
-        found = map(self._shelf.find, self._index.ask(debts.noted))
+        found = map(self._shelf.find, self._index.ask(noted_forgets))
         if changed := [record for record in found if record is not None and _was_forgotten_from(record)]:
             self._let_go(changed)
 
@@ -147,7 +147,7 @@ class Forgetter:
         gone |= {each.path: [found] for each, found in before}
         if not gone:
             return
-        self._index.change(lambda connection: debts.note(connection, list(gone)))
+        self._index.change(lambda connection: note_forgets(connection, list(gone)))
         moves = frozenset(each.retired.cause for each, _ in before if each.retired is not None)
         changed: list[EntryRecord] = []
         for path, tombstones in gone.items():
@@ -187,7 +187,7 @@ class Forgetter:
             ]
             return buried, buried
 
-        self._index.change(lambda connection: debts.note(connection, list(ids)))
+        self._index.change(lambda connection: note_forgets(connection, list(ids)))
         self._let_go(self._shelf.change(ids, decide))
 
     def _gone_before(self) -> list[tuple[Entry, Tombstone]]:
@@ -208,7 +208,7 @@ class Forgetter:
     def _let_go(self, buried: Sequence[EntryRecord]) -> None:
         paths = [record.path for record in buried]
         self._scrub(buried)
-        self._index.change(lambda connection: debts.strike(connection, paths))
+        self._index.change(lambda connection: strike_forgets(connection, paths))
 
     def _found(self, view: View, selector: Selector) -> _Found:
         """What the selector means, read from the disk: the index only says where to look."""

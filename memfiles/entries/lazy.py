@@ -92,7 +92,7 @@ def _declared_embedder(declared: EntriesSpec) -> Embedder | None:
     """The embedder that the workflow asks for; without the extra a search says that it goes by words alone."""
     if not declared.meaning:
         return None
-    from memfiles.index.search.sentence_encoder import SentenceEncoder  # late: it looks whether its model is installed
+    from memfiles.index.search.embedder import SentenceEncoder  # late: it looks whether its model is installed
 
     try:
         return SentenceEncoder()

@@ -20,10 +20,9 @@ from memfiles.index import queries as reading
 from memfiles.index.index import Index
 from memfiles.index.queries import Filters
 from memfiles.index.rows import Row
-from memfiles.index.search import expiry as expiring
 from memfiles.index.search import search as ranking
-from memfiles.index.search.embedder import Embedder
-from memfiles.index.search.guarded_embedder import GuardedEmbedder, NoMeaning, QueryEmbedder, fill
+from memfiles.index.search.embedder import Embedder, EmbedderUnavailable, GuardedEmbedder, QueryEmbedder
+from memfiles.index.search.vectors import fill_index
 from memfiles.records.argument_checks import check_whole
 from memfiles.records.entry import KINDS, Entry
 from memfiles.records.keys import check_key
@@ -102,7 +101,7 @@ class EntryReader:
             question = self._question(asked)
             try:
                 hits = self._hits(asked, question)
-            except NoMeaning:  # something came meanwhile that cannot be embedded
+            except EmbedderUnavailable:  # something came meanwhile that cannot be embedded
                 question = None
                 hits = self._hits(asked, question)
             matches = [self._match(hit) for hit in hits]
@@ -136,7 +135,7 @@ class EntryReader:
 
         What killed writers left beside their records is found then, and removed.
         """
-        if self._index.verify_once():
+        if self._index.verify(once=True):
             self._shelf.sweep()
         self._index.catch_up()
         if not self._has_begun:
@@ -150,9 +149,12 @@ class EntryReader:
     def _let_expire(self, view: View) -> None:
         """Have what has expired in the view count in no search."""
         now = self._now()
-        if self._index.ask(lambda connection: expiring.is_due(connection, reading.parts(connection, view), now=now)):
-            self._index.derive(
-                lambda connection: expiring.take_out(connection, reading.parts(connection, view), now=now)
+        if self._index.ask(
+            lambda connection: reading.has_expired_texts(connection, reading.parts(connection, view), now=now)
+        ):
+            self._index.change(
+                lambda connection: reading.remove_expired_texts(connection, reading.parts(connection, view), now=now),
+                durable=False,
             )
 
     def _question(self, asked: _Search) -> QueryEmbedder | None:
@@ -161,9 +163,9 @@ class EntryReader:
             return None
         self._let_expire(asked.view)
         try:
-            fill(self._index, asked.view, self._embedder)
+            fill_index(self._index, asked.view, self._embedder)
             return QueryEmbedder(self._embedder, asked.query)
-        except NoMeaning:
+        except EmbedderUnavailable:
             return None
 
     def _hits(self, asked: _Search, question: QueryEmbedder | None) -> list[ranking.Hit]:
@@ -178,7 +180,7 @@ class EntryReader:
     ) -> list[ranking.Hit] | None:
         """What is found; None if something expired that would count in it."""
         parts, now = reading.parts(connection, asked.view), self._now()
-        if may_be_due and expiring.is_due(connection, parts, now=now):
+        if may_be_due and reading.has_expired_texts(connection, parts, now=now):
             return None
 
         def keep(ids: Sequence[int]) -> Collection[int]:

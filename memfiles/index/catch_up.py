@@ -1,131 +1,298 @@
-"""Bringing the rows in line with the records: after changes by anyone, and by looking at every file.
+"""Keeping the rows equal to the records: after changes by any process, and by comparing every file.
 
-The rule this file guards: a row is written only while its record is known to be the one on disk, looked at inside
-the very transaction; so a row that is late never covers a newer one, nor does one of a forgotten entry come back.
+The rule this file guards: a row is written only while its record is known to be the one on disk, checked inside the
+same transaction; so a late row never replaces a newer one, and the row of a forgotten entry never comes back.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import islice
 
+from memfiles.errors import LockTimeout
+from memfiles.index.change_log import HEADER_BYTES, Line
+from memfiles.index.database import failures
 from memfiles.index.pending_writes import PendingWrites
-from memfiles.index.row_writer import RowWriter
-from memfiles.index.rows import Row, stored
-from memfiles.index.text_index import TextIndex
+from memfiles.index.rows import Row, RowWriter, stored
+from memfiles.index.text import fts
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Signature
-from memfiles.storage.entry_folders import StoredSignature, files, folder_times
+from memfiles.storage.derived_database import DerivedDatabase
+from memfiles.storage.entry_folders import StoredSignature, files, folder_times, stamp
 
 _FOLDER_AT = len(ENTRIES) + 1
 _READ = "UPDATE entry SET reads = reads + ?, read_at = max(read_at, ?) WHERE path = ?"
+_SETTLED_NS = 100_000_000  # longer than a clock tick of any kernel
+_BATCH = 256  # records compared in one transaction: no other process waits longer than for these
+_COMPACT_ATTEMPTS = 50
+_COMPACT_PAUSE_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class RecordSource:
-    """The records on disk: ``read`` gives the row of the one at a path, None if it is gone or unreadable."""
+    """The records on disk: ``read`` returns the row of the record at a path, None if it is gone or unreadable."""
 
     directory: int
     read: Callable[[str], Row | None]
 
     def signature(self, path: str) -> Signature | None:
-        """What the row of the file at ``path`` must have to be right; None if nothing can be there."""
+        """The signature that the row of this file must have; None if there cannot be a file."""
         try:
             return stored(atomic.signature(self.directory, path))
         except OSError:
             return None
 
-
-class CatchingUp:
-    """What changes the rows, one transaction at a time."""
-
-    def __init__(self, records: RecordSource, texts: TextIndex, backlog: PendingWrites) -> None:
-        self._records = records
-        self._texts = texts
-        self._backlog = backlog
-
-    def apply(
-        self, connection: sqlite3.Connection, *, also: Iterable[str] = (), is_alone: bool = False
-    ) -> dict[str, Signature | None]:
-        """Write what is new, and look at the records that anyone changed and at those in ``also``.
-
-        Returns the records that another process may be changing, as they are now; ``is_alone``: none can be.
-        """
-        log = self._backlog.open()
-        offset = _offset(connection, log.id)
-        taken = self._backlog.take(log, offset or 0)
-        intents = _intents(connection, but=self._backlog.name) if offset is not None else {}
-        over = taken.doubtful.union(also)
-        for line in taken.lines:
-            if line.is_intent:
-                intents[line.token] = line.paths
+    def update(self, writer: RowWriter, paths: Iterable[str]) -> None:
+        """Make the rows of these records equal to the files."""
+        for path in paths:
+            found = self.signature(path)
+            if found is not None and found == writer.signature(path):
+                continue
+            row = self.read(path) if found is not None else None
+            if row is None:
+                writer.remove(path)
             else:
-                over.update(intents.pop(line.token, ()))
+                writer.put(row)
+
+    def differing(self, connection: sqlite3.Connection, left_over: list[str]) -> Iterator[str]:
+        """The records whose files and rows differ; temp files of dead writers are added to ``left_over``.
+
+        All rows are read at once: in the order of their paths it would take twice as long.
+        """
+        known: dict[str, dict[str, StoredSignature]] = defaultdict(dict)
+        for path, *signature in connection.execute("SELECT path, inode, file_size, mtime_ns FROM entry"):
+            known[path[_FOLDER_AT : path.index("/", _FOLDER_AT)]][path] = tuple(signature)
+        for folder in sorted(known.keys() | folder_times(self.directory).keys()):
+            rows = known.pop(folder, {})
+            for path, found in files(self.directory, folder, left_over):
+                noted = rows.pop(path, None)
+                if noted != found and (noted is not None or entry_place(path) is not None):
+                    yield path
+            yield from rows
+
+
+class Trust(Enum):
+    """How far the rows in the database can be trusted.
+
+    ======================  =============================================================================
+    ``UNOPENED``            opened: ``CURRENT`` if no folder changed since the last close, else ``UNVERIFIED``
+    ``LOST``                opened: ``UNVERIFIED``, as it is empty
+    ``CURRENT``             a transaction failed, or lines of the log were lost: ``UNVERIFIED``
+    ``UNVERIFIED``          every file was compared with its row: ``CURRENT``
+    any but ``CLOSED``      the database is damaged or replaced: ``LOST``; in a forked child: ``UNOPENED``
+    ======================  =============================================================================
+    """
+
+    UNOPENED = auto()
+    LOST = auto()
+    UNVERIFIED = auto()
+    CURRENT = auto()
+    CLOSED = auto()
+
+
+class Maintenance:
+    """Opens, catches up, verifies, compacts and seals the database.
+
+    The caller ensures that one thread at a time calls it, and calls ``start_over`` after a ``DatabaseLost``. Methods
+    also raise ``IndexUnusable``.
+    """
+
+    def __init__(self, database: DerivedDatabase, records: RecordSource, pending: PendingWrites) -> None:
+        self.database = database
+        self._records = records
+        self._pending = pending
+        self.reset()
+
+    def reset(self) -> None:
+        """Start as with an unopened database, which is also what a forked child has."""
+        self.trust = Trust.UNOPENED
+        self.has_verified = False  # since the start of this process
+        self._watched: dict[str, Signature | None] = {}  # records that other processes may be changing
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the database was opened, and not lost since."""
+        return self.trust in (Trust.CURRENT, Trust.UNVERIFIED)
+
+    def is_fresh(self) -> bool:
+        """Whether the rows are known to be equal to the records."""
+        return (
+            self.trust is Trust.CURRENT
+            and self._pending.is_empty()
+            and self.database.is_current
+            and all(self._records.signature(path) == found for path, found in self._watched.items())
+        )
+
+    def open(self) -> None:
+        """Open the database unless it is open, and find out whether it can be trusted."""
+        if self.is_open and self.database.is_current:
+            return
+        log = self._pending.open()
+        try:
+            connection = self.database.connection()
+            with failures():
+                is_known = self.is_open or (
+                    self.trust is Trust.UNOPENED and _has_noted_times(connection, self._records.directory)
+                )
+                if not is_known or not _is_complete(connection):
+                    self.trust = Trust.UNVERIFIED
+                elif self.trust is Trust.UNOPENED:
+                    self.trust = Trust.CURRENT
+            if log.is_alone:
+                self.apply(is_alone=True)
+        finally:
+            if log.is_alone:
+                log.share()
+
+    def start_over(self) -> None:
+        """Remove a lost database; the next ``open`` makes an empty one."""
+        self.trust = Trust.LOST
+        self.database.start_over()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """The database in one read transaction, verified first if needed."""
+        if self.trust is Trust.UNVERIFIED:
+            self.catch_up()
+        connection = self.database.connection()
+        with failures():
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.execute("COMMIT")
+
+    def catch_up(self) -> None:
+        """Write all changes by any process into the rows, and verify them if needed."""
+        self.apply()
+        if self.trust is Trust.UNVERIFIED:
+            self._verify()
+
+    def verify(self) -> list[str]:
+        """Compare every file with its row, and read those that differ; returns temp files of dead writers."""
+        self.apply()
+        return self._verify()
+
+    def forget(self, paths: list[str]) -> None:
+        """Read these records, and rewrite the file without any word of earlier versions. Raises ``LockTimeout``."""
+        self.apply(also=paths)
+        with failures():
+            fts.scrub(self.database.connection())
+        for _ in range(_COMPACT_ATTEMPTS):
+            if self.database.compact():
+                return
+            time.sleep(_COMPACT_PAUSE_SECONDS)
+        raise LockTimeout("the entry is forgotten, but another process keeps reading the index: forget it again")
+
+    def seal(self) -> None:
+        """Leave the index so that the next process can trust it unseen, unless another process uses it."""
+        log = self._pending.open()
+        if self.trust is not Trust.CURRENT or not log.take_alone():
+            return
+        if self._watched or not self.is_fresh():
+            self.apply(is_alone=True)
+        if self.trust is not Trust.CURRENT or not _is_written(self.database.connection()):
+            return
+        log.empty()
+        with self.database.transaction() as connection:
+            _note_sealed(connection, self._records.directory, log=log.id)
+        self.database.settle()
+
+    def apply(self, *, also: Iterable[str] = (), is_alone: bool = False) -> None:
+        """Write all changes, and read the records ``also``; ``is_alone``: no other process has the log open.
+
+        If the transaction fails, its changes are lost here, and verifying finds them.
+        """
+        try:
+            with self.database.transaction() as connection:
+                self._watched = self._apply(connection, also=also, is_alone=is_alone)
+                if not _is_complete(connection):
+                    self.trust = Trust.UNVERIFIED
+        except BaseException:
+            self.trust = Trust.UNVERIFIED
+            raise
+        finally:
+            self._pending.land()
+        if self._pending.announcements.is_incomplete:
+            self.trust = Trust.UNVERIFIED
+            self._pending.announcements.is_incomplete = False
+
+    def _apply(
+        self, connection: sqlite3.Connection, *, also: Iterable[str], is_alone: bool
+    ) -> dict[str, Signature | None]:
+        """Write pending rows, and read records that others changed; returns those that others may be changing."""
+        log = self._pending.open()
+        offset = _offset(connection, log.id)
+        batch = self._pending.take(log, offset or 0)
+        own = self._pending.announcements.process
+        intents = _intents(connection, but=own) if offset is not None else {}
+        changed = batch.doubtful.union(also, _advance(intents, batch.lines))
         watched = {path for paths in intents.values() for path in paths}
         signatures = {path: self._records.signature(path) for path in watched}
-        writer = RowWriter(connection, self._texts)
-        self._write(writer, taken.rows.values())
-        for path in (over | watched) - taken.rows.keys():
-            self._look(writer, path)
-        writer.finish()
-        connection.executemany(_READ, [(*found, path) for path, found in taken.reads.items()])
-        _note_intents(connection, taken.intents if is_alone else {**intents, **taken.intents})
-        _note_offset(connection, log.id, taken.end, is_whole=offset is not None and taken.is_whole)
-        return {} if is_alone else signatures
-
-    def look(self, connection: sqlite3.Connection, paths: Iterable[str]) -> None:
-        """Bring the rows of these records in line."""
-        writer = RowWriter(connection, self._texts)
-        for path in paths:
-            self._look(writer, path)
-        writer.finish()
-
-    def _write(self, writer: RowWriter, rows: Iterable[Row]) -> None:
-        for row in rows:
+        writer = RowWriter(connection)
+        for row in batch.rows.values():
             if row.signature is not None and self._records.signature(row.path) == stored(row.signature):
                 writer.put(row)
             else:
-                self._look(writer, row.path)
+                self._records.update(writer, [row.path])
+        self._records.update(writer, (changed | watched) - batch.rows.keys())
+        writer.finish()
+        connection.executemany(_READ, [(*found, path) for path, found in batch.reads.items()])
+        _note_intents(connection, batch.intents if is_alone else {**intents, **batch.intents})
+        _note_offset(connection, log.id, batch.end, is_whole=offset is not None and batch.is_whole)
+        return {} if is_alone else signatures
 
-    def _look(self, writer: RowWriter, path: str) -> None:
-        found = self._records.signature(path)
-        if found is not None and found == writer.signature(path):
-            return
-        row = self._records.read(path) if found is not None else None
-        if row is None:
-            writer.remove(path)
+    def _verify(self) -> list[str]:
+        now_ns, times = time.time_ns(), folder_times(self._records.directory)
+        left_over: list[str] = []
+        connection = self.database.connection()
+        with failures():
+            remaining = iter(list(self._records.differing(connection, left_over)))
+            while paths := list(islice(remaining, _BATCH)):
+                with self.database.transaction() as connection:
+                    writer = RowWriter(connection)
+                    self._records.update(writer, paths)
+                    writer.finish()
+        with self.database.transaction() as connection:
+            _note_complete(connection, times, now_ns=now_ns)
+        self.trust, self.has_verified = Trust.CURRENT, True
+        self._pending.land()
+        return left_over
+
+
+def _advance(intents: dict[str, tuple[str, ...]], lines: Iterable[Line]) -> set[str]:
+    """Add the intents in these lines and remove those that they end; returns the records of the latter."""
+    ended: set[str] = set()
+    for line in lines:
+        if line.is_intent:
+            intents[line.token] = line.paths
         else:
-            writer.put(row)
-
-
-def differing(connection: sqlite3.Connection, directory: int, left_over: list[str]) -> Iterator[str]:
-    """The records whose files and rows differ; temp files that lie about are added to ``left_over``.
-
-    The rows are read in one go: in the order of their paths it takes twice as long.
-    """
-    known: dict[str, dict[str, StoredSignature]] = defaultdict(dict)
-    for path, *signature in connection.execute("SELECT path, inode, file_size, mtime_ns FROM entry"):
-        known[path[_FOLDER_AT : path.index("/", _FOLDER_AT)]][path] = tuple(signature)
-    for folder in sorted(known.keys() | folder_times(directory).keys()):
-        rows = known.pop(folder, {})
-        for path, found in files(directory, folder, left_over):
-            noted = rows.pop(path, None)
-            if noted != found and (noted is not None or entry_place(path) is not None):
-                yield path
-        yield from rows
+            ended.update(intents.pop(line.token, ()))
+    return ended
 
 
 def _offset(connection: sqlite3.Connection, log: str) -> int | None:
-    """Up to where this log is in the rows; None if that is not known."""
+    """The offset up to which this log is in the rows; None if unknown."""
     meta = dict(connection.execute("SELECT key, value FROM meta WHERE key IN ('log', 'offset')").fetchall())
     return int(meta["offset"]) if meta.get("log") == log else None
 
 
+def _note_offset(connection: sqlite3.Connection, log: str, end: int, *, is_whole: bool) -> None:
+    """Note the offset up to which the log is in the rows; if lines may be missing, the rows are not complete."""
+    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", [("log", log), ("offset", end)])
+    if not is_whole:
+        connection.execute("DELETE FROM meta WHERE key = 'complete'")
+
+
 def _intents(connection: sqlite3.Connection, *, but: str) -> dict[str, tuple[str, ...]]:
-    """The changes that other processes announced and did not call over."""
+    """The open intents of other processes, by token."""
     found: dict[str, tuple[str, ...]] = {}
     for token, path in connection.execute("SELECT token, path FROM intent").fetchall():
         if not token.startswith(but):
@@ -139,8 +306,35 @@ def _note_intents(connection: sqlite3.Connection, intents: dict[str, tuple[str, 
     connection.executemany("INSERT OR IGNORE INTO intent VALUES (?, ?)", pairs)
 
 
-def _note_offset(connection: sqlite3.Connection, log: str, end: int, *, is_whole: bool) -> None:
-    """Have in the database up to where the log is in it; if lines may be missing, that not every record is."""
-    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", [("log", log), ("offset", end)])
-    if not is_whole:
-        connection.execute("DELETE FROM meta WHERE key = 'complete'")
+def _is_complete(connection: sqlite3.Connection) -> bool:
+    """Whether every record was compared since the database was made."""
+    return connection.execute("SELECT 1 FROM meta WHERE key = 'complete'").fetchone() is not None
+
+
+def _is_written(connection: sqlite3.Connection) -> bool:
+    """Whether it was changed since it was last sealed."""
+    return connection.execute("SELECT 1 FROM meta WHERE key = 'boot' AND value IS NOT NULL").fetchone() is not None
+
+
+def _has_noted_times(connection: sqlite3.Connection, directory: int) -> bool:
+    """Whether all folders of entries have the times noted here: no file came or went since."""
+    return dict(connection.execute("SELECT name, mtime_ns FROM folder").fetchall()) == folder_times(directory)
+
+
+def _note_complete(connection: sqlite3.Connection, times: dict[str, int], *, now_ns: int) -> None:
+    """Note that every record was compared after these folder times; too recent times are not reliable."""
+    connection.execute("DELETE FROM folder")
+    settled = [(name, at) for name, at in times.items() if not 0 <= now_ns - at < _SETTLED_NS]
+    connection.executemany("INSERT INTO folder VALUES (?, ?)", settled)
+    connection.execute("INSERT OR REPLACE INTO meta VALUES ('complete', 1)")
+
+
+def _note_sealed(connection: sqlite3.Connection, directory: int, *, log: str) -> None:
+    """Note that the rows are current, with an empty log and unique folder times."""
+    noted = dict(connection.execute("SELECT name, mtime_ns FROM folder").fetchall())
+    times = folder_times(directory)
+    fresh = {name: at if noted.get(name) == at else stamp(directory, name) for name, at in times.items()}
+    connection.execute("DELETE FROM folder")
+    connection.executemany("INSERT INTO folder VALUES (?, ?)", fresh.items())
+    connection.execute("DELETE FROM intent")
+    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", [("log", log), ("offset", HEADER_BYTES)])

@@ -1,26 +1,28 @@
-"""The change log: what every process on the directory is about to change and has changed, line by line.
+"""The change log: intents of all processes on the directory to change records, and their ends, line by line.
 
-The rule this file guards: a line is written by one call, whole, before the change it announces; so that a process
-that is killed between its record and the index is seen by all others. A line names records, never what is in them::
+The rule this file guards: a line is written whole, by one call, before the change that it announces; so other processes
+notice a process that is killed between its record and the index. A line names records, never their content::
 
     #<id of this log>
-    +<token> <folder>/<uid> ...     about to be changed
-    =<token>                        changed, or not; over
+    +<token> <folder>/<uid> ...     these records are about to change
+    =<token>                        done, changed or not
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import os
 import re
 import secrets
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from memfiles.index.unusable import IndexUnusable
+from memfiles.errors import StorageFailed
+from memfiles.index.database import IndexUnusable
 from memfiles.records.keys import ENTRIES, RECORD_SUFFIX, entry_path, entry_place
 from memfiles.storage import atomic
 
@@ -29,7 +31,7 @@ HEADER_BYTES = 14
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _HEADER = re.compile(rb"#([0-9a-f]{12})\n", re.ASCII)
 _LINE = re.compile(r"([+=])([0-9a-f]+:[0-9a-f]+)((?: [^ ]+)*)", re.ASCII)
-_PATIENCE_SECONDS = 10.0
+_LOCK_SECONDS = 10.0
 _PAUSE_SECONDS = 0.001
 _PREFIX = len(ENTRIES) + 1
 _SUFFIX = -len(RECORD_SUFFIX)
@@ -37,38 +39,46 @@ _ATTEMPTS = 5
 
 
 class Line(NamedTuple):
-    """One line: whether it announces changes of ``paths`` or says that those announced under the token are over."""
+    """One line: it announces changes of ``paths``, or ends those announced under the token."""
 
     token: str
     is_intent: bool
     paths: tuple[str, ...] = ()
 
 
+class LinesRead(NamedTuple):
+    """Lines of the log, the offset of their end, and whether all of them were understood."""
+
+    lines: list[Line]
+    end: int
+    is_whole: bool
+
+
 class ChangeLog:
-    """This process's end of the log. A shared lock is held while it is open: nobody else empties it meanwhile."""
+    """The open log. It holds a shared lock, so that no other process empties the log meanwhile."""
 
     def __init__(self, directory: int) -> None:
-        """``directory`` is the memory directory's descriptor. Opens the log; ``IndexUnusable`` if it cannot."""
+        """Open the log; ``directory`` is the memory directory's descriptor. Raises ``IndexUnusable``."""
         self._directory = directory
         self.id = ""
-        self.is_alone = False  # nobody else had it open when it was opened
+        self.is_alone = False  # no other process had it open when it was opened
         for _ in range(_ATTEMPTS):
             self._descriptor = self._open()
             try:
                 if self._begin():
                     return
-            except BaseException:  # an open descriptor would go on holding the lock
+            except BaseException:  # an open descriptor would keep the lock
                 os.close(self._descriptor)
                 raise
             os.close(self._descriptor)
         raise IndexUnusable(f"{PATH} is replaced again and again")
 
     def close(self) -> None:
-        """Let go of the log."""
+        """Close the log and release its lock."""
         os.close(self._descriptor)
 
     def size(self) -> int | None:
-        """How many bytes it has; None if this is no longer the log of the directory."""
+        """Its size in bytes; None if another log has taken its place."""
         try:
             found = os.stat(PATH, dir_fd=self._directory, follow_symlinks=False)
         except OSError:
@@ -76,32 +86,29 @@ class ChangeLog:
         return found.st_size if found.st_ino == self._inode else None
 
     def is_linked(self) -> bool:
-        """Whether it lies anywhere at all: cheaper to ask than ``size``, and as good unless folders are moved."""
+        """Whether it is still in some folder: cheaper than ``size``, and as good unless folders are moved."""
         return os.fstat(self._descriptor).st_nlink > 0
 
     def append(self, line: bytes) -> None:
-        """Write a line. One that could not be written as a whole costs everybody a look at all records."""
+        """Write a line. If it cannot be written whole, the log is removed, and all processes verify all records."""
         try:
             written = os.write(self._descriptor, line)
         except OSError:
             written = 0
         if written < len(line):
-            remove(self._directory)
+            _remove(self._directory)
 
-    def read(self, offset: int, *, but: str) -> tuple[list[Line], int, bool]:
-        """The whole lines from ``offset`` on, where they end, and whether all of them could be understood.
-
-        Those with a token that begins with ``but`` are left out.
-        """
+    def read(self, offset: int, *, but: str) -> LinesRead:
+        """The complete lines from ``offset`` on, without those whose token begins with ``but``."""
         data = self._bytes(offset)
         end = data.rfind(b"\n") + 1
         texts = data[:end].decode(errors="replace").split("\n")[:-1]
-        lines = [parsed(text) for text in texts if not text.startswith(but, 1)]
+        lines = [_parsed(text) for text in texts if not text.startswith(but, 1)]
         known = [line for line in lines if line is not None]
-        return known, offset + end, len(known) == len(lines)
+        return LinesRead(known, offset + end, len(known) == len(lines))
 
     def take_alone(self) -> bool:
-        """Whether nobody else has the log open; if so, nobody can open it until this one is closed."""
+        """Lock the log exclusively, unless another process has it open; nobody can open it until this is closed."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -109,7 +116,7 @@ class ChangeLog:
         return self.size() is not None
 
     def empty(self) -> None:
-        """Begin a new log in the same file; the caller is alone. ``IndexUnusable``: then it has no beginning."""
+        """Begin a new log in the same file, locked exclusively. Raises ``IndexUnusable``: then it has no header."""
         self.id = secrets.token_hex(6)
         header = f"#{self.id}\n".encode()
         try:
@@ -121,7 +128,7 @@ class ChangeLog:
             raise IndexUnusable(f"{PATH} cannot be written: the disk is full")
 
     def share(self) -> None:
-        """Let others open it again."""
+        """Let other processes open it again."""
         self.is_alone = False
         fcntl.flock(self._descriptor, fcntl.LOCK_SH)
 
@@ -133,32 +140,32 @@ class ChangeLog:
             except OSError as error:
                 if error.errno not in (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO):
                     raise
-                remove(self._directory)
+                _remove(self._directory)
                 return os.open(PATH, _FLAGS, 0o600, dir_fd=self._directory)
         except OSError as error:
             raise IndexUnusable(f"{PATH} cannot be opened: {error.strerror}") from error
 
     def _begin(self) -> bool:
-        """Lock and understand the open file; False if it is to be opened anew."""
+        """Lock the open file and read its header; False if the log must be opened again."""
         found = os.fstat(self._descriptor)
         self._inode = found.st_ino
         if not stat.S_ISREG(found.st_mode):
-            remove(self._directory)
+            _remove(self._directory)
             return False
         self.is_alone = self._lock()
         header = _HEADER.match(os.pread(self._descriptor, HEADER_BYTES, 0))
         if header is None and self.is_alone:
             self.empty()
         elif header is None:
-            remove(self._directory)
+            _remove(self._directory)
             return False
         else:
             self.id = header[1].decode()
         return self.size() is not None
 
     def _lock(self) -> bool:
-        """Take the lock, alone if possible."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        """Lock exclusively if possible, else shared; whether it is exclusive."""
+        deadline = time.monotonic() + _LOCK_SECONDS
         while True:
             for kind in (fcntl.LOCK_EX, fcntl.LOCK_SH):
                 try:
@@ -169,7 +176,7 @@ class ChangeLog:
                 else:
                     return kind == fcntl.LOCK_EX
             if time.monotonic() >= deadline:
-                raise IndexUnusable(f"{PATH} is locked by another process for more than {_PATIENCE_SECONDS:g} s")
+                raise IndexUnusable(f"{PATH} is locked by another process for more than {_LOCK_SECONDS:g} s")
             time.sleep(_PAUSE_SECONDS)
 
     def _bytes(self, offset: int) -> bytes:
@@ -180,19 +187,103 @@ class ChangeLog:
         return b"".join(chunks)
 
 
+class Announcements:
+    """This process's lines in the log. The caller sees to it that one thread uses it at a time."""
+
+    def __init__(self, directory: int) -> None:
+        """``directory`` is the memory directory's descriptor. The log is opened when it is first used."""
+        self._directory = directory
+        self.log: ChangeLog | None = None
+        self.is_incomplete = False  # a log was lost: the database may lack changes of any process
+        self._reset()
+
+    def _reset(self) -> None:
+        self.process = secrets.token_hex(6)  # begins all tokens of this process
+        self.open_intents: dict[str, tuple[str, ...]] = {}
+        self._numbers = itertools.count()
+        self._end = -1  # of the log as far as it was read, with this process's lines since then
+
+    def open(self) -> ChangeLog:
+        """The log that all processes write now; if this process is alone with it, the caller must share it."""
+        if self.log is None:
+            self.log = ChangeLog(self._directory)
+        size = self.log.size()
+        return self._linked() if size is not None and size >= self._end else self._reopened()
+
+    def intend(self, paths: Sequence[str]) -> str:
+        """Announce a change of these records; returns its token."""
+        token = f"{self.process}:{next(self._numbers):x}"
+        self._linked()
+        self._append(intent_line(token, paths))
+        self.open_intents[token] = tuple(paths)
+        return token
+
+    def finish(self, token: str) -> tuple[str, ...]:
+        """End a change, done or not; returns its paths. If that cannot be written, all records must be verified."""
+        paths = self.open_intents.pop(token, ())
+        try:
+            self._linked()
+            self._append(done_line(token))
+        except StorageFailed:
+            self.is_incomplete = True
+        return paths
+
+    def has_news(self) -> bool:
+        """Whether other processes may have written lines since the last ``read``."""
+        return self.log is None or self.log.size() != self._end
+
+    def read(self, log: ChangeLog, offset: int) -> LinesRead:
+        """The lines of other processes from ``offset`` on."""
+        found = log.read(offset, but=self.process)
+        self._end = found.end
+        return found
+
+    def close(self) -> None:
+        """Close the log."""
+        if self.log is not None:
+            self.log.close()
+            self.log = None
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: the open intents are the parent's."""
+        self.close()
+        self._reset()
+
+    def _linked(self) -> ChangeLog:
+        log = self.log
+        return log if log is not None and log.is_linked() else self._reopened()
+
+    def _reopened(self) -> ChangeLog:
+        """Open the log that has replaced this one, and announce there what is under way."""
+        if self.log is not None:
+            self.close()
+            self.is_incomplete = True
+        self.log = log = ChangeLog(self._directory)
+        log.share()
+        self._end = -1
+        for token, paths in self.open_intents.items():
+            self._append(intent_line(token, paths))
+        return log
+
+    def _append(self, line: bytes) -> None:
+        if self.log is not None:
+            self.log.append(line)
+            self._end += len(line)
+
+
 def intent_line(token: str, paths: Iterable[str]) -> bytes:
-    """That these records are about to be changed."""
+    """The line that announces a change of these records."""
     places = [path[_PREFIX:_SUFFIX] for path in paths]
     return f"+{token} {' '.join(places)}\n".encode()
 
 
 def done_line(token: str) -> bytes:
-    """That what was announced under this token is over."""
+    """The line that ends the change announced under this token."""
     return f"={token}\n".encode()
 
 
-def parsed(line: str) -> Line | None:
-    """What a line says, None if it is none of ours."""
+def _parsed(line: str) -> Line | None:
+    """A line as a value; None if it is not in this format."""
     found = _LINE.fullmatch(line)
     if found is None:
         return Line("", is_intent=False) if _HEADER.match(f"{line}\n".encode()) else None
@@ -203,8 +294,8 @@ def parsed(line: str) -> Line | None:
     return Line(token, sign == "+", paths)
 
 
-def remove(directory: int) -> None:
-    """Remove the log, so that every process notices and looks at all records."""
+def _remove(directory: int) -> None:
+    """Remove the log: every process notices that and verifies all records."""
     try:
         atomic.remove(directory, PATH)
     except OSError as error:

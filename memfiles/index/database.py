@@ -1,40 +1,109 @@
-"""The database file of the index: which file, which tables, and which failures cost it."""
+"""The database file of the index: its tables, its failures, and the forgets that are noted in it.
+
+Whatever its tables hold is derived from the records, so the file may be lost at any time.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 
-from memfiles.index.schema import FORMAT, TABLES
-from memfiles.index.unusable import IndexUnusable
+from memfiles.errors import StorageFailed
+from memfiles.index.text import fts
 from memfiles.storage.derived_database import DAMAGED, DerivedDatabase, DerivedFile
 
 PATH = ".state/index.sqlite"
+FORMAT = 4  # changes with the tables
+TABLES = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
+    "CREATE TABLE folder (name TEXT PRIMARY KEY, mtime_ns INT) WITHOUT ROWID",
+    "CREATE TABLE intent (token TEXT, path TEXT, PRIMARY KEY (token, path)) WITHOUT ROWID",
+    "CREATE TABLE part (id INTEGER PRIMARY KEY, scope TEXT, level TEXT, run TEXT, UNIQUE (scope, level, run))",
+    """
+    CREATE TABLE entry (
+        id INTEGER PRIMARY KEY, path TEXT UNIQUE, part INT, key TEXT, tags TEXT, links TEXT, category TEXT,
+        kind TEXT, pinned INT, kept INT, importance REAL, confidence REAL, size INT, successes INT, failures INT,
+        created_at TEXT, updated_at TEXT, expires_at TEXT, source_run TEXT, thread TEXT, ordinal INT, provenance TEXT,
+        state TEXT, retired_at TEXT, cause TEXT, revision INT, digest TEXT, inode INT, file_size INT, mtime_ns INT,
+        sources TEXT, reads INT NOT NULL DEFAULT 0, read_at TEXT NOT NULL DEFAULT ''
+    )
+    """,
+    """
+    CREATE TABLE total (
+        part INT, state TEXT, category TEXT, kind TEXT, count INT, size INT,
+        PRIMARY KEY (part, state, category, kind)
+    ) WITHOUT ROWID
+    """,
+    "CREATE INDEX entry_by_key ON entry (part, key) WHERE state = 'live'",
+    "CREATE INDEX entry_by_time ON entry (part, kept, updated_at, ordinal, key) WHERE state = 'live'",
+    """
+    CREATE INDEX entry_by_worth ON entry (
+        part, category, kind, kept, importance, confidence, read_at, updated_at, ordinal
+    ) WHERE state = 'live'
+    """,
+    "CREATE INDEX entry_by_expiry ON entry (part, expires_at) WHERE state = 'live' AND expires_at IS NOT NULL",
+    "CREATE INDEX entry_by_retirement ON entry (part, retired_at) WHERE state IN ('deleted', 'evicted')",
+    "CREATE INDEX entry_by_cause ON entry (cause) WHERE cause <> ''",
+    "CREATE INDEX entry_by_sources ON entry (part) WHERE sources <> '[]'",
+    """
+    CREATE INDEX entry_near ON entry (part, source_run, thread, ordinal) WHERE state = 'live' AND digest <> ''
+    """,
+    "CREATE INDEX entry_key ON entry (part, key)",
+    *fts.TABLES,
+)
+_FORGET = "forget "
+
+
+class IndexUnusable(StorageFailed):
+    """The index's own files cannot be used at the moment: another process holds them, or the disk is full.
+
+    The records can answer instead.
+    """
+
+
 _FILE = DerivedFile(
     path=PATH,
     title="the index",
     format=FORMAT,
-    # with the usual cache of 2 MB a search among 10,000 entries reads most pages anew, and takes a tenth longer
+    # with SQLite's default cache of 2 MB, a search among 10,000 entries reads most pages again and takes a tenth longer
     pragmas=(
         *("journal_mode = WAL", "synchronous = OFF", "secure_delete = ON", "temp_store = MEMORY"),
         "cache_size = -16384",  # KiB, at most
     ),
-    patience_seconds=3.0,  # nobody can be kept waiting: the fallback in memory answers then
+    patience_seconds=3.0,  # nobody should wait longer: the fallback in memory answers then
     lost_codes=DAMAGED | {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY},
     unusable=IndexUnusable,
 )
 failures = _FILE.failures
 
 
-def index_database(
-    directory: Path, descriptor: int, *, prepare: Callable[[sqlite3.Connection], None]
-) -> DerivedDatabase:
-    """The database of one directory's index; ``prepare`` makes tables in addition to those of the rows."""
+def index_database(directory: Path, descriptor: int) -> DerivedDatabase:
+    """The database of the index of one memory directory; ``descriptor`` is the directory's."""
+    return DerivedDatabase(_FILE, directory, create=create_tables, descriptor=descriptor)
 
-    def create(connection: sqlite3.Connection) -> None:
-        for statement in TABLES:
-            connection.execute(statement)
-        prepare(connection)
 
-    return DerivedDatabase(_FILE, directory, create=create, descriptor=descriptor)
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Create the tables of an empty database."""
+    for statement in TABLES:
+        connection.execute(statement)
+
+
+def note_forgets(connection: sqlite3.Connection, paths: Iterable[str]) -> None:
+    """Note records that are to be forgotten, before their content goes; may be repeated.
+
+    A kill in between leaves the note, and the next process that opens the index finishes the work. A lost index loses
+    the note together with the content that it held.
+    """
+    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, 1)", [(_FORGET + path,) for path in paths])
+
+
+def noted_forgets(connection: sqlite3.Connection) -> list[str]:
+    """The records whose content may not be gone completely."""
+    found = connection.execute("SELECT key FROM meta WHERE key > ? AND key < ?", (_FORGET, _FORGET + "~")).fetchall()
+    return [key.removeprefix(_FORGET) for (key,) in found]
+
+
+def strike_forgets(connection: sqlite3.Connection, paths: Iterable[str]) -> None:
+    """Delete the notes of records whose content is gone."""
+    connection.executemany("DELETE FROM meta WHERE key = ?", [(_FORGET + path,) for path in paths])

@@ -1,34 +1,30 @@
-"""What this process has changed that the database does not hold yet: rows in memory, announced in the change log.
+"""Write-behind buffer: changes of this process that the database does not hold yet.
 
-The rules this file guards: a change is announced before it is made and its row is kept before it is called done; and
-nothing here waits for the database, because every save comes through here.
+The rules this file guards: a change is announced before it is made, and its row is kept before it is reported done; and
+nothing here waits for the database, as every save comes through here.
 """
 
 from __future__ import annotations
 
-import itertools
-import secrets
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from memfiles.errors import StorageFailed
-from memfiles.index.change_log import ChangeLog, Line, done_line, intent_line
-from memfiles.index.rows import Row
-from memfiles.index.totals import CountKey, CountPlace, Sum, Sums, Totals, count, totals_of
+from memfiles.index.change_log import Announcements, ChangeLog, Line
+from memfiles.index.rows import CountKey, PartitionKey, Row, Sum, Sums, Totals, add_row, totals_of
 
-MOST_ROWS = 512
-MOST_BYTES = 4 * 1024 * 1024
-HEAVY = 32  # times as much is kept while it is being written; then saves wait for it
-_MOST_READS = 4096
+MAX_ROWS = 512
+MAX_BYTES = 4 * 1024 * 1024
+MAX_FACTOR = 32  # times as many may wait while a batch is being written; beyond that, saves wait for it
+_MAX_READS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class WriteBatch:
-    """What is to go into the database in one transaction.
+    """Changes to write in one transaction.
 
-    ``reads`` tells how many there were and the last; ``doubtful`` are records that may have changed, ``intents`` are
-    this process's own that are not over; ``lines`` are of other processes alone.
+    ``reads`` are the number of reads and the time of the last one, by path; ``doubtful`` records may have changed;
+    ``intents`` are this process's open ones; ``lines`` are those of other processes, up to the offset ``end``.
     """
 
     rows: dict[str, Row]
@@ -40,183 +36,158 @@ class WriteBatch:
     is_whole: bool  # every line was understood
 
 
+class PendingRows:
+    """Rows that wait for the database, and the rows that they replace."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, Row] = {}
+        self.bytes = 0  # of the contents that wait
+        self._leaving: dict[str, Row] = {}  # taken, but not known to be written
+        self._replaced: dict[str, Row] = {}  # the database's row in place of a waiting one
+
+    def put(self, row: Row, before: Row | None) -> Row | None:
+        """Keep a row; returns the row that it replaces: of an earlier change here, or ``before``, the database's."""
+        path = row.path
+        earlier = self.waiting.get(path)
+        if earlier is None:
+            earlier = self._leaving.get(path, before)
+            if earlier is not None:
+                self._replaced[path] = earlier._replace(content="")
+        else:
+            self.bytes -= len(earlier.content)
+        self.waiting[path] = row
+        self.bytes += len(row.content)
+        return earlier
+
+    def take(self) -> dict[str, Row]:
+        """All waiting rows; ``land`` comes next."""
+        self._leaving, self.waiting, self.bytes = self.waiting, {}, 0
+        return self._leaving
+
+    def land(self) -> Iterator[tuple[Row, Row | None]]:
+        """The rows taken are written or lost: returns the rows that came meanwhile, each with what it replaces."""
+        self._leaving = {}
+        self._replaced = {path: row for path, row in self._replaced.items() if path in self.waiting}
+        return ((row, self._replaced.get(path)) for path, row in self.waiting.items())
+
+    def exceed(self, factor: int = 1) -> bool:
+        """Whether ``factor`` times as many rows wait as fit in a batch."""
+        return len(self.waiting) >= factor * MAX_ROWS or self.bytes >= factor * MAX_BYTES
+
+
+class RunningTotals:
+    """Totals of partitions: those loaded from the database, with the changes by waiting rows."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[PartitionKey, Sums] = {}
+        self._changes: dict[PartitionKey, Sums] = {}
+
+    def change(self, row: Row, before: Row | None) -> None:
+        """Count a row in place of an earlier one of the same entry."""
+        changes = self._changes.setdefault((row.scope, row.level, row.run), {})
+        add_row(changes, row)
+        add_row(changes, before, times=-1)
+
+    def load(self, partition: PartitionKey, sums: Sums) -> None:
+        """Set a partition's sums in the database."""
+        self._loaded[partition] = sums
+
+    def of(self, partition: PartitionKey) -> Totals | None:
+        """The totals of a partition; None if its sums in the database are not loaded."""
+        loaded = self._loaded.get(partition)
+        return None if loaded is None else totals_of(_joined(loaded, self._changes.get(partition, {})))
+
+
 class PendingWrites:
-    """The log and the rows of one process; threads may share it."""
+    """Announcements, waiting rows and totals of one process; threads may share it."""
 
     def __init__(self, directory: int) -> None:
         """``directory`` is the memory directory's descriptor."""
-        self._directory = directory
-        self.log: ChangeLog | None = None
-        self.is_behind = False  # a log was lost: the database may lack changes of anyone
-        self._start()
+        self.announcements = Announcements(directory)
+        self._reset()
 
-    def _start(self) -> None:
+    def _reset(self) -> None:
         self._turn = threading.RLock()
-        self.name = secrets.token_hex(6)
-        self._numbers = itertools.count()
-        self._end = -1  # of the log as far as it was read, with what was written here since
-        self._open_intents: dict[str, tuple[str, ...]] = {}
+        self.rows = PendingRows()
+        self._totals = RunningTotals()
         self._doubtful: set[str] = set()
-        self._rows: dict[str, Row] = {}
-        self._leaving: dict[str, Row] = {}  # taken, and not landed yet
-        self._before: dict[str, Row] = {}  # what the database has in place of a row here
-        self._bytes = 0
-        self._reads: dict[str, tuple[int, str]] = {}
-        self._loaded: dict[CountPlace, Sums] = {}
-        self._changes: dict[CountPlace, Sums] = {}  # what the rows here add to those
+        self.reads: dict[str, tuple[int, str]] = {}
 
     def open(self) -> ChangeLog:
-        """The log that all processes write now; the caller shares it if it is alone with it."""
+        """The log that all processes write now; if this process is alone with it, the caller must share it."""
         with self._turn:
-            if self.log is None:
-                self.log = ChangeLog(self._directory)
-            size = self.log.size()
-            return self._current() if size is not None and size >= self._end else self._reopened()
+            return self.announcements.open()
 
     def intend(self, paths: Sequence[str]) -> str:
-        """Announce a change of these records; the token under which it is called over."""
+        """Announce a change of these records; returns its token."""
         with self._turn:
-            token = f"{self.name}:{next(self._numbers):x}"
-            self._current()
-            self._append(intent_line(token, paths))
-            self._open_intents[token] = tuple(paths)
-            return token
+            return self.announcements.intend(paths)
 
     def put(self, rows: Iterable[Row], token: str, *, before: Iterable[Row]) -> bool:
-        """Keep these rows and call the change over; whether there are so many that they should go."""
+        """Keep these rows and end the change; whether so many wait that they should be written."""
         earlier = {row.path: row for row in before}
         with self._turn:
             for row in rows:
-                self._keep(row, earlier.get(row.path))
-            self._finish(token)
-            return len(self._rows) >= MOST_ROWS or self._bytes >= MOST_BYTES
+                self._totals.change(row, self.rows.put(row, earlier.get(row.path)))
+            self.announcements.finish(token)
+            return self.rows.exceed()
 
     def settle(self, token: str) -> None:
-        """Call a change over of which it is not known what it did; the records are looked at."""
+        """End a change of unknown outcome; the next transaction reads its records."""
         with self._turn:
-            self._doubtful.update(self._finish(token))
+            self._doubtful.update(self.announcements.finish(token))
 
     def doubt(self, paths: Iterable[str]) -> None:
-        """Have this process look at these records."""
+        """Have the next transaction read these records."""
         with self._turn:
             self._doubtful.update(paths)
 
-    @property
-    def is_heavy(self) -> bool:
-        """Whether there is so much here that nothing may be added before it is written."""
-        return len(self._rows) >= HEAVY * MOST_ROWS or self._bytes >= HEAVY * MOST_BYTES
-
     def read(self, path: str, *, at: str) -> bool:
-        """Note that the entry was read; whether so many were that they should go."""
+        """Note a read of an entry; whether so many are noted that they should be written."""
         with self._turn:
-            if path in self._reads or len(self._reads) < _MOST_READS:
-                self._reads[path] = (self._reads.get(path, (0, ""))[0] + 1, at)
-            return len(self._reads) >= MOST_ROWS
-
-    @property
-    def has_reads(self) -> bool:
-        """Whether reads are noted here that the database does not have."""
-        return bool(self._reads)
+            if path in self.reads or len(self.reads) < _MAX_READS:
+                self.reads[path] = (self.reads.get(path, (0, ""))[0] + 1, at)
+            return len(self.reads) >= MAX_ROWS
 
     def is_empty(self) -> bool:
-        """Whether there is neither a row here nor a line of another process in the log since the last ``take``."""
+        """Whether nothing waits here, and no other process has written a line since the last ``take``."""
         with self._turn:
-            return not self._rows and not self._doubtful and self.log is not None and self.log.size() == self._end
+            return not self.rows.waiting and not self._doubtful and not self.announcements.has_news()
 
     def take(self, log: ChangeLog, offset: int) -> WriteBatch:
-        """All that is to go into the database, with the lines of the log from ``offset`` on; ``land`` comes next."""
+        """Everything to write, with the lines of the log from ``offset`` on; ``land`` comes next."""
         with self._turn:
-            lines, end, is_whole = log.read(offset, but=self.name)
-            taken = WriteBatch(self._rows, self._reads, self._doubtful, dict(self._open_intents), lines, end, is_whole)
-            self._leaving, self._bytes = self._rows, 0
-            self._rows, self._reads, self._doubtful = {}, {}, set()
-            self._end = end
-            return taken
+            lines, end, is_whole = self.announcements.read(log, offset)
+            intents = dict(self.announcements.open_intents)
+            batch = WriteBatch(self.rows.take(), self.reads, self._doubtful, intents, lines, end, is_whole)
+            self.reads, self._doubtful = {}, set()
+            return batch
 
     def land(self) -> None:
-        """What was taken is in the database, or lost: the totals that were loaded before do not count any more."""
+        """The batch is in the database, or lost: totals loaded before are no longer valid."""
         with self._turn:
-            self._leaving, self._loaded, self._changes = {}, {}, {}
-            for row in self._rows.values():
-                self._count(row, self._before.get(row.path))
-            self._before = {path: row for path, row in self._before.items() if path in self._rows}
+            self._totals = RunningTotals()
+            for row, before in self.rows.land():
+                self._totals.change(row, before)
 
-    def totals(self, place: CountPlace, *, loaded: Sums | None = None) -> Totals | None:
-        """The totals of a partition, with the rows here; None if those in the database are to be loaded."""
+    def totals(self, partition: PartitionKey, *, loaded: Sums | None = None) -> Totals | None:
+        """The totals of a partition with the rows here; None if its sums must be ``loaded`` from the database."""
         with self._turn:
             if loaded is not None:
-                self._loaded[place] = loaded
-            if (known := self._loaded.get(place)) is None:
-                return None
-            return totals_of(_together(known, self._changes.get(place, {})))
+                self._totals.load(partition, loaded)
+            return self._totals.of(partition)
 
     def close(self) -> None:
-        """Let go of the log and of the rows."""
+        """Close the log."""
         with self._turn:
-            if self.log is not None:
-                self.log.close()
-                self.log = None
+            self.announcements.close()
 
     def leave_to_parent(self) -> None:
-        """In the child of a fork: the rows are the parent's to write."""
-        log, self.log = self.log, None
-        if log is not None:
-            log.close()
-        self._start()
-
-    def _keep(self, row: Row, before: Row | None) -> None:
-        path = row.path
-        earlier = self._rows.get(path)
-        if earlier is None:
-            before = self._leaving.get(path, before)
-            if before is not None:
-                self._before[path] = before._replace(content="")
-            self._count(row, before)
-        else:
-            self._bytes -= len(earlier.content)
-            self._count(row, earlier)
-        self._rows[path] = row
-        self._bytes += len(row.content)
-
-    def _count(self, row: Row, before: Row | None) -> None:
-        changes = self._changes.setdefault((row.scope, row.level, row.run), {})
-        count(changes, row)
-        count(changes, before, times=-1)
-
-    def _current(self) -> ChangeLog:
-        """The log that all processes write now; if it is another than before, what is under way is announced there."""
-        log = self.log
-        if log is not None and log.is_linked():
-            return log
-        return self._reopened()
-
-    def _reopened(self) -> ChangeLog:
-        if self.log is not None:
-            self.log.close()
-            self.log, self.is_behind = None, True
-        self.log = log = ChangeLog(self._directory)
-        log.share()
-        self._end = -1
-        for token, paths in self._open_intents.items():
-            self._append(intent_line(token, paths))
-        return log
-
-    def _finish(self, token: str) -> tuple[str, ...]:
-        """Call a change over, which happened or not: where that cannot be written, a look at all records makes up."""
-        paths = self._open_intents.pop(token, ())
-        try:
-            self._current()
-            self._append(done_line(token))
-        except StorageFailed:
-            self.is_behind = True
-        return paths
-
-    def _append(self, line: bytes) -> None:
-        if self.log is not None:
-            self.log.append(line)
-            self._end += len(line)
+        """In a forked child: the rows are the parent's to write."""
+        self.announcements.leave_to_parent()
+        self._reset()
 
 
-def _together(one: Sums, other: Sums) -> Iterator[tuple[CountKey, Sum]]:
+def _joined(one: Sums, other: Sums) -> Iterator[tuple[CountKey, Sum]]:
     yield from one.items()
     yield from other.items()

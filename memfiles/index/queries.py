@@ -1,6 +1,6 @@
-"""Questions to the rows, each answered from what the asking session sees: a list of partitions, nothing else.
+"""Queries over the rows: each is answered from the partitions that the asking session sees, and nothing else.
 
-The rule this file guards: of one key the first of these partitions that holds a live, unexpired entry shadows the
+The rule this file guards: for one key, the first of these partitions that holds a live, unexpired entry shadows the
 others, before anything is filtered, ordered or counted.
 """
 
@@ -11,13 +11,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
-from memfiles.index.rows import SELECTED, Row, row_from
-from memfiles.index.text import fts as texts
-from memfiles.index.totals import CountPlace
+from memfiles.index.rows import SELECTED, PartitionKey, Row, row_from
+from memfiles.index.text import fts
 
 _FROM = f"SELECT e.id, {SELECTED} FROM entry AS e {{hint}} JOIN part AS p ON p.id = e.part"
 _LIVE = "e.state = 'live' AND (e.expires_at IS NULL OR e.expires_at > :now)"
@@ -33,13 +32,28 @@ _TAGGED = """
     )
 """
 _PART = "SELECT id FROM part WHERE scope = ? AND level = ? AND run = ?"
-_BEYOND = "\U0010ffff" * 64  # no key is that long
-_BATCH = 64
+_EXPIRED_TEXTS = """
+    FROM json_each(:parts) AS p CROSS JOIN entry AS e INDEXED BY entry_by_expiry ON e.part = p.value
+    WHERE e.state = 'live' AND e.expires_at IS NOT NULL AND e.expires_at <= :now AND e.digest <> ''
+"""
+_LIVE_AND_EXPIRED = "entry WHERE entry.part = part.id AND state = 'live' AND expires_at <= :now"
+_COUNTS = f"""
+    SELECT scope, level, run,
+        coalesce(sum(count) FILTER (WHERE state = 'live'), 0) - (SELECT count(*) FROM {_LIVE_AND_EXPIRED}),
+        coalesce(sum(total.size) FILTER (WHERE state = 'live'), 0)
+            - (SELECT coalesce(sum(entry.size), 0) FROM {_LIVE_AND_EXPIRED}),
+        (SELECT count(*) FROM {_LIVE_AND_EXPIRED}),
+        coalesce(sum(count) FILTER (WHERE state <> 'live'), 0)
+    FROM part JOIN total ON total.part = part.id
+    GROUP BY part.id ORDER BY scope, level, run
+"""
+_BEYOND = "\U0010ffff" * 64  # sorts after any rest of a key
+_BATCH = 64  # rows
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What an entry must have to be returned; empty: whatever it has. ``tags``: all of them; ``keys``: one of them."""
+    """Conditions for an entry to be returned: it has all of the ``tags`` and one of the ``keys``."""
 
     tags: Sequence[str] = ()
     category: str | None = None
@@ -50,10 +64,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """Entries to act upon, whatever state they are in; every field that is given must fit.
-
-    ``provenance`` by its fields' names.
-    """
+    """Conditions for entries in any state; every given field must be equal. ``provenance`` is by field name."""
 
     key: str | None = None
     path: str | None = None
@@ -62,23 +73,23 @@ class RowFilter:
     provenance: Mapping[str, str] = field(default_factory=dict)
 
 
-def parts(connection: sqlite3.Connection, view: Sequence[CountPlace]) -> list[int]:
-    """The ids of those partitions of a view that there are, in its order."""
+def parts(connection: sqlite3.Connection, view: Sequence[PartitionKey]) -> list[int]:
+    """The ids of the partitions of a view that exist, in its order."""
     found = (connection.execute(_PART, place).fetchone() for place in view)
     return [row[0] for row in found if row is not None]
 
 
 def all_parts(connection: sqlite3.Connection) -> list[int]:
-    """The ids of all partitions there are."""
+    """The ids of all partitions."""
     return [id for (id,) in connection.execute("SELECT id FROM part ORDER BY id")]
 
 
 def visible(
     connection: sqlite3.Connection, parts: Sequence[int], ids: Collection[int], *, now: str, filters: Filters
 ) -> set[int]:
-    """Those of the ids whose entries are in the view, live, unexpired, not shadowed, and fit the filters."""
+    """The ids whose entries are in the view, live, unexpired, not shadowed, and pass the filters."""
     found: set[int] = set()
-    asked = to_json(list(ids)).decode()
+    asked = _json(ids)
     condition, values = _filtered(filters)
     for place, part in enumerate(parts):
         statement = f"""
@@ -91,17 +102,17 @@ def visible(
 
 
 def is_all_visible(connection: sqlite3.Connection, parts: Sequence[int], *, filters: Filters) -> bool:
-    """Whether ``visible`` would leave out none of those that have text, once what has expired was taken out.
+    """Whether ``visible`` would keep all entries with text, once expired texts were removed.
 
-    So it is if they are all in one partition, where nothing shadows them: most sessions see no more.
+    This is so if they are all in one partition, where nothing shadows them: most sessions see only one.
     """
-    return filters == Filters() and len(texts.present(connection, parts)) == 1
+    return filters == Filters() and len(fts.present(connection, parts)) == 1
 
 
 def shadowed(connection: sqlite3.Connection, parts: Sequence[int], *, now: str) -> frozenset[int]:
-    """The ids of those live entries of the view whose keys are seen in an earlier partition; most often none.
+    """The ids of live entries of the view whose keys are visible in an earlier partition; most often none.
 
-    What it costs goes by the smaller one of every two partitions.
+    The cost grows with the smaller one of every two partitions.
     """
     found: set[int] = set()
     sizes = {part: _live(connection, part) for part in parts} if len(parts) > 1 else {}
@@ -130,7 +141,7 @@ def _live(connection: sqlite3.Connection, part: int) -> int:
 def page(
     connection: sqlite3.Connection, parts: Sequence[int], *, now: str, filters: Filters, after: str, limit: int
 ) -> list[Row]:
-    """The next rows by key (as UTF-8 sorts), behind the key ``after`` (empty: from the beginning)."""
+    """The next rows by key (in UTF-8 order) after the key ``after``; empty for the first ones."""
     condition, values = _filtered(filters)
     values |= {"now": now, "after": after, "limit": limit, "beyond": filters.prefix + _BEYOND}
     found: list[Row] = []
@@ -149,18 +160,18 @@ def page(
 def recent(
     connection: sqlite3.Connection, parts: Sequence[int], *, now: str, pinned: bool | None = None
 ) -> Iterator[Row]:
-    """The rows with the newest content first; ``pinned``: only those that are pinned or core, or only the others."""
-    sorts = (True, False) if pinned is None else (pinned,)
+    """The rows, newest content first; ``pinned`` selects pinned and core entries (True) or the others (False)."""
+    wanted = (True, False) if pinned is None else (pinned,)
     streams = [
         _stream(connection, parts[:place], part, now=now, kept=kept)
         for place, part in enumerate(parts)
-        for kept in sorts
+        for kept in wanted
     ]
     return merge(*streams, key=lambda row: (row.updated_at, row.provenance.ordinal, row.key), reverse=True)
 
 
 def _stream(connection: sqlite3.Connection, before: Sequence[int], part: int, *, now: str, kept: bool) -> Iterator[Row]:
-    """The rows of one partition, newest first, some at a time: no question stays open meanwhile."""
+    """The rows of one partition, newest first, in batches, so that no statement stays open meanwhile."""
     statement = f"""
         {_FROM.format(hint="INDEXED BY entry_by_time")}
         WHERE e.part = :part AND e.kept = :kept AND {_LIVE} AND {_UNSHADOWED if before else "1"}
@@ -179,17 +190,17 @@ def _stream(connection: sqlite3.Connection, before: Sequence[int], part: int, *,
 
 def least_worthy(
     connection: sqlite3.Connection,
-    place: CountPlace,
+    place: PartitionKey,
     *,
     limit: int,
     category: str | None = None,
     kind: str | None = None,
 ) -> list[Row]:
-    """The live entries that are to be evicted first: neither pinned nor core, of little importance, long not read.
+    """The live entries to evict first: neither pinned nor core, of little importance, not read for long.
 
-    A question for every category and kind there is, each answered by the first rows of an index.
+    One statement for every category and kind, each answered by the first rows of an index.
     """
-    heaps = connection.execute(
+    kinds = connection.execute(
         """
         SELECT part.id, category, kind FROM part JOIN total ON total.part = part.id
         WHERE scope = ? AND level = ? AND run = ? AND state = 'live'
@@ -203,12 +214,12 @@ def least_worthy(
         FROM entry AS e INDEXED BY entry_by_worth JOIN part AS p ON p.id = e.part
         WHERE e.part = ? AND e.category = ? AND e.kind = ? AND e.state = 'live' ORDER BY {worth} LIMIT ?
     """
-    streams = [connection.execute(statement, (*heap, limit)).fetchall() for heap in heaps]
+    streams = [connection.execute(statement, (*found, limit)).fetchall() for found in kinds]
     return [row_from(found[6:]) for found in islice(merge(*streams, key=lambda found: found[:6]), limit)]
 
 
-def expired(connection: sqlite3.Connection, place: CountPlace, *, now: str, limit: int) -> list[Row]:
-    """Live entries whose time is over, the earliest first."""
+def expired(connection: sqlite3.Connection, place: PartitionKey, *, now: str, limit: int) -> list[Row]:
+    """Live entries that have expired, the earliest first."""
     statement = f"""
         {_FROM.format(hint="INDEXED BY entry_by_expiry")}
         WHERE e.part = ({_PART}) AND e.state = 'live' AND e.expires_at <= ? ORDER BY e.expires_at LIMIT ?
@@ -216,8 +227,8 @@ def expired(connection: sqlite3.Connection, place: CountPlace, *, now: str, limi
     return [row_from(found[1:]) for found in connection.execute(statement, (*place, now, limit))]
 
 
-def retired(connection: sqlite3.Connection, place: CountPlace, *, limit: int) -> list[Row]:
-    """Entries that were deleted or evicted, the earliest first."""
+def retired(connection: sqlite3.Connection, place: PartitionKey, *, limit: int) -> list[Row]:
+    """Deleted and evicted entries, the earliest first."""
     statement = f"""
         {_FROM.format(hint="INDEXED BY entry_by_retirement")}
         WHERE e.part = ({_PART}) AND e.state IN ('deleted', 'evicted') ORDER BY e.retired_at LIMIT ?
@@ -226,7 +237,7 @@ def retired(connection: sqlite3.Connection, place: CountPlace, *, limit: int) ->
 
 
 def matching(connection: sqlite3.Connection, parts: Sequence[int], selector: RowFilter) -> list[Row]:
-    """The rows in these partitions that a selector means, by key; tombstones never."""
+    """The rows in these partitions that fit the selector, by key, without tombstones."""
     conditions = ["e.part IN (SELECT value FROM json_each(:parts))", "e.state <> 'forgotten'"]
     values: dict[str, str] = {"parts": _json(parts)}
     for name in ("key", "path", "kind"):
@@ -235,7 +246,7 @@ def matching(connection: sqlite3.Connection, parts: Sequence[int], selector: Row
             values[name] = wanted
     if selector.tag is not None:
         conditions.append(_TAGGED)
-        values["tags"] = to_json([selector.tag]).decode()
+        values["tags"] = _json([selector.tag])
     for name, wanted in selector.provenance.items():
         conditions.append(f"json_extract(e.provenance, :at_{name}) = :is_{name}")
         values |= {f"at_{name}": f"$.{name}", f"is_{name}": wanted}
@@ -244,7 +255,7 @@ def matching(connection: sqlite3.Connection, parts: Sequence[int], selector: Row
 
 
 def retired_by(connection: sqlite3.Connection, parts: Sequence[int], *, prefix: str) -> list[Row]:
-    """The rows in these partitions of what is retired by a cause that has this ``prefix``, which is not empty."""
+    """The rows in these partitions that are retired for a cause with this ``prefix``, which is not empty."""
     statement = f"""
         {_FROM.format(hint="INDEXED BY entry_by_cause")}
         WHERE e.cause <> '' AND e.cause >= :prefix AND e.cause < :beyond
@@ -255,44 +266,86 @@ def retired_by(connection: sqlite3.Connection, parts: Sequence[int], *, prefix: 
 
 
 def followed(connection: sqlite3.Connection) -> list[str]:
-    """The paths of the tombstones that know where what they stand for went."""
+    """The paths of tombstones that know where their entries were moved."""
     statement = "SELECT path FROM entry WHERE state = 'forgotten' AND sources <> '[]' ORDER BY path"
     return [path for (path,) in connection.execute(statement)]
 
 
 def made_of_others(connection: sqlite3.Connection, parts: Sequence[int], *, prefix: str | None = None) -> list[Row]:
-    """The rows of what was made of other entries or stands for them; also of notes whose keys have that ``prefix``."""
-    stands = "e.part = :part AND e.state <> 'forgotten' AND"
-    sorts = (
+    """The rows of entries made from others, and of notes whose keys have that ``prefix``."""
+    exists = "e.part = :part AND e.state <> 'forgotten' AND"
+    ways = (
         (_FROM.format(hint="INDEXED BY entry_by_sources"), "e.sources <> '[]'"),
         (_FROM.format(hint=""), "e.key >= :prefix AND e.key < :beyond AND e.kind = 'note'"),
     )
     found: dict[str, Row] = {}
     for part in parts:
         values = {"part": part, "prefix": prefix, "beyond": f"{prefix}{_BEYOND}"}
-        for select, condition in sorts if prefix is not None else sorts[:1]:
-            rows = (row_from(row[1:]) for row in connection.execute(f"{select} WHERE {stands} {condition}", values))
+        for select, condition in ways if prefix is not None else ways[:1]:
+            rows = (row_from(row[1:]) for row in connection.execute(f"{select} WHERE {exists} {condition}", values))
             found.update((row.path, row) for row in rows)
     return list(found.values())
 
 
 def reads(connection: sqlite3.Connection, parts: Sequence[int]) -> dict[str, tuple[int, str]]:
-    """How often the entries of these partitions were read and when last, by their paths; none that never was."""
+    """The number of reads and the time of the last one, by path, of entries that were ever read."""
     statement = "SELECT path, reads, read_at FROM entry WHERE part IN (SELECT value FROM json_each(?)) AND reads > 0"
     return {path: (count, at) for path, count, at in connection.execute(statement, (_json(parts),))}
 
 
+class Counted(NamedTuple):
+    """The entries in one folder at one level, of one run or of none: visible, expired and retired."""
+
+    folder: str
+    level: str
+    run: str
+    entries: int
+    size_bytes: int
+    expired: int
+    retired: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        return self._asdict()
+
+
+def counted(connection: sqlite3.Connection, *, now: str) -> list[Counted]:
+    """The counts of all partitions, for whoever administers a directory, never for a session; sorted."""
+    rows = (Counted(*row) for row in connection.execute(_COUNTS, {"now": now}))
+    return [each for each in rows if each.entries or each.expired or each.retired]
+
+
+def has_expired_texts(connection: sqlite3.Connection, parts: Sequence[int], *, now: str) -> bool:
+    """Whether these partitions hold texts of expired entries, which would count in scores."""
+    return connection.execute(f"SELECT 1 {_EXPIRED_TEXTS} LIMIT 1", _due(parts, now)).fetchone() is not None
+
+
+def remove_expired_texts(connection: sqlite3.Connection, parts: Sequence[int], *, now: str) -> None:
+    """Remove the texts of expired entries in these partitions.
+
+    Their rows stay, with the digest of no content: so the text is written again when the entry is renewed, even with
+    the same content.
+    """
+    for id, part in connection.execute(f"SELECT e.id, e.part {_EXPIRED_TEXTS}", _due(parts, now)).fetchall():
+        fts.remove(connection, part, id)
+        connection.execute("UPDATE entry SET digest = '' WHERE id = ?", (id,))
+
+
+def _due(parts: Sequence[int], now: str) -> dict[str, str]:
+    return {"parts": _json(parts), "now": now}
+
+
 def _filtered(filters: Filters) -> tuple[str, dict[str, Any]]:
-    """The condition that filters make, and its values."""
+    """The filters as an SQL condition with its values."""
     conditions, values = ["1"], dict[str, Any](prefix=filters.prefix)
     if filters.prefix:
         conditions.append("substr(e.key, 1, length(:prefix)) = :prefix")
     if filters.tags:
         conditions.append(_TAGGED)
-        values["tags"] = to_json(list(filters.tags)).decode()
+        values["tags"] = _json(filters.tags)
     if filters.keys is not None:
         conditions.append("e.key IN (SELECT value FROM json_each(:keys))")
-        values["keys"] = to_json(list(filters.keys)).decode()
+        values["keys"] = _json(filters.keys)
     for name in ("category", "kind"):
         if (wanted := getattr(filters, name)) is not None:
             conditions.append(f"e.{name} = :{name}")
@@ -300,5 +353,5 @@ def _filtered(filters: Filters) -> tuple[str, dict[str, Any]]:
     return " AND ".join(conditions), values
 
 
-def _json(ids: Sequence[int]) -> str:
-    return to_json(list(ids)).decode()
+def _json(values: Collection[int | str]) -> str:
+    return to_json(list(values)).decode()

@@ -1,28 +1,36 @@
-"""The row: what the index knows of one entry's record, or of the tombstone in its place.
+"""Rows of the index: one for each record, and the totals of rows by partition; as values and in the tables.
 
-Pure data, a plain tuple because a save makes one; ``content`` is passed on to the text index and not kept in the row,
-and ``sources`` are only asked for, and not read back from it.
+A row holds what the index knows of one entry's record, or of the tombstone in its place. ``RowWriter`` changes rows,
+texts and totals together.
 """
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from pydantic_core import from_json, to_json
 
+from memfiles.index.text import fts
 from memfiles.records.entry import Entry, EntryRecord, Provenance
 from memfiles.storage.atomic import Signature
 from memfiles.storage.entry_folders import MASK
 
 RowState = Literal["live", "deleted", "evicted", "forgotten"]
+PartitionKey = tuple[str, str, str]
+"""The scope, level and run of a partition."""
+
 CORE = "core"
 _SHORT_DIGEST = 32
 
 
 class Row(NamedTuple):
-    """One record. ``scope`` is its folder; ``size`` the bytes of its content; ``digest`` tells equal contents.
+    """One record. ``scope`` is its folder, ``size`` the bytes of its content; equal contents have equal ``digest``s.
 
-    Of a tombstone only the place, the level, the revision and the signature are known.
+    The row of a tombstone has only the path, scope, level, revision, time and signature. ``content`` goes to the texts
+    and ``sources`` are only selected by: neither is read back. A plain tuple, as each save makes one.
     """
 
     path: str
@@ -61,7 +69,7 @@ _TOMBSTONE = Row(
 
 
 def row_of(record: EntryRecord, signature: Signature | None) -> Row:
-    """The row of a record whose file has this signature (None: not known, so that the file is looked at)."""
+    """The row of a record whose file has this signature; None if unknown, so that the file will be read."""
     if not isinstance(record, Entry):
         return _TOMBSTONE._replace(
             path=record.path,
@@ -121,7 +129,7 @@ _TAGS_AT, _LINKS_AT, _PINNED_AT, _PROVENANCE_AT, _SIGNATURE_AT = (
 
 
 def values_of(row: Row) -> tuple[Any, ...]:
-    """What stands in the row's ``COLUMNS``; ``kept`` is what is evicted last and hydrated first."""
+    """The row's values in ``COLUMNS``; ``kept`` entries are evicted last and hydrated first."""
     provenance = row.provenance
     return (
         row.path,
@@ -155,7 +163,7 @@ def values_of(row: Row) -> tuple[Any, ...]:
 
 
 def row_from(found: tuple[Any, ...]) -> Row:
-    """The row in the ``SELECTED`` columns of the table, without its content."""
+    """The row in the ``SELECTED`` columns of the table, without content and sources."""
     values = list(found[:_SIGNATURE_AT])
     values[_TAGS_AT], values[_LINKS_AT] = _texts(values[_TAGS_AT]), _texts(values[_LINKS_AT])
     values[_PINNED_AT] = bool(values[_PINNED_AT])
@@ -165,7 +173,7 @@ def row_from(found: tuple[Any, ...]) -> Row:
 
 
 def stored(signature: Signature | None) -> Signature | None:
-    """The signature as the table can hold it."""
+    """The signature as the table can hold it, in signed 64-bit integers."""
     if signature is None:
         return None
     return Signature(signature.inode & MASK, signature.size & MASK, signature.mtime_ns & MASK)
@@ -173,3 +181,182 @@ def stored(signature: Signature | None) -> Signature | None:
 
 def _texts(found: str) -> tuple[str, ...]:
     return () if found == "[]" else tuple(from_json(found))
+
+
+class Sum(NamedTuple):
+    """A number of entries, and the bytes of their contents."""
+
+    number: int = 0
+    size: int = 0
+
+    def plus(self, other: Sum, times: int = 1) -> Sum:
+        """The sum of both; with ``times`` -1 the difference."""
+        return Sum(self.number + times * other.number, self.size + times * other.size)
+
+
+NOTHING = Sum()
+
+
+class CountKey(NamedTuple):
+    """Rows that are counted together: of one state, category and kind in a partition."""
+
+    state: str
+    category: str
+    kind: str
+
+
+Sums = dict[CountKey, Sum]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The live entries of one partition, expired ones included, and the retired ones."""
+
+    count: int = 0
+    size: int = 0
+    by_kind: Mapping[str, Sum] = field(default_factory=dict)
+    by_category: Mapping[str, Sum] = field(default_factory=dict)
+    retired: Sum = NOTHING
+
+
+def add_row(sums: Sums, row: Row | None, *, times: int = 1) -> None:
+    """Add a row of the partition to its sums, or subtract it (``times`` -1); tombstones are not counted."""
+    if row is not None and row.state != "forgotten":
+        key = CountKey(row.state, row.category, row.kind)
+        found = sums.get(key, NOTHING)
+        sums[key] = Sum(found.number + times, found.size + times * row.size)
+
+
+def totals_of(sums: Iterable[tuple[CountKey, Sum]]) -> Totals:
+    """The totals of one partition; a key may occur several times."""
+    live = retired = NOTHING
+    by_kind: dict[str, Sum] = {}
+    by_category: dict[str, Sum] = {}
+    for key, found in sums:
+        if key.state != "live":
+            retired = retired.plus(found)
+            continue
+        live = live.plus(found)
+        by_kind[key.kind] = by_kind.get(key.kind, NOTHING).plus(found)
+        by_category[key.category] = by_category.get(key.category, NOTHING).plus(found)
+    return Totals(live.number, live.size, _not_empty(by_kind), _not_empty(by_category), retired)
+
+
+def load_sums(connection: sqlite3.Connection, partition: PartitionKey) -> Sums:
+    """The sums of one partition from the tables."""
+    rows = connection.execute(
+        """
+        SELECT state, category, kind, count, size
+        FROM part JOIN total ON total.part = part.id WHERE scope = ? AND level = ? AND run = ?
+        """,
+        partition,
+    )
+    return {CountKey(*row[:3]): Sum(*row[3:]) for row in rows}
+
+
+def _not_empty(sums: Mapping[str, Sum]) -> dict[str, Sum]:
+    return {name: found for name, found in sums.items() if found.number}
+
+
+_FIND = """
+    SELECT id, part, state, category, kind, size, digest, tags, inode, file_size, mtime_ns
+    FROM entry WHERE path = ?
+"""
+_ADD = f"INSERT INTO entry (part, {', '.join(COLUMNS)}) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})"
+_CHANGE = f"UPDATE entry SET part = ?, {', '.join(f'{name} = ?' for name in COLUMNS)} WHERE id = ?"
+_COUNT = """
+    INSERT INTO total VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET count = count + excluded.count, size = size + excluded.size
+"""
+_TAGS_COLUMN = COLUMNS.index("tags")
+
+
+class RowWriter:
+    """Changes rows, their texts and the totals in one transaction; ``finish`` comes before its end."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._parts: dict[PartitionKey, int] = {}
+        self._sums: dict[tuple[int, str, str, str], Sum] = {}
+        self._shrunk: set[int] = set()  # partitions that lost an entry
+        self._new_texts: dict[int, list[fts.NewText]] = {}  # by partition: written together, they cost less
+
+    def signature(self, path: str) -> Signature | None:
+        """The record's signature in its row; None if there is no row."""
+        found = self._connection.execute(
+            "SELECT inode, file_size, mtime_ns FROM entry WHERE path = ?", (path,)
+        ).fetchone()
+        return Signature(*found) if found is not None else None
+
+    def put(self, row: Row) -> None:
+        """Write the row of a record, and its text if that may have changed."""
+        found = self._connection.execute(_FIND, (row.path,)).fetchone()
+        if found is not None and found[-3:] == stored(row.signature):
+            return
+        values = values_of(row)
+        part = self._part((row.scope, row.level, row.run))
+        if found is None:
+            cursor = self._connection.execute(_ADD, (part, *values))
+            if row.state == "live":
+                self._new_texts.setdefault(part, []).append((cursor.lastrowid or 0, row.key, row.content, row.tags))
+        else:
+            self._connection.execute(_CHANGE, (part, *values, found[0]))
+            self._count(found, times=-1)
+            self._change_text(found, row, part=part, tags=values[_TAGS_COLUMN])
+        if row.state != "forgotten":
+            self._add((part, row.state, row.category, row.kind), Sum(1, row.size))
+
+    def remove(self, path: str) -> None:
+        """Remove the row of this path, if there is one."""
+        found = self._connection.execute(_FIND, (path,)).fetchone()
+        if found is not None:
+            self._connection.execute("DELETE FROM entry WHERE id = ?", (found[0],))
+            self._count(found, times=-1)
+            self._shrunk.add(found[1])
+            if found[2] == "live":
+                fts.remove(self._connection, found[1], found[0])
+
+    def finish(self) -> None:
+        """Write the new texts and the totals, and drop partitions without entries."""
+        for part, texts in self._new_texts.items():
+            fts.put_many(self._connection, part, texts)
+        for key, change in self._sums.items():
+            if change != NOTHING:
+                self._connection.execute(_COUNT, (*key, *change))
+        if self._sums:
+            self._connection.execute("DELETE FROM total WHERE count = 0")
+        for part in self._shrunk:
+            self._drop_if_empty(part)
+
+    def _change_text(self, found: tuple[Any, ...], row: Row, *, part: int, tags: str) -> None:
+        """Adapt the text of an entry that has a row already."""
+        id, earlier_part, was_live, is_live = found[0], found[1], found[2] == "live", row.state == "live"
+        is_same = part == earlier_part and (found[6], found[7]) == (row.digest, tags)
+        if was_live and (not is_live or part != earlier_part):
+            fts.remove(self._connection, earlier_part, id)
+            self._shrunk.add(earlier_part)
+        if is_live and not (was_live and is_same):
+            fts.put(self._connection, part, id, key=row.key, content=row.content, tags=row.tags)
+
+    def _count(self, found: tuple[Any, ...], *, times: int) -> None:
+        if found[2] != "forgotten":
+            self._add(found[1:5], Sum(times, times * found[5]))
+
+    def _add(self, key: tuple[int, str, str, str], change: Sum) -> None:
+        self._sums[key] = self._sums.get(key, NOTHING).plus(change)
+
+    def _part(self, partition: PartitionKey) -> int:
+        if (found := self._parts.get(partition)) is None:
+            self._connection.execute("INSERT OR IGNORE INTO part (scope, level, run) VALUES (?, ?, ?)", partition)
+            found = self._one("SELECT id FROM part WHERE scope = ? AND level = ? AND run = ?", *partition)
+            self._parts[partition] = found
+        return found
+
+    def _drop_if_empty(self, part: int) -> None:
+        if not self._one("SELECT EXISTS (SELECT 1 FROM entry WHERE part = ? AND state = 'live')", part):
+            fts.drop(self._connection, part)
+            if not self._one("SELECT EXISTS (SELECT 1 FROM entry WHERE part = ?)", part):
+                self._connection.execute("DELETE FROM part WHERE id = ?", (part,))
+
+    def _one(self, statement: str, *values: object) -> int:
+        return int(self._connection.execute(statement, values).fetchone()[0])

@@ -15,7 +15,7 @@ from statistics import fmean
 import pytest
 
 from memfiles.errors import ExtraMissing
-from memfiles.index.search.sentence_encoder import SentenceEncoder
+from memfiles.index.search.embedder import SentenceEncoder
 from memfiles.index.text.vocabulary import STOP_WORDS
 from tests.benchmarks.bare import show
 from tests.benchmarks.conversations import CATEGORIES, Conversation, Question, load

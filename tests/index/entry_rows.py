@@ -8,16 +8,12 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from memfiles.index.search import association
+from memfiles.index.database import create_tables
 from memfiles.index.search.embedder import Embedder
 from memfiles.index.search.search import Hit, search
 from memfiles.index.text import fts as texts
 
-ENTRY = """CREATE TABLE entry (id INTEGER PRIMARY KEY, path TEXT UNIQUE, part INTEGER, key TEXT, tags TEXT, links TEXT,
-    category TEXT, kind TEXT, pinned INT, importance REAL, confidence REAL, size INT, successes INT, failures INT,
-    created_at TEXT, updated_at TEXT, expires_at TEXT, source_run TEXT, thread TEXT, ordinal INT, state TEXT,
-    cause TEXT, revision INT, digest TEXT NOT NULL DEFAULT 'd', inode INT, file_size INT, mtime_ns INT)"""
-COLUMNS = "id, path, part, key, tags, links, source_run, thread, ordinal, state"
+COLUMNS = "id, path, part, key, tags, links, source_run, thread, ordinal, state, digest"
 
 Keep = Callable[[Sequence[int]], Collection[int]]
 
@@ -46,10 +42,8 @@ class Rows:
     def __init__(self, path: str = ":memory:") -> None:
         self.connection = sqlite3.connect(path)
         weakref.finalize(self, self.connection.close)
-        self.connection.execute(ENTRY)
         self._last = 0
-        texts.prepare(self.connection)
-        association.prepare(self.connection)
+        create_tables(self.connection)
 
     def save(self, *rows: Row) -> None:
         """Add entries."""
@@ -61,7 +55,7 @@ class Rows:
         values = []
         for id, row in enumerate(rows, start=self._last + 1):
             lists = json.dumps(row.tags), json.dumps(row.links)
-            values.append((id, str(id), row.part, row.key, *lists, row.run, row.thread, id, "live"))
+            values.append((id, str(id), row.part, row.key, *lists, row.run, row.thread, id, "live", "d"))
             by_part.setdefault(row.part, []).append((id, row.key, row.content, row.tags))
             self._last = id
         marks = ",".join("?" * len(COLUMNS.split(",")))

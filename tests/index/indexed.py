@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from memfiles.errors import RecordCorrupt
 from memfiles.index.index import Index
 from memfiles.index.rows import Row, row_of
-from memfiles.index.text_index import NewText
+from memfiles.index.text import fts
 from memfiles.records.entry import EntryRecord
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.storage import atomic
@@ -21,32 +21,6 @@ LIMIT = 1 << 20
 SUPPORT = ("support", "INTERNAL", "")
 
 
-class PlainTexts:
-    """Texts as they were put, in a plain table."""
-
-    def prepare(self, connection: sqlite3.Connection) -> None:
-        connection.execute("CREATE TABLE IF NOT EXISTS plain (part INT, id INT PRIMARY KEY, words TEXT)")
-
-    def put(
-        self, connection: sqlite3.Connection, part: int, id: int, *, key: str, content: str, tags: Sequence[str]
-    ) -> None:
-        words = "\n".join((key, content, *tags))
-        connection.execute("INSERT OR REPLACE INTO plain VALUES (?, ?, ?)", (part, id, words))
-
-    def put_new(self, connection: sqlite3.Connection, part: int, texts: Sequence[NewText]) -> None:
-        for id, key, content, tags in texts:
-            self.put(connection, part, id, key=key, content=content, tags=tags)
-
-    def remove(self, connection: sqlite3.Connection, part: int, id: int) -> None:
-        connection.execute("DELETE FROM plain WHERE part = ? AND id = ?", (part, id))
-
-    def drop(self, connection: sqlite3.Connection, part: int) -> None:
-        connection.execute("DELETE FROM plain WHERE part = ?", (part,))
-
-    def scrub(self, connection: sqlite3.Connection) -> None:
-        """Nothing is left of a row that was deleted from a plain table."""
-
-
 class Memory:
     """A directory of entries, and its index as one process has it."""
 
@@ -55,7 +29,7 @@ class Memory:
         self.directory = directory
         self.descriptor = atomic.open_directory(directory)
         self.reads = 0
-        self.index = Index(directory, self.descriptor, read=self.read, texts=PlainTexts())
+        self.index = Index(directory, self.descriptor, read=self.read)
 
     def read(self, path: str) -> Row | None:
         """The row of the record at ``path``."""
@@ -81,8 +55,7 @@ class Memory:
     def texts(self) -> list[str]:
         """All texts, sorted."""
         self.index.catch_up()
-        found = self.index.ask(lambda connection: connection.execute("SELECT words FROM plain").fetchall())
-        return sorted(row[0] for row in found)
+        return sorted(self.index.ask(_texts))
 
     def keys(self) -> list[str]:
         """The keys of all live entries, after a catch-up."""
@@ -93,6 +66,12 @@ class Memory:
         """Close the index, then the directory."""
         self.index.close()
         os.close(self.descriptor)
+
+
+def _texts(connection: sqlite3.Connection) -> list[str]:
+    statement = "SELECT key, content, tags FROM text_{}"
+    rows = [row for part in fts.all_parts(connection) for row in connection.execute(statement.format(part))]
+    return ["\n".join((key, content, *([tags] if tags else []))) for key, content, tags in rows]
 
 
 def live_keys(index: Index) -> list[str]:

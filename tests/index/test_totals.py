@@ -10,7 +10,7 @@ import pytest
 from memfiles.entries.entries import Entries
 from memfiles.entries.policy import EntryRules
 from memfiles.files.manager import MemoryManager
-from memfiles.index.counting import Counted
+from memfiles.index.queries import Counted
 from memfiles.records.levels import Levels
 from memfiles.storage.events import Subscribers
 from memfiles.storage.store import Store

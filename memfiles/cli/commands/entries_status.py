@@ -11,7 +11,7 @@ from memfiles.memory import look
 from memfiles.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
-    from memfiles.index.counting import Counted
+    from memfiles.index.queries import Counted
 
 
 def entries_in(workflow: Workflow) -> dict[str, Any] | None:

@@ -180,7 +180,7 @@ class Consolidator:
         return found
 
     def _reads(self, place: Partition) -> dict[str, tuple[int, str]]:
-        self._index.settle_reads()
+        self._index.catch_up(reads=True)
         return self._index.ask(lambda connection: reading.reads(connection, reading.parts(connection, [place])))
 
     def _entries(self, place: Partition) -> list[Entry]:

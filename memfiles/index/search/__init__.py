@@ -1,1 +1,1 @@
-"""Search: candidates, ranking, association and vectors."""
+"""Search over the index: scope, candidates, scores and snippets."""

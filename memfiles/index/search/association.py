@@ -1,8 +1,8 @@
-"""Association: a hit lends part of its score to the entries that are tied to it, in one bounded step.
+"""Association: a hit passes part of its score to related entries, in one bounded step.
 
-Tied are: the entries that it names in its links, the few entries that share a tag with it, and its neighbours, saved
-just before and after it in the same run and thread. What is asked often stands beside what answers it: of two
-people talking, one asks and the other tells, and both go on.
+Related are: the entries that its links name, the few entries that share a tag with it, and its neighbours, saved just
+before and after it in the same run and thread. The answer to a question is often near what matches it: in a talk, one
+asks and the other answers, and both go on.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from math import fsum
 
 from pydantic_core import to_json
 
-from memfiles.index.text import fts as texts
+from memfiles.index.text import fts
 
-SOURCES = 30  # hits that lend, best first; with 20 a search by meaning lost what words had found in two categories
-TAGGED_SOURCES = 5  # of them, those whose tags and links are followed
+SOURCES = 30  # the best hits; with 20, a search by meaning lost entries found by words in two categories
+TAGGED_SOURCES = 5  # the best hits, whose tags and links are followed
 REACH = 2  # neighbours on either side
-BEFORE = (0.3, 0.3)  # shares lent to the neighbours saved before, the nearest first
+BEFORE = (0.3, 0.3)  # shares of the score for the neighbours saved before, the nearest first
 AFTER = (0.5, 0.4)
 _SHARES = (*AFTER, *BEFORE)
 LINK = 0.4
 TAG = 0.2
-MOST_TAGGED = 20  # a tag that more entries share ties none of them
-MOST_LINKS = 20  # that are followed from one hit
-MOST_TAGS = 8
+MAX_TAGGED = 20  # entries; a tag that more of them share relates none of them
+MAX_LINKS = 20  # followed from one hit
+MAX_TAGS = 8
 
 _NEAR = """
     (SELECT id FROM entry INDEXED BY entry_near WHERE part = :part AND source_run = source.source_run
@@ -41,54 +41,45 @@ _NEIGHBOURS = """
 _BUT = "AND id NOT IN (SELECT value FROM json_each(:but))"
 _AMONG = "id IN (SELECT value FROM json_each(?))"
 
-_Near = tuple[int, ...]  # a source, and on either side the nearest, as ``_SHARES`` has them; 0 for nobody
+_Near = tuple[int, ...]  # a source and its neighbours in the order of ``_SHARES``; 0 where there is none
 
 
-def prepare(connection: sqlite3.Connection) -> None:
-    """Make the ways from an entry to those tied to it, on the table ``entry``; may be called again."""
-    connection.execute(
-        """CREATE INDEX IF NOT EXISTS entry_near ON entry (part, source_run, thread, ordinal)
-           WHERE state = 'live' AND digest <> ''"""
-    )
-    connection.execute("CREATE INDEX IF NOT EXISTS entry_key ON entry (part, key)")
-
-
-def lent(
+def shares(
     connection: sqlite3.Connection,
     parts: Sequence[int],
     scores: Mapping[int, float],
     *,
     but: Collection[int] = frozenset(),
 ) -> dict[int, float]:
-    """What the hits, id to score and best first, lend to which entries of the partitions; hits may be among them.
+    """The scores that hits (id to score, best first) pass to related entries of the partitions, hits among them.
 
-    Those in ``but`` are not there: nothing is lent to them, and they stand between nobody.
+    Rows in ``but`` do not exist here: they get nothing and separate no neighbours.
     """
     if not parts or not scores:
         return {}
     sources = list(scores)[:SOURCES]
-    shares: dict[int, list[float]] = defaultdict(list)
+    passed: dict[int, list[float]] = defaultdict(list)
     for source, *near in _neighbours(connection, parts, sources, but):
         for target, share in zip(near, _SHARES, strict=True):
             if target:
-                shares[target].append(share * scores[source])
+                passed[target].append(share * scores[source])
     for source, target, share in _ties(connection, parts, sources[:TAGGED_SOURCES], but):
         if target != source:
-            shares[target].append(share * scores[source])
-    return {target: fsum(lent) for target, lent in shares.items()}
+            passed[target].append(share * scores[source])
+    return {target: fsum(found) for target, found in passed.items()}
 
 
 def _ties(
     connection: sqlite3.Connection, parts: Sequence[int], sources: Sequence[int], but: Collection[int]
 ) -> Iterator[tuple[int, int, float]]:
-    """Who is tied to the sources by a link or a tag, and how closely."""
+    """Source, related entry and share, for each link and each shared tag of the sources."""
     rows = connection.execute(
         f"SELECT id, tags, links FROM entry WHERE {_AMONG} AND (tags <> '[]' OR links <> '[]')", (_json(sources),)
     )
     tagged: dict[str, list[int]] = {}  # hits often share their tags
     for source, tags, links in rows.fetchall():
         yield from ((source, target, LINK) for target in _linked(connection, parts, _strings(links)))
-        for tag in _strings(tags)[:MOST_TAGS]:
+        for tag in _strings(tags)[:MAX_TAGS]:
             if tag not in tagged:
                 tagged[tag] = _tagged(connection, parts, tag, but)
             yield from ((source, target, TAG) for target in tagged[tag])
@@ -97,27 +88,27 @@ def _ties(
 def _neighbours(
     connection: sqlite3.Connection, parts: Sequence[int], sources: Sequence[int], but: Collection[int]
 ) -> Iterable[_Near]:
-    """The nearest visible entries on either side of each source; what is hidden between them does not count."""
+    """The nearest visible entries on either side of each source; hidden entries between them do not count."""
     asked = {"sources": _json(sources), "but": _json(sorted(but))}
     statement = _STATEMENT_BUT if but else _STATEMENT
     found = [near for part in parts for near in connection.execute(statement, {**asked, "part": part})]
     return found if len(parts) == 1 else _nearest(connection, found)
 
 
-def _near(side: str, order: str, *, but: str) -> Iterator[str]:
+def _near_columns(side: str, order: str, *, but: str) -> Iterator[str]:
     return (f"ifnull({_NEAR.format(side=side, order=order, but=but, place=place)}, 0)" for place in range(REACH))
 
 
 def _statement(but: str) -> str:
-    """What finds the neighbours in one partition: a look into the index for each, as that costs least."""
-    return _NEIGHBOURS.format(near=", ".join([*_near(">", "", but=but), *_near("<", "DESC", but=but)]))
+    """The statement that finds neighbours in one partition: an index lookup for each is the cheapest way."""
+    return _NEIGHBOURS.format(near=", ".join([*_near_columns(">", "", but=but), *_near_columns("<", "DESC", but=but)]))
 
 
 _STATEMENT, _STATEMENT_BUT = _statement(""), _statement(_BUT)
 
 
 def _nearest(connection: sqlite3.Connection, found: Sequence[_Near]) -> Iterator[_Near]:
-    """Of the neighbours found in each of several partitions, those that are nearest."""
+    """The nearest of the neighbours found in several partitions."""
     statement = f"SELECT id, ordinal FROM entry WHERE {_AMONG}"
     ordinals = dict(connection.execute(statement, (_json({id for near in found for id in near}),)).fetchall())
     together: dict[int, set[int]] = defaultdict(set)
@@ -135,7 +126,7 @@ def _padded(near: Sequence[int]) -> Sequence[int]:
 
 
 def _linked(connection: sqlite3.Connection, parts: Sequence[int], keys: Sequence[str]) -> list[int]:
-    keys = keys[:MOST_LINKS]
+    keys = keys[:MAX_LINKS]
     marks = ",".join("?" * len(keys))
     statement = (
         f"SELECT id FROM entry WHERE part IN ({_list(parts)}) AND key IN ({marks}) AND state = 'live' AND digest <> ''"
@@ -144,9 +135,9 @@ def _linked(connection: sqlite3.Connection, parts: Sequence[int], keys: Sequence
 
 
 def _tagged(connection: sqlite3.Connection, parts: Sequence[int], tag: str, but: Collection[int]) -> list[int]:
-    """The entries with the tag, if only few share it."""
-    found = [row for part in parts for row in texts.tagged(connection, part, tag, limit=MOST_TAGGED + 1, but=but)]
-    return found if len(found) <= MOST_TAGGED else []
+    """The entries with the tag; none if many share it."""
+    found = [row for part in parts for row in fts.tagged(connection, part, tag, limit=MAX_TAGGED + 1, but=but)]
+    return found if len(found) <= MAX_TAGGED else []
 
 
 def _strings(text: str | None) -> list[str]:
@@ -155,7 +146,7 @@ def _strings(text: str | None) -> list[str]:
 
 
 def _json(ids: Collection[int]) -> str:
-    """A list as SQLite takes it, so that a statement stays the same and is prepared once."""
+    """A list as one parameter, so that a statement stays the same and is prepared once."""
     return to_json(list(ids)).decode()
 
 

@@ -1,31 +1,44 @@
-"""BM25 over what is visible: how well a text answers a question, as a pure function of both and of word counts.
+"""BM25 scores of visible entries, with blind relevance feedback: pure functions of texts and word counts.
 
 Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), with weighted fields. Two
 things differ, both because entries are mostly short: length counts only beyond ``SHORT`` words (a shorter entry is not
-better for it), and a word of the label that an entry opens with (``Caroline: ...``) adds a fixed amount, for it names
-the subject however often it stands elsewhere.
+better for it), and a word of the label that an entry opens with (``Caroline: ...``) adds a fixed amount, as it names
+the subject however often it occurs elsewhere.
+
+The feedback is Rocchio's (1971), one step over the candidates: a question and its answer often share a subject but few
+words, so words that the best hits have in common are looked for in the other candidates. It can change only their
+order. A word's rarity is measured among the candidates: counting it in all entries would cost most for common words,
+which are not wanted.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from memfiles.index.text.tokenizer import Term
-from memfiles.index.text.tokens import TokenizedText
+from memfiles.index.text.tokenizer import Term, TokenizedText, stem
+from memfiles.index.text.vocabulary import STOP_WORDS
 
-K1 = 0.8  # how soon more of the same word adds nothing
-B = 0.75  # how much of its length beyond SHORT counts against a text
+K1 = 0.8  # how soon repetitions of a word add nothing
+B = 0.75  # how much length beyond SHORT counts against a text
 SHORT = 64  # words
-KEY, CONTENT, TAGS = 2.0, 1.0, 1.5  # what a word counts, by where it stands
-LABEL = 0.7  # what a word of the label adds, however common: what a word tells that half of the entries hold
+KEY, CONTENT, TAGS = 2.0, 1.0, 1.5  # weights of a word, by field
+LABEL = 0.7  # added for a word of the label, however common: about the weight of a word that half of the entries hold
+
+TEACHERS = 10  # the best hits, from which words are learnt
+LESSONS = 20  # stems learnt
+MOST_HELD = 0.3  # of the candidates; a stem that more of them hold does not tell them apart
+FEEDBACK = 0.2  # the weight of the best lesson, as a share of that of a word of the question
+
+_STOP_STEMS = STOP_WORDS | {stem(word) for word in STOP_WORDS}
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
-    """A term, how many of the visible entries it matches, and how much that tells."""
+class WeightedTerm:
+    """A term, the number of visible entries that match it, and its weight."""
 
     term: Term
     matches: int
@@ -33,9 +46,9 @@ class Weighed:
 
 
 class Scorer:
-    """Scores readings for one question."""
+    """Scores texts for one question."""
 
-    def __init__(self, terms: Sequence[Weighed]) -> None:
+    def __init__(self, terms: Sequence[WeightedTerm]) -> None:
         self._terms = terms
         self._phrases = [
             (f" {' '.join(it.term.stems[0])} ", place) for place, it in enumerate(terms) if it.term.is_phrase
@@ -46,28 +59,28 @@ class Scorer:
                 self._places[form].append(place)
         self._words = [(f" {word} ", place) for word, places in self._places.items() for place in places]
 
-    def gains(self, reading: TokenizedText) -> Mapping[int, float]:
-        """What each term, by its place among them, adds to the text's score; what it does not hold is left out."""
-        counts = self._counts(reading)
-        words = reading.content.count(" ") + 1 if reading.content else 0
-        norm = K1 * _length_norm(words + len(reading.rest) // 6)
+    def gains(self, text: TokenizedText) -> Mapping[int, float]:
+        """The score of each term in the text, by the term's place; terms that the text does not hold are left out."""
+        counts = self._counts(text)
+        words = text.content.count(" ") + 1 if text.content else 0
+        norm = K1 * _length_norm(words + len(text.rest) // 6)
         terms = self._terms
         gains = {place: terms[place].weight * count * (K1 + 1) / (count + norm) for place, count in counts.items()}
-        if reading.label:
-            for found in self._places.keys() & reading.label.split():
+        if text.label:
+            for found in self._places.keys() & text.label.split():
                 gains[self._places[found][0]] += LABEL
         return gains
 
-    def _counts(self, reading: TokenizedText) -> dict[int, float]:
-        """How often each term stands in the text, each time with the weight of its field."""
+    def _counts(self, text: TokenizedText) -> dict[int, float]:
+        """How often each term occurs in the text, weighted by field."""
         counts: dict[int, float] = {}
-        for weight, stems in (CONTENT, reading.content), (KEY, reading.key), (TAGS, reading.tags):
+        for weight, stems in (CONTENT, text.content), (KEY, text.key), (TAGS, text.tags):
             if stems:
                 _count(self._words, _spaced(stems), weight, counts)
                 if self._phrases:
                     _count(self._phrases, f" {stems} ", weight, counts)
-        if reading.rest:
-            self._count_rest(reading.rest, counts)
+        if text.rest:
+            self._count_rest(text.rest, counts)
         return counts
 
     def _count_rest(self, rest: str, counts: dict[int, float]) -> None:
@@ -77,26 +90,56 @@ class Scorer:
 
 
 def _spaced(stems: str) -> str:
-    """The stems with two spaces between them, so that the same one twice in a row is counted twice."""
+    """The stems with two spaces between them, so that a stem twice in a row is counted twice."""
     return f" {stems.replace(' ', '  ')} "
 
 
 def _count(wanted: Sequence[tuple[str, int]], stems: str, weight: float, counts: dict[int, float]) -> None:
-    """Count what is wanted, each for its term; to look for it in the text takes less than to cut that into words."""
+    """Count the wanted stems, each for its term; searching the text is faster than splitting it into words."""
     for text, place in wanted:
         if times := stems.count(text):
             counts[place] = counts.get(place, 0.0) + weight * times
 
 
-def weigh(term: Term, *, matches: int, entries: int) -> Weighed:
-    """The rarer a term among the entries, the more it tells; never negative."""
-    return Weighed(term, matches, rarity(matches, entries=entries))
+def weigh(term: Term, *, matches: int, entries: int) -> WeightedTerm:
+    """The term weighted by its rarity; never negative."""
+    return WeightedTerm(term, matches, rarity(matches, entries=entries))
 
 
 def rarity(matches: int, *, entries: int) -> float:
-    """The inverse document frequency: how much it tells that a word of ``matches`` of the ``entries`` is there."""
+    """The inverse document frequency of a word that ``matches`` of the ``entries`` hold."""
     return math.log(1 + max(0.0, entries - matches + 0.5) / (matches + 0.5))
 
 
 def _length_norm(words: int) -> float:
     return 1 - B + B * max(1.0, words / SHORT)
+
+
+def feedback(texts: Sequence[TokenizedText], scores: Mapping[int, float], *, asked: frozenset[str]) -> dict[int, float]:
+    """What texts, best first, gain by stems that the best of them share; stems ``asked`` for do not count."""
+    shared = _shared(texts[:TEACHERS]) - asked - _STOP_STEMS
+    holding = {text.id: shared.intersection(text.words) for text in texts}
+    held = Counter(chain.from_iterable(holding.values()))
+    most = MOST_HELD * len(texts)
+    worth = {word: rarity(count, entries=len(texts)) for word, count in held.items() if count <= most}
+    lessons = _lessons([(scores[text.id], holding[text.id]) for text in texts[:TEACHERS]], worth)
+    gained = {word: share * worth[word] for word, share in lessons.items()}
+    return {id: math.fsum(map(gained.__getitem__, gained.keys() & words)) for id, words in holding.items()}
+
+
+def _shared(teachers: Sequence[TokenizedText]) -> set[str]:
+    """The stems that at least two of the teachers hold."""
+    held = Counter(chain.from_iterable(set(teacher.words) for teacher in teachers))
+    return {shared for shared, count in held.items() if count > 1 and len(shared) > 2}
+
+
+def _lessons(teachers: Sequence[tuple[float, set[str]]], worth: Mapping[str, float]) -> dict[str, float]:
+    """The best stems with their shares, by their rarity times the scores of the teachers that hold them."""
+    held: dict[str, list[float]] = defaultdict(list)
+    for score, words in teachers:
+        for word in words & worth.keys():
+            held[word].append(score)
+    taught = {word: worth[word] * sum(scores) for word, scores in held.items()}
+    learnt = sorted(taught, key=lambda word: (-taught[word], word))[:LESSONS]
+    most = max(taught.values(), default=0.0)
+    return {word: FEEDBACK * taught[word] / most for word in learnt}

@@ -1,25 +1,33 @@
-"""A view: the partitions that a search may see and the rows that count in them, as if there were nothing else."""
+"""Search scope: the partitions and rows that count in a search, and the candidates among them.
+
+Everything is counted as if nothing outside the scope existed. FTS5 ranks within a partition; rows that do not count are
+dropped, and further pages are fetched until there are enough. Words that many entries hold are looked up only when the
+rarer ones do not suffice: while all of them together weigh less than one rarer word, no entry with only them can be
+better than one with that word.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 
-from memfiles.index.search.bm25 import Weighed, weigh
-from memfiles.index.text import fts as texts
-from memfiles.index.text.fts import TextSource
-from memfiles.index.text.tokenizer import Term
+from memfiles.index.search.bm25 import WeightedTerm, weigh
+from memfiles.index.text import fts
+from memfiles.index.text.fts import StoredText, TextSource
+from memfiles.index.text.tokenizer import Term, TokenizedText
+
+ENOUGH = 50  # candidates from each partition, whatever the limit
+MAX_PAGE = 20_000  # rows
+_GROWTH = 4  # factor by which each page is larger than the one before
 
 Keep = Callable[[Sequence[int]], Collection[int]]
+"""Takes rows and returns those that count."""
 
 
 class SearchScope:
-    """Partitions of one connection; ``keep`` is given rows and returns those that count; None: all that have text.
-
-    ``shadowed`` are rows that are not there for whoever asks: they count in nothing.
-    """
+    """The rows of some partitions that count in one search, on one connection."""
 
     def __init__(
         self,
@@ -29,17 +37,18 @@ class SearchScope:
         keep: Keep | None,
         shadowed: Collection[int] = frozenset(),
     ) -> None:
+        """``keep`` is None if all rows with text count. The ``shadowed`` rows never do."""
         self.connection = connection
-        self.parts = texts.present(connection, dict.fromkeys(parts))
+        self.parts = fts.present(connection, dict.fromkeys(parts))
         self.shadowed = frozenset(shadowed)
-        self._hidden = {part: texts.readings(connection, part, shadowed) for part in self.parts} if shadowed else {}
+        self._hidden = {part: fts.tokens(connection, part, shadowed) for part in self.parts} if shadowed else {}
         hidden = sum(map(len, self._hidden.values()))
-        self.entries = sum(texts.size(connection, part) for part in self.parts) - hidden
+        self.entries = sum(fts.size(connection, part) for part in self.parts) - hidden
         self._keep = keep
         self._kept: dict[int, bool] = {}
 
     def kept(self, ids: Sequence[int]) -> list[int]:
-        """Those of the rows that count, in the order given; each row is asked for once."""
+        """The rows that count, in the order given; ``keep`` is asked once for each row."""
         if self._keep is None:
             return list(ids)
         unknown = [id for id in dict.fromkeys(ids) if id not in self._kept]
@@ -48,26 +57,81 @@ class SearchScope:
             self._kept.update((id, id in kept) for id in unknown)
         return [id for id in ids if self._kept[id]]
 
-    def counts(self, stems: Sequence[str]) -> Counter[str]:
-        """How many entries hold each stem."""
-        total: Counter[str] = Counter()
-        for part in self.parts:
-            total.update(texts.counts(self.connection, part, stems))
-        wanted = frozenset(stems)
-        for reading in chain.from_iterable(self._hidden.values()):
-            total.subtract(wanted & reading.stems)
-        return total
-
-    def weighed(self, terms: Sequence[Term]) -> list[Weighed]:
-        """The terms with what each tells here."""
-        counts = self.counts(list({form[0] for term in terms if not term.is_phrase for form in term.stems}))
+    def weighted(self, terms: Sequence[Term]) -> list[WeightedTerm]:
+        """The terms with their weights in this scope."""
+        counts = self._counts(list({form[0] for term in terms if not term.is_phrase for form in term.stems}))
         return [weigh(term, matches=self._matches(term, counts), entries=self.entries) for term in terms]
 
     def sources(self, ids: Sequence[int]) -> list[TextSource]:
-        """The entries' contents and where they are kept, wherever in the view they are, in any order."""
-        return [source for part in self.parts for source in texts.sources(self.connection, part, ids)] if ids else []
+        """The contents and records of these entries, in any order."""
+        return [source for part in self.parts for source in fts.sources(self.connection, part, ids)] if ids else []
+
+    def with_words(self, terms: Sequence[WeightedTerm], *, wanted: int) -> list[TokenizedText]:
+        """The entries that count and that FTS5 ranks first: ``wanted`` from each partition, if so many match."""
+        return [tokens for part in self.parts for tokens in self._with_words(part, terms, wanted=wanted)]
+
+    def with_substring(self, needle: str, *, wanted: int) -> list[StoredText]:
+        """The entries that count and contain ``needle``, newest first in each partition."""
+        return [text for part in self.parts for text in self._with_substring(part, needle, wanted=wanted)]
+
+    def _counts(self, stems: Sequence[str]) -> Counter[str]:
+        """How many entries hold each stem."""
+        total: Counter[str] = Counter()
+        for part in self.parts:
+            total.update(fts.counts(self.connection, part, stems))
+        wanted = frozenset(stems)
+        for tokens in chain.from_iterable(self._hidden.values()):
+            total.subtract(wanted & tokens.stems)
+        return total
 
     def _matches(self, term: Term, counts: Counter[str]) -> int:
         if term.is_phrase:
-            return sum(texts.matches(self.connection, part, term.match, but=self.shadowed) for part in self.parts)
+            return sum(fts.matches(self.connection, part, term.match, but=self.shadowed) for part in self.parts)
         return min(self.entries, sum(counts[form] for (form,) in term.stems))
+
+    def _with_words(self, part: int, terms: Sequence[WeightedTerm], *, wanted: int) -> list[TokenizedText]:
+        found: dict[int, None] = {}
+        for match in _expressions(terms):
+            for page in self._pages(part, match):
+                found.update(dict.fromkeys(self.kept(page)))
+                if len(found) >= wanted:
+                    return fts.tokens(self.connection, part, list(found)[:wanted])
+        return fts.tokens(self.connection, part, found) if found else []
+
+    def _pages(self, part: int, match: str) -> Iterator[list[int]]:
+        offset, size, more = 0, ENOUGH, True
+        while more:
+            page = fts.best(self.connection, part, match, limit=size, offset=offset)
+            more = len(page) == size
+            offset, size = offset + size, min(size * _GROWTH, MAX_PAGE)
+            yield page
+
+    def _with_substring(self, part: int, needle: str, *, wanted: int) -> Iterator[StoredText]:
+        may_hold = self.kept(fts.containing(self.connection, part, needle, limit=MAX_PAGE))
+        for at in range(0, len(may_hold), wanted):
+            page = fts.texts(self.connection, part, may_hold[at : at + wanted])
+            holding = [text for text in page if needle in text.folded]
+            yield from holding
+            if holding:
+                return
+
+
+def _expressions(terms: Sequence[WeightedTerm]) -> Iterator[str]:
+    """FTS5 expressions to try in turn: first for the telling words, then for all."""
+    ordered = sorted((it for it in terms if it.matches), key=lambda it: (it.matches, it.term.text))
+    telling = _telling(ordered)
+    if telling:
+        yield " OR ".join(f"({it.term.match})" for it in telling)
+    if len(telling) < len(ordered):
+        yield " OR ".join(f"({it.term.match})" for it in ordered)
+
+
+def _telling(ordered: Sequence[WeightedTerm]) -> Sequence[WeightedTerm]:
+    """The rarest terms that match enough entries, up to where all others together weigh less than the last of them."""
+    matches, left = 0, sum(it.weight for it in ordered)
+    for count, it in enumerate(ordered, start=1):
+        matches += it.matches
+        left -= it.weight
+        if matches >= ENOUGH and left <= it.weight:
+            return ordered[:count]
+    return ordered

@@ -1,7 +1,7 @@
-"""Search: which visible entries answer a question, best first.
+"""Search: the visible entries that answer a question, best first.
 
-Visibility comes first (the partitions given), then what the caller keeps, then rank, then the limit. FTS5 proposes
-candidates from each partition; they are scored here by words counted over all partitions given. So scores, order,
+Order of steps: visibility (the given partitions), then the caller's filter, then rank, then the limit. FTS5 proposes
+candidates from each partition; they are scored here by words counted over all given partitions. So scores, order,
 counts and snippets are those of a store in which nothing else exists.
 """
 
@@ -11,45 +11,45 @@ import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
+from typing import Literal
 
-from memfiles.index.search import association, vectors
-from memfiles.index.search import relevance_feedback as feedback
-from memfiles.index.search.bm25 import Scorer, Weighed, rarity
-from memfiles.index.search.candidates import ENOUGH, by_substring, by_words
+from memfiles.index.search import association, bm25, vectors
+from memfiles.index.search.bm25 import WeightedTerm
 from memfiles.index.search.embedder import Embedder
-from memfiles.index.search.scope import Keep, SearchScope
-from memfiles.index.search.snippets import snippet
-from memfiles.index.text.tokenizer import Term, needles_of, terms_of
-from memfiles.index.text.tokens import TokenizedText
+from memfiles.index.search.scope import ENOUGH, Keep, SearchScope
+from memfiles.index.text.tokenizer import Term, TokenizedText, needles_of, spans_of, terms_of
+from memfiles.records.graphemes import whole_after, whole_before
 
-WORDS, SUBSTRING, ASSOCIATION, MEANING = "words", "substring", "association", "meaning"
-PART_OF_A_WORD = 0.5  # what a part of a word counts beside a whole one
+Leg = Literal["words", "substring", "association", "meaning"]
+"""A way in which a search finds an entry."""
+
+SUBSTRING_SHARE = 0.5  # the weight of a part of a word, as a share of that of a whole word
+MAX_SNIPPET = 240  # characters
+SNIPPED = 65_536  # characters of a content in which words are looked for
+MORE = "..."
 
 
 @dataclass(frozen=True)
 class Hit:
-    """An entry found: its row, its record as of then, its score, the legs that found it and what to show of it.
-
-    ``legs`` are some of ``words``, ``substring``, ``association`` and ``meaning``.
-    """
+    """An entry found: its row, its record at that time, its score, the legs that found it and a snippet."""
 
     id: int
     path: str
     revision: int
     score: float
-    legs: tuple[str, ...]
+    legs: tuple[Leg, ...]
     snippet: str
 
 
 class RankedEntries:
-    """How the entries stand: what each leg gave to each of them so far."""
+    """Scores of entries, summed over the legs."""
 
     def __init__(self) -> None:
         self.scores: dict[int, float] = {}
-        self.legs: dict[int, tuple[str, ...]] = {}
+        self.legs: dict[int, tuple[Leg, ...]] = {}
 
-    def add(self, gains: Mapping[int, float], *, leg: str) -> None:
-        """Give entries more, by a leg."""
+    def add(self, gains: Mapping[int, float], *, leg: Leg) -> None:
+        """Add what a leg gives to entries."""
         scores, found_by = self.scores, self.legs
         for id, gain in gains.items():
             if id not in scores:
@@ -75,64 +75,89 @@ def search(
     embedder: Embedder | None = None,
     shadowed: Collection[int] = frozenset(),
 ) -> list[Hit]:
-    """The at most ``limit`` entries of the partitions that answer ``query`` best, of those that ``keep`` keeps.
+    """Return at most ``limit`` entries of the partitions, those that answer ``query`` best.
 
-    ``keep`` is given rows and returns those that count; None if all that have text do. No text of a query raises. With
-    an ``embedder``, contents that have no vector yet are embedded first, which writes to the connection. The rows
-    ``shadowed`` count in nothing.
+    ``keep`` takes rows and returns those that count; None if all rows with text do. Rows that are ``shadowed`` never
+    count. No text of a query raises. With an ``embedder``, contents without a vector are embedded first, which writes
+    to the connection.
     """
-    view = SearchScope(connection, parts, keep=keep, shadowed=shadowed)
+    scope = SearchScope(connection, parts, keep=keep, shadowed=shadowed)
     terms = terms_of(query)
-    standing = RankedEntries()
-    missing = _add_words(view, terms, standing, wanted=max(ENOUGH, limit))
+    ranked = RankedEntries()
+    missing = _add_words(scope, terms, ranked, wanted=max(ENOUGH, limit))
     for needle in needles_of(query, missing):
-        standing.add(_substring_gains(view, needle, wanted=max(ENOUGH, limit)), leg=SUBSTRING)
+        ranked.add(_substring_gains(scope, needle, wanted=max(ENOUGH, limit)), leg="substring")
     if embedder:
-        vectors.fill(connection, view.parts, embedder)
-        best = max(standing.scores.values(), default=1.0)
-        standing.add(vectors.gains(view, embedder, query, best=best), leg=MEANING)
+        vectors.fill(connection, scope.parts, embedder)
+        best = max(ranked.scores.values(), default=1.0)
+        ranked.add(vectors.gains(scope, embedder, query, best=best), leg="meaning")
     if associate:
-        shares = association.lent(connection, view.parts, standing.best(), but=view.shadowed)
-        standing.add({id: shares[id] for id in view.kept(list(shares))}, leg=ASSOCIATION)
-    return _hits(view, standing, terms=terms, limit=limit)
+        shares = association.shares(connection, scope.parts, ranked.best(), but=scope.shadowed)
+        ranked.add({id: shares[id] for id in scope.kept(list(shares))}, leg="association")
+    return _hits(scope, ranked, terms=terms, limit=limit)
 
 
-def _add_words(view: SearchScope, terms: Sequence[Term], standing: RankedEntries, *, wanted: int) -> list[Term]:
-    """Score what has words of the question; returns the terms that nothing has that counts."""
-    weighed = view.weighed(terms)
-    readings = by_words(view, weighed, wanted=wanted)
-    scorer = Scorer(weighed)
-    gains = {reading.id: scorer.gains(reading) for reading in readings}
-    standing.add({id: fsum(gained.values()) for id, gained in gains.items()}, leg=WORDS)
-    standing.add(_feedback(weighed, readings, standing), leg=WORDS)
+def _add_words(scope: SearchScope, terms: Sequence[Term], ranked: RankedEntries, *, wanted: int) -> list[Term]:
+    """Score entries by their words; returns the terms that no entry in the scope holds."""
+    weighted = scope.weighted(terms)
+    texts = scope.with_words(weighted, wanted=wanted)
+    scorer = bm25.Scorer(weighted)
+    gains = {text.id: scorer.gains(text) for text in texts}
+    ranked.add({id: fsum(gained.values()) for id, gained in gains.items()}, leg="words")
+    ranked.add(_feedback(weighted, texts, ranked), leg="words")
     found = {place for gained in gains.values() for place in gained}
-    all_seen = len(readings) < wanted
-    return [it.term for n, it in enumerate(weighed) if not it.matches or (all_seen and n not in found)]
+    all_seen = len(texts) < wanted
+    return [it.term for n, it in enumerate(weighted) if not it.matches or (all_seen and n not in found)]
 
 
-def _feedback(
-    weighed: Sequence[Weighed], readings: Sequence[TokenizedText], standing: RankedEntries
-) -> dict[int, float]:
-    by_id = {reading.id: reading for reading in readings}
-    best = standing.best()
-    return feedback.gains(
-        [by_id[id] for id in best],
-        best,
-        asked=frozenset(word for it in weighed for form in it.term.stems for word in form),
-    )
+def _feedback(terms: Sequence[WeightedTerm], texts: Sequence[TokenizedText], ranked: RankedEntries) -> dict[int, float]:
+    by_id = {text.id: text for text in texts}
+    best = ranked.best()
+    asked = frozenset(word for it in terms for form in it.term.stems for word in form)
+    return bm25.feedback([by_id[id] for id in best], best, asked=asked)
 
 
-def _substring_gains(view: SearchScope, needle: str, *, wanted: int) -> dict[int, float]:
-    """What entries gain by a part of a word, for a term that no whole word answers."""
-    found = by_substring(view, needle, wanted=wanted)
-    gain = PART_OF_A_WORD * rarity(len(found), entries=view.entries)
+def _substring_gains(scope: SearchScope, needle: str, *, wanted: int) -> dict[int, float]:
+    found = scope.with_substring(needle, wanted=wanted)
+    gain = SUBSTRING_SHARE * bm25.rarity(len(found), entries=scope.entries)
     return {text.id: gain for text in found}
 
 
-def _hits(view: SearchScope, standing: RankedEntries, *, terms: Sequence[Term], limit: int) -> list[Hit]:
-    """The first ``limit``, best first; among equals the newest, then by key."""
-    scores, legs = standing.scores, standing.legs
+def _hits(scope: SearchScope, ranked: RankedEntries, *, terms: Sequence[Term], limit: int) -> list[Hit]:
+    """The first ``limit`` hits, best first; among equals the newest first, then by key."""
+    scores, legs = ranked.scores, ranked.legs
     least = sorted(scores.values(), reverse=True)[:limit][-1:]
     leading = [id for id, score in scores.items() if score >= least[0]] if least else []
-    found = sorted(view.sources(leading), key=lambda it: (-scores[it.id], -it.ordinal, it.key))[:limit]
+    found = sorted(scope.sources(leading), key=lambda it: (-scores[it.id], -it.ordinal, it.key))[:limit]
     return [Hit(it.id, it.path, it.revision, scores[it.id], legs[it.id], snippet(it.content, terms)) for it in found]
+
+
+def snippet(content: str, terms: Sequence[Term]) -> str:
+    """At most ``MAX_SNIPPET`` characters of the content, around the most terms, else from its beginning."""
+    if len(content) <= MAX_SNIPPET:
+        return content
+    room = MAX_SNIPPET - 2 * len(MORE)
+    begin = _snippet_start(content[:SNIPPED], {word for term in terms for form in term.stems for word in form}, room)
+    end = whole_before(content, begin + room)
+    begin = min(whole_after(content, begin), end)
+    return (MORE if begin else "") + content[begin:end] + (MORE if end < len(content) else "")
+
+
+def _snippet_start(content: str, stems: Collection[str], room: int) -> int:
+    """The start that shows the most different stems, a little before the first of them."""
+    found = [(at, word) for at, word in spans_of(content) if word in stems]
+    best, most, first = 0, 0, 0
+    shown: list[str] = []
+    for position, word in found:
+        shown.append(word)
+        while position - found[first][0] > room - 40:
+            first += 1
+            shown.pop(0)
+        if len(set(shown)) > most:
+            best, most = found[first][0], len(set(shown))
+    return _word_boundary(content, max(0, min(best - 20, len(content) - room)))
+
+
+def _word_boundary(content: str, begin: int) -> int:
+    space = content.find(" ", begin, begin + 20)
+    return space + 1 if begin and space >= 0 else begin

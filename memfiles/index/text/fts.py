@@ -1,16 +1,14 @@
-"""The words of entries in FTS5: for every partition its own tables, in the caller's transaction.
+"""FTS5 tables: the texts of live entries, in tables of their own for each partition.
 
-A partition is what is visible or hidden as a whole. FTS5 counts words per table, so with a table for each partition
-nothing that is hidden can shift a score, an order or a count. For partition 7 there are:
+A partition is visible or hidden as a whole. FTS5 counts words per table, so with tables for each partition nothing
+hidden can change a score, an order or a count. The tables of partition 7 are:
 
-* ``text_7``   key, content and tags as they were given, for snippets and for taking words out again; and taken apart,
-  for scores
+* ``text_7``   key, content and tags as given, for snippets and for removing words again; and tokenized, for scores
 * ``words_7``  their words, stemmed (FTS5 without content)
-* ``counts_7`` how many entries hold each stem (FTS5's own view of ``words_7``)
-* ``grams_7``  their folded text in threes of characters, for parts of words (FTS5 without content or positions)
+* ``counts_7`` how many entries hold each stem (an FTS5 vocabulary table over ``words_7``)
+* ``grams_7``  their folded text in trigrams, for parts of words (FTS5 without content or positions)
 
-Connections are expected to be used by one thread at a time, inside the caller's transaction; nothing here commits,
-except ``scrub``.
+Everything runs in the caller's transaction, except ``scrub``; one thread at a time uses a connection.
 """
 
 from __future__ import annotations
@@ -23,19 +21,22 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
-from memfiles.index.text.tokenizer import fold, forget_texts, indexed, words_of
-from memfiles.index.text.tokens import TokenizedText, read, unpacked
+from memfiles.index.text.tokenizer import TokenizedText, fold, forget_queries, indexed, tokenized, unpacked, words_of
 
-# Columns count as much as this when FTS5 chooses candidates: key, content, tags.
-WEIGHTS = (2.0, 1.0, 1.5)
+WEIGHTS = (2.0, 1.0, 1.5)  # of key, content and tags when FTS5 chooses candidates
+TABLES = (
+    "CREATE TABLE text_part (part INTEGER PRIMARY KEY)",  # the partitions that have text
+    "CREATE TABLE vector (model TEXT, digest BLOB, data BLOB, PRIMARY KEY (model, digest)) WITHOUT ROWID",
+)
+NewText = tuple[int, str, str, Sequence[str]]  # id, key, content and tags of an entry
 
 _TAG_SEPARATOR = "\n"
 _BUT = "AND rowid NOT IN (SELECT value FROM json_each(?))"
 
 
 @dataclass(slots=True)
-class EntryText:
-    """What an entry says, as it was given."""
+class StoredText:
+    """The text of an entry as it was given; ``tags`` are separated by line breaks."""
 
     id: int
     key: str
@@ -44,12 +45,12 @@ class EntryText:
 
     @property
     def folded(self) -> str:
-        """Everything in it, as parts of words are looked for."""
+        """All of it, folded, as parts of words are looked for in it."""
         return fold(f"{self.key}\n{self.content}\n{self.tags}")
 
 
 class TextSource(NamedTuple):
-    """The content of an entry, and the record that it is from."""
+    """The content of an entry and the record that holds it."""
 
     id: int
     content: str
@@ -59,28 +60,19 @@ class TextSource(NamedTuple):
     ordinal: int
 
 
-def prepare(connection: sqlite3.Connection) -> None:
-    """Make the list of partitions that have text, and the table of vectors; may be called again."""
-    connection.execute("CREATE TABLE IF NOT EXISTS text_part (part INTEGER PRIMARY KEY)")
-    connection.execute(
-        """CREATE TABLE IF NOT EXISTS vector (model TEXT, digest BLOB, data BLOB, PRIMARY KEY (model, digest))
-           WITHOUT ROWID"""
-    )
-
-
 def put(connection: sqlite3.Connection, part: int, id: int, *, key: str, content: str, tags: Sequence[str]) -> None:
-    """Index the text of entry ``id``, in place of what was indexed for it in this partition."""
+    """Index the text of entry ``id`` in place of its earlier text in this partition."""
     remove(connection, part, id)
     put_many(connection, part, [(id, key, content, tags)])
 
 
-def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[tuple[int, str, str, Sequence[str]]]) -> None:
-    """Index entries ``(id, key, content, tags)`` that are not indexed in this partition yet."""
+def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[NewText]) -> None:
+    """Index the texts of entries that have none in this partition."""
     texts = [_text(*entry) for entry in entries]
     _make(connection, part)
     connection.executemany(
         f"INSERT INTO text_{part} (id, key, content, tags, digest, reading) VALUES (?, ?, ?, ?, ?, ?)",
-        [(text.id, text.key, text.content, text.tags, _digest(text.content), _reading(text)) for text in texts],
+        [(text.id, text.key, text.content, text.tags, _digest(text.content), _packed(text)) for text in texts],
     )
     connection.executemany(
         f"INSERT INTO words_{part} (rowid, key, content, tags) VALUES (?, ?, ?, ?)", map(_words, texts)
@@ -89,9 +81,9 @@ def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[tuple[
 
 
 def remove(connection: sqlite3.Connection, part: int, id: int) -> None:
-    """Take the text of entry ``id`` out; one that is not there is fine."""
-    statement = f"SELECT id, key, content, tags FROM text_{part} WHERE id = ?"  # prepared once for all
-    for text in (EntryText(*row) for row in _rows_if_made(connection, statement, id)):
+    """Remove the text of entry ``id``, if there is any."""
+    statement = f"SELECT id, key, content, tags FROM text_{part} WHERE id = ?"  # one for all ids: prepared once
+    for text in (StoredText(*row) for row in _rows_if_made(connection, statement, id)):
         connection.execute(
             f"INSERT INTO words_{part} (words_{part}, rowid, key, content, tags) VALUES ('delete', ?, ?, ?, ?)",
             _words(text),
@@ -103,57 +95,62 @@ def remove(connection: sqlite3.Connection, part: int, id: int) -> None:
 
 
 def drop(connection: sqlite3.Connection, part: int) -> None:
-    """Take a whole partition out; one without text is fine."""
+    """Remove all texts of a partition, if there are any."""
     for table in ("text", "counts", "words", "grams"):
         connection.execute(f"DROP TABLE IF EXISTS {table}_{int(part)}")
     connection.execute("DELETE FROM text_part WHERE part = ?", (part,))
 
 
 def scrub(connection: sqlite3.Connection) -> None:
-    """Let no removed word stay in the segments of FTS5, where it is until they are merged.
+    """Remove deleted words from the segments of FTS5, and vectors of contents that no entry has.
 
-    Vectors of contents that no entry has go, too. The caller then has the file written anew: SQLite keeps removed rows
-    in free pages until VACUUM, and older pages in the write-ahead log until that is emptied.
+    FTS5 keeps deleted words until segments are merged. The caller must also compact the file: SQLite keeps deleted rows
+    in free pages until VACUUM, and older pages in the write-ahead log until a checkpoint truncates it.
     """
-    forget_texts()
+    forget_queries()
     _drop_stale_vectors(connection)
-    for part in parts(connection):
+    for part in all_parts(connection):
         for table in (f"words_{part}", f"grams_{part}"):
             connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
 
 
 def _drop_stale_vectors(connection: sqlite3.Connection) -> None:
-    digests = " UNION ALL ".join(f"SELECT digest FROM text_{part}" for part in parts(connection))
+    digests = " UNION ALL ".join(f"SELECT digest FROM text_{part}" for part in all_parts(connection))
     connection.execute(f"DELETE FROM vector WHERE digest NOT IN ({digests})" if digests else "DELETE FROM vector")
 
 
+def all_parts(connection: sqlite3.Connection) -> list[int]:
+    """All partitions that have text."""
+    return [part for (part,) in connection.execute("SELECT part FROM text_part ORDER BY part")]
+
+
 def present(connection: sqlite3.Connection, parts: Iterable[int]) -> list[int]:
-    """Those of the partitions that have text, in the order given."""
-    found = connection.execute(f"SELECT part FROM text_part WHERE part IN ({_list(parts)})").fetchall()
-    known = {part for (part,) in found}
+    """The given partitions that have text, in the order given."""
+    wanted = "SELECT part FROM text_part WHERE part IN (SELECT value FROM json_each(?))"
+    known = {part for (part,) in connection.execute(wanted, (_json(parts),))}
     return [part for part in parts if part in known]
 
 
-def texts(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[EntryText]:
-    """The texts of those of the entries that are indexed in the partition, in any order."""
+def texts(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[StoredText]:
+    """The texts of the given entries that are indexed in the partition, in any order."""
     wanted = f"SELECT id, key, content, tags FROM text_{part} WHERE id IN (SELECT value FROM json_each(?))"
-    return [EntryText(*row) for row in _rows_if_made(connection, wanted, _json(ids))]
+    return [StoredText(*row) for row in _rows_if_made(connection, wanted, _json(ids))]
 
 
 def sources(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[TextSource]:
-    """The contents and the records of those of the entries that are indexed in the partition, in any order."""
+    """The contents and records of the given entries that are indexed in the partition, in any order."""
     wanted = f"""SELECT id, text.content, entry.key, path, revision, ordinal FROM text_{part} AS text
                  JOIN entry USING (id) WHERE id IN (SELECT value FROM json_each(?))"""
     return [TextSource._make(row) for row in _rows_if_made(connection, wanted, _json(ids))]
 
 
-def readings(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[TokenizedText]:
-    """The texts of those of the entries that are indexed in the partition, taken apart, in any order."""
+def tokens(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[TokenizedText]:
+    """The tokens of the given entries that are indexed in the partition, in any order."""
     wanted = f"SELECT id, reading FROM text_{part} WHERE id IN (SELECT value FROM json_each(?))"
     try:
         return [unpacked(*row) for row in _rows_if_made(connection, wanted, _json(ids))]
     except (ValueError, AttributeError) as error:
-        raise _damage() from error
+        raise _corruption() from error
 
 
 def size(connection: sqlite3.Connection, part: int) -> int:
@@ -163,7 +160,7 @@ def size(connection: sqlite3.Connection, part: int) -> int:
 
 
 def matches(connection: sqlite3.Connection, part: int, match: str, *, but: Collection[int] = ()) -> int:
-    """How many entries of the partition an FTS5 expression matches, some of them left out."""
+    """How many entries of the partition an FTS5 expression matches, without the rows ``but``."""
     statement = f"SELECT count(*) FROM words_{part} WHERE words_{part} MATCH ?"
     ((count,),) = connection.execute(
         f"{statement} {_BUT}" if but else statement, (match, *([_json(but)] if but else []))
@@ -172,7 +169,7 @@ def matches(connection: sqlite3.Connection, part: int, match: str, *, but: Colle
 
 
 def counts(connection: sqlite3.Connection, part: int, stems: Sequence[str]) -> dict[str, int]:
-    """How many entries of the partition hold each of the stems; those that none holds are left out."""
+    """How many entries of the partition hold each of the stems; stems that no entry holds are left out."""
     marks = ",".join("?" * len(stems))
     return dict(connection.execute(f"SELECT term, doc FROM counts_{part} WHERE term IN ({marks})", stems).fetchall())
 
@@ -189,9 +186,9 @@ def best(connection: sqlite3.Connection, part: int, match: str, *, limit: int, o
 
 
 def tagged(connection: sqlite3.Connection, part: int, tag: str, *, limit: int, but: Collection[int] = ()) -> list[int]:
-    """Entries of the partition with exactly this tag, in any order; at most ``limit`` rows are looked at.
+    """Entries of the partition with exactly this tag, in any order, without the rows ``but``.
 
-    Those in ``but`` are left out.
+    At most ``limit`` rows are read; so many that ``limit`` is reached are returned unchecked.
     """
     words = words_of(indexed(tag))
     if not words:
@@ -208,7 +205,7 @@ def _has_tag(connection: sqlite3.Connection, part: int, id: int, tag: str) -> bo
 
 
 def containing(connection: sqlite3.Connection, part: int, needle: str, *, limit: int) -> list[int]:
-    """Entries whose folded text may hold ``needle`` (folded), newest first; the caller looks again."""
+    """Entries whose folded text may contain ``needle`` (folded), newest first; the caller must check each."""
     if len(needle) < 3:
         return _containing_short(connection, part, needle, limit=limit)
     grams = dict.fromkeys(needle[at : at + 3].replace('"', '""') for at in range(min(len(needle) - 2, 64)))
@@ -224,14 +221,14 @@ def _containing_short(connection: sqlite3.Connection, part: int, needle: str, *,
 
 
 def without_vector(connection: sqlite3.Connection, part: int, model: str, *, limit: int) -> list[tuple[bytes, str]]:
-    """Digest and content of what the model has not embedded, of at most so many entries."""
+    """Digest and content of at most ``limit`` entries without a vector of this model."""
     statement = f"""SELECT digest, content FROM text_{part} AS text WHERE NOT EXISTS
                     (SELECT 1 FROM vector WHERE model = ? AND digest = text.digest) LIMIT ?"""
     return connection.execute(statement, (model, limit)).fetchall()
 
 
 def vectors(connection: sqlite3.Connection, part: int, model: str) -> list[tuple[int, bytes]]:
-    """Entry and vector of what the model has embedded, newest first."""
+    """Entries and their vectors of this model, newest first."""
     statement = f"""SELECT text.id, vector.data FROM text_{part} AS text JOIN vector
                     ON vector.model = ? AND vector.digest = text.digest ORDER BY text.id DESC"""
     return connection.execute(statement, (model,)).fetchall()
@@ -258,41 +255,36 @@ def _schema(part: int) -> Iterator[str]:
               tokenize="trigram case_sensitive 1")"""
 
 
-def _text(id: int, key: str, content: str, tags: Sequence[str]) -> EntryText:
-    return EntryText(id, _storable(key), _storable(content), _storable(_TAG_SEPARATOR.join(tags)))
+def _text(id: int, key: str, content: str, tags: Sequence[str]) -> StoredText:
+    return StoredText(id, _storable(key), _storable(content), _storable(_TAG_SEPARATOR.join(tags)))
 
 
-def _damage() -> sqlite3.DatabaseError:
-    """What SQLite says of a damaged file where it notices by itself; whoever asked then starts the index over."""
-    error = sqlite3.DatabaseError("a text is not as it was written")
+def _corruption() -> sqlite3.DatabaseError:
+    """The error that SQLite raises for a damaged file; the index is then built again."""
+    error = sqlite3.DatabaseError("a text was changed after it was written")
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     return error
 
 
-def _reading(text: EntryText) -> str:
-    return read(text.id, key=text.key, content=text.content, tags=text.tags).packed
+def _packed(text: StoredText) -> str:
+    return tokenized(text.id, key=text.key, content=text.content, tags=text.tags).packed
 
 
 def _storable(text: str) -> str:
-    """The text without lone surrogates, which are in no encoding."""
+    """The text without lone surrogates, which no encoding can hold."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _words(text: EntryText) -> tuple[int, str, str, str]:
+def _words(text: StoredText) -> tuple[int, str, str, str]:
     return text.id, indexed(text.key), indexed(text.content), indexed(text.tags)
 
 
-def _grams(text: EntryText) -> tuple[int, str]:
+def _grams(text: StoredText) -> tuple[int, str]:
     return text.id, text.folded
 
 
-def parts(connection: sqlite3.Connection) -> list[int]:
-    """All partitions that have text."""
-    return [part for (part,) in connection.execute("SELECT part FROM text_part ORDER BY part")]
-
-
 def _rows_if_made(connection: sqlite3.Connection, statement: str, value: int | str) -> list[tuple[Any, ...]]:
-    """The rows of a statement about one partition; none if it never had text."""
+    """The rows of a statement about one partition; none if it has no tables yet."""
     try:
         return connection.execute(statement, (value,)).fetchall()
     except sqlite3.OperationalError as error:
@@ -302,9 +294,5 @@ def _rows_if_made(connection: sqlite3.Connection, statement: str, value: int | s
 
 
 def _json(values: Iterable[int | str]) -> str:
-    """A list as SQLite takes it, so that a statement stays the same and is prepared once."""
+    """A list as one parameter, so that a statement stays the same and is prepared once."""
     return to_json(list(values)).decode()
-
-
-def _list(numbers: Iterable[int]) -> str:
-    return ",".join(str(int(number)) for number in numbers)

@@ -1,8 +1,8 @@
-"""What English words mean to a search: those that say nothing, and forms that no suffix rule brings together."""
+"""English vocabulary of the search: stop words, and irregular forms that no suffix rule brings together."""
 
 from __future__ import annotations
 
-# Asked with nearly every question and found in nearly every text.
+# These words are in nearly every question and in nearly every text.
 STOP_WORDS = frozenset(
     """
     a about above after again all also am an and any are as at be because been before being below between both but by
@@ -14,122 +14,29 @@ STOP_WORDS = frozenset(
     """.split()
 )
 
-# Irregular verbs and plurals, a group a line.
+# Irregular verbs and plurals: the forms of one word between two commas.
 _GROUPS = """
-    become became
-    begin began begun
-    bend bent
-    bind bound
-    bite bit bitten
-    blow blew blown
-    break broke broken
-    bring brought
-    build built
-    buy bought
-    catch caught
-    child children
-    choose chose chosen
-    come came
-    cling clung
-    deal dealt
-    dig dug
-    draw drew drawn
-    dream dreamt
-    drink drank drunk
-    drive drove driven
-    eat ate eaten
-    fall fell fallen
-    feed fed
-    feel felt
-    fight fought
-    find found
-    flee fled
-    fly flew flown
-    foot feet
-    forbid forbade forbidden
-    forget forgot forgotten
-    forgive forgave forgiven
-    freeze froze frozen
-    get got gotten
-    give gave given
-    go goes going went gone
-    good better best
-    bad worse worst
-    grow grew grown
-    half halves
-    hang hung
-    have has had
-    hear heard
-    hide hid hidden
-    hold held
-    keep kept
-    knife knives
-    know knew known
-    lay laid
-    lead led
-    leaf leaves
-    learn learnt
-    leave left
-    lend lent
-    life lives
-    lose lost
-    make made
-    man men
-    mean meant
-    meet met
-    mouse mice
-    pay paid
-    person people
-    ride rode ridden
-    ring rang rung
-    rise rose risen
-    run ran
-    say said
-    see saw seen
-    seek sought
-    sell sold
-    send sent
-    shake shook shaken
-    shine shone
-    shoot shot
-    show shown
-    shrink shrank shrunk
-    sing sang sung
-    sink sank sunk
-    sit sat
-    sleep slept
-    slide slid
-    speak spoke spoken
-    spend spent
-    spin spun
-    stand stood
-    steal stole stolen
-    stick stuck
-    strike struck stricken
-    swear swore sworn
-    sweep swept
-    swim swam swum
-    swing swung
-    take took taken
-    teach taught
-    tear tore torn
-    tell told
-    think thought
-    throw threw thrown
-    tooth teeth
-    understand understood
-    wake woke woken
-    wear wore worn
-    weave wove woven
-    weep wept
-    wife wives
-    win won
-    wolf wolves
-    woman women
-    write wrote written
+    become became, begin began begun, bend bent, bind bound, bite bit bitten, blow blew blown,
+    break broke broken, bring brought, build built, buy bought, catch caught, child children,
+    choose chose chosen, come came, cling clung, deal dealt, dig dug, draw drew drawn, dream dreamt,
+    drink drank drunk, drive drove driven, eat ate eaten, fall fell fallen, feed fed, feel felt,
+    fight fought, find found, flee fled, fly flew flown, foot feet, forbid forbade forbidden,
+    forget forgot forgotten, forgive forgave forgiven, freeze froze frozen, get got gotten,
+    give gave given, go goes going went gone, good better best, bad worse worst, grow grew grown,
+    half halves, hang hung, have has had, hear heard, hide hid hidden, hold held, keep kept,
+    knife knives, know knew known, lay laid, lead led, leaf leaves, learn learnt, leave left, lend lent,
+    life lives, lose lost, make made, man men, mean meant, meet met, mouse mice, pay paid,
+    person people, ride rode ridden, ring rang rung, rise rose risen, run ran, say said, see saw seen,
+    seek sought, sell sold, send sent, shake shook shaken, shine shone, shoot shot, show shown,
+    shrink shrank shrunk, sing sang sung, sink sank sunk, sit sat, sleep slept, slide slid,
+    speak spoke spoken, spend spent, spin spun, stand stood, steal stole stolen, stick stuck,
+    strike struck stricken, swear swore sworn, sweep swept, swim swam swum, swing swung,
+    take took taken, teach taught, tear tore torn, tell told, think thought, throw threw thrown,
+    tooth teeth, understand understood, wake woke woken, wear wore worn, weave wove woven, weep wept,
+    wife wives, win won, wolf wolves, woman women, write wrote written
 """
 
-# Every irregular form, with all the forms of its word.
+# Every irregular form, with all forms of its word.
 FORMS: dict[str, tuple[str, ...]] = {
-    form: tuple(group.split()) for group in _GROUPS.strip().splitlines() for form in group.split()
+    form: tuple(group.split()) for group in _GROUPS.split(",") for form in group.split()
 }

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from memfiles.entries.drafts import Draft
-from memfiles.index.search.guarded_embedder import GuardedEmbedder, NoMeaning
+from memfiles.index.search.embedder import EmbedderUnavailable, GuardedEmbedder
 from tests.support.saved import Visitor, entries_in
 
 numpy = pytest.importorskip("numpy", reason="search by meaning needs memfiles[semantic]")
@@ -82,7 +82,7 @@ def test_what_an_embedder_gives_fails_nothing(tmp_path: Path, gives: str, caplog
         second.matches[0].found.key,
         second.meaning,
     )
-    assert 1 == caplog.text.count("searches go by words alone")
+    assert 1 == caplog.text.count("search uses words alone")
 
 
 @pytest.mark.parametrize("name", [None, 7, "", "a\nb"])
@@ -128,7 +128,7 @@ def test_one_that_hangs_is_left_behind() -> None:
 
     careful = GuardedEmbedder(OddEmbedder(hangs), seconds=0.01, rest_seconds=0.0)
     for _ in range(3):
-        with pytest.raises(NoMeaning):
+        with pytest.raises(EmbedderUnavailable):
             careful.embed(["tea"])
     assert begun.wait(60)
     assert 1 == len(asked)

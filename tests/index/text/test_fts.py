@@ -118,6 +118,6 @@ def test_a_text_that_is_not_as_it_was_written_is_damage(reading: str | None) -> 
     rows.save(Row("a", "tea"))
     rows.connection.execute("UPDATE text_1 SET reading = ?", (reading,))
     with pytest.raises(sqlite3.DatabaseError) as raised:
-        texts.readings(rows.connection, 1, [rows.id("a")])
+        texts.tokens(rows.connection, 1, [rows.id("a")])
 
     assert sqlite3.SQLITE_CORRUPT == raised.value.sqlite_errorcode

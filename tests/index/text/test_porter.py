@@ -6,7 +6,7 @@ import re
 import sqlite3
 from contextlib import closing
 
-from memfiles.index.text.porter import stem
+from memfiles.index.text.tokenizer import stem
 from memfiles.index.text.vocabulary import FORMS
 from tests.support import ROOT
 
