@@ -26,8 +26,8 @@ format: $(INSTALLED)  ## Put the code into the house format and mend what the li
 	$(BIN)/ruff check --fix .
 
 sweeps: $(INSTALLED) tools  ## Kills, power cuts and faults alone, at every single call and with every error; many minutes.
-	MEMFILES_EVERY_CALL=1 MEMFILES_POWER_SECONDS=60 $(BIN)/pytest tests/durability tests/syncing/test_kill_sweep.py \
-	  tests/test_entries_processes.py
+	MEMFILES_EVERY_CALL=1 MEMFILES_POWER_SECONDS=60 $(BIN)/pytest tests/durability tests/sync/test_kill_sweep.py \
+	  tests/entries/test_processes.py
 
 bench: $(INSTALLED)  ## The figures in tests/benchmarks, printed; they need a quiet machine.
 	$(BIN)/pytest -s -o python_files='bench_*.py' tests/benchmarks

@@ -23,6 +23,7 @@ from tests.durability.losses import Tree, build, states
 from tests.durability.operations import FILES, REDEPLOYED, Contents, Operation, Rehearsal, append_to_all, seeded
 from tests.durability.recorder import record
 from tests.durability.side_by_side import in_order
+from tests.durability.sweep import acknowledge_on
 
 _PLACE = "deep/memory"  # below what is recorded; "deep" is made by the first start as well
 _LONG = "".join(f"- fact {number}: it spans some pages\n" for number in range(150))
@@ -115,7 +116,9 @@ def sweep(story: Operation, workspace: Path, *, pretended: str = "", lost_flush:
     top.mkdir(parents=True)
     directory = rehearsal.copy_to(top / _PLACE)
     null = os.open(os.devnull, os.O_WRONLY)
-    recording = record(lambda: acting(story, directory, null)(), top, pretended=pretended, lost_flush=lost_flush)
+    recording = record(
+        lambda: acting(story, directory, acknowledge_on(null))(), top, pretended=pretended, lost_flush=lost_flush
+    )
     moments = [*recording.flushes, recording.clock + 1]
     found_at = {moment: dict(states(recording, moment)) for moment in moments}
     trees = {key: tree for found in found_at.values() for key, tree in found.items()}

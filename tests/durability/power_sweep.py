@@ -15,10 +15,11 @@ from pathlib import Path
 
 from tests.durability.disks import KINDS, Disk, disk
 from tests.durability.examination import examine
-from tests.durability.kill_sweep import acknowledged_in, acting
+from tests.durability.kill_sweep import acting
 from tests.durability.operations import ENTRY_OPERATIONS, OPERATIONS, Operation, Rehearsal
 from tests.durability.side_by_side import in_order
 from tests.durability.stops import stops
+from tests.durability.sweep import acknowledge_on, acknowledged_in
 from tests.durability.tracer import Traced
 
 ALL = {**OPERATIONS, **ENTRY_OPERATIONS}
@@ -59,7 +60,7 @@ def _run(operation: Operation, directory: Path, ground: Disk, *, cut_before: int
     """The call before which the power went ("" if the operation ended first), and how many steps had returned."""
     answers, answering = os.pipe()
     call_name = ""
-    with Traced(lambda: acting(operation, directory, answering)) as child:
+    with Traced(lambda: acting(operation, directory, acknowledge_on(answering))) as child:
         for number, call in enumerate(stops(child.calls())):
             if number == cut_before:
                 call_name = call.name

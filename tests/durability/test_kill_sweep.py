@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.durability.conftest import Program
+from tests.durability.kill_sweep import LIVING
 from tests.durability.operations import BAD_EXAMPLE, OPERATIONS
 
 pytestmark = [pytest.mark.kill, pytest.mark.usefixtures("require_tracing")]
@@ -41,7 +42,7 @@ def test_a_kill_at_any_call_does_no_harm(name: str, program: Program, scratch: P
 @pytest.mark.parametrize("name", BY_LIVING)
 def test_a_process_that_lives_on_mends_what_a_kill_left(name: str, program: Program, scratch: Path) -> None:
     """No start is needed: the next writer finishes or takes back what the dead one began, then writes."""
-    kills = program("tests.durability.kill_sweep", scratch, name, "--living")
+    kills = program("tests.durability.kill_sweep", scratch, f"{LIVING}{name}")
 
     assert [] == _broken(kills)
 

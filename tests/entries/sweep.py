@@ -6,13 +6,10 @@ the operation had returned by then, and what was wrong for whoever opens the dir
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from memfiles.entries.budgets import Budget
@@ -21,14 +18,11 @@ from memfiles.entries.policy import EntryRules
 from memfiles.errors import EntryNotFound, MemfilesError
 from memfiles.storage.events import Subscribers
 from memfiles.storage.store import Store
-from tests.durability.side_by_side import in_order
-from tests.durability.stops import stops
-from tests.durability.tracer import Traced
+from tests.durability.sweep import Acknowledge, run_sweeps
 from tests.support.saved import Visitor, entries_in, files_holding
 
 KEYS = ["first", "second", "third", "fourth", "talk", "again"]
 SECRET = "xylophone"
-_ENOUGH_ENDS = 2
 SOMEBODY = Visitor(run="evt-1")
 State = dict[str, str]
 
@@ -120,38 +114,38 @@ OPERATIONS = {
 }
 
 
-@dataclass(frozen=True)
-class Kill:
-    """One kill: before which call it came, whether the operation had returned, and what was wrong afterwards."""
+class EntryScenario:
+    """An operation on entries, killed."""
 
-    operation: str
-    number: int
-    call: str
-    acknowledged: bool
-    problems: list[str]
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+        self.name = operation.name
 
+    def prepare(self, base: Path) -> None:
+        """See ``Scenario``."""
+        with entries_in(base, rules=self._operation.rules, durability="fsync") as entries:
+            self._operation.prepare(entries)
+        self._before, self._after = _rehearsed(self._operation, base, base.with_name("played"))
 
-def sweep(operation: Operation, workspace: Path) -> Iterator[Kill]:
-    """Do the operation again and again, killed one call later each time, until it gets to its end."""
-    base = workspace / "base"
-    with entries_in(base, rules=operation.rules, durability="fsync") as entries:
-        operation.prepare(entries)
-    before, after = _rehearsed(operation, base, workspace / "played")
+    def act(self, place: Path, acknowledge: Acknowledge) -> Callable[[], None]:
+        """See ``Scenario``."""
+        store = Store(place, now=lambda: "2026-11-21T09:00:00.000Z")
+        entries = Entries(store, rules=self._operation.rules, subscribers=Subscribers())
+        self._operation.start(entries)
 
-    def kill(number: int) -> Kill:
-        directory = workspace / str(number)
-        shutil.copytree(base, directory)
-        call, acknowledged = _run(operation, directory, kill_before=number)
-        problems = _examined(operation, directory, [after] if acknowledged else [before, after])
-        shutil.rmtree(directory)
-        return Kill(operation.name, number, call, acknowledged, problems)
+        def act() -> None:
+            self._operation.step(entries)
+            acknowledge()
 
-    ends = 0
-    for done in in_order(kill):
-        yield done
-        ends = ends + 1 if not done.call else 0
-        if ends == _ENOUGH_ENDS:
-            return
+        return act
+
+    def observe(self, place: Path) -> Callable[[int], list[str]]:
+        """See ``Scenario``."""
+
+        def examined(acknowledged: int) -> list[str]:
+            return _examined(self._operation, place, [self._after] if acknowledged else [self._before, self._after])
+
+        return examined
 
 
 def _rehearsed(operation: Operation, base: Path, played: Path) -> tuple[State, State]:
@@ -163,33 +157,6 @@ def _rehearsed(operation: Operation, base: Path, played: Path) -> tuple[State, S
         if operation.name != "close":
             operation.step(entries)
         return before, _seen(entries)
-
-
-def _run(operation: Operation, directory: Path, *, kill_before: int) -> tuple[str, bool]:
-    """The call that never happened ("" if the operation ended first), and whether it had returned."""
-    answers, answering = os.pipe()
-
-    def setup() -> Callable[[], None]:
-        store = Store(directory, now=lambda: "2026-11-21T09:00:00.000Z")
-        entries = Entries(store, rules=operation.rules, subscribers=Subscribers())
-        operation.start(entries)
-
-        def act() -> None:
-            operation.step(entries)
-            os.write(answering, b".")
-
-        return act
-
-    name = ""
-    with Traced(setup) as child:
-        for number, call in enumerate(stops(child.calls())):
-            if number == kill_before:
-                name = call.name
-                child.kill()
-                break
-    os.close(answering)
-    with os.fdopen(answers, "rb") as reader:
-        return name, bool(reader.read())
 
 
 def _examined(operation: Operation, directory: Path, possible: list[State]) -> list[str]:
@@ -226,15 +193,12 @@ def _seen(entries: Entries) -> State:
     return listed
 
 
+SCENARIOS = {name: EntryScenario(operation) for name, operation in OPERATIONS.items()}
+
+
 def main() -> None:
-    """Sweep all operations, or one."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("workspace", type=Path)
-    parser.add_argument("operations", nargs="*", default=list(OPERATIONS))
-    asked = parser.parse_args()
-    for number, name in enumerate(asked.operations):
-        for kill in sweep(OPERATIONS[name], asked.workspace / f"operation-{number}"):
-            print(json.dumps(asdict(kill)), flush=True)
+    """Sweep all operations, or those that the command line names."""
+    run_sweeps(SCENARIOS)
 
 
 if __name__ == "__main__":

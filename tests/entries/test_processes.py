@@ -72,7 +72,7 @@ def test_a_kill_at_any_step_does_no_harm(kills: list[dict[str, Any]]) -> None:
 
     What was acknowledged is there, what was forgotten is in no file once it is forgotten again, nothing is left over.
     """
-    ends = {kill["operation"] for kill in kills if not kill["call"] and kill["acknowledged"]}
+    ends = {kill["name"] for kill in kills if not kill["call"] and kill["acknowledged"]}
 
     assert [] == [kill for kill in kills if kill["problems"]]
     assert set(OPERATIONS) == ends

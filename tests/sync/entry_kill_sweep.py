@@ -6,11 +6,9 @@ Run as a program, ``python -m tests.sync.entry_kill_sweep WORKSPACE STORY`` prin
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from memfiles.entries.entries import Entries
@@ -20,13 +18,10 @@ from memfiles.storage.events import Subscribers, utc_now
 from memfiles.sync.ledger import Bookkeeping
 from memfiles.sync.reconciler import Reconciler
 from mirrors.urls import open_mirror
-from tests.durability.side_by_side import in_order
-from tests.durability.stops import stops
-from tests.durability.tracer import Traced
+from tests.durability.sweep import Acknowledge, run_sweeps
 from tests.support.records import declared
 from tests.support.saved import files_holding, saved
 from tests.sync.entry_machine import AGENT, EntryMachine, bodies_in
-from tests.sync.kill_sweep import Kill
 
 KEY = "color"
 SECRET = "the needle in it"
@@ -66,56 +61,30 @@ STORIES = {
 }
 
 
-def sweep(story: Story, workspace: Path) -> Iterator[Kill]:
-    """Tell the story again and again, killed one changing call later each time, until it gets to its end."""
-    _prepare(story, workspace / "base")
+class EntryScenario:
+    """A story in which this machine is killed while it synchronises."""
 
-    def kill(number: int) -> Kill:
-        place = workspace / str(number)
-        shutil.copytree(workspace / "base", place)
-        call = _run(place, kill_before=number)
-        problems = _examine(story, place)
-        shutil.rmtree(place)
-        return Kill(story.name, number, call, problems)
+    def __init__(self, story: Story) -> None:
+        self._story = story
+        self.name = story.name
 
-    for done in in_order(kill):
-        yield done
-        if not done.call:
-            return
+    def prepare(self, base: Path) -> None:
+        """Two machines that were equal and then each did its part; only the other one has pushed it."""
+        (base / "mirror").mkdir(parents=True)
+        with _machine(base, "there") as there:
+            if self._story.is_shared:
+                there.save(KEY, SECRET)
+        with _machine(base, "here"):
+            pass
+        with _machine(base, "there") as there:
+            if self._story.there is not None:
+                self._story.there(there)
+            there.flush()
+        if self._story.here is not None:
+            _alone(base, self._story.here)
 
-
-def _machine(place: Path, name: str) -> EntryMachine:
-    return EntryMachine(place / name, open_mirror((place / "mirror").as_uri()))
-
-
-def _prepare(story: Story, place: Path) -> None:
-    """Two machines that were equal and then each did its part; only the other one has pushed it."""
-    (place / "mirror").mkdir(parents=True)
-    with _machine(place, "there") as there:
-        if story.is_shared:
-            there.save(KEY, SECRET)
-    with _machine(place, "here"):
-        pass
-    with _machine(place, "there") as there:
-        if story.there is not None:
-            story.there(there)
-        there.flush()
-    if story.here is not None:
-        _alone(place, story.here)
-
-
-def _alone(place: Path, act: Act) -> None:
-    """Do something on this machine while the mirror is not there; the notes stay those of the mirror."""
-    shutil.move(place / "mirror", place / "hidden")
-    with _machine(place, "here") as here:
-        act(here)
-    shutil.move(place / "hidden", place / "mirror")
-
-
-def _run(place: Path, *, kill_before: int) -> str:
-    """The call that never happened."""
-
-    def setup() -> Callable[[], None]:
+    def act(self, place: Path, acknowledge: Acknowledge) -> Callable[[], None]:
+        """See ``Scenario``."""
         mirror = open_mirror((place / "mirror").as_uri())
         book = Bookkeeping(place / "here", mirror="the shared one")
         manager = MemoryManager(place / "here", mirror, origin=book.origin)
@@ -126,15 +95,25 @@ def _run(place: Path, *, kill_before: int) -> str:
 
         def act() -> None:
             reconciler.bring_together(saved(KEY, agent=AGENT).path, look=True)
+            acknowledge()
 
         return act
 
-    with Traced(setup) as child:
-        for number, call in enumerate(stops(child.calls())):
-            if number == kill_before:
-                child.kill()
-                return call.name
-    return ""
+    def observe(self, place: Path) -> Callable[[int], list[str]]:
+        """See ``Scenario``."""
+        return lambda acknowledged: _examine(self._story, place)
+
+
+def _machine(place: Path, name: str) -> EntryMachine:
+    return EntryMachine(place / name, open_mirror((place / "mirror").as_uri()))
+
+
+def _alone(place: Path, act: Act) -> None:
+    """Do something on this machine while the mirror is not there; the notes stay those of the mirror."""
+    shutil.move(place / "mirror", place / "hidden")
+    with _machine(place, "here") as here:
+        act(here)
+    shutil.move(place / "hidden", place / "mirror")
 
 
 def _examine(story: Story, place: Path) -> list[str]:
@@ -153,14 +132,12 @@ def _examine(story: Story, place: Path) -> list[str]:
     return problems + [f"left behind: {name}" for name in left] + [f"not forgotten: {name}" for name in held]
 
 
+SCENARIOS = {story.name: EntryScenario(story) for story in STORIES.values()}
+
+
 def main() -> None:
-    """Sweep one story, as the command line says."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("workspace", type=Path)
-    parser.add_argument("story", choices=list(STORIES))
-    asked = parser.parse_args()
-    for kill in sweep(STORIES[asked.story], asked.workspace):
-        print(json.dumps(asdict(kill)), flush=True)
+    """Sweep the stories that the command line names."""
+    run_sweeps(SCENARIOS)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,9 @@ what a kill before the next one leaves.
 
 from __future__ import annotations
 
-import argparse
-import json
-import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import memfiles
@@ -22,9 +19,7 @@ from memfiles.memory import open_mirror_of
 from memfiles.storage.events import utc_now
 from memfiles.sync.ledger import Bookkeeping
 from memfiles.sync.reconciler import Reconciler
-from tests.durability.side_by_side import in_order
-from tests.durability.stops import stops
-from tests.durability.tracer import Traced
+from tests.durability.sweep import Acknowledge, run_sweeps
 from tests.sync.sync_machines import content, record_bytes, workflow
 
 UID, PATH = "notes", "notes.json"
@@ -56,51 +51,49 @@ STORIES = {
 }
 
 
-@dataclass(frozen=True)
-class Kill:
-    """One kill: before which call it came ("" if the work was done first), and what was wrong afterwards."""
+class FileScenario:
+    """A story in which this machine is killed while it synchronises."""
 
-    story: str
-    number: int
-    call: str
-    problems: list[str]
+    def __init__(self, story: Story) -> None:
+        self._story = story
+        self.name = story.name
 
+    def prepare(self, base: Path) -> None:
+        """Two machines that were equal and then each did their part; only the other one has pushed it."""
+        (base / "mirror").mkdir(parents=True)
+        here, there = _workflow(base, "here"), _workflow(base, "there")
+        with memfiles.open(here, watch=False) as memory:
+            memory.manager.append(UID, "- shared\n")
+        with memfiles.open(there, watch=False) as memory:
+            _make(memory.manager, self._story.there)
+        declared = Workflow.load(here)
+        with MemoryManager(declared.directory, origin=_book(declared).origin) as manager:  # nothing is pushed
+            manager.restore(declared)
+            _make(manager, self._story.here)
 
-def sweep(story: Story, workspace: Path) -> Iterator[Kill]:
-    """Tell the story again and again, killed one changing call later each time, until it gets to its end."""
-    _prepare(story, workspace / "base")
+    def act(self, place: Path, acknowledge: Acknowledge) -> Callable[[], None]:
+        """See ``Scenario``."""
+        declared = Workflow.load(_workflow(place, "here"))
+        book, mirror = _book(declared), open_mirror_of(declared)
+        assert mirror is not None
+        manager = MemoryManager(declared.directory, mirror, origin=book.origin)
+        manager.restore(declared)
+        reconciler = Reconciler(manager.replica, mirror=mirror, book=book, on_conflict="local", now=utc_now)
 
-    def kill(number: int) -> Kill:
-        place = workspace / str(number)
-        shutil.copytree(workspace / "base", place)
-        paths = [_workflow(place, name) for name in ("here", "there")]
-        call = _run(paths[0], kill_before=number)
-        problems = _examine(story, *paths, mirror=place / "mirror")
-        shutil.rmtree(place)
-        return Kill(story.name, number, call, problems)
+        def act() -> None:
+            reconciler.bring_together(PATH, look=True)
+            acknowledge()
 
-    for done in in_order(kill):
-        yield done
-        if not done.call:
-            return
+        return act
+
+    def observe(self, place: Path) -> Callable[[int], list[str]]:
+        """See ``Scenario``."""
+        here, there = _workflow(place, "here"), _workflow(place, "there")
+        return lambda acknowledged: _examine(self._story, here, there, mirror=place / "mirror")
 
 
 def _workflow(place: Path, name: str) -> Path:
     return workflow(place / name, (place / "mirror").as_uri(), uids=[UID])
-
-
-def _prepare(story: Story, place: Path) -> None:
-    """Two machines that were equal and then each did their part; only the other one has pushed it."""
-    (place / "mirror").mkdir(parents=True)
-    here, there = _workflow(place, "here"), _workflow(place, "there")
-    with memfiles.open(here, watch=False) as memory:
-        memory.manager.append(UID, "- shared\n")
-    with memfiles.open(there, watch=False) as memory:
-        _make(memory.manager, story.there)
-    declared = Workflow.load(here)
-    with MemoryManager(declared.directory, origin=_book(declared).origin) as manager:  # nothing is pushed
-        manager.restore(declared)
-        _make(manager, story.here)
 
 
 def _make(manager: MemoryManager, change: Change) -> None:
@@ -111,30 +104,6 @@ def _make(manager: MemoryManager, change: Change) -> None:
 def _book(declared: Workflow) -> Bookkeeping:
     assert declared.memory.mirror is not None
     return Bookkeeping(declared.directory, mirror=declared.memory.mirror.url)
-
-
-def _run(path: Path, *, kill_before: int) -> str:
-    """The call that never happened."""
-
-    def setup() -> Callable[[], None]:
-        declared = Workflow.load(path)
-        book, mirror = _book(declared), open_mirror_of(declared)
-        assert mirror is not None
-        manager = MemoryManager(declared.directory, mirror, origin=book.origin)
-        manager.restore(declared)
-        reconciler = Reconciler(manager.replica, mirror=mirror, book=book, on_conflict="local", now=utc_now)
-
-        def act() -> None:
-            reconciler.bring_together(PATH, look=True)
-
-        return act
-
-    with Traced(setup) as child:
-        for number, call in enumerate(stops(child.calls())):
-            if number == kill_before:
-                child.kill()
-                return call.name
-    return ""
 
 
 def _examine(story: Story, here: Path, there: Path, *, mirror: Path) -> list[str]:
@@ -157,14 +126,12 @@ def _examine(story: Story, here: Path, there: Path, *, mirror: Path) -> list[str
     return problems + [f"left behind: {name}" for name in left]
 
 
+SCENARIOS = {story.name: FileScenario(story) for story in STORIES.values()}
+
+
 def main() -> None:
-    """Sweep one story, as the command line says."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("workspace", type=Path)
-    parser.add_argument("story", choices=list(STORIES))
-    asked = parser.parse_args()
-    for kill in sweep(STORIES[asked.story], asked.workspace):
-        print(json.dumps(asdict(kill)), flush=True)
+    """Sweep the stories that the command line names."""
+    run_sweeps(SCENARIOS)
 
 
 if __name__ == "__main__":
