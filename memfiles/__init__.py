@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from memfiles.files.restore_report import RestoreReport as RestoreReport
     from memfiles.memory import Memory as Memory
     from memfiles.memory import open as open
+    from memfiles.records.file_changes import FileCard as FileCard
+    from memfiles.records.file_changes import Receipt as Receipt
     from memfiles.records.file_changes import Redaction as Redaction
-    from memfiles.records.receipt import FileCard as FileCard
-    from memfiles.records.receipt import Receipt as Receipt
     from memfiles.records.record import Actor as Actor
     from memfiles.records.record import Change as Change
     from memfiles.records.record import Record as Record

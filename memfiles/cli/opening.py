@@ -24,7 +24,7 @@ from memfiles.errors import FileNotDeclared, RecordCorrupt
 from memfiles.files.manager import MemoryManager
 from memfiles.files.restore_report import FileReport, FileView, RestoreReport
 from memfiles.memory import load, look
-from memfiles.records.receipt import FileCard
+from memfiles.records.file_changes import FileCard
 from memfiles.records.record import Actor
 from memfiles.sync import NullSync, Sync
 from memfiles.workflow.workflow import Workflow

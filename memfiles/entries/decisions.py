@@ -29,9 +29,8 @@ from memfiles.records.entry import (
     new_text,
     passed,
 )
-from memfiles.records.file_changes import Stamp
 from memfiles.records.history import extend, splice_between
-from memfiles.records.record import Change, EntryOperation, Record, successor, with_content
+from memfiles.records.record import Change, EntryOperation, Record, Stamp, successor, with_content
 
 Expiry = Callable[[str, str, int | None], str | None]
 """When an entry of this category expires whose content last changed at that time; its own lifetime goes first."""

@@ -14,8 +14,8 @@ from memfiles.entries.partitions import Caller, own_level
 from memfiles.entries.repository import EntryRepository, RecordsByPath
 from memfiles.entries.results import Deleted
 from memfiles.records.entry import Entry, EntryRecord
-from memfiles.records.file_changes import Stamp
 from memfiles.records.keys import check_key
+from memfiles.records.record import Stamp
 
 
 def delete_many(

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from memfiles.errors import InvalidArgument, SizeExceeded
-from memfiles.records.argument_checks import check_whole
 from memfiles.records.entry import KINDS, MAX_ENTRY_BYTES, MAX_LABEL_BYTES, MAX_LINKS, MAX_TAGS, Kind
-from memfiles.records.file_changes import check_text
-from memfiles.records.keys import NAME_MAX, check_key, check_name
+from memfiles.records.keys import NAME_MAX, check_key, check_name, check_whole
+from memfiles.records.record import check_text
 from memfiles.secrets.gate import Policy, Scanner, gate, may_hold_secrets
 
 MAX_TAG_BYTES = 64

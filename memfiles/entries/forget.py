@@ -31,8 +31,8 @@ from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
 from memfiles.index.index import Index
 from memfiles.index.rows import Row
 from memfiles.records.entry import FORGOTTEN_KEPT, MAX_WHY_BYTES, Entry, EntryRecord, Tombstone, moved_to
-from memfiles.records.file_changes import Stamp, check_text
 from memfiles.records.keys import entry_path, entry_place
+from memfiles.records.record import Stamp, check_text
 from memfiles.secrets.gate import Policy, gate
 
 _AT_ONCE = 1000

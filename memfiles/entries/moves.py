@@ -16,8 +16,8 @@ from memfiles.index import queries as reading
 from memfiles.index.index import Index
 from memfiles.index.rows import Row
 from memfiles.records.entry import MOVED, Entry, EntryRecord, moved_to
-from memfiles.records.file_changes import Stamp
 from memfiles.records.keys import entry_place
+from memfiles.records.record import Stamp
 
 
 class Moves:

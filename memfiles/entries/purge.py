@@ -22,8 +22,8 @@ from memfiles.index import queries as reading
 from memfiles.index.index import Index
 from memfiles.index.rows import Row
 from memfiles.records.entry import Entry, EntryRecord, Tombstone
-from memfiles.records.file_changes import Stamp
 from memfiles.records.levels import Levels
+from memfiles.records.record import Stamp
 from memfiles.storage.store import Store
 
 _OVER = "its run is over"

@@ -23,9 +23,8 @@ from memfiles.index.rows import Row
 from memfiles.index.search import search as ranking
 from memfiles.index.search.embedder import Embedder, EmbedderUnavailable, GuardedEmbedder, QueryEmbedder
 from memfiles.index.search.vectors import fill_index
-from memfiles.records.argument_checks import check_whole
 from memfiles.records.entry import KINDS, Entry
-from memfiles.records.keys import check_key
+from memfiles.records.keys import check_key, check_whole
 from memfiles.records.levels import Levels
 
 MAX_RESULTS = 50

@@ -19,8 +19,8 @@ from memfiles.entries.policy import EntryRules
 from memfiles.entries.repository import EntryRepository, RecordsByPath, entry_at
 from memfiles.errors import InvalidArgument, RevisionConflict
 from memfiles.records.entry import Entry, EntryRecord, moved_to
-from memfiles.records.file_changes import Stamp
 from memfiles.records.keys import WORKSPACE, check_key
+from memfiles.records.record import Stamp
 
 
 @dataclass(frozen=True, slots=True)

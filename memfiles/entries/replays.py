@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from memfiles.entries.drafts import Draft, facets_of
 from memfiles.records.entry import Entry
-from memfiles.records.file_changes import Stamp
 from memfiles.records.history import contents
+from memfiles.records.record import Stamp
 
 
 def saved_before(entry: Entry, content: str | None, stamp: Stamp) -> int | None:

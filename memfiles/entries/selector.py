@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, fields
 from memfiles.entries.drafts import check_category, checked_tags
 from memfiles.errors import InvalidArgument
 from memfiles.records.entry import KINDS, Entry, Provenance
-from memfiles.records.file_changes import check_text
 from memfiles.records.keys import ENTRY_UID_PATTERN, check_key
+from memfiles.records.record import check_text
 
 _SOURCES = tuple(each.name for each in fields(Provenance) if each.name != "ordinal")
 

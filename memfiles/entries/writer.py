@@ -24,8 +24,8 @@ from memfiles.entries.repository import EntryRepository, RecordsByPath, entry_at
 from memfiles.entries.results import Deleted, Saved
 from memfiles.errors import EntryNotFound, InvalidArgument
 from memfiles.records.entry import Entry, EntryRecord, Provenance, Tombstone
-from memfiles.records.file_changes import Stamp
 from memfiles.records.keys import WORKSPACE, check_key
+from memfiles.records.record import Stamp
 
 _ROUNDS = 8
 

@@ -30,13 +30,12 @@ from memfiles.files.restore_report import (
 )
 from memfiles.files.restorer import Restorer, stored_record
 from memfiles.files.start_cache import CacheRow
-from memfiles.records import file_changes, history
-from memfiles.records.file_changes import Decision, Redaction, Stamp
+from memfiles.records import file_changes, history, record
+from memfiles.records.file_changes import Decision, FileCard, Receipt, Redaction, card_of, with_warnings
 from memfiles.records.keys import RECORD_SUFFIX, record_path, uid_of
 from memfiles.records.levels import DEFAULT_LEVELS
 from memfiles.records.lineage import check_origin
-from memfiles.records.receipt import FileCard, Receipt, card_of, with_warnings
-from memfiles.records.record import Actor, Change, Record
+from memfiles.records.record import Actor, Change, Record, Stamp
 from memfiles.secrets.gate import Gated, Policy, Scanner, gate
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import FILES
@@ -204,7 +203,7 @@ class MemoryManager:
 
         ``EmptyText`` without ``old``, ``EditNoMatch`` with the nearest line as a hint; else as ``append``.
         """
-        file_changes.check_text(old)
+        record.check_text(old)
         gated = self._gated(uid, new)
         stamp = self._stamp(by, call_id, expected_revision)
         return self._change(
@@ -255,7 +254,7 @@ class MemoryManager:
         copies that hold the text; 4. scrub the sync ledger; 5. scrub every process's journal. ``LockTimeout`` if
         another process does not answer: the record is clean then, but that process's journal may not be.
         """
-        file_changes.check_text(text)
+        record.check_text(text)
         stamp = self._stamp(by, None, expected_revision)
         path = _path(uid)
 
@@ -361,11 +360,11 @@ class MemoryManager:
         return with_warnings(self._live.change([path], run), warnings)
 
     def _stamp(self, by: Actor | None, call_id: str | None, expected_revision: int | None) -> Stamp:
-        return file_changes.stamp_of(by, at=self._now(), call_id=call_id, expected_revision=expected_revision)
+        return record.stamp_of(by, at=self._now(), call_id=call_id, expected_revision=expected_revision)
 
     def _gated(self, uid: str, text: str) -> Gated:
         """The text that may be stored: valid Unicode that passed the secrets gate."""
-        file_changes.check_text(text)
+        record.check_text(text)
         return self._gate(text, allow=self._allowed.get(str(uid), ()))
 
 

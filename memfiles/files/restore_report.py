@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from memfiles.errors import InvalidArgument, WorkflowError
-from memfiles.records.argument_checks import check_whole
-from memfiles.records.declared_metadata import Metadata, redeclared
-from memfiles.records.keys import case_clashes, check_name, check_uid
-from memfiles.records.receipt import FileCard, card_of
-from memfiles.records.record import Change, Record, digest
+from memfiles.records.declared_metadata import Metadata, redeclared, seed
+from memfiles.records.file_changes import FileCard, card_of
+from memfiles.records.keys import case_clashes, check_name, check_uid, check_whole
+from memfiles.records.record import Change, Record
 
 _UTF8_MAX = 4  # bytes a character takes at most
 
@@ -132,25 +131,6 @@ def metadata_of(file: DeclaredFile, *, lowest_level: str) -> Metadata:
     return Metadata(file.name, file.description, file.max_size_bytes, file.level or lowest_level)
 
 
-def seed(uid: str, metadata: Metadata, *, content: str, at: str, provisional: bool = False) -> Record:
-    """The first revision of a file, with its declared content."""
-    size = len(content.encode())
-    return Record(
-        uid=uid,
-        name=metadata.name,
-        description=metadata.description,
-        max_size_bytes=metadata.max_size_bytes,
-        level=metadata.level,
-        content=content,
-        sha256=digest(content.encode()),
-        revision=1,
-        created_at=at,
-        updated_at=at,
-        history=(Change(revision=1, at=at, op="seed", bytes=size, offset=0),),
-        provisional=provisional,
-    )
-
-
 def declared_files(files: Iterable[DeclaredFile]) -> list[DeclaredFile]:
     """A list of declarations; ``InvalidArgument`` for anything else."""
     found = list(files) if isinstance(files, Iterable) else None
@@ -183,8 +163,3 @@ def _check_seed(file: DeclaredFile) -> None:
             f"{file.name}: the declared content has {size} bytes, over its cap of {file.max_size_bytes}: "
             f"raise max_size_bytes or shorten the content"
         )
-
-
-def is_over_cap(metadata: Metadata, size: int) -> bool:
-    """Whether a content of ``size`` bytes is over the declared cap; such a file is kept and may only shrink."""
-    return size > metadata.max_size_bytes

@@ -18,17 +18,9 @@ from typing import NamedTuple
 
 from memfiles.errors import MirrorRefused, MirrorUnavailable, RecordCorrupt, StorageFailed
 from memfiles.files import start_cache
-from memfiles.files.restore_report import (
-    DeclaredFile,
-    FileReport,
-    RestoreReport,
-    Status,
-    is_over_cap,
-    metadata_of,
-    seed,
-)
+from memfiles.files.restore_report import DeclaredFile, FileReport, RestoreReport, Status, metadata_of
 from memfiles.files.start_cache import CacheRow
-from memfiles.records.declared_metadata import Metadata, redeclared
+from memfiles.records.declared_metadata import Metadata, is_over_cap, redeclared, seed
 from memfiles.records.file_changes import absorb
 from memfiles.records.keys import record_path, uid_of
 from memfiles.records.lineage import stamped

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from memfiles.records.history import extend
-from memfiles.records.record import Change, Operation, Record
+from memfiles.records.record import Change, Operation, Record, digest
 
 
 class Metadata(NamedTuple):
@@ -37,3 +37,27 @@ def confirmed(record: Record, *, at: str) -> Record | None:
 def metadata_in(record: Record) -> Metadata:
     """The metadata a record has now."""
     return Metadata(record.name, record.description, record.max_size_bytes, record.level)
+
+
+def seed(uid: str, metadata: Metadata, *, content: str, at: str, provisional: bool = False) -> Record:
+    """The first revision of a file, with its declared content."""
+    size = len(content.encode())
+    return Record(
+        uid=uid,
+        name=metadata.name,
+        description=metadata.description,
+        max_size_bytes=metadata.max_size_bytes,
+        level=metadata.level,
+        content=content,
+        sha256=digest(content.encode()),
+        revision=1,
+        created_at=at,
+        updated_at=at,
+        history=(Change(revision=1, at=at, op="seed", bytes=size, offset=0),),
+        provisional=provisional,
+    )
+
+
+def is_over_cap(metadata: Metadata, size: int) -> bool:
+    """Whether a content of ``size`` bytes is over the declared cap; such a file is kept and may only shrink."""
+    return size > metadata.max_size_bytes

@@ -50,6 +50,7 @@ from memfiles.records.record import (
     check_order,
     first_problem,
     keep_lines,
+    read_record,
     refuse_foreign,
 )
 
@@ -257,3 +258,23 @@ def _as_entry(found: _OnDisk) -> Entry:
 def entry_schemas() -> dict[str, dict[str, Any]]:
     """The JSON Schemas (draft 2020-12) of an entry and of a tombstone."""
     return {"Entry": _ENTRY.json_schema(), "Tombstone": _TOMBSTONE.json_schema()}
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """The revision of a record, and whether its digest is its content's."""
+
+    revision: int
+    is_intact: bool
+
+
+def inspect(data: bytes) -> Inspection | None:
+    """The revision of whatever record ``data`` holds, and whether its digest fits; None if it holds none."""
+    try:
+        if not is_entry(data):
+            record = read_record(data)
+            return Inspection(record.revision, record.is_intact)
+        found = read_entry(data)
+    except RecordCorrupt:
+        return None
+    return Inspection(found.revision, found.text.is_intact if isinstance(found, Entry) else True)

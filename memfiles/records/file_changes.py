@@ -9,11 +9,11 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import Any
 
 from memfiles.errors import EditNoMatch, EmptyText, InvalidArgument, RevisionConflict, RevisionUnknown, SizeExceeded
-from memfiles.records.argument_checks import check_whole
 from memfiles.records.history import (
     Splice,
     content_at,
@@ -25,26 +25,112 @@ from memfiles.records.history import (
     splice_between,
     without_text,
 )
-from memfiles.records.receipt import Receipt, receipt_of, receipt_of_change
-from memfiles.records.record import NOBODY, Actor, Change, Operation, Record, grown, with_content
+from memfiles.records.keys import check_whole
+from memfiles.records.record import Change, Operation, Record, Stamp, grown, with_content
 
-MARKER = "[redacted]"
-LABEL_MAX_BYTES = 1024
-_HINT_LINES = 2000
-_HINT_WIDTH = 160
+WARN_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
-    """When a change is made, by whom, and at which revision the caller believes the record to be."""
+class Receipt:
+    """The outcome of one accepted write. Sizes are UTF-8 bytes; ``share`` is size / cap, 1.0 at the cap.
 
-    at: str
-    by: Actor = NOBODY
-    expected_revision: int | None = None
+    ``matches`` and ``line`` (1-based) are an edit's: how often the text occurred, and where the one replaced
+    stood. ``undone_revision`` is an undo's: the change taken back. ``replayed`` says that nothing was written,
+    because this very call had been accepted before.
+    """
 
-    def __post_init__(self) -> None:
-        if self.expected_revision is not None:
-            check_whole(self.expected_revision, what="expected_revision")
+    uid: str
+    name: str
+    revision: int
+    size_bytes: int
+    max_size_bytes: int
+    bytes_left: int
+    share: float
+    warning: str | None = None
+    replayed: bool = False
+    matches: int | None = None
+    line: int | None = None
+    undone_revision: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object; what does not apply is left out."""
+        return {name: value for name, value in asdict(self).items() if value is not None and value is not False}
+
+
+@dataclass(frozen=True, slots=True)
+class FileCard:
+    """What may be said of a memory file without showing its content."""
+
+    uid: str
+    name: str
+    description: str
+    level: str
+    max_size_bytes: int
+    size_bytes: int
+    revision: int
+    provisional: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object with every field."""
+        return asdict(self)
+
+
+def card_of(record: Record) -> FileCard:
+    """The card of a record."""
+    return FileCard(
+        uid=record.uid,
+        name=record.name,
+        description=record.description,
+        level=record.level,
+        max_size_bytes=record.max_size_bytes,
+        size_bytes=record.size_bytes,
+        revision=record.revision,
+        provisional=record.provisional,
+    )
+
+
+def receipt_of(record: Record) -> Receipt:
+    """The receipt of a write that left the file as ``record``."""
+    return _receipt(record, revision=record.revision, size=record.size_bytes)
+
+
+def receipt_of_change(record: Record, change: Change, *, size: int) -> Receipt:
+    """The receipt of a write that was recorded as ``change`` and left the file with ``size`` bytes."""
+    receipt = _receipt(record, revision=change.revision, size=size)
+    return replace(receipt, matches=change.matches, line=change.line, undone_revision=change.undone)
+
+
+def with_warnings(receipt: Receipt, warnings: Sequence[str]) -> Receipt:
+    """The receipt that also says what the secrets gate let through or took out."""
+    if not warnings:
+        return receipt
+    told = [receipt.warning, *warnings] if receipt.warning else list(warnings)
+    return replace(receipt, warning="; ".join(told))
+
+
+def _receipt(record: Record, *, revision: int, size: int) -> Receipt:
+    cap = record.max_size_bytes
+    return Receipt(
+        uid=record.uid,
+        name=record.name,
+        revision=revision,
+        size_bytes=size,
+        max_size_bytes=cap,
+        bytes_left=max(0, cap - size),
+        share=round(size / cap, 4),
+        warning=_warning(size, cap) if size >= WARN_SHARE * cap else None,
+    )
+
+
+def _warning(size: int, cap: int) -> str:
+    left = f"{cap - size} bytes are left" if size <= cap else f"{size - cap} bytes over it"
+    return f"{size * 100 // cap} % of the cap is used ({size} of {cap} bytes, {left}): shorten the file soon"
+
+
+MARKER = "[redacted]"
+_HINT_LINES = 2000
+_HINT_WIDTH = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,46 +290,12 @@ def absorb(found: Record, *, known: Record | None, at: str) -> Record:
     return extend(with_content(base, found.content), change)
 
 
-def check_text(text: str, *, what: str = "the text") -> None:
-    """Refuse what is no text, or none that UTF-8 can hold."""
-    if not isinstance(text, str):
-        raise InvalidArgument(f"{what} must be a string, not {type(text).__name__}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        where = f"at character {error.start}"
-        raise InvalidArgument(f"{what} holds a lone surrogate {where}: send valid Unicode") from None
-
-
 def check_pairs(appends: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """What is to be appended to which files; ``InvalidArgument`` for what is no list of pairs."""
     try:
         return [(uid, content) for uid, content in appends]
     except (TypeError, ValueError):
         raise InvalidArgument("append_many takes pairs of a uid and a text") from None
-
-
-def stamp_of(by: Actor | None, *, at: str, call_id: str | None, expected_revision: int | None) -> Stamp:
-    """The stamp of a change that a caller asks for, checked."""
-    actor = by or NOBODY
-    check_actor(actor)
-    if call_id is not None:
-        actor = replace(actor, call=call_id)
-        check_actor(actor)
-    return Stamp(at, actor, expected_revision)
-
-
-def check_actor(actor: Actor) -> None:
-    """Refuse what could not be read back from a history, which would spoil the record, or what would fill it."""
-    if not isinstance(actor, Actor):
-        raise InvalidArgument(f"who makes a change is an Actor, not {type(actor).__name__}")
-    for label in (actor.agent, actor.session, actor.call):
-        if label is not None:
-            check_text(label, what="an agent, session or call id")
-            if (size := len(label.encode())) > LABEL_MAX_BYTES:
-                raise InvalidArgument(
-                    f"agent, session or call id {label[:40]!r}... has {size} bytes, more than {LABEL_MAX_BYTES}"
-                )
 
 
 def check_cap(record: Record, size: int) -> None:

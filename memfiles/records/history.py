@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from io import StringIO
 
 from memfiles.errors import RevisionUnknown
-from memfiles.records.argument_checks import check_whole
+from memfiles.records.keys import check_whole
 from memfiles.records.record import Change, Record, extended, with_content
 
 MAX_CHANGES = 100

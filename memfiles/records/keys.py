@@ -144,3 +144,18 @@ def _explain(what: str, value: str, limit: int) -> str:
         f"{what} {value[:80]!r} is not allowed: use 1 to {limit} ASCII letters, digits, '_', '.' or '-', "
         f"starting with a letter, digit or '_'"
     )
+
+
+def check_whole(value: object, *, what: str, least: int | None = None, most: int | None = None) -> int:
+    """The number as a plain ``int``, or ``InvalidArgument`` that says what ``what`` must be."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidArgument(f"{what} must be a whole number{_range(least, most)}, not {type(value).__name__}")
+    if (least is not None and value < least) or (most is not None and value > most):
+        raise InvalidArgument(f"{what} must be a whole number{_range(least, most)}")
+    return int(value)
+
+
+def _range(least: int | None, most: int | None) -> str:
+    if least is None:
+        return ""
+    return f", {least} or more" if most is None else f" from {least} to {most}"

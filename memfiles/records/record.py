@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal, NoReturn
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from memfiles.errors import RecordCorrupt
-from memfiles.records.keys import NAME_PATTERN, UID_PATTERN
+from memfiles.errors import InvalidArgument, RecordCorrupt
+from memfiles.records.keys import NAME_PATTERN, UID_PATTERN, check_whole
 
 FORMAT: Literal["memfiles/1"] = "memfiles/1"
 MAX_RECORD_BYTES = 64 * 1024 * 1024
@@ -348,3 +348,53 @@ _RECORD: TypeAdapter[Record] = TypeAdapter(Record)
 def record_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a memory file's record."""
     return _RECORD.json_schema()
+
+
+LABEL_MAX_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """When a change is made, by whom, and at which revision the caller believes the record to be."""
+
+    at: str
+    by: Actor = NOBODY
+    expected_revision: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.expected_revision is not None:
+            check_whole(self.expected_revision, what="expected_revision")
+
+
+def check_text(text: str, *, what: str = "the text") -> None:
+    """Refuse what is no text, or none that UTF-8 can hold."""
+    if not isinstance(text, str):
+        raise InvalidArgument(f"{what} must be a string, not {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        where = f"at character {error.start}"
+        raise InvalidArgument(f"{what} holds a lone surrogate {where}: send valid Unicode") from None
+
+
+def stamp_of(by: Actor | None, *, at: str, call_id: str | None, expected_revision: int | None) -> Stamp:
+    """The stamp of a change that a caller asks for, checked."""
+    actor = by or NOBODY
+    check_actor(actor)
+    if call_id is not None:
+        actor = replace(actor, call=call_id)
+        check_actor(actor)
+    return Stamp(at, actor, expected_revision)
+
+
+def check_actor(actor: Actor) -> None:
+    """Refuse what could not be read back from a history, which would spoil the record, or what would fill it."""
+    if not isinstance(actor, Actor):
+        raise InvalidArgument(f"who makes a change is an Actor, not {type(actor).__name__}")
+    for label in (actor.agent, actor.session, actor.call):
+        if label is not None:
+            check_text(label, what="an agent, session or call id")
+            if (size := len(label.encode())) > LABEL_MAX_BYTES:
+                raise InvalidArgument(
+                    f"agent, session or call id {label[:40]!r}... has {size} bytes, more than {LABEL_MAX_BYTES}"
+                )

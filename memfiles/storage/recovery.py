@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from filelock import lock_descriptor
 
 from memfiles.errors import LockTimeout, RecordCorrupt
-from memfiles.records.inspection import inspect
+from memfiles.records.entry_codec import inspect
 from memfiles.records.keys import ENTRIES, TEMP_PREFIX, staged_path
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic, quarantine

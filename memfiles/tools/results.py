@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memfiles.errors import MemfilesError
-from memfiles.records.receipt import Receipt
+from memfiles.records.file_changes import Receipt
 from memfiles.workflow.fields import ToolOperation
 
 UNKNOWN_TOOL = "unknown_tool"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, LevelDenied, ReadOnly, RecordCorrupt
+from memfiles.records.file_changes import FileCard
 from memfiles.records.levels import Levels
-from memfiles.records.receipt import FileCard
 from memfiles.tools.arguments import shortened
 from memfiles.workflow.workflow import MemoryRef
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from memfiles.errors import InvalidArgument, WorkflowError
-from memfiles.files.restore_report import FileReport, RestoreReport, check_declarations, is_over_cap, metadata_of, seed
-from memfiles.records.declared_metadata import Metadata, metadata_in, redeclared
+from memfiles.files.restore_report import FileReport, RestoreReport, check_declarations, metadata_of
+from memfiles.records.declared_metadata import Metadata, is_over_cap, metadata_in, redeclared, seed
 from tests.support.records import LATER, SEEDED_AT, Unchecked, declared, seeded
 
 METADATA = Metadata("notes", "What is known.", 4096, "INTERNAL")

@@ -10,7 +10,7 @@ import pytest
 
 from memfiles.errors import InvalidArgument
 from memfiles.files.manager import MemoryManager
-from memfiles.records.argument_checks import check_whole
+from memfiles.records.keys import check_whole
 from memfiles.records.record import decode
 from tests.support.records import declared
 

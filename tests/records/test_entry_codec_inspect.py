@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from memfiles.records.entry_codec import encode_entry
-from memfiles.records.inspection import Inspection, inspect
+from memfiles.records.entry_codec import Inspection, encode_entry, inspect
 from memfiles.records.record import encode
 from tests.support.records import seeded
 from tests.support.saved import buried, saved

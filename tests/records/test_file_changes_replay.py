@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 
 from memfiles.errors import EditNoMatch
-from memfiles.records.file_changes import Decision, Stamp, absorb, append, edit, redact, replace_content, undo
+from memfiles.records.file_changes import Decision, absorb, append, edit, redact, replace_content, undo
 from memfiles.records.history import MAX_BYTES, MAX_CHANGES
-from memfiles.records.record import Actor, Record, decode, encode
+from memfiles.records.record import Actor, Record, Stamp, decode, encode
 from tests.support.records import LATER, seeded, stamp
 
 Change = Callable[[Record, Stamp], Decision]

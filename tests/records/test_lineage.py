@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from memfiles.errors import InvalidArgument
-from memfiles.records.file_changes import Stamp, absorb, append, redact
+from memfiles.records.file_changes import absorb, append, redact
 from memfiles.records.lineage import (
     base_revision,
     check_origin,
@@ -19,7 +19,7 @@ from memfiles.records.lineage import (
     stamped,
     with_origins,
 )
-from memfiles.records.record import MAX_ORIGINS, Origins, Record, decode, encode, grown, with_content
+from memfiles.records.record import MAX_ORIGINS, Origins, Record, Stamp, decode, encode, grown, with_content
 from tests.support.records import SEEDED_AT, TickingClock, seeded
 
 A, B, C = "a" * 12, "b" * 12, "c" * 12

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memfiles.records.file_changes import append, edit, undo
-from memfiles.records.receipt import card_of, receipt_of, with_warnings
+from memfiles.records.file_changes import append, card_of, edit, receipt_of, undo, with_warnings
 from tests.support.records import seeded, stamp
 
 

@@ -16,8 +16,7 @@ from memfiles.files.manager import MemoryManager
 from memfiles.records import file_changes as changes
 from memfiles.records.entry import Entry, Tombstone, new_text
 from memfiles.records.entry_codec import encode_entry
-from memfiles.records.file_changes import Stamp
-from memfiles.records.record import Actor, Change, Record, decode, digest, encode, successor
+from memfiles.records.record import Actor, Change, Record, Stamp, decode, digest, encode, successor
 from memfiles.storage.record_kinds import version_of, version_of_entry
 from memfiles.storage.transaction import NewVersion, groups_of
 from tests.support.records import declared, many_times

@@ -12,10 +12,8 @@ from typing import Any
 
 from hypothesis import settings
 
-from memfiles.files.restore_report import seed
-from memfiles.records.declared_metadata import Metadata
-from memfiles.records.file_changes import Stamp
-from memfiles.records.record import Actor, Record
+from memfiles.records.declared_metadata import Metadata, seed
+from memfiles.records.record import Actor, Record, Stamp
 from memfiles.workflow.workflow import MemoryFile
 
 SEEDED_AT = "2026-11-21T09:00:00.000Z"

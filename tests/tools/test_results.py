@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 import memfiles
 from memfiles.errors import SizeExceeded
-from memfiles.records.receipt import Receipt
+from memfiles.records.file_changes import Receipt
 from memfiles.tools.definitions import ToolDefinition, file_tools
 from memfiles.tools.dialects.mcp import structured
 from memfiles.tools.entry_definitions import entry_tools

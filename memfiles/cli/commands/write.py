@@ -14,9 +14,8 @@ from memfiles.cli.help_text import example
 from memfiles.cli.opening import writing
 from memfiles.cli.settings import current, shared_options
 from memfiles.errors import InvalidArgument, MirrorUnavailable
-from memfiles.records.file_changes import Redaction
+from memfiles.records.file_changes import Receipt, Redaction
 from memfiles.records.keys import record_path
-from memfiles.records.receipt import Receipt
 from memfiles.sync.status import pending_records
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])

@@ -30,8 +30,8 @@ from memfiles.index import queries as reading
 from memfiles.index.index import Index
 from memfiles.index.rows import Row
 from memfiles.records.entry import MAX_SOURCES, Entry, EntryRecord, Provenance, Reorganised, Retired
-from memfiles.records.file_changes import Stamp, check_text
 from memfiles.records.keys import entry_path
+from memfiles.records.record import Stamp, check_text
 
 _NAMED = 5  # keys in an error
 DEFAULT_SHARE = 0.8

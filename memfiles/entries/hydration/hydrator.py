@@ -16,9 +16,8 @@ from memfiles.entries.stood import standing_in
 from memfiles.entries.summary import EntrySummary, standing_of
 from memfiles.index import queries as reading
 from memfiles.index.index import Index
-from memfiles.records.argument_checks import check_whole
 from memfiles.records.entry import Entry
-from memfiles.records.keys import check_key
+from memfiles.records.keys import check_key, check_whole
 from memfiles.records.levels import Levels
 
 

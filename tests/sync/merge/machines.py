@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from memfiles.records.file_changes import Decision, Stamp, append, edit, undo
+from memfiles.records.file_changes import Decision, append, edit, undo
 from memfiles.records.lineage import stamped
-from memfiles.records.record import Actor, Record, decode, encode
+from memfiles.records.record import Actor, Record, Stamp, decode, encode
 from memfiles.sync.merge.merge_files import ConflictPolicy, merge
 from tests.support.records import TickingClock, seeded
 

@@ -8,12 +8,11 @@ from functools import partial
 
 import pytest
 
-from memfiles.files.restore_report import seed
-from memfiles.records.declared_metadata import Metadata, metadata_in, redeclared
-from memfiles.records.file_changes import Decision, Stamp, append, edit, replace_content, undo
+from memfiles.records.declared_metadata import Metadata, metadata_in, redeclared, seed
+from memfiles.records.file_changes import Decision, append, edit, replace_content, undo
 from memfiles.records.history import MAX_CHANGES, content_at, contents, extend
 from memfiles.records.lineage import joined, relation, stamped
-from memfiles.records.record import Actor, Change, Record, encode
+from memfiles.records.record import Actor, Change, Record, Stamp, encode
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergedFile, adopt, merge
 from tests.support.records import LATER, SEEDED_AT, TickingClock, seeded
 

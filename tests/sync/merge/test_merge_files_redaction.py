@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfiles.errors import MemfilesError
-from memfiles.records.file_changes import Decision, Stamp, append, edit, redact, replace_content, undo
+from memfiles.records.file_changes import Decision, append, edit, redact, replace_content, undo
 from memfiles.records.history import contents
 from memfiles.records.lineage import stamped
-from memfiles.records.record import Actor, Record, encode
+from memfiles.records.record import Actor, Record, Stamp, encode
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergedFile, merge
 from tests.support.records import TickingClock, many_times, seeded
 
