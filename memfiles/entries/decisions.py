@@ -64,7 +64,7 @@ def save(
     """What saving ``draft`` makes of what is stored under its key; an expired or deleted entry is as good as none."""
     if isinstance(before, Entry) and (replay := saved_before(before, draft.content, stamp)) is not None:
         return Decided(None, before, replay)
-    is_there = isinstance(before, Entry) and before.retired is None and not before.is_expired(stamp.at)
+    is_there = isinstance(before, Entry) and before.is_live(stamp.at)
     check_revision(before if is_there else None, stamp, key=draft.key)
     content = draft.content or ""
     if not isinstance(before, Entry):
@@ -184,7 +184,7 @@ def restore(before: EntryRecord | None, stamp: Stamp, *, key: str, expiry: Expir
     """Bring a deleted or evicted entry back as it was; one that had expired is renewed."""
     if not isinstance(before, Entry):
         raise not_there(key)
-    if before.retired is None and not before.is_expired(stamp.at):
+    if before.is_live(stamp.at):
         return Decided(None, before)
     expires_at = before.expires_at
     if before.is_expired(stamp.at):
@@ -212,7 +212,7 @@ def bury(record: Entry, stamp: Stamp, *, id: str, why: str, cleared: bool = Fals
 
 def present(record: EntryRecord | None, *, key: str, now: str) -> Entry:
     """The entry if it is there for those who may see it, else ``EntryNotFound``."""
-    if not isinstance(record, Entry) or record.retired is not None or record.is_expired(now):
+    if not isinstance(record, Entry) or not record.is_live(now):
         raise not_there(key)
     return record
 

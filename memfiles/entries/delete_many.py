@@ -31,7 +31,7 @@ def delete_many(
         return hidden, hidden
 
     def is_there(record: EntryRecord | None) -> TypeGuard[Entry]:
-        return isinstance(record, Entry) and record.retired is None and not record.is_expired(stamp.at)
+        return isinstance(record, Entry) and record.is_live(stamp.at)
 
     present = [path for path in paths if is_there(shelf.find(path))]
     hidden = shelf.change(present, decide) if present else []

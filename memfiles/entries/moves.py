@@ -74,7 +74,7 @@ def clear(records: dict[str, EntryRecord | None], shadows: Sequence[str], stamp:
     """Delete what would shadow the entry that was just saved at the path ``for_``; its sources lead on to there."""
     for path in shadows:
         found = records[path]
-        if isinstance(found, Entry) and found.retired is None and not found.is_expired(stamp.at):
+        if isinstance(found, Entry) and found.is_live(stamp.at):
             unchecked = replace(stamp, expected_revision=None)
             records[path] = saving.delete(found, unchecked, key=found.key, cause=moved_to(for_)).entry
     if causes := {moved_to(path): moved_to(for_) for path in shadows}:

@@ -93,7 +93,7 @@ class Relocator:
     def _moved(self, before: EntryRecord | None, move: _Move, stamp: Stamp, *, agent: str) -> Entry:
         """What lies at the new place then; what was there may only be what is gone."""
         entry, draft, place = move.entry, move.draft, move.partition
-        if isinstance(before, Entry) and before.retired is None and not before.is_expired(stamp.at):
+        if isinstance(before, Entry) and before.is_live(stamp.at):
             raise _taken(draft.key)
         past = Past(entry.created_at, entry.updated_at, entry.expires_at)
         where = EntryLocation(WORKSPACE if place.scope == WORKSPACE else agent, place.level, place.run)
@@ -105,7 +105,7 @@ class Relocator:
     def _live(self, own: View, key: str, now: str) -> tuple[Entry, Partition] | None:
         for partition in own:
             entry = entry_at(self._shelf, partition.path(key))
-            if entry is not None and entry.retired is None and not entry.is_expired(now):
+            if entry is not None and entry.is_live(now):
                 return entry, partition
         return None
 

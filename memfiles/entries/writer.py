@@ -290,7 +290,7 @@ class EntryWriter:
         raise saving.not_there(key)
 
     def _is_there(self, entry: Entry, now: str) -> bool:
-        return entry.retired is None and not entry.is_expired(now)
+        return entry.is_live(now)
 
     def _is_gone(self, entry: Entry, now: str) -> bool:
         is_moved = entry.retired is not None and entry.retired.is_move

@@ -176,7 +176,7 @@ class MemoryManager:
 
     def append_many(self, appends: Iterable[tuple[str, str]], *, by: Actor | None = None) -> list[Receipt]:
         """Append to several files, or several times to one, all or nothing, with one flush; receipts in order."""
-        wanted = [(uid, self._gated(uid, content)) for uid, content in file_changes.check_pairs(appends)]
+        wanted = [(uid, self._gated(uid, content)) for uid, content in file_changes.checked_pairs(appends)]
         stamp = self._stamp(by, None, None)
 
         def decide(records: Mapping[str, Record | None]) -> tuple[list[Decision], list[Record]]:

@@ -23,7 +23,6 @@ from memfiles.files.start_cache import CacheRow
 from memfiles.records.declared_metadata import Metadata, is_over_cap, redeclared, seed
 from memfiles.records.file_changes import absorb
 from memfiles.records.keys import record_path, uid_of
-from memfiles.records.lineage import stamped
 from memfiles.records.record import MAX_RECORD_BYTES, Record, decode
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Signature, is_settled
@@ -243,7 +242,7 @@ class Restorer:
 
     def _stamped(self, record: Record) -> Record:
         """The record as a change made in this directory, if it is mirrored."""
-        return record if self._origin is None else stamped(record, self._origin)
+        return record if self._origin is None else record.stamped(self._origin)
 
 
 def stored_record(directory: Path, uid: str) -> Record | None:

@@ -7,7 +7,7 @@ same way. Pure data; ``entry_format`` is its form on disk.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -33,6 +33,7 @@ from memfiles.records.record import (
     Revision,
     Timestamp,
     digest,
+    latest_origins,
 )
 
 MAX_ENTRY_BYTES = 64 * 1024
@@ -242,8 +243,21 @@ class Entry:
         return entry_path(self.folder, self.uid)
 
     def is_expired(self, now: str) -> bool:
-        """Whether it may not be returned any more, swept or not."""
+        """Whether its time is over: it may not be returned any more, swept or not."""
         return self.expires_at is not None and self.expires_at <= now
+
+    def is_live(self, now: str) -> bool:
+        """Whether it may be returned: neither retired nor expired."""
+        return self.retired is None and not self.is_expired(now)
+
+    def stamped(self, origin: str) -> Entry:
+        """The entry as a change made in the memory directory ``origin``."""
+        text = self.text.stamped(origin)
+        return self if text is self.text else self.amended(text=text)
+
+    def with_origins(self, origins: Origins, *, own: str | None = None) -> Entry:
+        """The entry with these ``origins``; see ``Record``."""
+        return self.amended(text=self.text.with_origins(origins, own=own))
 
     def amended(self, **changed: Any) -> Entry:
         """With some fields changed: never the key, or whose it is. ``replace`` takes four times as long."""
@@ -289,8 +303,16 @@ class Tombstone:
 
     @cached_property
     def path(self) -> str:
-        """Where the record lies, relative to the memory directory."""
+        """The record's path, relative to the memory directory."""
         return entry_path(self.folder, self.uid)
+
+    def stamped(self, origin: str) -> Tombstone:
+        """The tombstone as a change made in the memory directory ``origin``."""
+        return self.with_origins({**self.origins, origin: self.revision}, own=origin)
+
+    def with_origins(self, origins: Origins, *, own: str | None = None) -> Tombstone:
+        """The tombstone with these ``origins``; see ``Record``."""
+        return replace(self, origins=latest_origins(origins, own=own))
 
 
 EntryRecord = Entry | Tombstone

@@ -173,6 +173,14 @@ def append(record: Record, stamp: Stamp, *, text: str, earlier: Record | None = 
     return Decision(changed, receipt_of(changed))
 
 
+def checked_pairs(appends: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The appends as (uid, text) pairs; ``InvalidArgument`` for anything else."""
+    try:
+        return [(uid, content) for uid, content in appends]
+    except (TypeError, ValueError):
+        raise InvalidArgument("append_many takes pairs of a uid and a text") from None
+
+
 def append_all(records: Mapping[str, Record], texts: Sequence[tuple[str, str]], stamp: Stamp) -> list[Decision]:
     """Append (path, text) pairs in order, several to one record if they say so; one decision each."""
     changed, decisions = dict(records), []
@@ -288,14 +296,6 @@ def absorb(found: Record, *, known: Record | None, at: str) -> Record:
         opaque=known is None,
     )
     return extend(with_content(base, found.content), change)
-
-
-def check_pairs(appends: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """What is to be appended to which files; ``InvalidArgument`` for what is no list of pairs."""
-    try:
-        return [(uid, content) for uid, content in appends]
-    except (TypeError, ValueError):
-        raise InvalidArgument("append_many takes pairs of a uid and a text") from None
 
 
 def check_cap(record: Record, size: int) -> None:

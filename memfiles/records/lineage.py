@@ -11,17 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
-from typing import Literal, TypeVar, cast
+from typing import Literal
 
 from memfiles.errors import InvalidArgument, RevisionUnknown
 from memfiles.records.entry import Entry, Tombstone
 from memfiles.records.history import contents
-from memfiles.records.record import MAX_ORIGINS, ORIGIN_PATTERN, Change, Origins, Record, successor
+from memfiles.records.record import MAX_ORIGINS, ORIGIN_PATTERN, Change, Origins, Record
 
 Relation = Literal["equal", "behind", "ahead", "diverged", "unknown"]
 HasOrigins = Record | Entry | Tombstone
-AnyRecord = TypeVar("AnyRecord", bound=HasOrigins)
 
 
 def check_origin(origin: str | None) -> str | None:
@@ -29,27 +27,6 @@ def check_origin(origin: str | None) -> str | None:
     if origin is not None and not re.fullmatch(ORIGIN_PATTERN, origin):
         raise InvalidArgument(f"origin {origin[:40]!r} is not 12 hexadecimal digits in lower case")
     return origin
-
-
-def stamped(record: AnyRecord, origin: str) -> AnyRecord:
-    """The record as a change made in the memory directory ``origin``; nothing is encoded again."""
-    if record.origins.get(origin) == record.revision:
-        return record
-    return with_origins(record, {**record.origins, origin: record.revision}, own=origin)
-
-
-def with_origins(record: AnyRecord, origins: Origins, *, own: str | None = None) -> AnyRecord:
-    """The record with this version vector, cut to 32 directories: its ``own`` and those with the latest changes."""
-    latest = sorted(origins, key=lambda origin: (origin != own, -origins[origin], origin))[:MAX_ORIGINS]
-    kept = {origin: origins[origin] for origin in sorted(latest)}
-    changed: Record | Entry | Tombstone
-    if isinstance(record, Record):
-        changed = successor(record, origins=kept)
-    elif isinstance(record, Entry):
-        changed = record.amended(text=successor(record.text, origins=kept))
-    else:
-        changed = replace(record, origins=kept)
-    return cast("AnyRecord", changed)
 
 
 def joined(one: HasOrigins, other: HasOrigins) -> Origins:

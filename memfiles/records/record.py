@@ -197,9 +197,19 @@ class Record:
         """The kept changes as they are encoded, one a line."""
         return b",\n".join([change.encoded for change in self.history])
 
+    def stamped(self, origin: str) -> Record:
+        """The record as a change made in the memory directory ``origin``; nothing is encoded again."""
+        if self.origins.get(origin) == self.revision:
+            return self
+        return self.with_origins({**self.origins, origin: self.revision}, own=origin)
+
+    def with_origins(self, origins: Origins, *, own: str | None = None) -> Record:
+        """The record with these ``origins``; see ``latest_origins``."""
+        return successor(self, origins=latest_origins(origins, own=own))
+
     @property
     def is_intact(self) -> bool:
-        """Whether the digest is the content's: if not, someone else changed the content by hand."""
+        """Whether the digest fits the content: if not, someone edited the content by hand."""
         return self.hasher.hexdigest() == self.sha256
 
 
@@ -241,6 +251,12 @@ def successor(record: Record, **changed: Any) -> Record:
     copy = object.__new__(Record)
     vars(copy).update(vars(record), **changed)
     return copy
+
+
+def latest_origins(origins: Origins, *, own: str | None = None) -> Origins:
+    """At most 32 of these origins, sorted: ``own`` and the directories with the latest changes."""
+    latest = sorted(origins, key=lambda origin: (origin != own, -origins[origin], origin))[:MAX_ORIGINS]
+    return {origin: origins[origin] for origin in sorted(latest)}
 
 
 def digest(content: bytes) -> str:

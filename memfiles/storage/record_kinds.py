@@ -17,7 +17,6 @@ from memfiles.records.entry import MAX_ENTRY_BYTES, Entry, EntryRecord, Tombston
 from memfiles.records.entry_codec import decode_entry, encode_entry, read_entry
 from memfiles.records.file_changes import absorb
 from memfiles.records.keys import RECORD_SUFFIX, record_path
-from memfiles.records.lineage import stamped
 from memfiles.records.record import (
     NOBODY,
     READ_BACK,
@@ -164,7 +163,7 @@ class FileKind:
 
     def stamped(self, record: Record, origin: str) -> Record:
         """See ``RecordKind``."""
-        return stamped(record, origin)
+        return record.stamped(origin)
 
     def version(self, record: Record, *, replaces: Signature | None) -> NewVersion:
         """See ``RecordKind``."""
@@ -215,7 +214,7 @@ class EntryKind:
 
     def stamped(self, record: EntryRecord, origin: str) -> EntryRecord:
         """See ``RecordKind``; an entry of one run is never mirrored, and needs no stamp."""
-        return record if isinstance(record, Entry) and record.run else stamped(record, origin)
+        return record if isinstance(record, Entry) and record.run else record.stamped(origin)
 
     def version(self, record: EntryRecord, *, replaces: Signature | None) -> NewVersion:
         """See ``RecordKind``."""

@@ -11,7 +11,6 @@ from typing import Any
 from memfiles.records.entry import Entry, EntryRecord, Tombstone
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.history import contents
-from memfiles.records.lineage import stamped
 from memfiles.sync.merge.merge_entries import merge_entries, which_stands
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from tests.support.records import TickingClock
@@ -63,7 +62,7 @@ class EntryMachine:
             self.leaves_no_copies()
 
     def keeps(self, record: EntryRecord) -> None:
-        self.stores(stamped(record, self.origin))
+        self.stores(record.stamped(self.origin))
 
     def stores(self, record: EntryRecord) -> None:
         """What is kept can be read back; revisions rise."""

@@ -11,7 +11,6 @@ import pytest
 
 from memfiles.errors import InvalidArgument
 from memfiles.files.manager import MemoryManager
-from memfiles.records.lineage import stamped
 from memfiles.records.record import Origins, decode, encode
 from mirrors import MemoryMirror
 from tests.support.records import TickingClock, declared, records_in, rewrite, seeded
@@ -33,7 +32,7 @@ def origins(directory: Path) -> tuple[int, Origins]:
 def mirrored() -> MemoryMirror:
     """A mirror with a record that another directory made."""
     mirror = MemoryMirror()
-    mirror.put("notes.json", encode(stamped(seeded("theirs\n"), THERE)))
+    mirror.put("notes.json", encode(seeded("theirs\n").stamped(THERE)))
     return mirror
 
 

@@ -87,7 +87,7 @@ def _seen(entries: list[Entry]) -> list[Entry]:
     found: dict[str, Entry] = {}
     for place in VIEW:
         for entry in entries:
-            is_live = entry.retired is None and not entry.is_expired(NOW)
+            is_live = entry.is_live(NOW)
             if (entry.agent, entry.level, entry.run) == place and is_live:
                 found.setdefault(entry.key, entry)
     return list(found.values())

@@ -16,8 +16,6 @@ from memfiles.records.lineage import (
     is_included,
     joined,
     relation,
-    stamped,
-    with_origins,
 )
 from memfiles.records.record import MAX_ORIGINS, Origins, Record, Stamp, decode, encode, grown, with_content
 from tests.support.records import SEEDED_AT, TickingClock, seeded
@@ -31,7 +29,7 @@ def written(record: Record, *texts: str, by: str | None) -> Record:
     for text in texts:
         longer = append(record, Stamp(now()), text=text).record
         assert longer is not None
-        record = longer if by is None else stamped(longer, by)
+        record = longer if by is None else longer.stamped(by)
     return record
 
 
@@ -43,7 +41,7 @@ def knowing(revision: int, **origins: int) -> Record:
 
 def test_a_change_is_stamped_with_its_directory() -> None:
     """The entry of the directory is the revision; the others' stay."""
-    first = stamped(seeded("x"), A)
+    first = seeded("x").stamped(A)
     second = written(first, "y", by=B)
 
     assert ({A: 1}, {A: 1, B: 2}) == (first.origins, second.origins)
@@ -51,16 +49,16 @@ def test_a_change_is_stamped_with_its_directory() -> None:
 
 def test_stamping_twice_is_stamping_once() -> None:
     """A record that is written again is the same change."""
-    record = stamped(seeded("x"), A)
+    record = seeded("x").stamped(A)
 
-    assert record is stamped(record, A)
+    assert record is record.stamped(A)
 
 
 def test_stamping_encodes_nothing_anew() -> None:
     """What was derived for the version before is carried on: an append of one line stays cheap."""
     record = seeded("x" * 1000)
     encode(record)
-    longer = stamped(grown(record, "y"), A)
+    longer = grown(record, "y").stamped(A)
 
     assert {"content_start", "size_bytes", "hasher", "history_json"} <= vars(longer).keys()
     assert encode(replace(longer)) == encode(longer)
@@ -69,8 +67,8 @@ def test_stamping_encodes_nothing_anew() -> None:
 def test_the_latest_32_directories_are_kept() -> None:
     """Of those at the same revision the first by name; the one that makes the change always."""
     many = {f"{number:012x}": 5 + (number == 39) for number in range(40)}
-    kept = with_origins(replace(seeded("x"), revision=6), many)
-    own = stamped(replace(kept, revision=5, origins=dict.fromkeys(kept.origins, 5)), "f" * 12)
+    kept = replace(seeded("x"), revision=6).with_origins(many)
+    own = replace(kept, revision=5, origins=dict.fromkeys(kept.origins, 5)).stamped("f" * 12)
 
     assert [*list(many)[: MAX_ORIGINS - 1], f"{39:012x}"] == list(kept.origins)
     assert (MAX_ORIGINS, 5) == (len(own.origins), own.origins["f" * 12])
@@ -136,7 +134,7 @@ def test_what_is_joined_knows_both() -> None:
 
 def test_the_copy_of_a_directory_contradicts_it() -> None:
     """Both stamp with one id; that the shorter one is included in the longer one is then not believed."""
-    record = stamped(seeded("x"), A)
+    record = seeded("x").stamped(A)
     one, other = written(record, "one", by=A), written(record, "other", "more", by=A)
 
     assert ("unknown", "behind") == (relation(one, other), relation(record, other))
@@ -198,14 +196,14 @@ def test_a_history_damaged_by_hand_is_no_reason_to_fail() -> None:
 def test_origins_survive_the_disk() -> None:
     """What was written and read back stands the same."""
     back = partial(decode, uid="notes")
-    one = written(stamped(seeded("x"), A), "y", by=B)
+    one = written(seeded("x").stamped(A), "y", by=B)
 
     assert "equal" == relation(back(encode(one)), one)
 
 
 def test_a_change_that_no_origin_speaks_of_is_known_to_nobody() -> None:
     """What was changed while no mirror was declared is not behind a copy that knows all of its origins."""
-    record = stamped(seeded("x"), A)
+    record = seeded("x").stamped(A)
     newer = written(record, "there", by=B)
 
     assert "behind" == relation(record, newer)

@@ -106,7 +106,7 @@ class Consolidator:
         def decide(records: RecordsByPath) -> tuple[Applied, list[EntryRecord]]:
             def revision_of(uid: str) -> int | None:
                 found = records.get(paths[uid])
-                is_seen = isinstance(found, Entry) and found.retired is None and not found.is_expired(stamp.at)
+                is_seen = isinstance(found, Entry) and found.is_live(stamp.at)
                 return found.revision if is_seen and found is not None else None
 
             if changed := changed_since(plan, revision_of=revision_of):

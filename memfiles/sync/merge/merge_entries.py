@@ -13,7 +13,7 @@ from typing import Literal
 from memfiles.records.entry import FORGOTTEN_KEPT, MAX_MOVED, Entry, EntryRecord, Tombstone, passed
 from memfiles.records.history import extend
 from memfiles.records.keys import entry_place
-from memfiles.records.lineage import base_revision, joined, with_origins
+from memfiles.records.lineage import base_revision, joined
 from memfiles.records.record import Change, Record, successor
 from memfiles.sync.merge.merge_base import how_they_stand
 from memfiles.sync.merge.merge_fields import EntryPair, merged_facets
@@ -71,7 +71,7 @@ def which_stands(local: EntryRecord, remote: EntryRecord) -> Survivor:
 
 def without_origins(record: EntryRecord) -> EntryRecord:
     """The record as one that does not say whose changes it includes."""
-    return with_origins(record, {})
+    return record.with_origins({})
 
 
 def _rank(tombstone: Tombstone) -> tuple[int, str, str]:
@@ -148,9 +148,9 @@ def _raised(record: EntryRecord, local: EntryRecord, remote: EntryRecord, *, at:
     revision = max(local.revision, remote.revision) + 1
     known = joined(local, remote)
     if isinstance(record, Tombstone):
-        return with_origins(replace(record, revision=revision), known)
+        return replace(record, revision=revision).with_origins(known)
     text = extend(record.text, Change(revision=revision, at=at, op="merge"))
-    return with_origins(replace(record, text=successor(text, updated_at=record.updated_at)), known)
+    return replace(record, text=successor(text, updated_at=record.updated_at)).with_origins(known)
 
 
 def _two_entries(

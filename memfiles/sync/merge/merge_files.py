@@ -13,7 +13,7 @@ from typing import Literal
 
 from memfiles.records.declared_metadata import Metadata, metadata_in
 from memfiles.records.history import extend, without_text
-from memfiles.records.lineage import joined, with_origins
+from memfiles.records.lineage import joined
 from memfiles.records.record import Change, Record, with_content
 from memfiles.sync.merge.merge_base import Parting, exact_base, how_they_stand, is_untouched, part, was_redacted
 from memfiles.sync.merge.rebase import (
@@ -241,7 +241,7 @@ def _finished(local: Record, remote: Record, changes: Sequence[Change], content:
         created_at=min(local.created_at, remote.created_at),
         provisional=False,
     )
-    return with_origins(record, joined(local, remote))
+    return record.with_origins(joined(local, remote))
 
 
 def _merge_change(at: str) -> Change:

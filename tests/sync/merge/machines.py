@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from memfiles.records.file_changes import Decision, append, edit, undo
-from memfiles.records.lineage import stamped
 from memfiles.records.record import Actor, Record, Stamp, decode, encode
 from memfiles.sync.merge.merge_files import ConflictPolicy, merge
 from tests.support.records import TickingClock, seeded
@@ -52,7 +51,7 @@ class Machine:
         identity = f"{self.origin}-{self.made}"
         decision = call(self.record, self.stamp(identity))
         assert decision.record is not None
-        self.keep(stamped(decision.record, self.origin))
+        self.keep(decision.record.stamped(self.origin))
         self.calls[identity] = call
 
     def stamp(self, identity: str) -> Stamp:
@@ -102,7 +101,7 @@ class Machine:
         merged = merge(local, remote, base=base, on_conflict=self.on_conflict, at=self.now())
         self.conflicts += [merged.loser] if merged.loser is not None else []
         is_new = merged.record.revision > max(local.revision, remote.revision)
-        self.keep(stamped(merged.record, self.origin) if is_new else merged.record)
+        self.keep(merged.record.stamped(self.origin) if is_new else merged.record)
         return merged.is_news
 
 
@@ -116,7 +115,7 @@ class World:
     @classmethod
     def of(cls, count: int, *, content: str = "# Notes\n", on_conflict: ConflictPolicy = "local") -> World:
         now = TickingClock()
-        seeds = [stamped(seeded(content, cap=CAP), f"{number:012x}") for number in range(count)]
+        seeds = [seeded(content, cap=CAP).stamped(f"{number:012x}") for number in range(count)]
         return cls([Machine(f"{n:012x}", record, now, on_conflict) for n, record in enumerate(seeds)])
 
     def settles(self) -> Record:

@@ -10,7 +10,6 @@ import pytest
 from memfiles.records.entry import Entry, EntryRecord, Retired, Tombstone, moved_to
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.history import contents
-from memfiles.records.lineage import stamped
 from memfiles.sync.merge.merge_entries import MergedEntry, merge_entries, which_stands
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from tests.support.saved import buried, deleted, refaceted, resaved, saved, saved_over
@@ -25,17 +24,17 @@ def at(hour: int) -> str:
 
 def shared(content: str = "one\ntwo\nthree\n", **said: Any) -> Entry:
     """What both had before they parted."""
-    entry = stamped(saved("steps", content, at=at(1), **said), HERE)
+    entry = saved("steps", content, at=at(1), **said).stamped(HERE)
     assert isinstance(entry, Entry)
     return entry
 
 
 def here(entry: EntryRecord) -> Any:
-    return stamped(entry, HERE)
+    return entry.stamped(HERE)
 
 
 def there(entry: EntryRecord) -> Any:
-    return stamped(entry, THERE)
+    return entry.stamped(THERE)
 
 
 def merged(

@@ -11,7 +11,7 @@ import pytest
 from memfiles.records.declared_metadata import Metadata, metadata_in, redeclared, seed
 from memfiles.records.file_changes import Decision, append, edit, replace_content, undo
 from memfiles.records.history import MAX_CHANGES, content_at, contents, extend
-from memfiles.records.lineage import joined, relation, stamped
+from memfiles.records.lineage import joined, relation
 from memfiles.records.record import Actor, Change, Record, Stamp, encode
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergedFile, adopt, merge
 from tests.support.records import LATER, SEEDED_AT, TickingClock, seeded
@@ -31,7 +31,7 @@ def done(record: Record, *calls: Call, by: str | None) -> Record:
     for number, call in enumerate(calls, 1):
         changed = call(record, stamp(f"c{number}")).record
         assert changed is not None
-        record = changed if by is None else stamped(changed, by)
+        record = changed if by is None else changed.stamped(by)
     return record
 
 
@@ -45,7 +45,7 @@ def edits(old: str, new: str) -> Call:
 
 def shared(content: str = "# Notes\n") -> Record:
     """What both sides have: made there and taken over here."""
-    return stamped(seeded(content), THERE)
+    return seeded(content).stamped(THERE)
 
 
 def merged(
@@ -156,7 +156,7 @@ def test_every_earlier_content_can_be_told() -> None:
 
 def test_what_was_done_to_the_declaration_stays_in_the_log() -> None:
     """A change without effect on the content is carried on as it is."""
-    local = stamped(redeclared(shared(), Metadata("notes", "new", 4096, "INTERNAL"), at=LATER), HERE)
+    local = redeclared(shared(), Metadata("notes", "new", 4096, "INTERNAL"), at=LATER).stamped(HERE)
     remote = done(shared(), *appends("theirs\n"), by=THERE)
     record = merged(local, remote).record
 
@@ -169,7 +169,7 @@ def test_a_change_without_effect_fits_any_text() -> None:
     local = extend(start, Change(revision=2, at=now(), op="external", offset=start.size_bytes))
     remote = done(start, edits("a long beginning", "a"), by=THERE)
 
-    assert "a\n" == content_at(merged(stamped(local, HERE), remote).record, 2)
+    assert "a\n" == content_at(merged(local.stamped(HERE), remote).record, 2)
 
 
 def test_an_acknowledgement_that_got_lost_doubles_nothing() -> None:
@@ -328,7 +328,7 @@ def test_without_origins_the_common_history_is_the_base() -> None:
 
 def own_seed(content: str, *, by: str) -> Record:
     """A file that began in this directory, with a moment of its own."""
-    return stamped(seed("notes", metadata_in(seeded()), content=content, at=now()), by)
+    return seed("notes", metadata_in(seeded()), content=content, at=now()).stamped(by)
 
 
 def test_a_seed_that_nobody_touched_gives_way() -> None:
@@ -428,7 +428,7 @@ def test_the_earlier_creation_is_the_result_s() -> None:
 def test_the_result_knows_both() -> None:
     """Neither side has anything then that it lacks."""
     local, remote = done(shared(), *appends("ours\n"), by=HERE), done(shared(), *appends("theirs\n"), by=THERE)
-    record = stamped(merged(local, remote).record, HERE)
+    record = merged(local, remote).record.stamped(HERE)
 
     assert ("behind", {HERE: 3, THERE: 2}) == (relation(remote, record), record.origins)
 
@@ -436,7 +436,7 @@ def test_the_result_knows_both() -> None:
 def test_a_copy_from_before_its_changes_were_renumbered_adds_nothing() -> None:
     """A directory that was put back to a backup finds its own changes in the mirror, under other revisions."""
     local, remote = done(shared(), *appends("ours\n"), by=HERE), done(shared(), *appends("theirs\n"), by=THERE)
-    pushed = stamped(merged(local, remote).record, HERE)
+    pushed = merged(local, remote).record.stamped(HERE)
 
     assert MergedFile(pushed, is_news=False) == merged(local, pushed)
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from memfiles.records.file_changes import edit, redact
 from memfiles.records.history import contents
-from memfiles.records.lineage import stamped
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.text_merge import lines_of
 from tests.support.records import many_times
@@ -156,7 +155,7 @@ def test_a_redacted_text_leaves_every_machine(
     machine = chances.choice(world.machines)
     redacted, _ = redact(machine.record, machine.stamp("redact"), text="hunter2")
     assert redacted is not None
-    machine.keep(stamped(redacted, machine.origin))
+    machine.keep(redacted.stamped(machine.origin))
 
     assert set() == set(world.promised()) - set(lines(world))
     assert [] == [body for body in world.copies() if b"hunter2" in body]
@@ -167,7 +166,7 @@ def test_two_declarations_do_not_answer_each_other_for_ever() -> None:
     world = World.of(2)
     old, new = world.machines
     world.settles()
-    new.record = stamped(replace(new.record, description="new"), new.origin)
+    new.record = replace(new.record, description="new").stamped(new.origin)
     old.appends("old\n")
     new.appends("new\n")
     world.settles()

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from memfiles.errors import MemfilesError
 from memfiles.records.file_changes import Decision, append, edit, redact, replace_content, undo
 from memfiles.records.history import contents
-from memfiles.records.lineage import stamped
 from memfiles.records.record import Actor, Record, Stamp, encode
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergedFile, merge
 from tests.support.records import TickingClock, many_times, seeded
@@ -30,18 +29,18 @@ many: list[Call] = [partial(append, text=f"line {number}\n") for number in range
 def done(record: Record, *calls: Call, by: str) -> Record:
     for call in calls:
         changed = call(record, Stamp(now(), Actor(agent=by, call=f"{by}-{record.revision}")))
-        record = stamped(changed.record or record, by)
+        record = (changed.record or record).stamped(by)
     return record
 
 
 def taken_out(record: Record, *, by: str, text: str = NEEDLE) -> Record:
     changed, _ = redact(record, Stamp(now()), text=text)
     assert changed is not None
-    return stamped(changed, by)
+    return changed.stamped(by)
 
 
 def shared(content: str = START) -> Record:
-    return stamped(seeded(content, cap=1 << 20), THERE)
+    return seeded(content, cap=1 << 20).stamped(THERE)
 
 
 def merged(
@@ -153,7 +152,7 @@ def test_both_took_something_out_long_ago() -> None:
 def test_a_third_copy_does_not_bring_it_back() -> None:
     """What was merged with the redaction is told from what was before it, also by one who had part of that."""
     theirs = done(shared(), APPENDED, by=THERE)
-    result = stamped(merged(taken_out(shared(), by=HERE), theirs).record, HERE)
+    result = merged(taken_out(shared(), by=HERE), theirs).record.stamped(HERE)
     third = done(theirs, SAME_LINE, by="c" * 12)
 
     for record in (merged(third, result).record, merged(result, third).record):
@@ -217,7 +216,7 @@ def test_whatever_both_did_before_and_after(
     redacted = redact(clean, Stamp(now()), text=NEEDLE)[0]
     if redacted is None or dirty == start:
         return
-    clean = tried(stamped(redacted, THERE), later, by=THERE)
+    clean = tried(redacted.stamped(THERE), later, by=THERE)
 
     for result in both_ways(dirty, clean, base=start if knows_base else None, on_conflict=on_conflict):
         assert NEEDLE.encode() not in encode(result.record)
