@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +75,26 @@ def test_opening_loads_no_surface_and_no_mirror_library() -> None:
     """The command line's and the mirrors' libraries stay out of a program that does not use them."""
 
     assert set(loaded_by("from memfiles import open")) <= {"filelock", "pydantic", "yaml"}
+
+
+def test_the_function_tools_works_whatever_was_imported_before(tmp_path: Path) -> None:
+    """The package of the same name takes its place in ``memfiles`` once something in it was imported."""
+    code = """
+import sys, memfiles
+with memfiles.MemoryManager(sys.argv[1]) as manager:
+    manager.restore([memfiles.MemoryFile(uid="n", name="n")])
+    refs = [memfiles.MemoryRef(id="n", mode="r")]
+    print(len(memfiles.tools(refs, manager, "mcp")))
+    import memfiles.tools.session
+    print(len(memfiles.tools(refs, manager, "mcp")))
+"""
+    opened_first = "import sys, memfiles, memfiles.memory" + code.removeprefix("\nimport sys, memfiles")
+    said = [
+        subprocess.run([sys.executable, "-c", each, str(tmp_path)], capture_output=True, text=True, timeout=180).stdout
+        for each in (code, opened_first)
+    ]
+
+    assert ["1\n1\n"] * 2 == said
 
 
 def test_the_version_is_the_distributions() -> None:
