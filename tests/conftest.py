@@ -33,6 +33,14 @@ def _require_root() -> None:
         unavailable("needs root")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what kills, cuts the power, starts servers or installs something: ``-m 'not slow'`` leaves it out."""
+    for item in items:
+        if any(item.get_closest_marker(name) for name in ("frameworks", "kill", "node", "power", "servers")):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def require_tool() -> Callable[[str], str]:
     """``require_tool("strace")`` returns the tool's path, or ends the test."""

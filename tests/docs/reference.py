@@ -33,9 +33,10 @@ from memfiles.index.search.embedder import Embedder
 from memfiles.sync.engine import Sync
 from memfiles.sync.mirror import ANY, BulkMirror, CandidMirror, Condition, Stored
 from memfiles.sync.reports import SyncReport, SyncStatus
-from memfiles.tools.toolset import tools
+from memfiles.tools.session import tools
 from memfiles.workflow.workflow import AgentSpec, CategorySpec, EntriesSpec, KindSpec, MemorySpec, MirrorSpec
 
+PUBLIC: list[str] = import_module("memfiles").__all__
 REACHED = [
     Entries,
     Sync,
@@ -81,7 +82,7 @@ ADAPTERS = {
 INTERNAL = {
     "Memory": {"watcher"},
     "Session": {"actor", "refused", "check_open", "may_know", "definitions"},
-    "MemoryManager": {"replica", "store", "mend", "subscribers"},
+    "MemoryManager": {"replica", "store", "mend", "recover", "subscribers", "take_hydrated", "view"},
     "Entries": {"let_go", "counts", "end_run", "close"},
     "Sync": {"start", "entries_are_kept", "notice"},
 }
@@ -98,11 +99,19 @@ def made(what: str) -> str:
 
 
 def names() -> list[str]:
-    """Every name of the Python API that a page may ask for: public names, what they return, adapters, mirrors."""
+    """Every name of the Python API that a page may ask for: public names, what they return, mirrors, adapters."""
     errors = {name for name, kind in vars(memfiles.errors).items() if inspect.isclass(kind)}
-    public = [name for name in memfiles.__all__ if name != "__version__" and name not in errors]
-    adapters = [f"{module}.{name}" for module, offered in ADAPTERS.items() for name in offered]
-    return [*public, *_REACHED, *adapters, *(f"mirrors.{name}" for name in mirrors.__all__)]
+    public = [name for name in PUBLIC if name != "__version__" and name not in errors]
+    return [*public, *_REACHED, *chosen("mirrors.* adapters.*")]
+
+
+def chosen(words: str) -> list[str]:
+    """The names that a page asks for: as they are, or with ``.*`` all of the mirrors or of the adapters."""
+    all_of = {
+        "mirrors.*": [f"mirrors.{name}" for name in mirrors.__all__],
+        "adapters.*": [f"{module}.{name}" for module, offered in ADAPTERS.items() for name in offered],
+    }
+    return [name for word in words.split() for name in all_of.get(word, [word])]
 
 
 def _named(name: str) -> Any:
@@ -119,7 +128,7 @@ def _named(name: str) -> Any:
 def _api(names: str) -> str:
     """For each name a heading, the signature and the docstring; for a class of our own also its public methods."""
     shown = []
-    for name in names.split():
+    for name in chosen(names):
         thing = _named(name)
         if inspect.isclass(thing):
             parts = _class(thing, methods="." not in name)
@@ -230,7 +239,7 @@ def _prose(documented: Any) -> str:
 
 def _errors(_: str) -> str:
     rows = ["| error | code | transient | exit code | meaning |", "|---|---|---|---|---|"]
-    for name in memfiles.__all__:
+    for name in PUBLIC:
         kind = getattr(memfiles, name)
         if inspect.isclass(kind) and issubclass(kind, MemfilesError):
             meaning = " ".join(_prose(kind).split("\n\n")[0].split()).replace("|", "\\|")

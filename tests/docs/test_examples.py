@@ -14,6 +14,7 @@ import pytest
 from tests.conftest import unavailable
 from tests.support import ROOT
 
+pytestmark = pytest.mark.slow
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 
