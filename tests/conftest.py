@@ -35,7 +35,7 @@ def _require_root() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what kills, cuts the power, starts servers or installs something: ``-m 'not slow'`` leaves it out."""
+    """Mark as slow what kills, cuts the power, starts servers or installs: ``-m 'not slow'`` leaves it out."""
     for item in items:
         if any(item.get_closest_marker(name) for name in ("frameworks", "kill", "node", "power", "servers")):
             item.add_marker(pytest.mark.slow)
