@@ -82,18 +82,14 @@ else:  # hidden from type checkers: with a module ``__getattr__`` they would acc
         return sorted({*globals(), *_public(), "__version__"})
 
     def _public() -> dict[str, str]:
-        """The module of each public name, read from the imports above in this module's compiled code.
-
-        Not from its source, which frozen and stripped installations do not have.
-        """
+        """The module of each public name, read from the imports above."""
         if not _homes:
-            from dis import get_instructions
+            from re import MULTILINE, findall
 
-            names = ()
-            for step in get_instructions(__spec__.loader.get_code(__name__)):
-                if step.opname == "IMPORT_NAME" and step.argval.startswith("memfiles."):
-                    _homes.update(dict.fromkeys(names, step.argval))
-                names = step.argval  # an import is preceded by the names it imports
+            source = __spec__.loader.get_source(__name__)
+            _homes.update(
+                (name, home) for home, name in findall(r"^    from (\S+) import (\w+) as ", source, MULTILINE)
+            )
         return _homes
 
     def _version() -> str:
