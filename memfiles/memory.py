@@ -18,7 +18,7 @@ from memfiles.errors import InvalidArgument, StorageFailed, WorkflowError
 from memfiles.files.manager import MemoryFiles, MemoryManager
 from memfiles.files.restore_report import RestoreReport
 from memfiles.secrets.gate import scanner_called
-from memfiles.storage.events import AuditLog, Refusals, Subscribers, logging_changes, utc_now
+from memfiles.storage.events import AuditLog, Refusals, Subscribers, utc_now
 from memfiles.storage.store import Store
 from memfiles.sync import NullSync, Sync, settings_of
 from memfiles.sync.ledger import Bookkeeping
@@ -255,7 +255,7 @@ def _make_manager(workflow: Workflow, *, mirror: Mirror | None, ledger: Bookkeep
 def _start_audit(manager: MemoryManager) -> Refusals:
     """Log every change of the manager's records from now on; returns what logs refused calls."""
     log = AuditLog(manager.directory)
-    manager.subscribe(logging_changes(log))
+    manager.subscribe(log.record_change)
     return Refusals(log)
 
 

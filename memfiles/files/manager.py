@@ -40,7 +40,7 @@ from memfiles.secrets.gate import Gated, Policy, Scanner, gate
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import FILES
 from memfiles.storage.repository import RecordRepository
-from memfiles.storage.store import Store, needs_mending
+from memfiles.storage.store import Store, needs_recovery
 from memfiles.sync import ledger
 from memfiles.sync.mirror import Mirror, Stored
 from memfiles.sync.replica import Replica
@@ -111,7 +111,7 @@ class MemoryManager:
 
     def recover(self) -> None:
         """Replay the journals of dead processes, as ``restore`` does; without one nothing is touched."""
-        if self._store is None and self.directory.is_dir() and needs_mending(self.directory):
+        if self._store is None and self.directory.is_dir() and needs_recovery(self.directory):
             self._open_store().close()
 
     def restore(self, files: Workflow | Iterable[DeclaredFile]) -> RestoreReport:

@@ -1,9 +1,9 @@
-"""The audit log: who did what to which record, appended to one file a month below ``audit/``.
+"""Change events: callbacks that hear of every change of a record, and the audit log of who did what to which record.
 
-The rules this file guards: a line tells that something was done and never what it was about, so it holds no content,
-no key and no free text; lines of several processes never mix, for each is one write to a file opened for appending;
-and an operation is never held up or failed by its log. Nothing is flushed: the log tells what happened, and is
-not what makes it durable.
+The rules this file guards: a callback that fails disturbs nobody; a line of the audit log says that something was done,
+and holds no content, no key and no free text; a change is logged once, by the process that made it; lines of several
+processes never mix, as each is one write to a file opened for appending; and no operation is delayed or failed by its
+log. Nothing is flushed: the log says what happened, and is not what makes it durable.
 """
 
 from __future__ import annotations
@@ -34,18 +34,17 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LINE_MAX_BYTES = 64 * 1024
 
-_SAID = ("op", "outcome", "path", "level", "agent", "run", "call", "code", "count")
-_said_by = attrgetter(*_SAID)
-_CHECKED_EVERY_SECONDS = 0.02  # a look costs a quarter of a line; what is written just before a deletion is lost anyway
-
+_FIELDS = ("op", "outcome", "path", "level", "agent", "run", "call", "code", "count")
+_values_of = attrgetter(*_FIELDS)
+_CHECKED_EVERY_SECONDS = 0.02  # a check costs a quarter of a line; one written just before a deletion is lost anyway
+REFUSED = ("read_only", "level_denied", "secret_refused", "budget_exceeded", "size_exceeded")
+Origin = Literal["local", "process", "external", "restored", "mirror"]
 _log = logging.getLogger("memfiles")
-
-
-_second = (0, "")  # the last second that was written out: that costs five times as much as the rest
+_second = (0, "")  # the last second formatted: formatting costs five times as much as the rest
 
 
 def utc_now() -> str:
-    """The present moment as ``2026-11-21T09:00:00.000Z``."""
+    """The current time as ``2026-11-21T09:00:00.000Z``, the form it has in records. It never decides an order."""
     global _second
     second, millisecond = divmod(time.time_ns() // 1_000_000, 1000)
     known, text = _second
@@ -56,12 +55,68 @@ def utc_now() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """Something that was done, or was not allowed.
+class RecordChanged:
+    """A memory file or an entry has a new revision.
 
-    ``op`` is the operation's word (``save``, ``forget``, ``evict``), ``outcome`` is ``ok`` or ``refused`` or
-    ``failed``, and then ``code`` is the error's. ``path`` is the record's path in the memory directory, ``count``
-    how many records it was about. ``agent``, ``run`` and ``call`` say who. ``at`` is set when it is logged.
+    ``origin``: local (this manager), process (another process with memfiles, or another manager in this one), external
+    (a person or another program), restored (the record was deleted or broken, and the last good version was put back;
+    ``warning`` says why), mirror (fetched from the mirror, or merged with its copy). Of changes in quick succession,
+    only the last may be told. Two threads may tell of two changes at once, the later one first: the revision gives the
+    order. ``path`` is the record's path; an entry's ``name`` is its key, "" once forgotten. ``op`` is ``remove`` if the
+    file of an entry was removed by hand: it is gone, but not forgotten.
+    """
+
+    uid: str
+    name: str
+    revision: int
+    op: str
+    origin: Origin
+    warning: str | None = None
+    path: str = ""
+    level: str = ""
+    by: Actor = NOBODY
+
+
+class Subscribers:
+    """Callbacks for every change, called in the thread that made or noticed it."""
+
+    def __init__(self) -> None:
+        """There are no callbacks yet."""
+        self._callbacks: dict[int, Callable[[RecordChanged], None]] = {}
+        self._next = 0
+        self._adding = threading.Lock()
+
+    def renew(self) -> None:
+        """In a forked child: replace the lock, which another thread may have held."""
+        self._adding = threading.Lock()
+
+    def add(self, callback: Callable[[RecordChanged], None]) -> Callable[[], None]:
+        """Call ``callback`` for every change from now on; returns a function that ends the subscription."""
+        with self._adding:
+            number, self._next = self._next, self._next + 1
+            self._callbacks[number] = callback
+        return lambda: self._callbacks.pop(number, None) and None
+
+    def tell(self, events: Iterable[RecordChanged]) -> None:
+        """Call every callback; one that raises is logged and disturbs neither the change nor the others.
+
+        The caller holds no lock, as a callback may change memory files itself.
+        """
+        for event in events:
+            for callback in list(self._callbacks.values()):
+                try:
+                    callback(event)
+                except Exception:
+                    _log.exception("a callback for changes of memory files failed")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEvent:
+    """Something that was done, or was refused.
+
+    ``op`` is the operation's name (``save``, ``forget``, ``evict``); ``outcome`` is ``ok``, ``refused`` or ``failed``,
+    and ``code`` then the error's code. ``path`` is the record's path in the memory directory, ``count`` the number of
+    records concerned. ``agent``, ``run`` and ``call`` say who did it. ``at`` is set when it is logged.
     """
 
     op: str
@@ -77,16 +132,16 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A line that is no event, as ``file:line``: a disk was full, or somebody else wrote there."""
+class UnreadableLine:
+    """A line that is not an event, as ``file:line``: a disk was full, or another program wrote there."""
 
     where: str
 
 
 class AuditLog:
-    """The log of one memory directory. Threads may share it; processes may share the directory.
+    """The audit log of one memory directory, one file a month. Threads may share it; processes share the directory.
 
-    The month's file stays open, and is opened anew after it was moved or deleted, and in the child of a fork.
+    The month's file stays open; it is reopened after it was moved or deleted, and in a forked child.
     """
 
     def __init__(
@@ -96,7 +151,7 @@ class AuditLog:
         now: Callable[[], str] = utc_now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing touches the disk before the first event. ``monotonic`` tells when to look for the file again."""
+        """Nothing touches the disk before the first event. ``monotonic`` says when to check for the file again."""
         self._directory = os.fspath(directory)
         self._now = now
         self._monotonic = monotonic
@@ -106,35 +161,45 @@ class AuditLog:
         self._renew()
         renew_in_child(self, AuditLog._renew)
 
-    def record(self, event: Event) -> None:
-        """Append ``event``; never raises. That nothing can be logged is told once, until it can be again."""
+    def record(self, event: AuditEvent) -> None:
+        """Append ``event``; never raises. A failing log is reported once, until it works again."""
         at = self._now()
         try:
             line = _line(event, at)
             with self._lock:
                 self._append(at[:7] + ".jsonl", line)
         except (OSError, ValueError) as error:
-            self._failed(error)
+            self._report(error)
         else:
             self._failing = False
 
+    def record_change(self, event: RecordChanged) -> None:
+        """Log a change, as a subscriber; changes of other processes are logged there."""
+        if event.origin != "process":
+            by = event.by if event.origin == "local" else NOBODY
+            self.record(
+                AuditEvent(
+                    op=event.op, path=event.path, level=event.level, agent=by.agent, run=by.session, call=by.call
+                )
+            )
+
     def close(self) -> None:
-        """Let go of the file; a further event opens it again."""
+        """Close the file; another event opens it again."""
         with self._lock:
-            self._let_go()
+            self._close_file()
 
     def _append(self, name: str, line: bytes) -> None:
         if self._descriptor < 0 or name != self._name or not self._is_current():
-            self._let_go()
+            self._close_file()
             self._open(name)
         if self._torn:
             line = b"\n" + line
         self._torn = os.write(self._descriptor, line) != len(line)
-        if self._torn:  # a full disk; the next line must not go on in this one
-            raise OSError("the disk took only a part of a line")
+        if self._torn:  # the disk is full; the next line must not continue this one
+            raise OSError("only part of a line was written")
 
     def _is_current(self) -> bool:
-        """Whether the name still leads to the open file, as far as was looked lately."""
+        """Whether the name still leads to the open file, as of the last check."""
         if (moment := self._monotonic()) < self._checked_until:
             return True
         self._checked_until = moment + _CHECKED_EVERY_SECONDS
@@ -150,31 +215,33 @@ class AuditLog:
         self._inode = os.fstat(self._descriptor).st_ino
         self._checked_until = self._monotonic() + _CHECKED_EVERY_SECONDS
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
 
     def _renew(self) -> None:
-        """Start without an open file; in a child, the parent's descriptors stay open until it ends."""
+        """Start without an open file; in a forked child, the parent's descriptor stays open until the child ends."""
         self._lock = threading.Lock()
         self._descriptor = self._inode = -1
         self._name = self._path = ""
         self._checked_until = 0.0
 
-    def _failed(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         if not self._failing:
             self._failing = True
-            _log.warning("the audit log in %s cannot be written, operations go on without it: %s", FOLDER, error)
+            _log.warning("the audit log in %s cannot be written; operations continue without it: %s", FOLDER, error)
         with suppress(OSError), self._lock:
-            self._let_go()
+            self._close_file()
 
 
-def read(directory: str | os.PathLike[str], *, since: str = "", until: str = "9999") -> Iterator[Event | Unreadable]:
-    """The logged events of a memory directory, month by month, in the order in which they were written.
+def read_audit_log(
+    directory: str | os.PathLike[str], *, since: str = "", until: str = "9999"
+) -> Iterator[AuditEvent | UnreadableLine]:
+    """The logged events of a memory directory, in the order in which they were written; none without a log.
 
     ``since`` (included) and ``until`` (excluded) are times such as ``2026-11-21`` or ``2026-11-21T09:00:00.000Z``.
-    A directory without a log has none. ``InvalidArgument`` if the log cannot be read.
+    ``InvalidArgument`` if the log cannot be read.
     """
     try:
         names = [name for name in sorted(os.listdir(os.path.join(directory, FOLDER))) if _MONTH.fullmatch(name)]
@@ -184,12 +251,13 @@ def read(directory: str | os.PathLike[str], *, since: str = "", until: str = "99
         raise InvalidArgument(f"the audit log cannot be read: {error}") from error
     for name in names:
         if since[:7] <= name[:7] < until:
-            yield from (item for item in _month(os.path.join(directory, FOLDER, name), name)
-                        if isinstance(item, Unreadable) or since <= item.at < until)  # fmt: skip
+            for item in _month(os.path.join(directory, FOLDER, name), name):
+                if isinstance(item, UnreadableLine) or since <= item.at < until:
+                    yield item
 
 
 def _open_month(directory: str, name: str) -> int:
-    """A descriptor that appends to a month's file; no link is followed below the memory directory."""
+    """Open a month's file for appending, without following a link below the memory directory."""
     root = atomic.open_directory(directory)
     try:
         atomic.make_folder(root, FOLDER)
@@ -207,7 +275,7 @@ def _open_month(directory: str, name: str) -> int:
     return descriptor
 
 
-def _month(path: str, name: str) -> Iterator[Event | Unreadable]:
+def _month(path: str, name: str) -> Iterator[AuditEvent | UnreadableLine]:
     try:
         descriptor = os.open(path, _READ)
     except FileNotFoundError:
@@ -221,117 +289,35 @@ def _month(path: str, name: str) -> Iterator[Event | Unreadable]:
         while line := file.readline(_LINE_MAX_BYTES):
             number += line.endswith(b"\n")
             if line != b"\n":
-                yield _event(line) or Unreadable(f"{name}:{max(1, number)}")
+                yield _event(line) or UnreadableLine(f"{name}:{max(1, number)}")
 
 
-def _line(event: Event, at: str) -> bytes:
+def _line(event: AuditEvent, at: str) -> bytes:
     fields: dict[str, Any] = {"at": at}
-    for name, value in zip(_SAID, _said_by(event), strict=True):
+    for name, value in zip(_FIELDS, _values_of(event), strict=True):
         if value is not None:
             fields[name] = value
     return to_json(fields) + b"\n"
 
 
-def _event(line: bytes) -> Event | None:
+def _event(line: bytes) -> AuditEvent | None:
     try:
         found: Any = from_json(line)
     except ValueError:
         return None
     if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in ("at", "op", "outcome")):
         return None
-    return Event(**{name: value for name, value in found.items() if name in ("at", *_SAID)})
-
-
-REFUSED = ("read_only", "level_denied", "secret_refused", "budget_exceeded", "size_exceeded")
-
-
-def logging_changes(log: AuditLog) -> Callable[[RecordChanged], None]:
-    """A subscriber that logs each change; those that another process made are logged there."""
-
-    def note(event: RecordChanged) -> None:
-        if event.origin != "process":
-            by = event.by if event.origin == "local" else Actor()
-            log.record(
-                Event(
-                    op=event.op,
-                    path=event.path,
-                    level=event.level,
-                    agent=by.agent,
-                    run=by.session,
-                    call=by.call,
-                )
-            )
-
-    return note
+    return AuditEvent(**{name: value for name, value in found.items() if name in ("at", *_FIELDS)})
 
 
 class Refusals:
-    """Logs the calls that were refused; what failed for another reason changed nothing and is no denial."""
+    """Logs refused calls; a call that failed for another reason is not a refusal."""
 
     def __init__(self, log: AuditLog | None = None) -> None:
-        """Without a log nothing is noted."""
+        """Without a log, nothing is logged."""
         self._log = log
 
     def note(self, error: BaseException, op: str, *, agent: str, level: str, run: str | None) -> None:
-        """Log the error if it is a refusal; an error that only says that there is nothing is none."""
+        """Log the error if it is a refusal."""
         if self._log is not None and isinstance(error, MemfilesError) and error.code in REFUSED:
-            self._log.record(Event(op, "refused", level=level, agent=agent, run=run, code=error.code))
-
-
-Origin = Literal["local", "process", "external", "restored", "mirror"]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordChanged:
-    """A memory file, or an entry, is at a new revision.
-
-    ``origin``: local (this manager), process (another process of memfiles, or another manager in this one), external
-    (a person or another program), restored (the record was deleted or broken, and the last good one was put back;
-    ``warning`` says why), mirror (fetched from the mirror, or merged with its copy). Of changes that came quickly one
-    after another, only the last may be told. Two threads may tell of two changes at once, the later one first: the
-    revision gives the order. ``path`` is where the record lies; an entry's ``name`` is its key, "" once forgotten.
-    ``op`` is ``remove`` when the file of an entry was removed by hand: it is gone, and not forgotten.
-    """
-
-    uid: str
-    name: str
-    revision: int
-    op: str
-    origin: Origin
-    warning: str | None = None
-    path: str = ""
-    level: str = ""
-    by: Actor = NOBODY
-
-
-class Subscribers:
-    """Callbacks that are told of every change, in the thread that made or noticed it."""
-
-    def __init__(self) -> None:
-        """Nobody is told anything yet."""
-        self._callbacks: dict[int, Callable[[RecordChanged], None]] = {}
-        self._next = 0
-        self._adding = threading.Lock()
-
-    def renew(self) -> None:
-        """In the child of a fork: another thread may have been adding when it was made."""
-        self._adding = threading.Lock()
-
-    def add(self, callback: Callable[[RecordChanged], None]) -> Callable[[], None]:
-        """Tell ``callback`` of every change from now on; the returned function ends that."""
-        with self._adding:
-            number, self._next = self._next, self._next + 1
-            self._callbacks[number] = callback
-        return lambda: self._callbacks.pop(number, None) and None
-
-    def tell(self, events: Iterable[RecordChanged]) -> None:
-        """Call everyone; a callback that raises is logged and does not disturb the change or the others.
-
-        No lock may be held: a callback may change memory files itself.
-        """
-        for event in events:
-            for callback in list(self._callbacks.values()):
-                try:
-                    callback(event)
-                except Exception:
-                    _log.exception("a callback for changes of memory files failed")
+            self._log.record(AuditEvent(op, "refused", level=level, agent=agent, run=run, code=error.code))

@@ -1,9 +1,12 @@
-"""What a start does with the journals and temp files that dead processes left.
+"""Recovery: what a start does with the journals, temp files and scrub requests that dead processes left.
 
-The rules this file guards: a journal is replayed only when its lock is free; a frame's version replaces a
-file only if that file is missing, unreadable, older, or a damaged copy of that very version; whatever may be
-someone's work by hand is kept in quarantine first, as is a version that another of its revision keeps out;
-and a journal goes away only after every file it speaks of is flushed.
+The rules this file guards: a journal is replayed only when its lock is free; a frame's version replaces a file only if
+that file is missing, unreadable, older, or a damaged copy of that very version; whatever may be a hand edit is
+quarantined first, and so is a version kept out by another of the same revision; and a journal is removed only after
+every file it names is flushed.
+
+A scrub request asks every process to overwrite its journal, so that redacted text is in none. One process asks at a
+time and holds the request's lock until it is answered; a request whose lock is free is a dead process's.
 """
 
 from __future__ import annotations
@@ -33,14 +36,16 @@ from memfiles.storage.journal_frames import (
 )
 from memfiles.storage.locks import RecordLocks
 
-_LONGEST_DEATH = 10.0  # seconds between the first lock and the last that a dying process gives up
+_LONGEST_DEATH = 10.0  # seconds from the first lock to the last that a dying process releases
 _POLL_SECONDS = 0.002
+SCRUB_REQUEST = f"{FOLDER}/scrub-request"
+_REQUEST_POLL_SECONDS = 0.02
 _NOT_A_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV)
 _OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def journal_names(directory: int) -> list[str]:
-    """The names of all journal files, of the living and the dead."""
+    """The names of all journal files, of live and dead processes."""
     try:
         return sorted(name for name in atomic.names(directory, FOLDER) if name.endswith(SUFFIX))
     except FileNotFoundError:
@@ -50,7 +55,7 @@ def journal_names(directory: int) -> list[str]:
 def recover(directory: int, locks: RecordLocks, *, at: str, flush: bool, thorough: bool = True) -> None:
     """Replay and remove every journal whose process is dead, then remove dead writers' temp files.
 
-    ``thorough`` False looks for temp files among the entries, which may be 100,000, only if a process was dead.
+    ``thorough`` False looks for temp files among the entries (there may be 100,000) only if a process was dead.
     """
     deadline = time.monotonic() + _LONGEST_DEATH
     while True:
@@ -60,12 +65,14 @@ def recover(directory: int, locks: RecordLocks, *, at: str, flush: bool, thoroug
             forget_dead_request(directory)
             return
         if time.monotonic() >= deadline:
-            raise LockTimeout("a process that died in the middle of a change still holds its journal: see what it is")
+            raise LockTimeout(
+                "a process that was killed during a change still holds its journal: check whether it is still running"
+            )
         time.sleep(_POLL_SECONDS)
 
 
 def is_needed(directory: int) -> bool:
-    """Whether a dead process left a journal, looked at without changing anything."""
+    """Whether a dead process left a journal; changes nothing."""
     for name in journal_names(directory):
         with _dead_journal(directory, name) as data:
             if data is not None:
@@ -74,13 +81,13 @@ def is_needed(directory: int) -> bool:
 
 
 def may_hold_content(directory: int, name: str, *, token: bytes) -> bool:
-    """Whether a living process's journal may still hold what the scrub request ``token`` is to remove."""
+    """Whether a live process's journal may still hold what the scrub request ``token`` is to remove."""
     data = _journal_bytes(directory, name)
     return not is_empty(data) and scrub_token_in(data) != token
 
 
 def _recover_journal(directory: int, name: str, locks: RecordLocks, *, at: str, flush: bool) -> bool:
-    """Replay and remove a journal, if its process is dead; whether it was."""
+    """Replay and remove a journal if its process is dead; returns whether it was."""
     with _dead_journal(directory, name, at=at) as data:
         if data is None:
             return False
@@ -94,9 +101,9 @@ def _recover_journal(directory: int, name: str, locks: RecordLocks, *, at: str, 
 
 @contextmanager
 def _dead_journal(directory: int, name: str, *, at: str | None = None) -> Iterator[bytes | None]:
-    """The bytes of a journal that no process uses, which is ours while the block runs; None if one does.
+    """The bytes of a journal that no process uses, locked while the block runs; None if one does.
 
-    What has the name of a journal and is no file is set ``at`` this time aside, or left where it is without one.
+    Anything else with the name of a journal is quarantined, or left alone if there is no time ``at`` for the note.
     """
     path = f"{FOLDER}/{name}"
     try:
@@ -115,7 +122,7 @@ def _dead_journal(directory: int, name: str, *, at: str | None = None) -> Iterat
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             if at is not None:
-                quarantine.set_aside(directory, path, reason="not a journal, not even a file", at=at)
+                quarantine.set_aside(directory, path, reason="not a journal: not a regular file", at=at)
             yield None
         else:
             free = lock_descriptor(descriptor, blocking=False) and os.fstat(descriptor).st_nlink > 0
@@ -125,7 +132,7 @@ def _dead_journal(directory: int, name: str, *, at: str | None = None) -> Iterat
 
 
 def _newest_versions(journal: bytes) -> dict[str, Version]:
-    """For each record the newest version in the journal's sound frames."""
+    """The newest version of each record in the journal's sound frames, by path."""
     newest: dict[str, Version] = {}
     for frame in read_frames(journal):
         for version in frame.versions:
@@ -136,21 +143,21 @@ def _newest_versions(journal: bytes) -> dict[str, Version]:
 
 
 def _replay(directory: int, version: Version, *, at: str, flush: bool, always: bool) -> None:
-    """Put a journaled version in place unless the file there is as new; the record's lock is held.
+    """Put a journaled version in place unless the file is as new; the record's lock is held.
 
-    ``always``: even over a file that is the same, because a flush of it failed.
+    ``always``: also over an identical file, because a flush of it failed.
     """
     try:
         found = atomic.read(directory, version.path, limit=MAX_RECORD_BYTES)
     except RecordCorrupt as error:
-        quarantine.set_aside(directory, version.path, reason=f"{error}; the journal's version took its place", at=at)
+        quarantine.set_aside(directory, version.path, reason=f"{error}; replaced by the journal's version", at=at)
         found = None
     if found is not None:
         if not _is_outdated(*found, by=version) and not (always and found[0] == version.data):
             _keep_if_other(directory, version, found[0], at=at)
             return
         if _may_be_by_hand(directory, version.path, *found):
-            reason = "changed by hand while the journal held a newer version, which took its place"
+            reason = "edited by hand while the journal held a newer version, which replaced it"
             quarantine.keep_copy(directory, version.path, found[0], reason=reason, at=at)
     atomic.drop(directory, version.path)
     atomic.stage(directory, version.path, version.data, flush=flush)
@@ -159,18 +166,18 @@ def _replay(directory: int, version: Version, *, at: str, flush: bool, always: b
 
 
 def _keep_if_other(directory: int, version: Version, found: bytes, *, at: str) -> None:
-    """Keep a journaled version if another took its place that is not made from it.
+    """Quarantine a journaled version if the file is a different version of the same revision.
 
-    Ours never do; but a file may have been copied here from a backup or another machine, of the same revision.
+    Our own writes never lead to that, but a file may have been copied here from a backup or another machine.
     """
     record = inspect(found)
     if found != version.data and record is not None and record.is_intact and record.revision == version.revision:
-        reason = f"the journal's revision {version.revision}; the file is another with the same number, and stays"
+        reason = f"revision {version.revision} in the journal; the file stays, as another version of that revision"
         quarantine.keep_copy(directory, version.path, version.data, reason=reason, at=at)
 
 
 def _is_outdated(data: bytes, seen: atomic.Signature, *, by: Version) -> bool:
-    """Whether the file must be replaced: unreadable, older, or the very version, damaged by a power cut."""
+    """Whether the file must be replaced: it is unreadable, older, or that very version damaged by a power cut."""
     if data == by.data:
         return False
     record = inspect(data)
@@ -181,7 +188,7 @@ def _is_outdated(data: bytes, seen: atomic.Signature, *, by: Version) -> bool:
 
 
 def _may_be_by_hand(directory: int, path: str, data: bytes, seen: atomic.Signature) -> bool:
-    """Whether a file about to be replaced is neither ours nor what a power cut leaves of a version of ours."""
+    """Whether a file about to be replaced may be a hand edit: neither a sound version nor the remains of one."""
     record = inspect(data)
     if not data.strip(b"\0") or (record is not None and record.is_intact):
         return False
@@ -190,7 +197,7 @@ def _may_be_by_hand(directory: int, path: str, data: bytes, seen: atomic.Signatu
 
 
 def _remove_journal(directory: int, name: str, *, versions: dict[str, Version], flush: bool) -> None:
-    """Flush all that the journal spoke of, then let it go."""
+    """Flush every file that the journal names, then remove it."""
     if flush:
         atomic.sync_published(directory, versions)
     atomic.remove(directory, f"{FOLDER}/{name}")
@@ -199,10 +206,10 @@ def _remove_journal(directory: int, name: str, *, versions: dict[str, Version], 
 
 
 def _sweep(directory: int, *, at: str, folders: Sequence[str]) -> bool:
-    """Remove the temp files of the dead. False while one of them holds a change whose journal is not free yet.
+    """Remove dead writers' temp files; False while one holds a change whose journal is not free yet.
 
-    A temp file whose record's lock is free is a dead writer's. But a process that dies gives up its locks one
-    after the other: if its journal speaks of the staged version, that one is to be replayed before it goes.
+    A temp file whose record's lock is free is a dead writer's. But a dying process releases its locks one after
+    another: if its journal names the staged version, that must be replayed before the temp file goes.
     """
     temps = [temp for folder in folders for temp in _temp_files(directory, folder)]
     found = {temp: path for temp in temps if (path := staged_path(temp)) is not None}
@@ -227,31 +234,25 @@ def _temp_files(directory: int, folder: str) -> list[str]:
 
 
 def _entry_folders(directory: int) -> list[str]:
-    """The folders of entries; what is none, or a link, is left alone."""
+    """The folders of entries; anything else, such as a link, is left alone."""
     folders = []
-    for name in _names(directory, ENTRIES):
-        with suppress(OSError):
-            atomic.names(directory, f"{ENTRIES}/{name}")
-            folders.append(f"{ENTRIES}/{name}")
+    with suppress(OSError):
+        for name in sorted(atomic.names(directory, ENTRIES)):
+            with suppress(OSError):
+                atomic.names(directory, f"{ENTRIES}/{name}")
+                folders.append(f"{ENTRIES}/{name}")
     return folders
 
 
-def _names(directory: int, folder: str) -> list[str]:
-    try:
-        return sorted(atomic.names(directory, folder))
-    except OSError:
-        return []
-
-
 def _if_free(directory: int, locks: RecordLocks, temp: str, path: str) -> atomic.Signature | None:
-    """The signature of a temp file if nobody holds its record's lock."""
+    """The signature of a temp file; None if its record's lock is held."""
     with suppress(LockTimeout), locks.hold([path]):
         return atomic.signature(directory, temp)
     return None
 
 
 def _journaled_versions(directory: int) -> dict[tuple[str, int, int], Version]:
-    """Every version in any journal, of the living and the dying, by path, inode and time of its staged file."""
+    """Every version in any journal, by its path and the inode and time of its staged file."""
     versions: dict[tuple[str, int, int], Version] = {}
     for name in journal_names(directory):
         for frame in read_frames(_journal_bytes(directory, name)):
@@ -274,11 +275,11 @@ def _remove_temp(directory: int, temp: str, *, at: str) -> None:
     except OSError as error:
         if error.errno != errno.ENOTEMPTY:
             raise
-        quarantine.set_aside(directory, temp, reason="a folder where a record is staged", at=at)
+        quarantine.set_aside(directory, temp, reason="a folder at the temp name of a record", at=at)
 
 
 def _journal_bytes(directory: int, name: str) -> bytes:
-    """What is in a journal at this moment, whoever has it; nothing if it is gone or no file."""
+    """The bytes of a journal, whoever holds it; none if it is gone or not a file."""
     try:
         descriptor = os.open(f"{FOLDER}/{name}", _OPEN, dir_fd=directory)
     except OSError as error:
@@ -299,19 +300,13 @@ def _read_all(descriptor: int) -> bytes:
     return b"".join(chunks)
 
 
-SCRUB_REQUEST = f"{FOLDER}/scrub-request"
-
-
-_REQUEST_POLL_SECONDS = 0.02
-
-
 @contextmanager
 def request_scrub(directory: int, *, timeout: float) -> Iterator[bytes]:
-    """Ask for as long as the block runs; the request's token. ``LockTimeout`` if others keep asking so long."""
+    """Request a scrub while the block runs; yields the token. ``LockTimeout`` if others keep requesting one."""
     deadline = time.monotonic() + timeout
-    while (descriptor := _locked(directory, create=True)) is None:
+    while (descriptor := _locked_request(directory, create=True)) is None:
         if time.monotonic() >= deadline:
-            raise LockTimeout("another process has been redacting all the time: redact again")
+            raise LockTimeout("other processes kept redacting: redact again")
         time.sleep(_REQUEST_POLL_SECONDS)
     try:
         token = os.urandom(SCRUB_TOKEN_BYTES // 2).hex().encode()
@@ -323,7 +318,7 @@ def request_scrub(directory: int, *, timeout: float) -> Iterator[bytes]:
 
 
 def requested_scrub(directory: int) -> bytes:
-    """The token of the present request, empty if there is none that can be read."""
+    """The token of the current request, empty if there is none."""
     try:
         found = atomic.read(directory, SCRUB_REQUEST, limit=SCRUB_TOKEN_BYTES)
     except (OSError, RecordCorrupt):
@@ -332,16 +327,16 @@ def requested_scrub(directory: int) -> bytes:
 
 
 def forget_dead_request(directory: int) -> None:
-    """Remove a request that nobody waits for any more."""
-    descriptor = _locked(directory, create=False)
+    """Remove the request of a dead process."""
+    descriptor = _locked_request(directory, create=False)
     if descriptor is not None:
         _withdraw(directory, descriptor)
 
 
-def _locked(directory: int, *, create: bool) -> int | None:
-    """The descriptor of the request, locked; None if another has it (or, not to ``create``, if there is none).
+def _locked_request(directory: int, *, create: bool) -> int | None:
+    """The locked descriptor of the request; None if another process holds it, or if there is none to open.
 
-    What lies there and is not a file of its own (a FIFO, a hard link to another file) is removed first.
+    Anything but a file of its own (a FIFO, a hard link to another file) is removed first.
     """
     try:
         descriptor = os.open(SCRUB_REQUEST, _OPEN | (os.O_CREAT if create else 0), 0o600, dir_fd=directory)
@@ -361,7 +356,7 @@ def _locked(directory: int, *, create: bool) -> int | None:
 
 
 def _withdraw(directory: int, descriptor: int) -> None:
-    """Remove the request while it is still locked: whoever locks it next must find that it is no more."""
+    """Remove the request while it is still locked: whoever locks it next must find that it is gone."""
     try:
         atomic.remove(directory, SCRUB_REQUEST)
     finally:

@@ -1,7 +1,8 @@
-"""Records on disk: find them, lock them, and change one or several of them together, durably.
+"""The record store: find records on disk, lock them, and change one or several of them together, durably.
 
-The rules this file guards: ``commit`` is the only way a record changes; it returns once the change
-survives a power cut, and a failure or a kill at any point leaves every record as it was or as it was to be.
+The rules this file guards: ``commit`` is the only way a record changes; it returns once the change survives a power
+cut; a failure or a kill at any point leaves every record either old or new; and as long as the journal holds anything,
+a thread checks when to empty it: after a second without changes, or when another process asks.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from memfiles.storage.transaction import NewVersion, Transactions, reason
 
 STATE_FOLDER = ".state"
 _LOCKS_KEPT_OPEN = 16
+_IDLE_SECONDS = 1.0
+_POLL_SECONDS = 0.1
 _SCRUB_POLL_SECONDS = 0.02
 _log = logging.getLogger("memfiles")
 
@@ -44,7 +47,7 @@ class Store:
         durability: str = "fsync",
         lock_timeout: float = 30.0,
     ) -> None:
-        """Make the directory if needed, mend what dead processes left, and be ready.
+        """Create the directory if needed, and recover what dead processes left.
 
         ``now`` gives the time for notes; ``lock_timeout`` is in seconds. ``StorageFailed`` if it cannot be used.
         """
@@ -54,20 +57,19 @@ class Store:
         self._lock_timeout = lock_timeout
         with storage_failure(f"cannot use the memory directory {directory}"):
             self.descriptor = _make_directory(directory, flush=self._flush)
-            # not closed before the last thread that may be in a change has let go of the store: the number could
-            # by then be another directory's
+            # closed only when no thread can be in a change any more: the number could be another directory's by then
             weakref.finalize(self, os.close, self.descriptor)
             self._is_closed = False
             self._start_parts()
             self._folders: set[str] = set()
             self.recover(thorough=False)
-        renew_in_child(self, Store.leave_to_parent)
+        renew_in_child(self, Store._leave_to_parent)
 
     def close(self) -> None:
-        """Checkpoint and let go of the directory: the records are then all there is."""
+        """Checkpoint and release the directory: only the records matter then."""
         self._is_closed = True
         self._checkpointer.stop()
-        with storage_failure("not every record could be flushed; the journal stays for the next start"):
+        with storage_failure("some records could not be flushed; the journal stays for the next start"):
             try:
                 if not self._journal.close():
                     self.recover()
@@ -80,25 +82,25 @@ class Store:
             return atomic.read(self.descriptor, path, limit=MAX_RECORD_BYTES)
 
     def signature(self, path: str) -> Signature | None:
-        """What tells the present version of a record from every other, None if there is none."""
+        """The signature of a record's present version, None if there is none."""
         try:
             return atomic.signature(self.descriptor, path)
         except OSError as error:
-            raise StorageFailed(f"{path} cannot be looked at: {reason(error)}") from error
+            raise StorageFailed(f"{path} cannot be examined: {reason(error)}") from error
 
     def hold(self, paths: Iterable[str]) -> AbstractContextManager[None]:
-        """Be the only one, among all threads and processes, who may change these records.
+        """Hold the locks of these records: no other thread or process may change them meanwhile.
 
-        ``InvalidArgument`` if the store was closed while this waited: what was acknowledged before is all there is.
+        ``InvalidArgument`` if the store was closed while this waited.
         """
         return self._locks.hold(paths, check=self._refuse_if_closed)
 
     def commit(self, changes: Sequence[NewVersion]) -> dict[str, Signature]:
-        """Change these records together or not at all, and return when the change is durable.
+        """Change these records together or not at all; durable on return. The caller holds their locks.
 
-        The caller holds their locks. Returns the signature of each new version. ``StorageFailed``: nothing
-        changed. ``OutcomeUnknown``: the change is visible, but may not survive a power cut. ``LeftBehind``:
-        a writer died here; let go of the locks, ``recover``, and decide again.
+        Returns the signature of each new version. ``StorageFailed``: nothing changed. ``OutcomeUnknown``: the change is
+        visible, but may not survive a power cut. ``LeftBehind``: a writer died here; release the locks, ``recover``,
+        and decide again.
         """
         try:
             signatures = self._transactions.commit(changes)
@@ -106,16 +108,16 @@ class Store:
             self._folders.clear()
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-            self.make_folders(change.path for change in changes)  # one was removed by hand
+            self.make_folders(change.path for change in changes)  # someone removed one by hand
             signatures = self._transactions.commit(changes)
         if self._journal.is_dirty:
-            self._checkpointer.notice()
+            self._checkpointer.wake()
         return signatures
 
     def make_folders(self, paths: Iterable[str]) -> None:
-        """Have the folders of these records, durably; they are made once."""
+        """Ensure the folders of these records, durably; each is created once."""
         for folder in {path.rpartition("/")[0] for path in paths} - self._folders:
-            with storage_failure(f"the folder {folder} cannot be made"):
+            with storage_failure(f"the folder {folder} cannot be created"):
                 for end in [index for index, character in enumerate(folder) if character == "/"] + [len(folder)]:
                     atomic.make_folder(self.descriptor, folder[:end])
                     if self._flush:
@@ -123,11 +125,11 @@ class Store:
             self._folders.add(folder)
 
     def keep_aside(self, path: str, *, why: str) -> str:
-        """Have whatever lies at ``path`` in quarantine before it is replaced; its path there.
+        """Quarantine whatever is at ``path`` before it is replaced; returns its path there.
 
         A readable file is copied, so that a kill before the replacement loses nothing; anything else is moved.
         """
-        with storage_failure(f"{path} could not be set aside"):
+        with storage_failure(f"{path} could not be quarantined"):
             try:
                 found = self.find(path)
             except RecordCorrupt:
@@ -136,15 +138,14 @@ class Store:
             return quarantine.keep_copy(self.descriptor, path, data, reason=why, at=self._now())
 
     def set_aside(self, path: str, *, why: str) -> str:
-        """Move whatever lies at ``path`` into quarantine; its path there. The caller holds the record's lock."""
-        with storage_failure(f"{path} could not be set aside"):
+        """Move whatever is at ``path`` into quarantine; returns its path there. The caller holds the record's lock."""
+        with storage_failure(f"{path} could not be quarantined"):
             return quarantine.set_aside(self.descriptor, path, reason=why, at=self._now())
 
     def discard(self, found: Mapping[str, Signature]) -> None:
-        """Remove the files of these records, as far as they have these signatures; the caller holds their locks.
+        """Remove the files of these records that still have these signatures; the caller holds their locks.
 
-        Only for what nothing may come back from: a journal that holds an earlier version would put that in place. So
-        this process's journal is emptied first.
+        This process's journal is emptied first, as replaying an earlier version would bring the record back.
         """
         self.checkpoint()
         with storage_failure("a record cannot be removed"):
@@ -155,29 +156,29 @@ class Store:
                 atomic.sync_folder(self.descriptor, folder)
 
     def record_paths(self) -> list[str]:
-        """Where memory files' records may lie, declared or not."""
+        """The paths of all memory files' records, declared or not."""
         with storage_failure("the memory directory cannot be listed"):
             return sorted(name for name in atomic.names(self.descriptor) if uid_of(name) is not None)
 
     def recover(self, *, thorough: bool = True) -> None:
-        """Replay and remove the journals that dead processes left, and their temp files.
+        """Replay and remove the journals that dead processes left, and remove their temp files.
 
-        ``thorough`` False looks among the entries for temp files only if a journal was there.
+        ``thorough`` False looks for temp files among the entries only if there was such a journal.
         """
-        with storage_failure("what a dead process left could not be mended"):
+        with storage_failure("recovering from a process that died failed"):
             self._journal.retire_broken()
             recovery.recover(self.descriptor, self._locks, at=self._now(), flush=self._flush, thorough=thorough)
 
     def checkpoint(self) -> None:
         """Flush every published record and empty this process's journal."""
-        with storage_failure("the checkpoint failed; the journal keeps what is not flushed"):
+        with storage_failure("the checkpoint failed; the journal keeps the changes that are not flushed"):
             if not self._journal.checkpoint():
                 self.recover()
 
     def scrub(self) -> None:
-        """Return when no journal of any process holds an earlier version of a record; ``LockTimeout`` if one may."""
+        """Return once no process's journal holds an earlier version of a record; ``LockTimeout`` if one may."""
         with (
-            storage_failure("the text is out of the record, but not every journal could be overwritten: redact again"),
+            storage_failure("the text is gone from the record, but not every journal was overwritten: redact again"),
             recovery.request_scrub(self.descriptor, timeout=self._lock_timeout) as token,
         ):
             self._journal.checkpoint(scrub_token=token)
@@ -185,7 +186,7 @@ class Store:
 
     def _refuse_if_closed(self) -> None:
         if self._is_closed:
-            raise InvalidArgument("the memory was closed while this waited for its turn; nothing was changed")
+            raise InvalidArgument("the memory was closed while this call waited for a lock; nothing was changed")
 
     def _wait_for_scrub(self, token: bytes) -> None:
         deadline = time.monotonic() + self._lock_timeout
@@ -198,33 +199,33 @@ class Store:
             if time.monotonic() >= deadline:
                 pids = ", ".join(name.partition("-")[0] for name in waiting)
                 raise LockTimeout(
-                    f"the text is out of the record, but the journals of these processes may still hold it: {pids}. "
-                    f"They do not answer; end them and redact again"
+                    f"the text is gone from the record, but the journals of these processes may still hold it: {pids}. "
+                    f"They do not respond; stop them and redact again"
                 )
             time.sleep(_SCRUB_POLL_SECONDS)
 
     def quarantined(self) -> list[tuple[str, str]]:
-        """The path and the reason of everything in quarantine."""
+        """The path and reason of everything in quarantine."""
         with storage_failure("the quarantine cannot be listed"):
             return quarantine.listing(self.descriptor)
 
     def remove_quarantined(self, path: str, needles: tuple[bytes, ...]) -> int:
-        """Delete the quarantined copies of the record at ``path`` that hold any of these bytes; how many."""
+        """Delete the kept copies of the record at ``path`` that hold any of these bytes; returns how many."""
         with storage_failure("a quarantined copy cannot be removed"):
             return quarantine.remove_holding(self.descriptor, path, needles)
 
     def kept_of(self) -> set[str]:
-        """The paths of the records of which copies are in quarantine or among the conflicts."""
+        """The paths of all records with copies in quarantine or among the conflicts."""
         with storage_failure("the kept copies cannot be listed"):
             return quarantine.kept_of(self.descriptor)
 
     def remove_copies(self, path: str) -> int:
-        """Delete every copy of the record at ``path`` in quarantine and among the conflicts; how many."""
+        """Delete all copies of the record at ``path`` in quarantine and conflicts; returns how many."""
         with storage_failure("a kept copy cannot be removed"):
             return quarantine.remove_copies(self.descriptor, path)
 
     def _recovery(self) -> Callable[[], None]:
-        """``recover`` for a thread that must not keep the store in use."""
+        """``recover`` for the checkpointer's thread, which must not keep the store alive."""
         reference = weakref.ref(self)
 
         def run() -> None:
@@ -234,84 +235,25 @@ class Store:
         return run
 
     def _start_parts(self) -> None:
-        """What belongs to this process alone: its locks, its journal and the thread that empties it."""
+        """Create the parts that belong to this process alone: its locks, its journal and its checkpointer."""
         self._locks = RecordLocks(self.descriptor, timeout=self._lock_timeout, keep_open=_LOCKS_KEPT_OPEN)
         self._journal = Journal(self.descriptor, new_id=_journal_id, flush=self._flush)
         self._checkpointer = Checkpointer(self.descriptor, self._journal, recover=self._recovery())
         self._transactions = Transactions(self.descriptor, self._journal, flush=self._flush, now=self._now)
 
-    def leave_to_parent(self) -> None:
-        """In the child of a fork: the parent's journal, locks and threads are not ours."""
+    def _leave_to_parent(self) -> None:
+        """In a forked child: start anew, as the journal, locks and threads are the parent's."""
         if not self._is_closed:
             self._journal.abandon()
             self._locks.leave_to_parent()
             self._start_parts()
 
 
-@contextmanager
-def storage_failure(what: str) -> Iterator[None]:
-    """Map an error of the operating system to ``StorageFailed``, saying what could not be done."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageFailed(f"{what}: {reason(error)}") from error
-
-
-def needs_mending(directory: Path) -> bool:
-    """Whether a process died in this directory and left something to be put in place."""
-    with storage_failure(f"cannot look at the memory directory {directory}"):
-        descriptor = atomic.open_directory(directory)
-        try:
-            return recovery.is_needed(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _make_directory(directory: Path, *, flush: bool) -> int:
-    """The descriptor of the memory directory, made with its folders (mode 0700) where they are missing.
-
-    ``.journal`` is made when the names above are flushed: where it is, no start was killed before.
-    """
-    missing = [path for path in (directory, *directory.parents) if not path.exists()]
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = atomic.open_directory(directory)
-    try:
-        if flush and atomic.signature(descriptor, FOLDER) is None:
-            for path in missing[::-1] or [directory]:
-                _flush_names(path.parent)
-        for folder in (FOLDER, STATE_FOLDER, LOCK_FOLDER):
-            atomic.make_folder(descriptor, folder)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _flush_names(folder: Path) -> None:
-    """Flush the names in a folder above the memory directory, if it may be read: it may be someone else's."""
-    with suppress(PermissionError):
-        descriptor = atomic.open_directory(folder)
-        try:
-            atomic.sync_folder(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _journal_id() -> str:
-    return f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
-
-
-IDLE_SECONDS = 1.0
-
-
-_POLL_SECONDS = 0.1
-
-
 class Checkpointer:
-    """A thread that sleeps while the journal is empty and looks ten times a second while it is not."""
+    """Empties the journal in a thread, which polls it ten times a second and sleeps while it is empty."""
 
     def __init__(self, directory: int, journal: Journal, *, recover: Callable[[], None]) -> None:
-        """The thread starts with the first ``notice``; ``recover`` replays a journal that had to be given up."""
+        """The thread starts with the first ``wake``; ``recover`` replays a journal that had to be given up."""
         self._recover = recover
         self._directory = directory
         self._journal = journal
@@ -320,8 +262,8 @@ class Checkpointer:
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
-    def notice(self) -> None:
-        """There is something in the journal."""
+    def wake(self) -> None:
+        """Watch the journal, which holds something now."""
         if not self._work.is_set():
             self._work.set()
             self._start()
@@ -343,16 +285,16 @@ class Checkpointer:
         while not self._stop.is_set():
             self._work.wait()
             self._work.clear()
-            self._until_empty()
+            self._empty_journal()
 
-    def _until_empty(self) -> None:
-        """Watch a journal that holds something until a checkpoint has emptied it."""
+    def _empty_journal(self) -> None:
+        """Poll until a checkpoint has emptied the journal."""
         frames, since, answered = self._journal.frames_written, time.monotonic(), b""
         while self._journal.is_dirty and not self._stop.wait(_POLL_SECONDS):
             if self._journal.frames_written != frames:
                 frames, since = self._journal.frames_written, time.monotonic()
             request = recovery.requested_scrub(self._directory)
-            if request not in (b"", answered) or time.monotonic() - since >= IDLE_SECONDS:
+            if request not in (b"", answered) or time.monotonic() - since >= _IDLE_SECONDS:
                 answered, since = request, time.monotonic()
                 self._checkpoint(request)
 
@@ -361,4 +303,57 @@ class Checkpointer:
             if not self._journal.checkpoint(scrub_token=request or None):
                 self._recover()
         except (OSError, MemfilesError):
-            _log.exception("a checkpoint failed; the journal keeps what is not flushed, and it is tried again")
+            _log.exception("a checkpoint failed and will be repeated; the journal keeps what is not flushed")
+
+
+@contextmanager
+def storage_failure(what: str) -> Iterator[None]:
+    """Map ``OSError`` to ``StorageFailed``, with ``what`` failed and why."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageFailed(f"{what}: {reason(error)}") from error
+
+
+def needs_recovery(directory: Path) -> bool:
+    """Whether a process died in this directory and left a journal to replay."""
+    with storage_failure(f"cannot examine the memory directory {directory}"):
+        descriptor = atomic.open_directory(directory)
+        try:
+            return recovery.is_needed(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _make_directory(directory: Path, *, flush: bool) -> int:
+    """The descriptor of the memory directory, created with its folders (mode 0700) where they are missing.
+
+    ``.journal`` is created once the names above it are flushed: where it exists, they survive a power cut.
+    """
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = atomic.open_directory(directory)
+    try:
+        if flush and atomic.signature(descriptor, FOLDER) is None:
+            for path in missing[::-1] or [directory]:
+                _flush_names(path.parent)
+        for folder in (FOLDER, STATE_FOLDER, LOCK_FOLDER):
+            atomic.make_folder(descriptor, folder)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _flush_names(folder: Path) -> None:
+    """Flush the names in a folder above the memory directory, unless it is someone else's and may not be read."""
+    with suppress(PermissionError):
+        descriptor = atomic.open_directory(folder)
+        try:
+            atomic.sync_folder(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _journal_id() -> str:
+    return f"{os.getpid()}-{uuid.uuid4().hex[:12]}"

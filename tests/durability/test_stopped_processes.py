@@ -157,7 +157,7 @@ def test_a_version_that_another_of_its_revision_keeps_out_is_kept(tmp_path: Path
     assert json.loads(ours)["revision"] == json.loads(theirs)["revision"]
     assert "# Start\n- one\n- two\n- from elsewhere\n" == content
     assert ours == (scratch / "memory" / kept["path"]).read_bytes()
-    assert "the file is another with the same number" in kept["reason"]
+    assert "the file stays, as another version of that revision" in kept["reason"]
 
 
 @pytest.mark.usefixtures("require_tracing")

@@ -20,14 +20,13 @@ import pytest
 from memfiles.errors import EntryNotFound, InvalidArgument, SecretRefused
 from memfiles.records.record import Actor
 from memfiles.storage.events import (
+    AuditEvent,
     AuditLog,
-    Event,
     RecordChanged,
     Refusals,
     Subscribers,
-    Unreadable,
-    logging_changes,
-    read,
+    UnreadableLine,
+    read_audit_log,
     utc_now,
 )
 from tests.support import ROOT
@@ -120,15 +119,15 @@ BY = Actor("support", "run-1", "toolu_1")
 CHANGED = RecordChanged("u", "the key", 3, "save", "local", None, "entries/a/u.json", "INTERNAL", BY)
 
 
-def logged(directory: Path) -> list[Event]:
+def logged(directory: Path) -> list[AuditEvent]:
     """The events in the log, without their times."""
-    return [replace(event, at="") for event in read(directory) if isinstance(event, Event)]
+    return [replace(event, at="") for event in read_audit_log(directory) if isinstance(event, AuditEvent)]
 
 
 def test_a_change_is_logged_with_who_made_it(tmp_path: Path) -> None:
     """But not with the key, which may say as much as the content."""
-    logging_changes(AuditLog(tmp_path))(CHANGED)
-    expected = Event("save", path=CHANGED.path, level="INTERNAL", agent="support", run="run-1", call="toolu_1")
+    AuditLog(tmp_path).record_change(CHANGED)
+    expected = AuditEvent("save", path=CHANGED.path, level="INTERNAL", agent="support", run="run-1", call="toolu_1")
 
     assert [expected] == logged(tmp_path)
     assert "the key" not in "".join(path.read_text() for path in (tmp_path / "audit").iterdir())
@@ -136,7 +135,7 @@ def test_a_change_is_logged_with_who_made_it(tmp_path: Path) -> None:
 
 def test_a_change_of_another_process_is_logged_there(tmp_path: Path) -> None:
     """Every change stands in the log once."""
-    logging_changes(AuditLog(tmp_path))(RecordChanged("u", "k", 3, "save", "process"))
+    AuditLog(tmp_path).record_change(RecordChanged("u", "k", 3, "save", "process"))
 
     assert [] == logged(tmp_path)
 
@@ -145,7 +144,7 @@ def test_a_refusal_is_logged(tmp_path: Path) -> None:
     """With the code of the error, never with its text."""
     Refusals(AuditLog(tmp_path)).note(SecretRefused("hunter2"), "save", agent="a", level="PUBLIC", run=None)
 
-    assert [Event("save", "refused", level="PUBLIC", agent="a", code="secret_refused")] == logged(tmp_path)
+    assert [AuditEvent("save", "refused", level="PUBLIC", agent="a", code="secret_refused")] == logged(tmp_path)
 
 
 def test_what_is_not_there_is_no_refusal(tmp_path: Path) -> None:
@@ -155,8 +154,8 @@ def test_what_is_not_there_is_no_refusal(tmp_path: Path) -> None:
     assert [] == logged(tmp_path)
 
 
-SAVED = Event("save", path="entries/support/1f.json", level="INTERNAL", agent="support", run="r1", call="c1")
-DENIED = Event("delete", "refused", agent="a\nb", code="level_denied", count=3)
+SAVED = AuditEvent("save", path="entries/support/1f.json", level="INTERNAL", agent="support", run="r1", call="c1")
+DENIED = AuditEvent("delete", "refused", agent="a\nb", code="level_denied", count=3)
 
 
 class Months:
@@ -184,7 +183,7 @@ def lines(directory: Path, name: str = "2026-11.jsonl") -> list[str]:
 
 def ops(directory: Path) -> list[str]:
     """What was done, as it is read back."""
-    return [event.op for event in read(directory) if isinstance(event, Event)]
+    return [event.op for event in read_audit_log(directory) if isinstance(event, AuditEvent)]
 
 
 def test_a_line_says_who_did_what(tmp_path: Path, log: AuditLog) -> None:
@@ -207,16 +206,16 @@ def test_what_is_logged_is_read_back(tmp_path: Path, log: AuditLog) -> None:
     at = "2026-11-21T09:00:00.000Z"
 
     assert [
-        Event("save", "ok", "entries/support/1f.json", "INTERNAL", "support", "r1", "c1", at=at),
-        Event("delete", "refused", agent="a\nb", code="level_denied", count=3, at=at),
-    ] == list(read(tmp_path))
+        AuditEvent("save", "ok", "entries/support/1f.json", "INTERNAL", "support", "r1", "c1", at=at),
+        AuditEvent("delete", "refused", agent="a\nb", code="level_denied", count=3, at=at),
+    ] == list(read_audit_log(tmp_path))
 
 
 def test_nothing_is_made_before_the_first_event(tmp_path: Path) -> None:
     """A log that logs nothing leaves no trace, and a directory without one has no events."""
     AuditLog(tmp_path).close()
 
-    assert ([], []) == (os.listdir(tmp_path), list(read(tmp_path)))
+    assert ([], []) == (os.listdir(tmp_path), list(read_audit_log(tmp_path)))
 
 
 def test_only_the_owner_may_read_it(tmp_path: Path, log: AuditLog) -> None:
@@ -241,12 +240,12 @@ def test_a_month_has_a_file_of_its_own(tmp_path: Path) -> None:
     log = AuditLog(tmp_path, now=clock)
     for month, op in (("2026-11", "a"), ("2026-12", "b"), ("2027-01", "c"), ("2026-12", "d")):
         clock.month = month
-        log.record(Event(op))
+        log.record(AuditEvent(op))
 
     assert ["2026-11.jsonl", "2026-12.jsonl", "2027-01.jsonl"] == sorted(os.listdir(tmp_path / "audit"))
     assert ["a", "b", "d", "c"] == ops(tmp_path)
     assert [["b", "d", "c"], ["a"], ["b", "d"]] == [
-        [event.op for event in read(tmp_path, **times) if isinstance(event, Event)]
+        [event.op for event in read_audit_log(tmp_path, **times) if isinstance(event, AuditEvent)]
         for times in ({"since": "2026-12-01"}, {"until": "2026-12"}, {"since": "2026-12", "until": "2026-12-22"})
     ]
 
@@ -254,14 +253,14 @@ def test_a_month_has_a_file_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("remove", [False, True])
 def test_a_file_that_was_moved_or_deleted_is_begun_anew(tmp_path: Path, log: AuditLog, remove: bool) -> None:
     """After a rotation by hand the next event stands in a new file, also when the folder went as well."""
-    log.record(Event("a"))
+    log.record(AuditEvent("a"))
     file = tmp_path / "audit" / "2026-11.jsonl"
     if remove:
         file.unlink()
         file.parent.rmdir()
     else:
         file.rename(tmp_path / "old.jsonl")
-    log.record(Event("b"))
+    log.record(AuditEvent("b"))
 
     assert ["b"] == ops(tmp_path)
 
@@ -270,10 +269,10 @@ def test_the_file_is_looked_for_every_now_and_then(tmp_path: Path) -> None:
     """Not at every line, for that would make each a third dearer: after 20 ms a deleted file is begun anew."""
     moments = iter([0.0, 0.019, 0.021, 0.022])
     log = AuditLog(tmp_path, now=Months(), monotonic=moments.__next__)
-    log.record(Event("a"))
+    log.record(AuditEvent("a"))
     (tmp_path / "audit" / "2026-11.jsonl").unlink()
-    log.record(Event("b"))
-    log.record(Event("c"))
+    log.record(AuditEvent("b"))
+    log.record(AuditEvent("c"))
 
     assert ["c"] == ops(tmp_path)
 
@@ -282,15 +281,15 @@ def test_a_fork_logs_as_well(tmp_path: Path) -> None:
     """A child writes whole lines beside its parent, even if another thread was in the log when it was forked."""
     program = """
 import os, sys
-from memfiles.storage.events import AuditLog, Event
+from memfiles.storage.events import AuditEvent, AuditLog
 log = AuditLog(sys.argv[1])
-log.record(Event("parent"))
+log.record(AuditEvent("parent"))
 with log._lock:
     if os.fork() == 0:
-        log.record(Event("child"))
+        log.record(AuditEvent("child"))
         os._exit(0)
 os.wait()
-log.record(Event("parent"))
+log.record(AuditEvent("parent"))
 print("done")
 """
     with another_process(program, tmp_path) as other:
@@ -302,12 +301,12 @@ def test_eight_processes_write_whole_lines(tmp_path: Path) -> None:
     """Every line of eight processes with two threads each is whole, and none is lost."""
     program = """
 import sys, threading
-from memfiles.storage.events import AuditLog, Event
+from memfiles.storage.events import AuditEvent, AuditLog
 log = AuditLog(sys.argv[1])
 input()
 def work(thread):
     for number in range(250):
-        log.record(Event("save", agent=f"{sys.argv[2]}-{thread}", path="x" * (number * 7 % 600), count=number))
+        log.record(AuditEvent("save", agent=f"{sys.argv[2]}-{thread}", path="x" * (number * 7 % 600), count=number))
 threads = [threading.Thread(target=work, args=[thread]) for thread in range(2)]
 [thread.start() for thread in threads]; [thread.join() for thread in threads]
 """
@@ -323,8 +322,8 @@ threads = [threading.Thread(target=work, args=[thread]) for thread in range(2)]
         process.stdin.close()
     assert [0] * 8 == [process.wait(60) for process in processes]
     counts: dict[str | None, list[int | None]] = {}
-    for event in read(tmp_path):
-        assert isinstance(event, Event)
+    for event in read_audit_log(tmp_path):
+        assert isinstance(event, AuditEvent)
         counts.setdefault(event.agent, []).append(event.count)
 
     assert (16, [list(range(250))]) == (len(counts), [*map(list, {tuple(seen) for seen in counts.values()})])
@@ -338,7 +337,7 @@ def test_threads_share_a_log(tmp_path: Path, log: AuditLog) -> None:
     def work() -> None:
         for _ in range(100):
             clock.month = "2026-12" if clock.month == "2026-11" else "2026-11"
-            shared.record(Event("a"))
+            shared.record(AuditEvent("a"))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -383,7 +382,7 @@ def test_a_log_that_cannot_be_written_is_told_once(
             log.record(SAVED)
 
     assert 1 == len(caplog.records)
-    assert "operations go on without it" in caplog.text
+    assert "operations continue without it" in caplog.text
     assert 0 == sum(path.stat().st_size for path in outside.iterdir())
 
 
@@ -391,26 +390,26 @@ def test_it_goes_on_when_the_trouble_is_over(tmp_path: Path, caplog: pytest.LogC
     """Once events can be logged again they are, and the next trouble is told again."""
     (tmp_path / "audit").write_text("")
     log = AuditLog(tmp_path, now=Months(), monotonic=itertools.count().__next__)
-    log.record(Event("lost"))
+    log.record(AuditEvent("lost"))
     (tmp_path / "audit").unlink()
-    log.record(Event("kept"))
+    log.record(AuditEvent("kept"))
     (tmp_path / "audit").rename(tmp_path / "away")
     (tmp_path / "audit").write_text("")
-    log.record(Event("lost"))
+    log.record(AuditEvent("lost"))
 
     assert 2 == len(caplog.records)
     assert ["kept"] == [event.op for event in _in_folder(tmp_path, "away")]
 
 
-def _in_folder(root: Path, name: str) -> list[Event]:
+def _in_folder(root: Path, name: str) -> list[AuditEvent]:
     (root / "audit").unlink()
     (root / name).rename(root / "audit")
-    return [event for event in read(root) if isinstance(event, Event)]
+    return [event for event in read_audit_log(root) if isinstance(event, AuditEvent)]
 
 
 def test_half_a_surrogate_pair_does_not_fail_the_caller(tmp_path: Path, log: AuditLog) -> None:
     """What UTF-8 cannot hold costs the line and nothing else."""
-    log.record(Event("save", agent="\ud800"))
+    log.record(AuditEvent("save", agent="\ud800"))
     log.record(SAVED)
 
     assert ["save"] == ops(tmp_path)
@@ -418,14 +417,14 @@ def test_half_a_surrogate_pair_does_not_fail_the_caller(tmp_path: Path, log: Aud
 
 def test_a_line_that_is_no_event_is_told(tmp_path: Path, log: AuditLog) -> None:
     """A torn line, other people's lines and one without end are told by their place; the rest is read."""
-    log.record(Event("a"))
+    log.record(AuditEvent("a"))
     with (tmp_path / "audit" / "2026-11.jsonl").open("ab") as file:
         file.write(b'{"at":"2026\n[]\n{"op":"x"}\n\n' + b"\xff\n")
-    log.record(Event("b"))
+    log.record(AuditEvent("b"))
     (tmp_path / "audit" / "notes.txt").write_text("not a month")
 
-    assert [Unreadable(f"2026-11.jsonl:{number}") for number in (2, 3, 4, 6)] == [
-        item for item in read(tmp_path) if isinstance(item, Unreadable)
+    assert [UnreadableLine(f"2026-11.jsonl:{number}") for number in (2, 3, 4, 6)] == [
+        item for item in read_audit_log(tmp_path) if isinstance(item, UnreadableLine)
     ]
     assert ["a", "b"] == ops(tmp_path)
 
@@ -435,8 +434,8 @@ def test_reading_follows_no_link(tmp_path: Path) -> None:
     (tmp_path / "audit").mkdir()
     (tmp_path / "audit" / "2026-11.jsonl").symlink_to("/etc/passwd")
     with pytest.raises(InvalidArgument, match="2026-11.jsonl cannot be read"):
-        list(read(tmp_path))
+        list(read_audit_log(tmp_path))
     (tmp_path / "audit" / "2026-11.jsonl").unlink()
     os.mkfifo(tmp_path / "audit" / "2026-11.jsonl")
     with pytest.raises(InvalidArgument, match="2026-11.jsonl is not a regular file"):
-        list(read(tmp_path))
+        list(read_audit_log(tmp_path))
