@@ -1,4 +1,4 @@
-"""The declared part of a record, and what a redeploy makes of it (pure)."""
+"""Declared metadata of a memory file: the first revision made from it, and the effect of a redeploy (pure)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def redeclared(record: Record, metadata: Metadata, *, at: str, op: Operation = "
 
 
 def confirmed(record: Record, *, at: str) -> Record | None:
-    """The record as no longer provisional, None if it is not."""
+    """The record without its provisional mark, None if it has none."""
     if not record.provisional:
         return None
     settled = replace(record, provisional=False)
@@ -35,29 +35,20 @@ def confirmed(record: Record, *, at: str) -> Record | None:
 
 
 def metadata_in(record: Record) -> Metadata:
-    """The metadata a record has now."""
+    """The metadata of a record."""
     return Metadata(record.name, record.description, record.max_size_bytes, record.level)
 
 
 def seed(uid: str, metadata: Metadata, *, content: str, at: str, provisional: bool = False) -> Record:
     """The first revision of a file, with its declared content."""
-    size = len(content.encode())
+    data = content.encode()
+    name, description, cap, level = metadata
+    first = Change(revision=1, at=at, op="seed", bytes=len(data), offset=0)
     return Record(
-        uid=uid,
-        name=metadata.name,
-        description=metadata.description,
-        max_size_bytes=metadata.max_size_bytes,
-        level=metadata.level,
-        content=content,
-        sha256=digest(content.encode()),
-        revision=1,
-        created_at=at,
-        updated_at=at,
-        history=(Change(revision=1, at=at, op="seed", bytes=size, offset=0),),
-        provisional=provisional,
+        uid, name, description, cap, level, content, digest(data), 1, at, at, history=(first,), provisional=provisional
     )
 
 
 def is_over_cap(metadata: Metadata, size: int) -> bool:
-    """Whether a content of ``size`` bytes is over the declared cap; such a file is kept and may only shrink."""
+    """Whether content of ``size`` bytes is over the declared cap; such a file is kept and may only shrink."""
     return size > metadata.max_size_bytes

@@ -1,8 +1,7 @@
-"""The entry: one thing that an agent saved under a key, or what remains of it.
+"""Entries, saved by an agent under a key, and tombstones of forgotten ones. Pure data; see ``entry_codec`` for JSON.
 
-The rules this file guards: a tombstone holds nothing of what was forgotten; and content, history and revision are
-those of a ``Record``, so that everything that is done with the text of a memory file is done with an entry's in the
-same way. Pure data; ``entry_format`` is its form on disk.
+The rules this file guards: a tombstone contains nothing of the forgotten entry; and content, history and revision are
+those of a ``Record``, so that the text of an entry and that of a memory file are changed by the same code.
 """
 
 from __future__ import annotations
@@ -61,9 +60,9 @@ EntryPath = Annotated[str, Field(pattern=ENTRY_PATH_PATTERN)]
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where an entry's content comes from; captured, not asked for.
+    """Where an entry's content comes from, recorded without asking the agent.
 
-    ``ordinal`` is the time of the first save in nanoseconds, higher for every later one of a process, so that entries
+    ``ordinal`` is the time of the first save in nanoseconds, strictly increasing within a process, so that entries
     have an order that milliseconds cannot give.
     """
 
@@ -90,7 +89,7 @@ MOVED = "moved to "
 
 
 def moved_to(path: str) -> str:
-    """The cause of what is hidden because the entry at ``path`` took its place."""
+    """The ``Retired.cause`` of an entry that moved to ``path``."""
     return MOVED + path
 
 
@@ -98,8 +97,8 @@ def moved_to(path: str) -> str:
 class Retired:
     """Why an entry is hidden though its content is kept: ``deleted`` by someone, or ``evicted`` over a budget.
 
-    ``cause`` is the id of the plan, of the call or of whatever else did it, by which it can be taken back; of an entry
-    that was moved, where to (``moved_to``).
+    ``cause`` is the id of the plan or call that did it, by which it can be undone; for a moved entry it is the target
+    (``moved_to``).
     """
 
     __pydantic_config__ = _CONFIG
@@ -110,12 +109,12 @@ class Retired:
 
     @property
     def is_move(self) -> bool:
-        """Whether another entry took its place, so that it goes with that one."""
+        """Whether the entry moved: it is then forgotten together with its target."""
         return self.cause.startswith(MOVED)
 
     @property
     def target(self) -> str:
-        """The path of the entry that took its place, "" if none did."""
+        """The path that the entry moved to, "" if it did not move."""
         return self.cause.removeprefix(MOVED) if self.is_move else ""
 
     def to_dict(self) -> dict[str, str]:
@@ -125,7 +124,7 @@ class Retired:
 
 @dataclass(frozen=True)
 class Merged:
-    """An entry that gave way to another one, by its uid, and the labels that the other one has of it alone."""
+    """The uid of an entry that was merged into another one, and the labels that only it contributed."""
 
     __pydantic_config__ = _CONFIG
 
@@ -134,16 +133,16 @@ class Merged:
     links: Annotated[tuple[Label, ...], Field(max_length=MAX_LINKS)] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object; what it did not lend is left out."""
-        lent = {name: list(value) for name in ("tags", "links") if (value := getattr(self, name))}
-        return {"uid": self.uid, **lent}
+        """The JSON object, without empty fields."""
+        labels = {name: list(value) for name in ("tags", "links") if (value := getattr(self, name))}
+        return {"uid": self.uid, **labels}
 
 
 @dataclass(frozen=True)
 class Reorganised:
-    """The plan that changed an entry last: its id, how many entries it changed, and the revision it made of this one.
+    """The plan that last changed an entry: its id, the number of entries it changed, and the revision it made here.
 
-    By it the plan is taken back, and it is known whether all of them are as the plan left them.
+    Undoing a plan needs it, also to see whether an entry changed since.
     """
 
     __pydantic_config__ = _CONFIG
@@ -159,11 +158,11 @@ class Reorganised:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry. ``text`` has its content, level, revision, times and history; all else is said about it.
+    """One entry. ``text`` holds its content, level, revision, times and history; the other fields describe it.
 
-    ``agent`` is whose it is, ``@workspace`` for those that all agents share; ``run`` is not empty for what belongs to
-    one run alone. ``forgotten`` are the ids of the tombstones over which it was saved again. ``made_of`` are the uids
-    of the entries of which it says what was in them, and ``merged`` those that gave way to it.
+    ``agent`` owns it, ``@workspace`` for entries that all agents share; ``run`` is set if it belongs to one run alone.
+    ``forgotten`` are the ids of the tombstones that it was saved over. ``made_of`` are the uids of the entries that it
+    summarises, and ``merged`` the entries that were merged into it.
     """
 
     text: Record
@@ -189,7 +188,7 @@ class Entry:
 
     @property
     def uid(self) -> str:
-        """What the record is stored under."""
+        """The name of its record, a hash."""
         return self.text.uid
 
     @property
@@ -199,7 +198,7 @@ class Entry:
 
     @property
     def content(self) -> str:
-        """What was saved."""
+        """The saved text."""
         return self.text.content
 
     @property
@@ -209,7 +208,7 @@ class Entry:
 
     @property
     def origins(self) -> Origins:
-        """Which changes of which memory directory it includes: see ``Record``."""
+        """The version vector; see ``Record``."""
         return self.text.origins
 
     @property
@@ -229,17 +228,17 @@ class Entry:
 
     @property
     def folder(self) -> str:
-        """The folder the record lies in."""
+        """The folder of the record."""
         return folder_of(self.agent)
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The uids of all entries that it stands for."""
+        """The uids of all entries that it replaces."""
         return (*self.made_of, *(merged.uid for merged in self.merged))
 
     @cached_property
     def path(self) -> str:
-        """Where the record lies, relative to the memory directory."""
+        """The record's path, relative to the memory directory."""
         return entry_path(self.folder, self.uid)
 
     def is_expired(self, now: str) -> bool:
@@ -260,7 +259,7 @@ class Entry:
         return self.amended(text=self.text.with_origins(origins, own=own))
 
     def amended(self, **changed: Any) -> Entry:
-        """With some fields changed: never the key, or whose it is. ``replace`` takes four times as long."""
+        """A copy with some fields changed, never its key or owner; ``replace`` takes four times as long."""
         copy, known = object.__new__(Entry), vars(self)
         vars(copy).update({name: known[name] for name in _FIELDS}, **changed)
         return copy
@@ -271,11 +270,11 @@ _FIELDS = tuple(each.name for each in fields(Entry))
 
 @dataclass(frozen=True)
 class Tombstone:
-    """What remains of a forgotten entry: who, when, why; never its content or its key.
+    """What remains of a forgotten entry: who forgot it, when and why; never its content or its key.
 
-    ``id`` is random: an entry that is saved later under the same key names it, and by that alone is known not to be a
-    stale copy of what was forgotten. ``cleared``: nobody asked for it; it was hidden, and its place was needed.
-    ``moved`` are the paths to which other machines had moved it, of which nobody knew who forgot it.
+    ``id`` is random: an entry saved later under the same key names it, which alone proves that it is not a stale copy
+    of the forgotten one. ``cleared``: the entry was retired and its space was needed; nobody asked to forget it.
+    ``moved`` are paths to which other machines had moved the entry, unknown to whoever forgot it.
     """
 
     __pydantic_config__ = _CONFIG
@@ -298,7 +297,7 @@ class Tombstone:
 
     @property
     def folder(self) -> str:
-        """The folder the record lies in."""
+        """The folder of the record."""
         return folder_of(self.agent)
 
     @cached_property
@@ -319,17 +318,17 @@ EntryRecord = Entry | Tombstone
 
 
 def folder_of(agent: str) -> str:
-    """The folder of ``agent``'s entries, or of those that all agents share for ``@workspace``."""
+    """The folder of an agent's entries, or of the shared ones for ``@workspace``."""
     return WORKSPACE if agent == WORKSPACE else agent_folder(agent)
 
 
 def new_text(agent: str, key: str, *, level: str, run: str, content: str, at: str) -> Record:
-    """The text of an entry that is about to be saved for the first time: revision 0, no history yet."""
+    """The text of an entry before its first save: revision 0, no history yet."""
     uid = entry_uid(folder_of(agent), level, check_key(key), run)
     sha256 = digest(content.encode())
     return Record(uid, TEXT_NAME, "", MAX_ENTRY_BYTES, level, content, sha256, 0, at, at)
 
 
 def passed(record: Tombstone) -> tuple[str, ...]:
-    """The ids of the tombstones that an entry saved over this one has behind it, the newest last."""
+    """The ``forgotten`` ids of an entry that is saved over this tombstone, the newest last."""
     return (*record.forgotten, record.id)[-FORGOTTEN_KEPT:]

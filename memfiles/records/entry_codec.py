@@ -1,8 +1,7 @@
-"""The form in which entries and tombstones lie on disk: one canonical JSON object.
+"""The codec of entries and tombstones: one canonical JSON object each on disk.
 
-The rules this file guards: an entry that was decoded is the one that belongs where it lies, because its uid follows
-from whose it is, its level, its run and its key; and encoding is canonical, so the same entry always gives the same
-bytes. What is checked is what ``record`` checks of a memory file.
+The rules this file guards: a decoded entry belongs at its path, because its uid follows from its owner, level, run and
+key; and encoding is canonical, so the same entry always gives the same bytes. The other checks are those of ``record``.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 
 @dataclass(frozen=True)
 class _OnDisk:
-    """An entry as its JSON object says it."""
+    """The JSON object of an entry."""
 
     __pydantic_config__ = _CONFIG
 
@@ -167,7 +166,7 @@ def _tombstone_lines(tombstone: Tombstone) -> list[bytes]:
 
 
 def _reorganised_lines(entry: Entry) -> list[bytes]:
-    """What plans made of the entry; most often nothing."""
+    """The fields that plans set; most often none."""
     lines = []
     if entry.made_of:
         lines.append(b'"made_of":' + to_json(entry.made_of))
@@ -183,12 +182,12 @@ def _origins_line(origins: Origins) -> bytes:
 
 
 def is_entry(data: bytes) -> bool:
-    """Whether ``data`` says of itself, in our layout, that it is an entry or a tombstone."""
+    """Whether ``data`` declares itself, in our layout, an entry or a tombstone."""
     return _TYPE.match(data) is not None
 
 
 def is_of_one_run(data: bytes, *, path: str) -> bool:
-    """Whether ``data`` is the record of ``path`` and belongs to one run alone; decoded only if it says so anywhere."""
+    """Whether ``data`` is the record of ``path`` and belongs to one run alone; decoded only if it names a run."""
     try:
         return b'"run"' in data and bool(decode_entry(data, path=path).run)
     except RecordCorrupt:
@@ -198,7 +197,7 @@ def is_of_one_run(data: bytes, *, path: str) -> bool:
 def decode_entry(data: bytes, *, path: str) -> EntryRecord:
     """The entry or tombstone that belongs at ``path`` in ``data``, or ``RecordCorrupt`` with the reason.
 
-    A content that does not fit its digest is not an error here: see ``Record.is_intact``.
+    Content that does not fit its digest is not an error here: see ``Record.is_intact``.
     """
     found = read_entry(data, of=path)
     if found.path != path:
@@ -215,7 +214,7 @@ def decode_entry(data: bytes, *, path: str) -> EntryRecord:
 
 
 def read_entry(data: bytes, *, of: str = "") -> EntryRecord:
-    """Whatever entry or tombstone ``data`` holds, checked by itself alone; ``RecordCorrupt`` names it by a path."""
+    """Any entry or tombstone in ``data``, checked on its own; ``of`` is the path that ``RecordCorrupt`` names."""
     try:
         if _type_of(data) == "tombstone":
             return _TOMBSTONE.validate_json(data)
@@ -227,7 +226,7 @@ def read_entry(data: bytes, *, of: str = "") -> EntryRecord:
 
 
 def _is_canonical(data: bytes) -> bool:
-    """Whether JSON is laid out as ``encode_entry`` does it, so that nothing stands in it twice."""
+    """Whether JSON is laid out as by ``encode_entry``, so that it cannot contain a duplicate key."""
     try:
         return to_json(from_json(data, allow_inf_nan=False)) == data.replace(b"\n", b"")
     except ValueError:
@@ -245,7 +244,7 @@ def _type_of(data: bytes) -> str:
 
 
 def _as_entry(found: _OnDisk) -> Entry:
-    """The entry; its uid must be the one that follows from what it says."""
+    """The entry; its uid must follow from its other fields."""
     if found.uid != entry_uid(folder_of(found.agent), found.level, check_key(found.key), found.run):
         raise InvalidArgument(f"its uid {found.uid} is not that of its agent, level and key")
     said = vars(found)
@@ -262,14 +261,14 @@ def entry_schemas() -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The revision of a record, and whether its digest is its content's."""
+    """The revision of a record, and whether its digest fits its content."""
 
     revision: int
     is_intact: bool
 
 
 def inspect(data: bytes) -> Inspection | None:
-    """The revision of whatever record ``data`` holds, and whether its digest fits; None if it holds none."""
+    """Inspect a record of any type; None if ``data`` is not one."""
     try:
         if not is_entry(data):
             record = read_record(data)

@@ -1,7 +1,7 @@
-"""What a requested change does to a record: caps, replays, expected revisions, undo and redaction.
+"""Decisions on requested changes of a record: caps, replays, expected revisions, undo and redaction.
 
-Everything here is a pure function of its arguments. A decision is the record to commit (None when the
-disk already says so) and the receipt to return; what is refused is raised, and nothing has happened.
+Everything here is a pure function of its arguments. A decision is the record to commit (None if nothing changes) and
+the receipt to return; a refusal is raised, and nothing has happened.
 """
 
 from __future__ import annotations
@@ -28,16 +28,19 @@ from memfiles.records.history import (
 from memfiles.records.keys import check_whole
 from memfiles.records.record import Change, Operation, Record, Stamp, grown, with_content
 
+MARKER = "[redacted]"
 WARN_SHARE = 0.8
+_HINT_LINES = 2000
+_HINT_WIDTH = 160
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """The outcome of one accepted write. Sizes are UTF-8 bytes; ``share`` is size / cap, 1.0 at the cap.
 
-    ``matches`` and ``line`` (1-based) are an edit's: how often the text occurred, and where the one replaced
-    stood. ``undone_revision`` is an undo's: the change taken back. ``replayed`` says that nothing was written,
-    because this very call had been accepted before.
+    An edit has ``matches``, the number of occurrences, and ``line``, the line of the replaced one (from 1). An undo
+    has ``undone_revision``, the change taken back. ``replayed``: nothing was written, because this very call had been
+    accepted before.
     """
 
     uid: str
@@ -54,13 +57,13 @@ class Receipt:
     undone_revision: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object; what does not apply is left out."""
+        """A JSON object, without fields that do not apply."""
         return {name: value for name, value in asdict(self).items() if value is not None and value is not False}
 
 
 @dataclass(frozen=True, slots=True)
 class FileCard:
-    """What may be said of a memory file without showing its content."""
+    """The description of a memory file, without its content."""
 
     uid: str
     name: str
@@ -78,16 +81,9 @@ class FileCard:
 
 def card_of(record: Record) -> FileCard:
     """The card of a record."""
-    return FileCard(
-        uid=record.uid,
-        name=record.name,
-        description=record.description,
-        level=record.level,
-        max_size_bytes=record.max_size_bytes,
-        size_bytes=record.size_bytes,
-        revision=record.revision,
-        provisional=record.provisional,
-    )
+    name, description, cap = record.name, record.description, record.max_size_bytes
+    size, revision, provisional = record.size_bytes, record.revision, record.provisional
+    return FileCard(record.uid, name, description, record.level, cap, size, revision, provisional)
 
 
 def receipt_of(record: Record) -> Receipt:
@@ -96,31 +92,24 @@ def receipt_of(record: Record) -> Receipt:
 
 
 def receipt_of_change(record: Record, change: Change, *, size: int) -> Receipt:
-    """The receipt of a write that was recorded as ``change`` and left the file with ``size`` bytes."""
+    """The receipt of a write recorded as ``change``, which left the file with ``size`` bytes."""
     receipt = _receipt(record, revision=change.revision, size=size)
     return replace(receipt, matches=change.matches, line=change.line, undone_revision=change.undone)
 
 
 def with_warnings(receipt: Receipt, warnings: Sequence[str]) -> Receipt:
-    """The receipt that also says what the secrets gate let through or took out."""
+    """The receipt with the warnings of the secrets gate added."""
     if not warnings:
         return receipt
-    told = [receipt.warning, *warnings] if receipt.warning else list(warnings)
-    return replace(receipt, warning="; ".join(told))
+    texts = [receipt.warning, *warnings] if receipt.warning else warnings
+    return replace(receipt, warning="; ".join(texts))
 
 
 def _receipt(record: Record, *, revision: int, size: int) -> Receipt:
     cap = record.max_size_bytes
-    return Receipt(
-        uid=record.uid,
-        name=record.name,
-        revision=revision,
-        size_bytes=size,
-        max_size_bytes=cap,
-        bytes_left=max(0, cap - size),
-        share=round(size / cap, 4),
-        warning=_warning(size, cap) if size >= WARN_SHARE * cap else None,
-    )
+    warning = _warning(size, cap) if size >= WARN_SHARE * cap else None
+    left, share = max(0, cap - size), round(size / cap, 4)
+    return Receipt(record.uid, record.name, revision, size, cap, left, share, warning)
 
 
 def _warning(size: int, cap: int) -> str:
@@ -128,14 +117,9 @@ def _warning(size: int, cap: int) -> str:
     return f"{size * 100 // cap} % of the cap is used ({size} of {cap} bytes, {left}): shorten the file soon"
 
 
-MARKER = "[redacted]"
-_HINT_LINES = 2000
-_HINT_WIDTH = 160
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The record to commit, None if nothing changes, and what to tell the caller."""
+    """The record to commit, None if nothing changes, and the receipt for the caller."""
 
     record: Record | None
     receipt: Receipt
@@ -143,7 +127,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """What a redaction took out: occurrences in the content, kept changes and set-aside copies that held the text."""
+    """The result of a redaction: occurrences in the content, and kept changes and quarantined copies with the text."""
 
     receipt: Receipt
     in_content: int
@@ -152,13 +136,14 @@ class Redaction:
 
 
 Repeats = Callable[[Change, bytes | None], bool]
-"""Whether a change is the one asked for; the content right after it is None where it cannot be told any more."""
+"""Whether a change is the requested one; the content right after it is None if it is no longer known."""
 
 
 def append(record: Record, stamp: Stamp, *, text: str, earlier: Record | None = None, same_later: int = 0) -> Decision:
     """Put ``text`` at the very end, exactly as it is.
 
-    If one call appends several: ``earlier`` is where to look for a replay, ``same_later`` how often this comes again.
+    For a call with several appends: ``earlier`` is the record in which to look for a replay, ``same_later`` the number
+    of equal appends still to come.
     """
     data = text.encode()
     repeats = partial(_repeats_append, text=data)
@@ -178,11 +163,11 @@ def checked_pairs(appends: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     try:
         return [(uid, content) for uid, content in appends]
     except (TypeError, ValueError):
-        raise InvalidArgument("append_many takes pairs of a uid and a text") from None
+        raise InvalidArgument("append_many takes (uid, text) pairs") from None
 
 
 def append_all(records: Mapping[str, Record], texts: Sequence[tuple[str, str]], stamp: Stamp) -> list[Decision]:
-    """Append (path, text) pairs in order, several to one record if they say so; one decision each."""
+    """Append (path, text) pairs in order; one decision each."""
     changed, decisions = dict(records), []
     left = Counter(texts)  # how often the same append is still to come, as a replay returns the receipts in order
     for path, text in texts:
@@ -194,7 +179,7 @@ def append_all(records: Mapping[str, Record], texts: Sequence[tuple[str, str]], 
 
 
 def edit(record: Record, stamp: Stamp, *, old: str, new: str) -> Decision:
-    """Replace the first occurrence of ``old``; the receipt tells how many there were and at which line."""
+    """Replace the first occurrence of ``old``; the receipt says how many there were and at which line."""
     if not old:
         raise EmptyText(f"nothing to find in {record.name}: pass the text to replace, or append instead")
     repeats = partial(_repeats_edit, old=old, new=new.encode())
@@ -242,12 +227,12 @@ def undo(record: Record, stamp: Stamp, *, to_revision: int | None = None) -> Dec
 
 
 def redact(record: Record, stamp: Stamp, *, text: str) -> tuple[Record | None, Redaction]:
-    """Take every occurrence of ``text`` out of the content and the history; never refused for the cap.
+    """Remove every occurrence of ``text`` from the content and the history; never refused for the cap.
 
-    The marker ``[redacted]`` takes its place, or nothing where the marker itself would hold the text.
+    The marker ``[redacted]`` takes its place, or nothing if the marker itself contains the text.
     """
     if not text:
-        raise EmptyText(f"nothing to redact in {record.name}: pass the text to take out")
+        raise EmptyText(f"nothing to redact in {record.name}: pass the text to remove")
     _check_revision(record, stamp)
     needle = text.encode()
     clean = _cleaner(needle)
@@ -265,7 +250,7 @@ def redact(record: Record, stamp: Stamp, *, text: str) -> tuple[Record | None, R
 
 
 def _walkable(record: Record) -> Record:
-    """The record, without its history if that was damaged by hand: what cannot be read cannot be cleaned."""
+    """The record, without a history damaged by hand: a history that cannot be read cannot be cleaned."""
     try:
         list(contents(record))
     except RevisionUnknown:
@@ -274,10 +259,10 @@ def _walkable(record: Record) -> Record:
 
 
 def absorb(found: Record, *, known: Record | None, at: str) -> Record:
-    """The record after someone changed it by hand: a new revision over what was known before.
+    """The record after a hand edit: a new revision over the version known before.
 
-    Without a known earlier version, or if another process wrote a later one, the change is opaque: the text
-    before it cannot be told. The history is then the one that was found, which may be a redacted one.
+    Without a known version, or if another process wrote a later one, the change is opaque, because the text before it
+    is unknown. The history is then the one found, which may be redacted.
     """
     if known is None or known.revision < found.revision:
         known, base = None, replace(found, history=without_text(found.history))
@@ -287,19 +272,13 @@ def absorb(found: Record, *, known: Record | None, at: str) -> Record:
     after = found.content_bytes
     splice = splice_between(base.content_bytes, after) if known else Splice(len(after), 0)
     change = Change(
-        revision=revision,
-        at=at,
-        op="external",
-        bytes=splice.bytes,
-        offset=splice.offset,
-        old=splice.old,
-        opaque=known is None,
+        revision, at, "external", bytes=splice.bytes, offset=splice.offset, old=splice.old, opaque=known is None
     )
     return extend(with_content(base, found.content), change)
 
 
 def check_cap(record: Record, size: int) -> None:
-    """Refuse ``size`` bytes over the cap, unless the file is over it already and gets smaller."""
+    """Refuse ``size`` bytes over the cap, unless the file is already over it and shrinks."""
     cap, now = record.max_size_bytes, record.size_bytes
     if size > cap and size >= now:
         raise SizeExceeded(
@@ -309,34 +288,26 @@ def check_cap(record: Record, size: int) -> None:
 
 
 def _spliced(record: Record, change: Change, *, content: str) -> Decision:
-    """The decision to let ``change``, which makes ``content`` of the record's, happen if the cap allows it."""
+    """Accept ``change``, which results in ``content``, if the cap allows it."""
     check_cap(record, record.size_bytes + change.bytes - len(change.old.encode()))
     changed = extend(with_content(record, content), change)
     return Decision(changed, receipt_of_change(changed, change, size=changed.size_bytes))
 
 
 def _change(record: Record, stamp: Stamp, *, op: Operation, splice: Splice) -> Change:
-    return Change(
-        revision=record.revision + 1,
-        at=stamp.at,
-        op=op,
-        by=stamp.by,
-        bytes=splice.bytes,
-        offset=splice.offset,
-        old=splice.old,
-    )
+    return Change(record.revision + 1, stamp.at, op, stamp.by, splice.bytes, splice.offset, splice.old)
 
 
 def _check_revision(record: Record, stamp: Stamp) -> None:
     expected = stamp.expected_revision
     if expected is not None and expected != record.revision:
         raise RevisionConflict(
-            f"{record.name} is at revision {record.revision}, not {expected}: read it again and decide anew"
+            f"{record.name} is at revision {record.revision}, not {expected}: read it again and retry"
         )
 
 
 def _replay_of(record: Record, stamp: Stamp, *, op: Operation, repeats: Repeats, same_later: int = 0) -> Receipt | None:
-    """The receipt of this very call if the history holds it: same caller, same call id, same change."""
+    """The receipt of this very call if it is in the history: same caller, same call id, same change."""
     call = stamp.by.call
     if call is None or not any(change.by.call == call for change in record.history):
         return None
@@ -369,22 +340,22 @@ def _repeats_undo(change: Change, after: bytes | None, *, to_revision: int | Non
 
 
 def _last_content_change(record: Record) -> Change:
-    """The newest change that changed the content, or ``RevisionUnknown`` when there is none to take back."""
+    """The newest change of the content, or ``RevisionUnknown`` if there is none to take back."""
     for change in reversed(record.history):
         if change.revision > 1 and not change.opaque and (change.bytes or change.old):
             return change
         if change.opaque:
             break
-    raise RevisionUnknown(f"{record.name} has no change in its history that could be taken back")
+    raise RevisionUnknown(f"{record.name} has no change in its history to undo")
 
 
 def _oldest(record: Record) -> bytes:
-    """The earliest content that the history can tell."""
+    """The earliest content that the history covers."""
     return content_at(record, oldest_known(record)).encode()
 
 
 def _cleaner(needle: bytes) -> Callable[[bytes], bytes]:
-    """A function that takes every ``needle`` out, also where taking one out makes another."""
+    """A function that removes every ``needle``, also one that appears by removing another."""
     marker = MARKER.encode()
     put = b"" if needle in marker else marker
 
@@ -399,7 +370,7 @@ def _cleaner(needle: bytes) -> Callable[[bytes], bytes]:
 
 
 def _no_match(record: Record, old: str) -> str:
-    """Why there is no match, with the nearest line so that the caller can correct itself."""
+    """The reason for no match, with the nearest line so that the caller can correct itself."""
     first = old.strip().split("\n")[0][:_HINT_WIDTH]
     lines = record.content.split("\n")[:_HINT_LINES]
     near = difflib.get_close_matches(first, [line[:_HINT_WIDTH] for line in lines], n=1, cutoff=0.5) if first else []

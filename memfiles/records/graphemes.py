@@ -1,40 +1,40 @@
-"""Where a text may be cut so that what is read as one character stays whole: emoji sequences, flags, accents, jamo.
+"""Grapheme boundaries: cut a text without splitting emoji sequences, flags, accents or Hangul syllables.
 
-A short form of the boundary rules in Unicode Standard Annex 29. What is longer than any real character, as a letter
-with a hundred accents, is cut where the limit is.
+A short form of the boundary rules in Unicode Standard Annex 29. A sequence longer than any real character, such as a
+letter with a hundred accents, is cut at the limit.
 """
 
 from __future__ import annotations
 
 import unicodedata
 
-LONGEST = 64  # code points that are looked at to keep one character whole
+LONGEST = 64  # code points to look at for one grapheme
 _JOINER = "\u200d"
 _MARKS = frozenset({"Mn", "Mc", "Me"})
 
 
 def whole_before(text: str, at: int) -> int:
-    """The last place at or before ``at`` where ``text`` may be cut."""
+    """The last index at or before ``at`` where ``text`` may be cut."""
     if not 0 < at < len(text) or text[at - 1 : at + 1].isascii():
         return _not_in_line_end(text, at)
     return next((place for place in range(at, max(at - LONGEST, 0), -1) if may_cut(text, place)), _edge(text, at))
 
 
 def whole_after(text: str, at: int) -> int:
-    """The first place at or after ``at`` where ``text`` may be cut."""
+    """The first index at or after ``at`` where ``text`` may be cut."""
     return next((place for place in range(max(at, 0), min(at + LONGEST, len(text))) if may_cut(text, place)),
                 len(text) if at + LONGEST >= len(text) else at)  # fmt: skip
 
 
 def first_bytes(text: str, limit: int) -> str:
-    """``text``, or its beginning in at most ``limit`` bytes of UTF-8, cut between whole characters."""
+    """The start of ``text`` in at most ``limit`` bytes of UTF-8, cut between graphemes."""
     if len(text) * 4 <= limit or len(data := text.encode()) <= limit:
         return text
     return text[: whole_before(text, len(data[: max(limit, 0)].decode(errors="ignore")))]
 
 
 def last_bytes(text: str, limit: int) -> str:
-    """``text``, or its end in at most ``limit`` bytes of UTF-8, cut between whole characters."""
+    """The end of ``text`` in at most ``limit`` bytes of UTF-8, cut between graphemes."""
     if len(text) * 4 <= limit or len(data := text.encode()) <= limit:
         return text
     kept = len(data[len(data) - max(limit, 0) :].decode(errors="ignore"))
@@ -42,7 +42,7 @@ def last_bytes(text: str, limit: int) -> str:
 
 
 def may_cut(text: str, at: int) -> bool:
-    """Whether a character ends just before the place and another one begins there."""
+    """Whether a grapheme ends just before this index and another one begins there."""
     if not 0 < at < len(text):
         return True
     before, after = text[at - 1], text[at]
@@ -66,7 +66,7 @@ def _not_in_line_end(text: str, at: int) -> int:
 
 
 def _goes_on(character: str) -> bool:
-    """Whether it belongs to the one before it: an accent, a variant, a skin colour, a tag."""
+    """Whether it extends the character before it: an accent, a variant, a skin tone, a tag."""
     is_tint = "\U0001f3fb" <= character <= "\U0001f3ff"
     return is_tint or "\U000e0020" <= character <= "\U000e007f" or unicodedata.category(character) in _MARKS
 

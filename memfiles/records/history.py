@@ -1,7 +1,7 @@
-"""The bounded history of reverse deltas inside a record: write it, walk it, clean it.
+"""The bounded history of reverse deltas inside a record: extend it, walk it, redact it.
 
-The rule this file guards: applying the kept changes backwards from the content gives exactly the
-earlier contents, and what the history no longer knows is an error, never a guess.
+The rule this file guards: applying the kept changes backwards from the content gives exactly the earlier contents, and
+a revision that the history no longer covers is an error, never a guess.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def splice_between(before: bytes, after: bytes) -> Splice:
 
 
 def extend(record: Record, change: Change) -> Record:
-    """The record, whose content ``change`` made what it is, with that change in its bounded history.
+    """The record with ``change``, which made its present content, added to its bounded history.
 
-    One change too large for the bounds by itself stays without its delta.
+    A change too large for the bounds on its own is kept without its delta.
     """
     if len(change.encoded) > MAX_BYTES:
         change = replace(change, old="", opaque=True)
@@ -59,7 +59,7 @@ def extend(record: Record, change: Change) -> Record:
 
 
 def contents(record: Record) -> Iterator[tuple[Change, bytes]]:
-    """Each kept change, newest first, with the content right after it; stops where the past is unknown."""
+    """Each kept change, newest first, with the content right after it; ends where the past is unknown."""
     content = record.content_bytes
     for change in reversed(record.history):
         yield change, content
@@ -77,7 +77,7 @@ def reverse(content: bytes, change: Change) -> bytes:
 
 
 def content_at(record: Record, revision: int) -> str:
-    """The content as it was at ``revision``, or ``RevisionUnknown`` with the revisions that are known."""
+    """The content at ``revision``, or ``RevisionUnknown`` with the known revisions."""
     check_whole(revision, what="a revision")
     content = record.content_bytes
     if revision == record.revision:
@@ -96,7 +96,7 @@ def content_at(record: Record, revision: int) -> str:
 
 
 def oldest_known(record: Record) -> int:
-    """The earliest revision whose content can still be told."""
+    """The earliest revision whose content can still be computed."""
     oldest = record.revision
     for change in reversed(record.history):
         if change.opaque or change.revision == 1:
@@ -106,7 +106,7 @@ def oldest_known(record: Record) -> int:
 
 
 def inserted(content: bytes, change: Change) -> bytes:
-    """The text that ``change`` put in, given the content right after it."""
+    """The text that ``change`` inserted, given the content right after it."""
     offset = _start(content, change)
     return content[offset : offset + change.bytes]
 
@@ -120,10 +120,9 @@ def unified_diff(record: Record, *, from_revision: int, to_revision: int) -> str
 
 
 def rewritten(record: Record, clean: Callable[[bytes], bytes]) -> Record:
-    """The record with ``clean`` applied to its content and to every content its history can tell.
+    """The record with ``clean`` applied to its content and to every earlier content that its history covers.
 
-    The deltas are those between the cleaned contents, so that text which an earlier change cut in two is
-    cleaned as well.
+    The deltas are computed between the cleaned contents, so that text which a change cut in two is cleaned as well.
     """
     cleaned = [_cleaned(change, content, clean) for change, content in contents(record)]
     unknown = len(record.history) - len(cleaned)
@@ -132,12 +131,12 @@ def rewritten(record: Record, clean: Callable[[bytes], bytes]) -> Record:
 
 
 def without_text(history: Iterable[Change]) -> tuple[Change, ...]:
-    """Changes from before the known past: who, when and how much, but no text, which could only be leaked."""
+    """The changes without their text, which is useless here and could leak: only who, when and how much."""
     return tuple(replace(change, old="", opaque=True) for change in history)
 
 
 def _cleaned(change: Change, after: bytes, clean: Callable[[bytes], bytes]) -> Change:
-    """A change between cleaned contents: as it was, only moved, unless its own text had to be cleaned."""
+    """The change between two cleaned contents: only moved, unless its own text had to be cleaned."""
     now = clean(after)
     if change.opaque:
         return change if now == after else replace(change, offset=0, bytes=len(now), redacted=True)
@@ -150,7 +149,7 @@ def _cleaned(change: Change, after: bytes, clean: Callable[[bytes], bytes]) -> C
 
 
 def _start(content: bytes, change: Change) -> int:
-    """Where in the content right after ``change`` the text begins that it put in."""
+    """The offset of the inserted text in the content right after ``change``."""
     return len(content) - change.bytes if change.offset is None else change.offset
 
 
@@ -163,7 +162,7 @@ def _fits(content: bytes, change: Change) -> bool:
 
 
 def _common_prefix(left: bytes, right: bytes) -> int:
-    """How many leading bytes are equal, by bisection (a slice comparison is one memcmp)."""
+    """The number of equal leading bytes, by bisection (a slice comparison is one memcmp)."""
     low, high = 0, min(len(left), len(right))
     if left[:high] == right[:high]:
         return high

@@ -1,6 +1,8 @@
-"""Names: what a memory file or an entry may be called, and where its record lies.
+"""Names and paths: what a memory file or an entry may be called, where its record is, and checked numbers.
 
-The rule this file guards: no path is ever built from text that has not passed ``check_uid`` or been hashed.
+The rules this file guards: no path is ever built from text that has not passed ``check_uid`` or been hashed. A float
+is never accepted as a whole number, however round, and neither is True: a record with such a revision could not be read
+back, and JSON may write what passes a comparison in another way.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def record_path(uid: str) -> str:
 
 
 def uid_of(path: str) -> str | None:
-    """The uid whose record lies at this relative path, or None if no memory file's record can lie there."""
+    """The uid of the memory file whose record has this relative path, or None if there can be none."""
     stem = path.removesuffix(RECORD_SUFFIX)
     return stem if stem != path and _UID.fullmatch(stem) else None
 
@@ -63,7 +65,7 @@ def uid_of(path: str) -> str | None:
 def check_key(key: str) -> str:
     """Return ``key`` if an entry may be saved under it, else raise ``InvalidArgument``.
 
-    Any text of 1 to 255 UTF-8 bytes that is not blank and holds no control character.
+    Any text of 1 to 255 UTF-8 bytes that is not blank and contains no control character.
     """
     if not isinstance(key, str):
         raise InvalidArgument(f"a key must be text, not {type(key).__name__}")
@@ -71,16 +73,16 @@ def check_key(key: str) -> str:
     if not key.strip() or size > KEY_MAX_BYTES:
         raise InvalidArgument(f"a key must have 1 to {KEY_MAX_BYTES} bytes and not be blank; this one has {size} bytes")
     if not key.isprintable() and any(unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} for character in key):
-        raise InvalidArgument(f"the key {ascii(key[:80])} holds a control character or half of a surrogate pair")
+        raise InvalidArgument(f"the key {ascii(key[:80])} contains a control character or half of a surrogate pair")
     return key
 
 
 @lru_cache(maxsize=4096)
 def agent_folder(agent: str) -> str:
-    """The folder of an agent's entries: another for every other name, also where the file system ignores case.
+    """The folder of an agent's entries: different names have different folders, even if the file system ignores case.
 
-    Lower-case ASCII letters, digits, ``_`` and ``-`` stand for themselves, every other byte is ``=`` and two
-    hexadecimal digits; what would be too long for a file system is hashed.
+    Lower-case ASCII letters, digits, ``_`` and ``-`` are kept, every other byte becomes ``=`` and two hexadecimal
+    digits; a name that would be too long for a file system is hashed.
     """
     encoded = "".join(chr(byte) if byte in _PLAIN else f"={byte:02x}" for byte in agent.encode())
     return encoded if len(encoded) <= _LONGEST_FOLDER else "==" + hashlib.sha256(agent.encode()).hexdigest()
@@ -88,9 +90,9 @@ def agent_folder(agent: str) -> str:
 
 @lru_cache(maxsize=65536)
 def entry_uid(folder: str, level: str, key: str, run: str = "") -> str:
-    """What the entry of that key is stored under, the same on every machine; ``run`` for a conversation's entry.
+    """The uid of an entry, the same on every machine; ``run`` for an entry of one conversation.
 
-    A hash (the first 160 bits of SHA-256), so that any key is safe and none is left when its entry was forgotten.
+    A hash (the first 160 bits of SHA-256), so that any key is safe and no key remains once its entry is forgotten.
     """
     name = key.encode()
     return hashlib.sha256(b"%b%d:%b" % (_counted(folder, level, run), len(name), name)).hexdigest()[:40]
@@ -98,7 +100,7 @@ def entry_uid(folder: str, level: str, key: str, run: str = "") -> str:
 
 @lru_cache(maxsize=4096)
 def _counted(*parts: str) -> bytes:
-    """The parts, each with its length before it, so that no two lists of parts are written alike."""
+    """The parts, each after its length, so that different lists of parts have different bytes."""
     return b"".join(b"%d:%b" % (len(part), part) for part in (part.encode() for part in parts))
 
 
@@ -108,7 +110,7 @@ def entry_path(folder: str, uid: str) -> str:
 
 
 def entry_place(path: str) -> tuple[str, str] | None:
-    """The folder and the uid whose entry lies at this relative path, or None if no entry's record can lie there."""
+    """The folder and uid of the entry whose record has this relative path, or None if there can be none."""
     found = _ENTRY_PATH.fullmatch(path)
     return (found[1], found[2]) if found else None
 
@@ -117,15 +119,15 @@ def entry_place(path: str) -> tuple[str, str] | None:
 def temp_path(path: str) -> str:
     """Where the next version of the record at ``path`` is staged: in the same folder, hidden.
 
-    One fixed name a record, created with ``O_EXCL`` under the record's lock. That it already exists
-    therefore means that the last holder of the lock died between staging and publishing.
+    One fixed name per record, created with ``O_EXCL`` under the record's lock. If it already exists, the last holder
+    of the lock died between staging and publishing.
     """
     folder, slash, name = path.rpartition("/")
     return f"{folder}{slash}{TEMP_PREFIX}{name}{TEMP_SUFFIX}"
 
 
 def staged_path(temp: str) -> str | None:
-    """The record path a temp file's path belongs to, or None if it is not the name of a temp file."""
+    """The path of the record that a temp file belongs to, or None if it is not a temp file."""
     folder, slash, name = temp.rpartition("/")
     for suffix in (RECORD_SUFFIX + TEMP_SUFFIX, RECORD_SUFFIX + SPARE_SUFFIX):
         if name.startswith(TEMP_PREFIX) and name.endswith(suffix):
@@ -134,7 +136,7 @@ def staged_path(temp: str) -> str | None:
 
 
 def case_clashes(uids: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of uids that a file system which ignores case would store in one place (first seen first)."""
+    """Pairs of uids that differ only by case, which some file systems ignore (first seen first)."""
     seen: dict[str, str] = {}
     return [(seen[folded], uid) for uid in uids if seen.setdefault(folded := uid.casefold(), uid) != uid]
 
@@ -147,7 +149,7 @@ def _explain(what: str, value: str, limit: int) -> str:
 
 
 def check_whole(value: object, *, what: str, least: int | None = None, most: int | None = None) -> int:
-    """The number as a plain ``int``, or ``InvalidArgument`` that says what ``what`` must be."""
+    """The number as a plain ``int``, or an ``InvalidArgument`` with the allowed range of ``what``."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidArgument(f"{what} must be a whole number{_range(least, most)}, not {type(value).__name__}")
     if (least is not None and value < least) or (most is not None and value > most):

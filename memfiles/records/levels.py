@@ -1,8 +1,7 @@
-"""Classification levels: who may read and who may change what. The one place that decides.
+"""Classification levels: the one place that decides who may read and who may change an item.
 
-The rule this file guards: a reader sees what is at or below its level (no read up) and changes only
-what is at exactly its level (no write down). Source: Bell and LaPadula's simple-security and strong
-star properties.
+The rule this file guards: a session reads items at or below its level (no read up) and changes only items at exactly
+its level (no write down). Source: Bell and LaPadula's simple-security and strong star properties.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ class Levels:
 
     @property
     def lowest(self) -> str:
-        """The level that everyone may read."""
+        """The level that every session may read."""
         return self.names[0]
 
     def may_read(self, *, session: str, item: str) -> bool:
-        """Whether a session at level ``session`` may know that something at level ``item`` exists."""
+        """Whether a session at level ``session`` may know that an item at level ``item`` exists."""
         return self.rank(item) <= self.rank(session)
 
     def readable(self, *, session: str) -> tuple[str, ...]:
-        """The levels that a session at level ``session`` may know of, the highest first."""
+        """The levels that a session at level ``session`` may read, highest first."""
         return tuple(level for level in reversed(self.names) if self.may_read(session=session, item=level))
 
     def may_write(self, *, session: str, item: str) -> bool:
-        """Whether a session at level ``session`` may change something at level ``item``."""
+        """Whether a session at level ``session`` may change an item at level ``item``."""
         return self.rank(item) == self.rank(session)
 
     def raised(self, current: str, to: str) -> str:
-        """The level of a session at ``current`` after it met something at ``to``: it never falls."""
+        """The level of a session at ``current`` after it read an item at ``to``: it never falls."""
         return max(current, to, key=self.rank)
 
 

@@ -1,9 +1,9 @@
-"""Ancestry: which of two copies of a record knows the changes of the other, and where the two parted.
+"""Lineage: version vectors tell which of two copies includes the other's changes, and where they diverged.
 
-A copy says in ``origins``, for each memory directory, the revision of the latest change made there that it
-includes. The rules this file relies on: a mirror takes a version only over the one it was made from, so its
-versions follow one another; a directory gives new revisions only to changes of its own that no mirror has yet;
-and whoever made the newest version has its revision as its own entry. The clock orders nothing.
+The ``origins`` of a copy hold, for each memory directory, the revision of the latest change made there that it
+includes. The rules this file relies on: a mirror accepts a version only over the one it was made from, so its versions
+follow one another; a directory gives new revisions only to its own changes that no mirror has yet; and the directory
+that made the newest version has its revision in the vector. The clock orders nothing.
 """
 
 from __future__ import annotations
@@ -36,22 +36,23 @@ def joined(one: HasOrigins, other: HasOrigins) -> Origins:
 
 
 def is_included(record: Record, other: Record) -> bool:
-    """Whether ``other`` knows every change that ``record`` includes; False if one of them does not say."""
+    """Whether ``other`` includes every change of ``record``; False if one of them has no origins."""
     return bool(record.origins and other.origins) and not _ahead(record, other)
 
 
 def base_revision(record: Record, other: Record) -> int:
-    """The revision, as ``record`` counts, after which its changes are unknown to ``other``; 0: all of them."""
+    """The last revision of ``record`` that ``other`` knows; 0 if it knows none."""
     ahead = _ahead(record, other)
     shared = [revision for origin, revision in record.origins.items() if origin not in ahead]
     return max([*shared, *(other.origins.get(origin, 0) for origin in ahead)], default=0)
 
 
 def relation(local: Record, remote: Record) -> Relation:
-    """How the local copy stands to the remote one.
+    """The relation of the local copy to the remote one.
 
-    Equal: neither knows more. Behind: the remote one knows all of it and more. Ahead: the other way round. Unknown:
-    one does not say, or they contradict each other, as the copies of a directory that was itself copied do.
+    Equal: both include the same changes. Behind: the remote copy includes all local changes and more. Ahead: the other
+    way round. Diverged: each has changes of its own. Unknown: one has no complete origins, or they contradict each
+    other, as happens when a memory directory is copied.
     """
     if not (_tells_all(local) and _tells_all(remote)) or _contradict(local, remote):
         return "unknown"
@@ -64,7 +65,7 @@ def relation(local: Record, remote: Record) -> Relation:
 
 
 def common_revision(one: Record, other: Record) -> int:
-    """The newest revision at which both histories hold the same change with the same outcome; 0 if none is."""
+    """The newest revision with the same change and the same resulting content in both histories; 0 if there is none."""
     theirs = {change.revision: (change, after) for change, after in _outcomes(other)}
     was_redacted = _was_redacted(one) or _was_redacted(other)
     for change, after in _outcomes(one):
@@ -77,7 +78,7 @@ def common_revision(one: Record, other: Record) -> int:
 
 
 def is_same_change(one: Change, other: Change) -> bool:
-    """Whether two copies hold the same change; a redaction alters its text, not who made it and when."""
+    """Whether two changes are the same; a redaction alters the text of a change, not who made it and when."""
     return (one.revision, one.at, one.op, one.by) == (other.revision, other.at, other.op, other.by)
 
 
@@ -87,19 +88,19 @@ def change_at(record: Record, revision: int) -> Change | None:
 
 
 def _ahead(record: Record, other: Record) -> set[str]:
-    """The directories of which ``record`` includes changes that ``other`` does not."""
+    """The directories with changes that ``record`` includes and ``other`` does not."""
     return {origin for origin, revision in record.origins.items() if revision > other.origins.get(origin, 0)}
 
 
 def _tells_all(record: Record) -> bool:
-    """Whether its origins speak of its newest change: one that was made while no mirror was declared is in none."""
+    """Whether its origins cover its newest change: a change made while no mirror was declared is in none."""
     return max(record.origins.values(), default=0) == record.revision
 
 
 def _contradict(local: Record, remote: Record) -> bool:
-    """Whether their origins cannot be believed: their histories differ where the origins say that they are one.
+    """Whether the origins are wrong: the histories differ at a revision that the origins call common.
 
-    A list of origins that is full may have lost an early one. A redaction on both sides may renumber changes.
+    A full version vector may have lost an early origin. A redaction on both sides may renumber changes.
     """
     if _may_have_lost(local, remote) or _may_have_lost(remote, local):
         return True
@@ -111,7 +112,7 @@ def _contradict(local: Record, remote: Record) -> bool:
 
 
 def _may_have_lost(record: Record, other: Record) -> bool:
-    """Whether ``other`` may have known a change that only ``record`` still names."""
+    """Whether ``other`` may have dropped an origin that only ``record`` still has."""
     if len(other.origins) < MAX_ORIGINS:
         return False
     earliest = min(other.origins.values())
@@ -123,7 +124,7 @@ def _was_redacted(record: Record) -> bool:
 
 
 def _outcomes(record: Record) -> Iterator[tuple[Change, bytes | None]]:
-    """Every kept change, newest first, with the content right after it, or None where that is not known."""
+    """Every kept change, newest first, with the content right after it, or None if that is unknown."""
     known = 0
     with suppress(RevisionUnknown):  # the history was damaged by hand
         for change, after in contents(record):

@@ -1,8 +1,7 @@
-"""The record: what is on disk for one memory file, and its one JSON form.
+"""The record of a memory file, its changes and who made them, and its canonical JSON form.
 
-The rules this file guards: a record that was decoded is the one asked for, in our format, with no
-duplicate key, no number that JSON does not know and no lone surrogate; and encoding is canonical, so
-the same record always gives the same bytes.
+The rules this file guards: a decoded record is the one asked for, in our format, without duplicate keys, numbers
+unknown to JSON or lone surrogates; and encoding is canonical, so the same record always gives the same bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from memfiles.records.keys import NAME_PATTERN, UID_PATTERN, check_whole
 FORMAT: Literal["memfiles/1"] = "memfiles/1"
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 MAX_ORIGINS = 32
-READ_BACK = "is_read_back"  # where it is noted of a change, and of a record, what was read and so can be read again
+LABEL_MAX_BYTES = 1024
+READ_BACK = "is_read_back"  # attribute that marks what of a change or record was read back and need not be again
 ORIGIN_PATTERN = r"^[0-9a-f]{12}$"
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 
@@ -32,7 +32,7 @@ Operation = Literal[FileOperation, EntryOperation]
 Encoded = bytes  # inside Change, ``bytes`` is a field
 TIMESTAMP_PATTERN = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"
 Timestamp = Annotated[str, Field(pattern=TIMESTAMP_PATTERN)]
-MAX_COUNT = 2**53 - 1  # what every JSON reader can tell from its neighbours, and every database can hold
+MAX_COUNT = 2**53 - 1  # the largest integer that every JSON reader reads exactly and every database can hold
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Revision = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Origins = dict[Annotated[str, Field(pattern=ORIGIN_PATTERN)], Revision]
@@ -63,16 +63,28 @@ class Actor:
 NOBODY = Actor()
 
 
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """When a change is made, by whom, and the revision that the caller expects the record to have."""
+
+    at: str
+    by: Actor = NOBODY
+    expected_revision: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.expected_revision is not None:
+            check_whole(self.expected_revision, what="expected_revision")
+
+
 @dataclass(frozen=True)
 class Change:
-    """One accepted change, with what is needed to reverse it.
+    """One accepted change, stored as a reverse delta.
 
-    The text before the change is the text after it with ``bytes`` bytes at ``offset`` (None: the last
-    ones) replaced by ``old``. ``opaque`` marks a change whose earlier text is not known. An edit has the
-    ``matches`` and ``line`` it reported; an undo the change it took back (``undone``) or the revision it was
-    asked to go back to (``target``): a replay is told by them and reports the same. ``redacted`` marks a
-    change whose own text was taken out later, ``merged`` one that was carried over to another text and is no
-    longer what its caller asked for to the letter: a replay of either is told by its call alone.
+    The text before the change is the text after it with ``bytes`` bytes at ``offset`` (None: the last ones) replaced
+    by ``old``. ``opaque`` marks a change whose earlier text is unknown. An edit has the ``matches`` and ``line`` it
+    reported; an undo has the change it took back (``undone``) or the requested revision (``target``): replays are
+    recognised by these, and report the same. ``redacted`` marks a change whose own text was removed later, ``merged``
+    one that was carried over to another text: replays of both are recognised by their call id alone.
     """
 
     __pydantic_config__ = _CONFIG
@@ -93,7 +105,7 @@ class Change:
     merged: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object of this change; what is at its default is left out."""
+        """The JSON object of this change, without fields at their default."""
         shown: dict[str, Any] = {
             "revision": self.revision,
             "at": self.at,
@@ -123,7 +135,7 @@ class Change:
 
     @property
     def is_altered(self) -> bool:
-        """Whether it no longer tells what its caller asked for, so that a replay is told by its call alone."""
+        """Whether it no longer holds its caller's exact request, so that a replay is recognised by its call id."""
         return self.redacted or self.merged
 
     @cached_property
@@ -136,8 +148,8 @@ class Change:
 class Record:
     """One memory file as it is on disk; ``history`` runs from the oldest kept change to the newest.
 
-    ``origins`` says which changes of which memory directory the content includes: for each the revision of the
-    latest change that was made there. Only records that are mirrored have it; it is never changed in place.
+    ``origins`` is a version vector: for each memory directory, the revision of its latest change that the content
+    includes. Only mirrored records have one; it is never changed in place.
     """
 
     __pydantic_config__ = _CONFIG
@@ -160,7 +172,7 @@ class Record:
 
     @property
     def content_bytes(self) -> bytes:
-        """The content as UTF-8; not kept, because it is another copy of all of it and seldom asked for."""
+        """The content as UTF-8; not cached, because it is a whole copy that is seldom needed."""
         return self.content.encode()
 
     @cached_property
@@ -170,17 +182,17 @@ class Record:
 
     @cached_property
     def content_start(self) -> bytes:
-        """The content as a JSON string without the quotation mark at its end: what is appended goes there."""
+        """The content as a JSON string without its closing quote, so that an append can extend it."""
         return to_json(self.content)[:-1]
 
     @cached_property
     def hasher(self) -> hashlib._Hash:
-        """The SHA-256 of the content, ready to take more."""
+        """The SHA-256 of the content, ready to be extended."""
         return hashlib.sha256(self.content_bytes)
 
     @cached_property
     def declared_json(self) -> bytes:
-        """The first lines of the record: what it is, which no change of its content changes."""
+        """The first lines of the encoded record, which do not depend on its content."""
         lines = [
             b'{"format":' + to_json(self.format),
             b'"type":' + to_json(self.type),
@@ -194,7 +206,7 @@ class Record:
 
     @cached_property
     def history_json(self) -> bytes:
-        """The kept changes as they are encoded, one a line."""
+        """The encoded changes, one a line."""
         return b",\n".join([change.encoded for change in self.history])
 
     def stamped(self, origin: str) -> Record:
@@ -214,12 +226,12 @@ class Record:
 
 
 def with_content(record: Record, content: str) -> Record:
-    """The record with another content and its digest."""
+    """The record with new content and its digest."""
     return replace(record, content=content, sha256=digest(content.encode()))
 
 
 def extended(record: Record, history: tuple[Change, ...], *, history_json: bytes) -> Record:
-    """The record with this history, whose last change made it what it is; all else is carried on."""
+    """The record with this history; its last change gives the revision and the time."""
     newest = history[-1]
     return successor(record, revision=newest.revision, updated_at=newest.at, history=history, history_json=history_json)
 
@@ -227,7 +239,7 @@ def extended(record: Record, history: tuple[Change, ...], *, history_json: bytes
 def grown(record: Record, text: str) -> Record:
     """The record with ``text`` at the end of its content, at a cost that depends on ``text`` alone.
 
-    Encoding and hashing 64 KiB anew for every appended line took half as long as the durable write itself.
+    Encoding and hashing 64 KiB again for every appended line took half as long as the durable write itself.
     """
     tail = text.encode()
     hasher = record.hasher.copy()
@@ -243,10 +255,9 @@ def grown(record: Record, text: str) -> Record:
 
 
 def successor(record: Record, **changed: Any) -> Record:
-    """A copy with some fields changed that keeps what was already derived from the others.
+    """A copy with some fields changed that keeps the cached properties, which ``dataclasses.replace`` would drop.
 
-    The caller passes everything that was derived from what it changes. ``dataclasses.replace`` would derive
-    all of it again.
+    The caller also passes every cached property that depends on a changed field.
     """
     copy = object.__new__(Record)
     vars(copy).update(vars(record), **changed)
@@ -283,14 +294,14 @@ def encode(record: Record) -> bytes:
 def decode(data: bytes, *, uid: str) -> Record:
     """The record of ``uid`` in ``data``, or ``RecordCorrupt`` with the reason.
 
-    A content that does not fit its digest is not an error here: see ``Record.is_intact``.
+    Content that does not fit its digest is not an error here: see ``Record.is_intact``.
     """
     record = read_record(data, of=uid)
     if record.uid != uid:
         raise RecordCorrupt(f"record {uid}: it holds the record of {record.uid!r} instead")
     fields = _fields(data, uid=uid)
     if "format" not in fields or "type" not in fields:
-        raise RecordCorrupt(f"record {uid}: it does not say its format and type")
+        raise RecordCorrupt(f"record {uid}: its format and type are missing")
     if to_json(fields) == data.replace(b"\n", b""):
         keep_lines(record, data)
     else:
@@ -300,7 +311,7 @@ def decode(data: bytes, *, uid: str) -> Record:
 
 
 def check_order(record: Record, *, of: str, since: int = 0) -> None:
-    """Refuse a record whose history (``since`` a place in it) or origins do not lead up to its revision."""
+    """Refuse a record whose history (from index ``since``) or origins do not lead up to its revision."""
     revisions = [change.revision for change in record.history[since:]]
     if revisions != sorted(set(revisions)) or (revisions and revisions[-1] != record.revision):
         raise RecordCorrupt(f"record {of}: its history does not lead up to revision {record.revision}")
@@ -309,7 +320,7 @@ def check_order(record: Record, *, of: str, since: int = 0) -> None:
 
 
 def read_record(data: bytes, *, of: str = "") -> Record:
-    """Whatever record ``data`` holds, checked by itself alone; ``RecordCorrupt`` names it as that ``of`` a uid."""
+    """Any record in ``data``, checked on its own; ``of`` is the uid that ``RecordCorrupt`` names."""
     try:
         return _RECORD.validate_json(data)
     except ValidationError as error:
@@ -317,7 +328,7 @@ def read_record(data: bytes, *, of: str = "") -> Record:
 
 
 def _fields(data: bytes, *, uid: str) -> dict[str, Any]:
-    """Everything that stands in the record, also what is ignored."""
+    """All fields of the JSON object, ignored ones included."""
     try:
         fields: dict[str, Any] = from_json(data, allow_inf_nan=False)
     except ValueError as error:
@@ -326,7 +337,7 @@ def _fields(data: bytes, *, uid: str) -> dict[str, Any]:
 
 
 def keep_lines(record: Record, data: bytes) -> None:
-    """Let the changes of a record in our own layout keep their lines, so that encoding it again is quick."""
+    """Keep the encoded lines of a record in our own layout, so that encoding it again is quick."""
     lines = data.split(b"\n")[-1 - len(record.history) : -1]
     if len(lines) == len(record.history) and all(line.startswith(b'{"revision":') for line in lines):
         for change, line in zip(record.history, lines, strict=True):
@@ -334,7 +345,7 @@ def keep_lines(record: Record, data: bytes) -> None:
 
 
 def refuse_foreign(data: bytes, *, uid: str) -> None:
-    """Refuse what only a strict reading of JSON finds; our own bytes never get here."""
+    """Refuse what only a strict JSON parser rejects; records that we wrote never get here."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -352,7 +363,7 @@ def refuse_foreign(data: bytes, *, uid: str) -> None:
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first thing that is wrong, without any of the record's text."""
+    """The first validation error, without any of the record's text."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"])
     return f"{place}: {first['msg']}" if place else str(first["msg"])
@@ -366,35 +377,19 @@ def record_schema() -> dict[str, Any]:
     return _RECORD.json_schema()
 
 
-LABEL_MAX_BYTES = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """When a change is made, by whom, and at which revision the caller believes the record to be."""
-
-    at: str
-    by: Actor = NOBODY
-    expected_revision: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.expected_revision is not None:
-            check_whole(self.expected_revision, what="expected_revision")
-
-
 def check_text(text: str, *, what: str = "the text") -> None:
-    """Refuse what is no text, or none that UTF-8 can hold."""
+    """Refuse anything but a string that UTF-8 can encode."""
     if not isinstance(text, str):
         raise InvalidArgument(f"{what} must be a string, not {type(text).__name__}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
         where = f"at character {error.start}"
-        raise InvalidArgument(f"{what} holds a lone surrogate {where}: send valid Unicode") from None
+        raise InvalidArgument(f"{what} contains a lone surrogate {where}: send valid Unicode") from None
 
 
 def stamp_of(by: Actor | None, *, at: str, call_id: str | None, expected_revision: int | None) -> Stamp:
-    """The stamp of a change that a caller asks for, checked."""
+    """The checked stamp of a requested change."""
     actor = by or NOBODY
     check_actor(actor)
     if call_id is not None:
@@ -404,9 +399,9 @@ def stamp_of(by: Actor | None, *, at: str, call_id: str | None, expected_revisio
 
 
 def check_actor(actor: Actor) -> None:
-    """Refuse what could not be read back from a history, which would spoil the record, or what would fill it."""
+    """Refuse labels that could not be read back from a history, or that would fill it."""
     if not isinstance(actor, Actor):
-        raise InvalidArgument(f"who makes a change is an Actor, not {type(actor).__name__}")
+        raise InvalidArgument(f"by must be an Actor, not {type(actor).__name__}")
     for label in (actor.agent, actor.session, actor.call):
         if label is not None:
             check_text(label, what="an agent, session or call id")

@@ -220,7 +220,7 @@ def test_undo_beyond_the_history_is_refused(revision: int) -> None:
 
 def test_there_is_nothing_before_the_seed() -> None:
     """The first revision cannot be undone."""
-    with pytest.raises(RevisionUnknown, match="no change in its history that could be taken back"):
+    with pytest.raises(RevisionUnknown, match="no change in its history to undo"):
         undo(seeded("a"), stamp())
 
 

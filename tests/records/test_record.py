@@ -216,7 +216,7 @@ REFUSED: dict[str, tuple[Callable[[Fields], bytes], str]] = {
     "another record": (replaced(uid="other"), "it holds the record of 'other' instead"),
     "a uid that is a path": (replaced(uid="../notes"), "uid: String should match pattern"),
     "a name with a newline": (replaced(name="notes\n"), "name: String should match pattern"),
-    "no format": (without("format"), "does not say its format"),
+    "no format": (without("format"), "format and type are missing"),
     "another format": (replaced(format="memfiles/2"), "format: Input should be 'memfiles/1'"),
     "another type": (replaced(type="entry"), "type: Input should be 'file'"),
     "no content": (without("content"), "content: Field required"),
