@@ -1,13 +1,13 @@
-"""What an error looks like, and which code the process ends with.
+"""Error reports and exit codes of the command line.
 
-    0  ok                 4  conflict: changed meanwhile, or already there
-    1  error              5  over the cap or the budget
+    0  ok                 4  conflict: changed in the meantime, or already exists
+    1  error              5  over a cap or budget
     2  usage              6  denied: read-only, level, credential
-    3  not found          7  the mirror does not answer
+    3  not found          7  mirror unavailable
     130  interrupted
 
-The rule this file guards: whatever happens, a person gets one line that says what to do, on stderr,
-and a program that asked for JSON gets ``{"error": {"code", "message", "transient"}}`` there.
+The rule this file guards: whatever happens, a person gets one line on stderr that says what to do, and a program that
+asked for JSON gets ``{"error": {"code", "message", "transient"}}`` there.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 
 import click
 
+from memfiles.cli.options import Settings
 from memfiles.cli.output import harmless
-from memfiles.cli.settings import Settings
 from memfiles.errors import MemfilesError
 
 INTERRUPTED = 130
@@ -39,7 +39,7 @@ class Failure:
     data: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form, which stands under ``error``."""
+        """The JSON form, under the key ``error``."""
         shown: dict[str, Any] = {"code": self.code, "message": self.message, "transient": self.transient}
         return shown | ({"data": self.data} if self.data else {})
 
@@ -52,21 +52,21 @@ class NotFound(MemfilesError):
 
 
 class AlreadyThere(MemfilesError):
-    """A command would have to overwrite something that it did not make."""
+    """A command would have to overwrite something that it did not create."""
 
     code = "already_there"
     exit_code = 4
 
 
 class NoMirror(MemfilesError):
-    """A command that is about the mirror, in a workflow that declares none."""
+    """A mirror command, in a workflow that declares no mirror."""
 
     code = "no_mirror"
     exit_code = USAGE
 
 
 class ToolFailed(MemfilesError):
-    """A tool call that answered with an error; its code, exit code and data are the tool's."""
+    """A tool call whose result is an error; its code, exit code and data are the tool's."""
 
     def __init__(self, message: str, *, code: str | None, data: dict[str, Any] | None) -> None:
         super().__init__(message)
@@ -80,12 +80,12 @@ class ToolFailed(MemfilesError):
 
 
 def exit_code_of(code: str | None) -> int:
-    """The exit code for an error code; a code that no error class has is a call made in the wrong way."""
+    """The exit code for an error code; a code without an error class is a wrong call."""
     return next((kind.exit_code for kind in _kinds() if kind.code == code), USAGE)
 
 
 def failure_of(error: BaseException) -> Failure:
-    """How ``error`` is reported."""
+    """The report of ``error``."""
     match error:
         case click.exceptions.NoArgsIsHelpError():
             return Failure("usage", "no command given", USAGE, hint=error.ctx.get_help() if error.ctx else None)
@@ -120,10 +120,10 @@ def report(error: BaseException, *, settings: Settings) -> int:
 
 
 def _unexpected(error: BaseException) -> str:
-    """Only the kind of error: its text may quote what is stored."""
+    """The kind of error only: its text may quote stored content."""
     return (
-        f"unexpected {type(error).__name__}, which is a defect in memfiles: run the command again with --debug and "
-        f"report what it prints"
+        f"unexpected {type(error).__name__}; this is a bug in memfiles. Run the command again with --debug and report "
+        f"the output"
     )
 
 

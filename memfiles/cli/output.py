@@ -1,36 +1,46 @@
-"""Everything that is printed: data on stdout, all else on stderr.
+"""Output of every command: data on stdout, everything else on stderr.
 
-The rules this file guards: with ``--json`` stdout holds exactly one JSON document and stderr nothing but
-an error; content is written byte for byte to a file or pipe, and to a terminal without anything that
-could drive the terminal.
+The rules this file guards: with ``--json`` stdout holds exactly one JSON document, and stderr only an error. Content
+goes byte for byte to a file or pipe; a terminal gets no character that could control it. Progress shows on a
+terminal only, and only once it takes long.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
-from memfiles.cli import settings
+from memfiles.cli.options import current
 
+if TYPE_CHECKING:
+    from click._termui_impl import ProgressBar
+
+ProgressCallback = Callable[[int, int], None]
 MIN_WIDTH = 40
+_AFTER_SECONDS = 0.5
+_WAITING_SECONDS = 1.0
 _DIFF_HEAD = 2  # lines
 _DIFF_COLORS = {"+": "green", "-": "red", "@": "cyan"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
-def data(shown: Any) -> None:
+def data(shown: object) -> None:
     """Print a JSON document on stdout."""
     click.echo((json.dumps(shown, ensure_ascii=False, indent=2) + "\n").encode(), nl=False)
 
 
 def content(text: str) -> None:
-    """Print a memory file's content: exactly as it is; only a terminal gets escapes and a last newline."""
+    """Print content exactly as it is; only a terminal gets escapes and a final newline."""
     if sys.stdout.isatty():
         click.echo(harmless(text), nl=not text.endswith("\n"))
     else:
@@ -38,9 +48,9 @@ def content(text: str) -> None:
 
 
 def diff(text: str) -> None:
-    """Print a unified diff; on a terminal what came is green, what went is red.
+    """Print a unified diff; on a terminal additions are green and deletions red.
 
-    Only the first two lines are its head, and only a line feed ends a line: whatever else looks so is content.
+    Only the first two lines are its header, and only a line feed ends a line: everything else is content.
     """
     if not sys.stdout.isatty() and not click.get_current_context().color:
         click.echo(text.encode(), nl=False)
@@ -51,23 +61,23 @@ def diff(text: str) -> None:
 
 
 def line(text: str) -> None:
-    """Print a line that is the answer to what was asked."""
+    """Print a line of the answer."""
     click.echo(text)
 
 
 def note(text: str) -> None:
-    """Tell a person something beside the answer; programs that asked for JSON do not get it."""
-    if not settings.current().json:
+    """Print a note on stderr; programs that asked for JSON do not get it."""
+    if not current().json:
         click.echo(text, err=True)
 
 
 def warn(text: str) -> None:
-    """Tell a person what they should look at."""
+    """Print a warning on stderr."""
     note(click.style("warning: ", fg="yellow") + text)
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: Sequence[str] = ()) -> None:
-    """Print rows under headers, as wide as their cells; on a terminal the last column is cut to its width."""
+    """Print rows under headers, each column as wide as its cells; a terminal cuts the last one to its width."""
     cells = [[one_line(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
     right = [header in numeric for header in headers]
@@ -77,17 +87,17 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: 
 
 
 def one_line(text: str) -> str:
-    """The text as it may stand in a table: on one line, without control characters."""
+    """The text on one line, without control characters."""
     return harmless(text).replace("\n", " ").replace("\t", " ")
 
 
 def harmless(text: str) -> str:
-    """The text with every character that could drive a terminal shown as its escape."""
+    """The text with every character that could control a terminal shown as its escape."""
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def width() -> int:
-    """How many columns there are to print in (80 when that is not known)."""
+    """The width to print in, in columns (80 if unknown)."""
     return max(MIN_WIDTH, shutil.get_terminal_size().columns)
 
 
@@ -101,6 +111,11 @@ def count(number: int, singular: str, plural: str | None = None) -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
+def entries(number: int) -> str:
+    """A number of entries."""
+    return count(number, "entry", "entries")
+
+
 def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
     padded = [
         cell.rjust(size) if to_right else cell.ljust(size)
@@ -109,3 +124,46 @@ def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> 
     text = "  ".join(padded).rstrip()
     room = width()
     return text[: room - 1] + "…" if sys.stdout.isatty() and len(text) > room else text
+
+
+@contextmanager
+def progress(label: str) -> Iterator[ProgressCallback | None]:
+    """A callback that shows progress on a terminal, once it has taken half a second; None without a terminal."""
+    if not _is_watched():
+        yield None
+        return
+    is_over = False
+    with ExitStack() as shown:
+        begun = time.monotonic()
+        bar: ProgressBar[int] | None = None
+
+        def tell(done: int, total: int) -> None:
+            nonlocal bar
+            if is_over:  # called by a thread that was left behind
+                return
+            if bar is None and total and time.monotonic() - begun >= _AFTER_SECONDS:
+                bar = shown.enter_context(click.progressbar(length=total, label=label, file=sys.stderr, show_pos=True))
+            if bar is not None:
+                bar.update(done - bar.pos)
+
+        try:
+            yield tell
+        finally:
+            is_over = True
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Say on a terminal what the command waits for, once that has taken a second."""
+    timer = threading.Timer(_WAITING_SECONDS, lambda: print(text, file=sys.stderr, flush=True))
+    timer.daemon = True
+    if _is_watched():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _is_watched() -> bool:
+    return sys.stderr.isatty() and not current().json and os.environ.get("TERM") != "dumb"

@@ -1,7 +1,7 @@
 """The root command: the table of all commands, and the outermost edge of the program.
 
-The rule this file guards: a command's module is imported when that command is asked for, and not for
-``memfiles --help``; that is what keeps every command quick.
+The rule this file guards: a command's module is imported only when that command runs, and not for
+``memfiles --help``; that keeps every command quick.
 """
 
 from __future__ import annotations
@@ -15,62 +15,62 @@ from typing import Any
 import click
 
 import memfiles
-from memfiles.cli.settings import Settings, shared_options
+from memfiles.cli.options import Settings, shared_options
 
 PROGRAM = "memfiles"
 
-# family -> command -> (module in this package, its help in one sentence)
+# family -> command -> (module in this package, the first sentence of its help)
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
-    "Begin": {
-        "init": ("commands.init", "Write a commented workflow that works as it is."),
-        "demo": ("commands.demo", "Show an agent with lasting memory: calls, a kill, an undo, a lost disk."),
+    "Start": {
+        "init": ("commands.init", "Create a ready-to-use, commented workflow."),
+        "demo": ("demo.command", "Show an agent with memory: tool calls, a crash, an undo, a lost disk."),
     },
     "Deploy": {
         "check": ("commands.deploy", "Validate the workflow without touching the disk."),
         "plan": ("commands.deploy", "Show what restore would do, without doing it."),
-        "restore": ("commands.deploy", "Bring the memory directory to what the workflow declares."),
-        "status": ("commands.deploy", "Show the directory, its files and how full they are."),
-        "doctor": ("doctor.command", "Look for everything that can be wrong and say what to do."),
+        "restore": ("commands.deploy", "Bring the memory directory in line with the workflow."),
+        "status": ("commands.deploy", "Show the directory, its files and their sizes."),
+        "doctor": ("doctor.command", "Check for problems and suggest fixes."),
     },
     "Memory files": {
         "ls": ("commands.read", "List the memory files."),
         "read": ("commands.read", "Print the content of a memory file."),
         "append": ("commands.write", "Append text to a memory file, exactly as given."),
         "edit": ("commands.write", "Replace the first occurrence of a text in a memory file."),
-        "open": ("commands.edit", "Change a memory file in your editor."),
+        "open": ("commands.write", "Edit a memory file in your editor."),
         "log": ("commands.read", "List the changes of a memory file, newest first."),
         "diff": ("commands.read", "Show what changed between two revisions of a memory file."),
-        "undo": ("commands.write", "Take back the last change of a memory file, or go back to a revision."),
+        "undo": ("commands.write", "Undo the last change of a memory file, or go back to a revision."),
         "redact": ("commands.write", "Remove a text from a memory file and from its history."),
     },
     "Entries": {
-        "entries": ("commands.entries", "Save, find and forget what agents remember under keys."),
+        "entries": ("commands.entries", "Save, find and forget the entries of agents."),
         "export": ("commands.transfer", "Write an agent's entries to a folder or a file."),
-        "import": ("commands.transfer", "Take entries from a folder or a file, all or nothing."),
+        "import": ("commands.transfer", "Import entries from a folder or a file, all or nothing."),
     },
     "Mirror": {
-        "sync": ("commands.sync", "Push to the mirror, pull from it, or see how far it is behind."),
+        "sync": ("commands.sync", "Push to the mirror, pull from it, or show what is pending."),
     },
     "Agents": {
         "card": ("commands.agents", "Print the index card an agent gets in its system prompt."),
-        "tools": ("commands.agents", "Print the tools an agent gets, as a vendor wants them."),
+        "tools": ("commands.agents", "Print an agent's tools in a vendor's format."),
         "call": ("commands.agents", "Call a tool as an agent would."),
-        "mcp": ("commands.mcp", "Serve an agent's memory to MCP clients."),
-        "schema": ("commands.schema", "Print a JSON Schema: of the workflow, of a record, of the tools."),
+        "mcp": ("commands.agents", "Serve an agent's memory to MCP clients."),
+        "schema": ("commands.init", "Print the JSON Schema of the workflow, a record or the tools."),
     },
 }
 
 _EPILOG = """\
 Start with `memfiles demo`, then `memfiles init`. `memfiles COMMAND --help` explains a command.
 
-Data goes to stdout, all else to stderr. Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 conflict,
+Data goes to stdout, everything else to stderr. Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 conflict,
 5 over a cap or budget, 6 denied, 7 mirror unavailable."""
 
 
 class CommandLine(click.Group):
-    """A group that finds its commands in ``COMMANDS`` and reports every error in one way.
+    """A group that loads commands from ``COMMANDS`` and reports every error in one way.
 
-    Inheriting is how click wants both done: there is no option for a lazy table or an error handler.
+    It inherits because click has no other way to load commands late or to handle errors.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -78,7 +78,7 @@ class CommandLine(click.Group):
         return [name for family in COMMANDS.values() for name in family]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, imported now; None if there is none."""
+        """The command of that name, imported now; None if it is unknown."""
         for family in COMMANDS.values():
             if cmd_name in family:
                 module = importlib.import_module(f"{__package__}.{family[cmd_name][0]}")
@@ -89,10 +89,10 @@ class CommandLine(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that ``args`` begin with; a mistyped one is answered with the nearest."""
+        """The command that ``args`` start with; the error for a misspelt one suggests the nearest."""
         name = args[0]
         if not name.startswith("-") and name not in self.list_commands(ctx):
-            raise click.UsageError(f"there is no command {name!r}{_nearest(name, self.list_commands(ctx))}", ctx)
+            raise click.UsageError(f"unknown command {name!r}{_nearest(name, self.list_commands(ctx))}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -110,11 +110,11 @@ class CommandLine(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run, report any error, and end the process with the code that says how it went; it never returns."""
+        """Run, report any error, and end the process with the exit code; this never returns."""
         arguments = list(sys.argv[1:] if args is None else args)
         settings = Settings()
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:  # as it is for who was started with it closed
+            if stream is not None:  # None if the process was started with it closed
                 stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         try:
             extra.update(obj=settings, terminal_width=_help_width())
@@ -123,13 +123,13 @@ class CommandLine(click.Group):
             from memfiles.cli import failures  # only an error pays for it
 
             if isinstance(error, click.UsageError):
-                settings.json |= "--json" in arguments  # it may stand behind what could not be parsed
+                settings.json |= "--json" in arguments  # it may come after the argument that could not be parsed
             code = failures.report(error, settings=settings)
         sys.exit(code or 0)
 
 
 def _help_width() -> int:
-    """The width click would choose for help; told, it does not load shutil (3 of 40 ms) to find out."""
+    """The width click would choose for help; given one, it does not load shutil (3 of 40 ms)."""
     columns = os.environ.get("COLUMNS", "")
     if not columns.isdecimal():
         try:
@@ -143,7 +143,7 @@ def _nearest(name: str, known: list[str]) -> str:
     import difflib  # only a typing mistake pays for it
 
     close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _show_version(context: click.Context, _: click.Parameter, value: bool) -> None:
@@ -168,4 +168,4 @@ def _show_version(context: click.Context, _: click.Parameter, value: bool) -> No
     help="Show the version and exit.",
 )
 def program() -> None:
-    """Memory that lasts, for LLM agents: declared in YAML, kept as plain files."""
+    """Durable memory for LLM agents: declared in YAML, kept as plain files."""

@@ -1,7 +1,7 @@
-"""How a command opens the memory to change it, and what it says of the mirror then and in every look.
+"""Opening the memory for a change, and what the command line says about the mirror.
 
-The rule this file guards: a change is durable here before the mirror is thought of. A mirror that does not take it
-costs a person some seconds and a warning, and never the exit code.
+The rule this file guards: a change is durable on disk before the mirror is asked. A mirror that does not take it costs
+some seconds and a warning, and never changes the exit code.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from memfiles.cli import output
-from memfiles.cli.progress import progress, waiting
-from memfiles.cli.settings import current
+from memfiles.cli.options import current
+from memfiles.cli.output import progress, waiting
 from memfiles.errors import MirrorUnavailable
 from memfiles.files.restore_report import RestoreReport
 from memfiles.memory import Memory
@@ -24,48 +24,48 @@ from memfiles.workflow.workflow import Workflow
 
 PATIENCE_SECONDS = 5.0
 PULL_SECONDS = 60.0
-NAMED = 5  # so many files are called by name
+NAMED = 5  # files named in a message
 
 
 @contextmanager
 def mirrored(workflow: Workflow) -> Iterator[Memory]:
-    """The memory of this workflow, restored, for one command; what that changed is pushed at the end, if possible."""
+    """The restored memory, for one command; its changes are pushed at the end, if possible."""
     before = dict(kept_conflicts(workflow.directory))
     with restored(workflow) as memory:
         try:
             yield memory
             push_what_is_left(memory)
         finally:
-            memory.sync.close(timeout=0)  # it was waited for, or something went wrong
+            memory.sync.close(timeout=0)  # the push has had its time, or something failed
     mention_conflicts(workflow.directory, new_conflicts(workflow.directory, before=before))
 
 
 def restored(workflow: Workflow) -> Memory:
-    """The memory of this workflow, open; what its restore met is said."""
+    """The restored memory; problems of the restore are reported."""
     where = workflow.memory.mirror.url if workflow.memory.mirror else workflow.directory
-    with waiting(f"restoring from {where} ..."), progress("Fetching") as told:
-        memory = open_memory(current().workflow, watch=False, progress=told)
+    with waiting(f"restoring from {where} ..."), progress("Fetching") as shown:
+        memory = open_memory(current().workflow, watch=False, progress=shown)
     mention_trouble(memory.report)
     return memory
 
 
 def push_what_is_left(memory: Memory) -> None:
-    """Give the mirror what it lacks, with some patience, and say so if it does not take it."""
-    with progress("Pushing") as told:
-        if memory.sync.flush(PATIENCE_SECONDS, insist=False, progress=told):
+    """Push what the mirror lacks, with some patience; warn if it does not take it."""
+    with progress("Pushing") as shown:
+        if memory.sync.flush(PATIENCE_SECONDS, insist=False, progress=shown):
             return
     why = memory.sync.status().last_error or f"the mirror did not take it within {PATIENCE_SECONDS:g} s"
-    output.warn(f"not mirrored yet: {output.one_line(why)}; it is pushed by the next command that writes, or by "
+    output.warn(f"not mirrored yet: {output.one_line(why)}; the next command that writes pushes it, or "
                 f"`memfiles sync push`")  # fmt: skip
 
 
 def pull_what_changed(memory: Memory) -> None:
-    """Fetch what others changed in the mirror, and say so; a mirror that does not answer is no reason to fail."""
+    """Fetch changes from the mirror and report them; a mirror that does not answer is only a warning."""
     try:
-        with progress("Pulling") as told:
-            outcomes = memory.sync.pull(PULL_SECONDS, progress=told).outcomes
+        with progress("Pulling") as shown:
+            outcomes = memory.sync.pull(PULL_SECONDS, progress=shown).outcomes
     except MirrorUnavailable as error:
-        output.warn(f"what others changed was not fetched: {error}")
+        output.warn(f"changes in the mirror were not fetched: {error}")
         return
     for path, outcome in outcomes.items():
         if outcome in ("pulled", "merged", "conflict"):
@@ -73,30 +73,30 @@ def pull_what_changed(memory: Memory) -> None:
 
 
 def new_conflicts(directory: Path, *, before: Iterable[str]) -> list[str]:
-    """The losing copies in ``directory`` that were not there ``before``."""
+    """The losing copies in ``directory`` that are new since ``before``."""
     return [path for path, _ in kept_conflicts(directory) if path not in set(before)]
 
 
 def mention_conflicts(directory: Path, kept: Iterable[str]) -> None:
-    """Say where the text lies that lost."""
+    """Warn of losing copies, with their paths."""
     for path in kept:
-        output.warn(f"two changes could not be merged; the one that lost is kept in {directory / path}")
+        output.warn(f"two changes could not be merged; the losing copy is kept in {directory / path}")
 
 
 def mention_trouble(report: RestoreReport) -> None:
-    """Tell a person what a restore met that they should know."""
+    """Warn of records that a restore quarantined or could not fetch."""
     for file in report.files:
         if file.status == "quarantined":
-            output.warn(f"{file.name}: its record was set aside in quarantine: {file.detail}")
+            output.warn(f"{file.name}: its record was moved to quarantine: {file.detail}")
     waiting = [file for file in report.files if file.status == "provisional"]
     if waiting:
         names = ", ".join(file.name for file in waiting[:NAMED]) + (" ..." if len(waiting) > NAMED else "")
-        output.warn(f"{waiting[0].detail}; so {names} begin with what is declared, and are merged with the mirror's "
+        output.warn(f"{waiting[0].detail}; {names} start with the declared content, to be merged with the mirror's "
                     f"copies once it answers")  # fmt: skip
 
 
 def mirror_lines(status: SyncStatus, *, workflow: Workflow) -> Iterator[tuple[str, str]]:
-    """What a look says of the mirror: a label and its text, for each line."""
+    """The lines of a status about the mirror, each a label and its text."""
     if status.mirror is not None:
         yield "mirror", status.mirror
         yield "pending", pending_in(status, workflow=workflow)
@@ -109,21 +109,21 @@ def mirror_lines(status: SyncStatus, *, workflow: Workflow) -> Iterator[tuple[st
 
 
 def pending_in(status: SyncStatus, *, workflow: Workflow) -> str:
-    """How many records the mirror lacks, and since when."""
+    """The number of records that the mirror lacks, and since when."""
     if not status.pending:
-        return "nothing: the mirror has every change that was made here"
+        return "nothing; the mirror has every change made here"
     oldest = name_of(workflow, status.oldest_pending or "")
     return f"{output.count(status.pending, 'record')}, the oldest ({oldest}) for {seconds(status.lag_seconds)}"
 
 
 def name_of(workflow: Workflow, path: str) -> str:
-    """The name of the file whose record lies at ``path``."""
+    """The name of the file whose record is at ``path``."""
     uid = uid_of(path)
     return next((file.name for file in workflow.memory.files if file.uid == uid), path)
 
 
 def seconds(lag: float) -> str:
-    """A time span as people say it."""
+    """A time span for people."""
     for size, unit in ((86400, "days"), (3600, "hours"), (60, "min")):
         if lag >= 2 * size:
             return f"{lag / size:.0f} {unit}"

@@ -63,7 +63,7 @@ def test_help_loads_no_command() -> None:
 
     loaded = set(shown.splitlines()[-1].split())
     ours = {name for name in loaded if name.startswith("memfiles")}
-    parts = ("program", "settings", "streams")
+    parts = ("options", "program")
     assert {"memfiles", "memfiles.cli", *(f"memfiles.cli.{part}" for part in parts)} == ours
     assert set() == loaded & {"pydantic", "yaml", "filelock", "watchdog", "boto3"}
 

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 import memfiles
-from memfiles.cli.commands.demo import Collected
-from memfiles.cli.demo import prepared
-from memfiles.cli.demo.agent import ScriptedModel
-from memfiles.cli.demo.story import DemoFailed, acknowledged_by_a_killed_writer, cold_start
+from memfiles.cli.demo.command import Collected, prepared
+from memfiles.cli.demo.story import DemoFailed, ScriptedModel, acknowledged_by_a_killed_writer, cold_start
 from memfiles.cli.demo.support_desk import LOG, call, ticket, workflow_text
 from tests.cli.command_line import files_under, run
 

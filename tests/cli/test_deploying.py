@@ -102,7 +102,7 @@ def test_status_before_the_first_restore(project: Path) -> None:
     status = run("status", "--json").data
 
     assert (str(project / ".memory"), False, "fsync") == (status["directory"], status["exists"], status["durability"])
-    assert "not there yet" in run("status").out
+    assert "not created yet" in run("status").out
 
 
 def test_status_of_a_memory_in_use() -> None:

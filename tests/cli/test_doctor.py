@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from memfiles.cli.doctor.directory_checks import check_file_system, file_system_of
-from memfiles.cli.doctor.mirror_checks import check_mirror
+from memfiles.cli.doctor.checks import check_file_system, file_system_of
+from memfiles.cli.doctor.command import check_mirror
 from memfiles.workflow.workflow import Workflow
 from tests.cli.command_line import WORKFLOW, files_under, run
 
@@ -121,7 +121,7 @@ def test_entries_of_an_agent_that_is_not_declared_any_more(memory: Path) -> None
     workflow = memory.parent / "workflow.yaml"
     workflow.write_text(workflow.read_text().replace("  idle: {}\n", ""))
 
-    assert "idle at PUBLIC: 1 entry of an agent" in details("entries of nobody")[0][1]
+    assert "idle at PUBLIC: 1 entry of an undeclared agent" in details("entries of nobody")[0][1]
 
 
 def details(check: str) -> list[tuple[str, str]]:
@@ -293,7 +293,7 @@ def test_a_directory_that_is_a_link_to_nowhere(memory: Path) -> None:
     memory.symlink_to("nowhere")
 
     assert (1, ["fail"]) == (run("doctor").code, states("directory"))
-    assert ".memory is a link to nowhere, which is not there" in run("doctor").out
+    assert ".memory links to nowhere, which does not exist" in run("doctor").out
 
 
 def test_what_cannot_be_looked_at_is_one_finding_of_many(memory: Path) -> None:
@@ -303,4 +303,4 @@ def test_what_cannot_be_looked_at_is_one_finding_of_many(memory: Path) -> None:
     looked = run("doctor")
 
     assert (1, ["fail"], ["ok"]) == (looked.code, states("journals"), states("records"))
-    assert "journals: cannot be looked at: " in looked.out and "Too many levels of symbolic links" in looked.out
+    assert "journals: cannot be checked: " in looked.out and "Too many levels of symbolic links" in looked.out

@@ -117,7 +117,10 @@ def test_an_editor_that_is_no_command(project: Path) -> None:
     """A quote that is not closed is told, with the name of the variable, and nothing is left behind."""
     opened = run("open", "notes", env={"VISUAL": "'code --wait"})
 
-    assert (2, 'error: $VISUAL is no command: No closing quotation, in "\'code --wait"\n') == (opened.code, opened.err)
+    assert (2, 'error: $VISUAL is not a command: No closing quotation, in "\'code --wait"\n') == (
+        opened.code,
+        opened.err,
+    )
     assert [] == list((project / "tmp").iterdir())
 
 

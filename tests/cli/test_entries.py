@@ -208,7 +208,7 @@ def test_hydrate_without_entries() -> None:
     ran = entries("hydrate")
 
     assert (0, "") == (ran.code, ran.out)
-    assert "no entry" in ran.err
+    assert "no entries shown" in ran.err
 
 
 def test_the_block_is_the_one_in_the_system_prompt() -> None:
@@ -294,7 +294,7 @@ def test_over_the_budget() -> None:
     for number in range(20):
         saved(f"plan-{number}", "x")
 
-    assert "warning: evicted over a budget: plan-0" in entries("save", "plan-20", "x").err
+    assert "warning: evicted to stay within the budget: plan-0" in entries("save", "plan-20", "x").err
     assert ["plan-1"] == entries("save", "plan-21", "x", "--json").data["evicted"]
 
 

@@ -45,7 +45,7 @@ def test_a_plan_is_shown_and_nothing_is_done(project: Path) -> None:
 
     assert 0 == ran.code
     assert ["STEP", "merge"] == [line.split()[0] for line in ran.out.splitlines()]
-    assert "5 entries, 66 bytes would become 4 entries, 52 bytes; --apply does it" in ran.err
+    assert "5 entries, 66 bytes would become 4 entries, 52 bytes; use --apply to do it" in ran.err
     assert 5 == len(keys())
 
 
@@ -62,7 +62,10 @@ def test_applying_and_taking_back() -> None:
 
 def test_what_was_applied_is_said() -> None:
     """With how to take it back."""
-    assert "applied: 1 entry hidden, 0 entries shown again; --undo plan-" in entries("consolidate", "--apply").err
+    assert (
+        "applied: 1 entry hidden, 0 entries shown again; undo with --undo plan-"
+        in entries("consolidate", "--apply").err
+    )
 
 
 def test_nothing_to_do() -> None:

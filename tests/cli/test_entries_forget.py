@@ -125,7 +125,7 @@ def test_what_is_not_there(more: list[str]) -> None:
     """Nothing to forget is no error, at whatever level it may be."""
     saved("high", "x", "--level", "RESTRICTED")
 
-    assert ["there is no such entry at this session's level\n"] * 2 == [
+    assert ["no such entry at this session's level\n"] * 2 == [
         entries("forget", "--key", key, *more).err for key in ("nothing", "high")
     ]
 

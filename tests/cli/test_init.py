@@ -63,7 +63,7 @@ def test_a_workflow_of_another_name(project: Path) -> None:
     """Init writes the file that -w names, where its schema can be found, and no other."""
     said = run("-w", "agents/desk.yaml", "init").err
 
-    assert "Next: cd agents && memfiles -w desk.yaml read notes; then open desk.yaml" in said
+    assert "Next: cd agents && memfiles -w desk.yaml read notes; then edit desk.yaml" in said
     assert ["desk.yaml", "schemas"] == sorted(path.name for path in (project / "agents").iterdir())
     assert (False, "# Notes\n") == (Path("workflow.yaml").exists(), run("-w", "agents/desk.yaml", "read", "notes").out)
     assert 4 == run("-w", "agents/desk.yaml", "init").code

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memfiles.cli.commands.mcp import NEEDED
+from memfiles.cli.commands.agents import NEEDED
 from tests.cli.command_line import WORKFLOW, run
 from tests.support import ROOT
 
@@ -63,7 +63,7 @@ def test_with_another_version_of_the_protocol_s_library(
 
     assert (1, "") == (ran.code, ran.out)
     assert (
-        f"needs mcp 2.2 or a later 2.x, and {installed} is installed: pip install --upgrade 'memfiles[mcp]'" in ran.err
+        f"needs mcp 2.2 or a later 2.x, but {installed} is installed: pip install --upgrade 'memfiles[mcp]'" in ran.err
     )
 
 

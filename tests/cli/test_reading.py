@@ -63,7 +63,7 @@ def test_an_unknown_file() -> None:
     read = run("read", "nots")
 
     assert (3, "") == (read.code, read.out)
-    assert "did you mean notes?" in read.err
+    assert "did you mean 'notes'?" in read.err
 
 
 def test_reading_as_json() -> None:

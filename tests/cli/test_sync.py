@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from memfiles.cli.doctor.mirror_checks import check_mirror
+from memfiles.cli.doctor.command import check_mirror
 from memfiles.workflow.workflow import Workflow
 from tests.cli.command_line import WORKFLOW, files_under, run
 from tests.mirrors import servers
@@ -104,7 +104,7 @@ def test_a_first_start_while_the_mirror_is_away(there: Path, other: list[str]) -
     started = run("append", "notes", "- from there\n", *other)
     back(there)
 
-    assert (0, 1) == (started.code, started.err.count("begin with what is declared"))
+    assert (0, 1) == (started.code, started.err.count("start with the declared content"))
     assert "notes, small, rules" in started.err
     assert 0 == run("sync", "push", *other).code
     assert {"# Notes", "- from here", "- from there"} == set(run("read", "notes", *other).out.splitlines())
@@ -119,7 +119,7 @@ def test_push_says_what_it_did(there: Path) -> None:
     pushed, again = run("sync", "push"), run("sync", "push")
 
     assert (0, ["notes", "pushed"]) == (pushed.code, pushed.out.splitlines()[1].split())
-    assert (0, "", "nothing to do: the mirror and this directory are equal\n") == (again.code, again.out, again.err)
+    assert (0, "", "nothing to do; the mirror and this directory are equal\n") == (again.code, again.out, again.err)
 
 
 def test_a_push_of_many_records(there: Path, here: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_conflict_met_by_another_command(here: Path, there: Path, other: list[
     written = run("append", "rules", "x")
 
     assert 0 == written.code
-    (kept,) = re.findall(r"the one that lost is kept in (.+)", written.err)
+    (kept,) = re.findall(r"the losing copy is kept in (.+)", written.err)
     assert "Theirs" in Path(kept).read_text()
 
 
@@ -439,7 +439,7 @@ def test_a_bucket_that_is_not_there(bucket: str, tmp_path: Path, monkeypatch: py
     assert (0, True) == (written.code, "NoSuchBucket" in written.err)
     assert 7 == run("sync", "push", "--timeout", "1").code
     found = next(check_mirror(Workflow.load("workflow.yaml"), seconds=60))
-    assert ("fail", "it refuses: ") == (found.state, found.detail[:12])
+    assert ("fail", "refuses: ") == (found.state, found.detail[:9])
 
 
 def test_nobody_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aws_environment: None) -> None:  # noqa: F811

@@ -47,7 +47,7 @@ def test_a_text_that_looks_like_an_option() -> None:
     refused = run("append", "notes", "-5 degrees")
 
     assert 2 == refused.code
-    assert "goes behind --" in refused.err
+    assert "starts with a dash after --" in refused.err
     assert 0 == run("append", "notes", "--", "-5 degrees").code
 
 

@@ -1,38 +1,48 @@
-"""``card``, ``tools`` and ``call``: what a model is shown, and what it gets back."""
+"""``card``, ``tools``, ``call`` and ``mcp``: an agent's view of its memory."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+import logging
+import re
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from memfiles.cli import output
 from memfiles.cli.commands.write import given_text
-from memfiles.cli.failures import NotFound, ToolFailed
-from memfiles.cli.help_text import example
-from memfiles.cli.opening import MemoryView, load_workflow, view
-from memfiles.cli.settings import current, shared_options
-from memfiles.cli.with_mirror import mirrored
+from memfiles.cli.failures import ToolFailed
+from memfiles.cli.opening import SESSION_LEVEL, MemoryView, agent_of, known_agent, load_workflow, view
+from memfiles.cli.options import current, example, shared_options, usage_error
+from memfiles.cli.with_mirror import mention_trouble, mirrored
+from memfiles.errors import ExtraMissing
 from memfiles.files.manager import MemoryManager
+from memfiles.memory import open as open_memory
 from memfiles.records.levels import levels_of
 from memfiles.tools.dialects import DIALECTS, render
 from memfiles.tools.index_card import card_of_files
 from memfiles.tools.session import definitions_of
 from memfiles.tools.visibility import Clearance, VisibleFile, visible_files
 from memfiles.workflow.fields import TOOL_NAMES, ToolNames
-from memfiles.workflow.workflow import Workflow
 
+if TYPE_CHECKING:
+    from memfiles.tools.session import Session
+
+PORT = 8848
+NEEDED = (2, 2)
+"""The version of the package ``mcp``, as in pyproject.toml."""
 _TOOL_NAMES = click.option(
     "--tool-names",
     type=click.Choice(list(TOOL_NAMES)),
-    help="What the tools for entries are called.  [default: as declared]",
+    help="Names of the entry tools.  [default: as declared]",
 )
 
 
 @click.command("card", epilog=example("memfiles card support --level INTERNAL"))
 @click.argument("agent")
-@click.option("--level", help="The session's level.  [default: the agent's]")
+@SESSION_LEVEL
 @shared_options
 def card_command(agent: str, level: str | None) -> None:
     """Print the index card an agent gets in its system prompt."""
@@ -42,19 +52,19 @@ def card_command(agent: str, level: str | None) -> None:
     elif card:
         output.content(card + "\n")
     else:
-        output.note(f"{agent} may read no memory file, so it gets no card")
+        output.note(f"{agent} may not read any memory file, so it has no card")
 
 
 @click.command("tools", epilog=example("memfiles tools support --dialect openai"))
 @click.argument("agent")
 @click.option("--dialect", type=click.Choice(sorted(DIALECTS)), default="anthropic", show_default=True)
-@click.option("--level", help="The session's level.  [default: the agent's]")
+@SESSION_LEVEL
 @_TOOL_NAMES
 @shared_options
 def tools_command(agent: str, dialect: str, level: str | None, tool_names: ToolNames | None) -> None:
-    """Print the tools an agent gets, as a vendor wants them.
+    """Print an agent's tools in a vendor's format.
 
-    What is printed is a JSON array, with --json or without.
+    The output is a JSON array, with or without --json.
     """
     seen = view()
     definitions = definitions_of(_visible(seen, agent, level))
@@ -70,16 +80,16 @@ def tools_command(agent: str, dialect: str, level: str | None, tool_names: ToolN
 @click.argument("agent")
 @click.argument("tool")
 @click.argument("arguments", metavar="JSON")
-@click.option("--level", help="The session's level.  [default: the agent's]")
-@click.option("--run", help="The run this call belongs to; it stands in the history.")
-@click.option("--call-id", help="The id of the call: the same call with the same id is made once.")
+@SESSION_LEVEL
+@click.option("--run", help="Run of the call, recorded in the history.")
+@click.option("--call-id", help="Idempotency key: repeating the call with the same ID has no effect.")
 @_TOOL_NAMES
 @shared_options
 def call_command(agent: str, tool: str, arguments: str, tool_names: ToolNames | None, **given: str | None) -> None:
     """Call a tool as an agent would.
 
-    JSON is the object of its arguments, or - to read it from stdin. The text of the result goes to stdout.
-    A result that is an error is reported like every error.
+    JSON is the object of its arguments, or - to read it from stdin. The text of the result goes to stdout. An error
+    result is reported like any other error.
     """
     workflow = load_workflow()
     known_agent(workflow, agent)
@@ -96,29 +106,106 @@ def call_command(agent: str, tool: str, arguments: str, tool_names: ToolNames | 
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """The JSON object in ``text``, or a usage error with the place where it goes wrong."""
-    context = click.get_current_context()
+    """The JSON object in ``text``, or a usage error with the position of the mistake."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise click.UsageError(f"the arguments are not JSON: {error}", context) from None
+        raise usage_error(f"the arguments are not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise click.UsageError('the arguments must be a JSON object, as in {"file": "notes"}', context)
+        raise usage_error('the arguments must be a JSON object, as in {"file": "notes"}')
     return found
 
 
-def known_agent(workflow: Workflow, agent: str) -> None:
-    """Refuse an agent that the workflow does not declare."""
-    if agent not in workflow.agents:
-        raise NotFound(f"there is no agent {agent!r}: declared are: {', '.join(sorted(workflow.agents)) or 'none'}")
-
-
 def _visible(seen: MemoryView, agent: str, level: str | None) -> list[VisibleFile]:
-    """What a session of this agent sees now, without touching the disk."""
+    """The files that a session of this agent sees."""
     known_agent(seen.workflow, agent)
     levels = levels_of(seen.workflow.memory.levels)
     declared = seen.workflow.agents[agent]
     clearance = Clearance(levels, level or declared.level or levels.lowest)
     levels.rank(clearance.level)
-    # only ``card`` is asked of a manager here, and the view has it
+    # the manager is only asked for cards here, and the view has these
     return visible_files(declared.memory, cast(MemoryManager, seen), clearance=clearance)
+
+
+@click.command("mcp", epilog=example("memfiles mcp --agent support", "memfiles mcp --agent support --http --read-only"))
+@click.option("--agent", metavar="NAME", help="Agent to serve.  [default: the only one declared]")
+@SESSION_LEVEL
+@click.option("--run", metavar="ID", help="Run of the changes, recorded in the history.")
+@click.option("--read-only", is_flag=True, help="Offer only tools that change nothing.")
+@click.option("--http", is_flag=True, help="Serve on 127.0.0.1 instead of stdin and stdout.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="With --http; 0 picks a free port."
+)
+@click.option(
+    "--token",
+    envvar="MEMFILES_MCP_TOKEN",
+    help="With --http: bearer token that clients must send (also: MEMFILES_MCP_TOKEN).  [default: a new one]",
+)
+@shared_options
+def mcp_command(agent: str | None, level: str | None, run: str | None, read_only: bool, **over: object) -> None:
+    """Serve an agent's memory to MCP clients.
+
+    Clients start it and talk to it over stdin and stdout, or connect to a local address with --http.
+    """
+    _check_installed()
+    workflow = load_workflow()
+    whose = agent_of(workflow, agent)
+    _log_to_stderr()
+    with open_memory(current().workflow) as memory:
+        mention_trouble(memory.report)
+        session = memory.session(whose, level=level, run=run, ends_run=False)
+        if over["http"]:
+            _serve_http(session, read_only=read_only, port=int(str(over["port"])), token=over["token"])
+        else:
+            _serve_stdio(session, read_only=read_only)
+
+
+def _serve_stdio(session: Session, *, read_only: bool) -> None:
+    from memfiles.server import stdio
+    from memfiles.server.server import build
+
+    stdio.serve(build(session, read_only=read_only))
+
+
+def _serve_http(session: Session, *, read_only: bool, port: int, token: object) -> None:
+    from memfiles.server import http
+    from memfiles.server.server import build
+
+    chosen = http.check_token(str(token)) if token is not None else None
+    listening = http.bind(port)
+    used = chosen or http.new_token()
+    http.end_like_ctrl_c()
+    try:
+        click.echo(f"MCP server at {http.url_of(listening)}", err=True)
+        if chosen is None:
+            click.echo(f"clients must send the header: Authorization: Bearer {used}", err=True)
+        http.serve(build(session, read_only=read_only), listening=listening, token=used)
+    except KeyboardInterrupt:
+        click.echo("MCP server ended", err=True)
+
+
+def _check_installed() -> None:
+    from importlib.metadata import PackageNotFoundError, version  # late: 10 ms that the other commands do not need
+
+    try:
+        found = version("mcp") if find_spec("mcp") is not None else None
+    except PackageNotFoundError:  # another package of that name
+        found = None
+    if found is None:
+        raise ExtraMissing("The MCP server needs an extra: pip install 'memfiles[mcp]'")
+    if not NEEDED <= _numbers(found) < (NEEDED[0] + 1,):
+        needed = f"mcp {'.'.join(map(str, NEEDED))} or a later {NEEDED[0]}.x"
+        raise ExtraMissing(
+            f"The MCP server needs {needed}, but {found} is installed: pip install --upgrade 'memfiles[mcp]', in a "
+            f"separate environment if another package needs mcp {found}"
+        )
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    """The first two numbers of a version."""
+    return tuple(map(int, re.findall(r"\d+", release)[:2]))
+
+
+def _log_to_stderr() -> None:
+    level = logging.INFO if current().debug else logging.WARNING
+    logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s %(name)s: %(message)s")

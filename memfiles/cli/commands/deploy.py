@@ -1,4 +1,4 @@
-"""``check``, ``plan``, ``restore`` and ``status``: what is declared, and what lies on the disk."""
+"""``check``, ``plan``, ``restore`` and ``status``: the declaration and the directory."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Any
 import click
 
 from memfiles.cli import output
-from memfiles.cli.commands.entries_status import entries_in, entry_lines
-from memfiles.cli.doctor.directory_checks import JOURNALS, names_in, quarantined
-from memfiles.cli.help_text import example
+from memfiles.cli.commands.read import entries_in, entry_lines
+from memfiles.cli.doctor.checks import JOURNALS, names_in, quarantined
 from memfiles.cli.opening import MemoryView, listed, load_workflow, state_of, view
-from memfiles.cli.progress import waiting
-from memfiles.cli.settings import current, shared_options
+from memfiles.cli.options import current, example, shared_options
+from memfiles.cli.output import waiting
 from memfiles.cli.with_mirror import mirror_lines, mirrored, pull_what_changed
 from memfiles.files.restore_report import FileView, RestoreReport
 from memfiles.memory import look
@@ -24,7 +23,7 @@ from memfiles.workflow.workflow import misplaced_keys
 def check_command() -> None:
     """Validate the workflow without touching the disk.
 
-    Keys beside `memory` belong to your workflow engine; one that is named like a part of the memory is shown.
+    Keys outside `memory` belong to your workflow engine; a warning names any that look like memory settings.
     """
     workflow = load_workflow()
     files, agents = len(workflow.memory.files), len(workflow.agents)
@@ -44,24 +43,24 @@ def check_command() -> None:
 def plan_command() -> None:
     """Show what restore would do, without doing it.
 
-    A declared mirror is asked for the files that are not on the disk.
+    A declared mirror is asked for the files that are not on disk.
     """
     workflow = load_workflow()
     with waiting("asking the mirror ..."), look(workflow, ask_mirror=True, warn=output.warn) as memory:
         report = memory.report
     show_report(report)
     if any(file.status != "kept" for file in report.files):
-        output.note("`memfiles restore` does it.")
+        output.note("run `memfiles restore` to do it")
 
 
 @click.command("restore", epilog=example("memfiles restore --json"))
 @shared_options
 def restore_command() -> None:
-    """Bring the memory directory to what the workflow declares.
+    """Bring the memory directory in line with the workflow.
 
-    Declared names, caps and levels are taken over; content survives. Every other command that writes, and
-    every agent, does this first; running it at each deploy shows trouble early. Where the workflow says
-    `pull: restore`, it also fetches what others changed in the mirror.
+    Declared names, caps and levels take effect; content survives. Every agent, and every command that writes, does
+    this first; run it at each deploy to find problems early. With `pull: restore` in the workflow it also fetches
+    changes from the mirror.
     """
     with mirrored(load_workflow()) as memory:
         show_report(memory.report)
@@ -72,13 +71,15 @@ def restore_command() -> None:
 @click.command("status", epilog=example("memfiles status --json"))
 @shared_options
 def status_command() -> None:
-    """Show the directory, its files and how full they are."""
+    """Show the directory, its files and their sizes."""
     seen = view()
     shown = status_of(seen)
     if current().json:
         output.data(shown)
         return
-    output.line(f"directory    {shown['directory']}{'' if shown['exists'] else ' (not there yet: memfiles restore)'}")
+    output.line(
+        f"directory    {shown['directory']}{'' if shown['exists'] else ' (not created yet; run memfiles restore)'}"
+    )
     output.line(f"durability   {shown['durability']}")
     output.line(f"content      {shown['size_bytes']} bytes in {output.count(len(seen.files), 'file')}")
     output.line(f"journals     {shown['journals']}")
@@ -111,14 +112,14 @@ def status_of(seen: MemoryView) -> dict[str, Any]:
 
 
 def show_report(report: RestoreReport) -> None:
-    """Print the report of a restore or of a plan."""
+    """Print the report of a restore or a plan."""
     if current().json:
         output.data(report.to_dict())
         return
     rows = ((file.name, state_of(file), file.detail or "") for file in report.files)
     output.table(("NAME", "STATE", "DETAIL"), rows)
     for orphan in report.orphans:
-        output.line(f"{output.one_line(orphan)}: on disk but not declared; kept, and invisible to agents")
+        output.line(f"{output.one_line(orphan)}: on disk but not declared; kept, but invisible to agents")
 
 
 def _status_row(file: FileView) -> tuple[object, ...]:

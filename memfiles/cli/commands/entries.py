@@ -1,11 +1,9 @@
-"""``entries``: the group of commands on what agents saved under keys."""
+"""``entries``: the group of commands for keyed memory."""
 
 from __future__ import annotations
 
 import click
 
-from memfiles.cli.commands.entries_consolidate import consolidate_command
-from memfiles.cli.commands.entries_forget import forget_command
 from memfiles.cli.commands.entries_read import (
     explain_command,
     get_command,
@@ -13,9 +11,14 @@ from memfiles.cli.commands.entries_read import (
     list_command,
     search_command,
 )
-from memfiles.cli.commands.entries_write import delete_command, restore_command, save_command
-from memfiles.cli.help_text import example
-from memfiles.cli.settings import shared_options
+from memfiles.cli.commands.entries_write import (
+    consolidate_command,
+    delete_command,
+    forget_command,
+    restore_command,
+    save_command,
+)
+from memfiles.cli.options import example, shared_options
 
 
 @click.group(
@@ -27,9 +30,9 @@ from memfiles.cli.settings import shared_options
 )
 @shared_options
 def entries_command() -> None:
-    """Save, find and forget what agents remember under keys.
+    """Save, find and forget the entries of agents.
 
-    A session sees what is at or below its level, and changes what is at its level.
+    A session reads entries at or below its level, and changes those at its level.
     """
 
 

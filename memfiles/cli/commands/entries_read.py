@@ -1,13 +1,12 @@
-"""``entries get``, ``search``, ``list``, ``hydrate`` and ``explain``: what a session sees. They change no record."""
+"""``entries get``, ``search``, ``list``, ``hydrate`` and ``explain``: a session's view of the entries, read only."""
 
 from __future__ import annotations
 
 import click
 
 from memfiles.cli import output
-from memfiles.cli.commands.entries_opening import As, as_session, filtering, looking_at_entries
-from memfiles.cli.help_text import example
-from memfiles.cli.settings import current, shared_options
+from memfiles.cli.opening import As, as_session, filtering, reading_entries
+from memfiles.cli.options import current, example, shared_options
 from memfiles.entries.results import Found, Match, Page, Results
 from memfiles.errors import EntryNotFound
 from memfiles.records.entry import Kind
@@ -23,9 +22,9 @@ _SNIPPET_WIDTH = 60
 def get_command(key: str, agent: str | None, level: str | None, run: str | None) -> None:
     """Print the entry saved under KEY.
 
-    To a file or pipe its text goes byte for byte; --json shows all that is known of it.
+    A file or pipe gets its text byte for byte; --json shows every field.
     """
-    with looking_at_entries(As(agent, level, run)) as opened:
+    with reading_entries(As(agent, level, run)) as opened:
         found = opened.entries.get(opened.session, key)
     if found is None:
         raise unseen(key)
@@ -43,10 +42,13 @@ def get_command(key: str, agent: str | None, level: str | None, run: str | None)
     type=click.IntRange(1, MAX_RESULTS),
     default=DEFAULT_RESULTS,
     show_default=True,
-    help="How many results at most.",
+    help="Maximum number of results.",
 )
 @click.option(
-    "--association/--no-association", default=True, show_default=True, help="Whether a match lends weight to its kin."
+    "--association/--no-association",
+    default=True,
+    show_default=True,
+    help="Pass part of a match's score to related entries.",
 )
 @filtering
 @as_session
@@ -60,11 +62,11 @@ def search_command(  # noqa: PLR0913
     kind: Kind | None,
     **who: str | None,
 ) -> None:
-    """Search the entries, the best match first.
+    """Search the entries, best match first.
 
-    FOUND BY says what found it. Any text is a query; there is no syntax to get wrong.
+    Any text is a query; there is no query syntax. FOUND BY shows which method matched.
     """
-    with looking_at_entries(As(**who)) as opened:
+    with reading_entries(As(**who)) as opened:
         results = opened.entries.search(
             opened.session,
             query,
@@ -78,15 +80,15 @@ def search_command(  # noqa: PLR0913
 
 
 @click.command("list", epilog=example("memfiles entries list --agent support --prefix customers/"))
-@click.option("--prefix", metavar="TEXT", help="Only keys that begin with this text.")
+@click.option("--prefix", metavar="TEXT", help="Only keys that start with this text.")
 @click.option(
     "--limit",
     type=click.IntRange(1, MAX_PAGE),
     default=DEFAULT_PAGE,
     show_default=True,
-    help="How many at most.",
+    help="Maximum number of entries.",
 )
-@click.option("--cursor", metavar="CURSOR", help="Go on where an earlier list ended.")
+@click.option("--cursor", metavar="CURSOR", help="Continue where an earlier list ended.")
 @filtering
 @as_session
 @shared_options
@@ -99,8 +101,8 @@ def list_command(  # noqa: PLR0913
     kind: Kind | None,
     **who: str | None,
 ) -> None:
-    """List the entries by key, without their texts."""
-    with looking_at_entries(As(**who)) as opened:
+    """List entries by key, without their text."""
+    with reading_entries(As(**who)) as opened:
         page = opened.entries.list(
             opened.session, prefix=prefix, tags=tags, category=category, kind=kind, limit=limit, cursor=cursor
         )
@@ -108,17 +110,15 @@ def list_command(  # noqa: PLR0913
 
 
 @click.command("hydrate", epilog=example("memfiles entries hydrate --agent support --budget 4096"))
-@click.option(
-    "--budget", type=click.IntRange(min=0), metavar="BYTES", help="Fill so many bytes.  [default: as declared]"
-)
+@click.option("--budget", type=click.IntRange(min=0), metavar="BYTES", help="Byte budget.  [default: as declared]")
 @as_session
 @shared_options
 def hydrate_command(budget: int | None, **who: str | None) -> None:
     """Print the entries in an agent's system prompt.
 
-    They are printed as the block that stands there: what is pinned first, then the newest that fit.
+    This is the block as it is in the prompt: pinned entries first, then the newest that fit.
     """
-    with looking_at_entries(As(**who)) as opened:
+    with reading_entries(As(**who)) as opened:
         hydration = opened.entries.hydrate(opened.session, budget_bytes=budget)
     if current().json:
         shown = {name: getattr(hydration, name) for name in ("text", "keys", "size_bytes", "budget_bytes")}
@@ -126,7 +126,7 @@ def hydrate_command(budget: int | None, **who: str | None) -> None:
     elif hydration.text:
         output.content(hydration.text + "\n")
     else:
-        output.note("no entry is shown: there is none, or none fits")
+        output.note("no entries shown: there are none, or none fit")
 
 
 @click.command("explain", epilog=example("memfiles entries explain customers/ada/plan --agent support"))
@@ -134,25 +134,25 @@ def hydrate_command(budget: int | None, **who: str | None) -> None:
 @as_session
 @shared_options
 def explain_command(key: str, **who: str | None) -> None:
-    """Say in numbers why an agent is shown an entry, or not."""
-    with looking_at_entries(As(**who)) as opened:
+    """Explain why an agent sees an entry, or does not."""
+    with reading_entries(As(**who)) as opened:
         explanation = opened.entries.explain(opened.session, key)
     if explanation.reason == "unknown":
         raise unseen(key)
     if current().json:
         output.data(explanation.to_dict())
         return
-    for told in (explanation, *explanation.others):
-        output.line(output.one_line(f"{told.key} ({told.level}): {told.sentence}"))
+    for each in (explanation, *explanation.others):
+        output.line(output.one_line(f"{each.key} ({each.level}): {each.sentence}"))
 
 
 def unseen(key: str) -> EntryNotFound:
-    """The error for a key under which the session sees nothing, hidden or not."""
-    return EntryNotFound(f"this session sees no entry {ascii(key[:80])}: `memfiles entries list` shows what it sees")
+    """The error for a key that the session does not see; hidden and missing look the same."""
+    return EntryNotFound(f"no entry {ascii(key[:80])} at this level; see `memfiles entries list`")
 
 
 def show_results(results: Results) -> None:
-    """Print what a search found."""
+    """Print the results of a search."""
     if current().json:
         output.data(results.to_dict())
     elif results.matches:
@@ -168,12 +168,12 @@ def show_page(page: Page) -> None:
         output.data(page.to_dict())
         return
     if not page.memories:
-        output.note("there is no such entry")
+        output.note("no such entry")
         return
     headers = ("KEY", "LEVEL", "CATEGORY", "KIND", "BYTES", "UPDATED", "TAGS")
     output.table(headers, map(_listed_row, page.memories), numeric=("BYTES",))
     if page.next is not None:
-        output.note(f"there are more: --cursor {page.next}")
+        output.note(f"more entries: --cursor {page.next}")
 
 
 def _match_row(match: Match) -> tuple[object, ...]:

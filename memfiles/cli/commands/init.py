@@ -1,4 +1,4 @@
-"""``init``: a workflow to begin with, and what an editor needs to help with it."""
+"""``init`` and ``schema``: a first workflow, and the JSON Schemas for editors."""
 
 from __future__ import annotations
 
@@ -9,24 +9,89 @@ from pathlib import Path
 import click
 
 from memfiles.cli import output
-from memfiles.cli.commands.template import WORKFLOW
 from memfiles.cli.failures import AlreadyThere
-from memfiles.cli.help_text import example
-from memfiles.cli.settings import DEFAULT_WORKFLOW, current, shared_options
+from memfiles.cli.options import DEFAULT_WORKFLOW, current, example, shared_options, usage_error
 from memfiles.storage import atomic
-from memfiles.tools.json_schemas import workflow_schema
+from memfiles.tools.json_schemas import record_schema, tools_schema, workflow_schema
 
 SCHEMA = "schemas/workflow.schema.json"
+SCHEMAS = {"workflow": workflow_schema, "record": record_schema, "tools": tools_schema}
+WORKFLOW = """\
+# yaml-language-server: $schema=schemas/workflow.schema.json
+#
+# The memory of your agents. Try it:
+#   memfiles read notes                          read a memory file
+#   memfiles append notes --line "- a fact"      append to it
+#   memfiles card assistant                      show the index card in the agent's system prompt
+#   memfiles entries save plan "Ada is on Pro"   save an entry under a key
+#   memfiles entries search ada                  find it again
+name: my-workflow
+
+memory:
+  # The directory of the records, relative to this file. Keep it out of version control.
+  directory: .memory
+
+  # A second home for the records: a bucket, or an existing directory such as file:///mnt/backup/my-workflow.
+  # Credentials come from the environment or boto3's configuration, never from here. `memfiles doctor` checks it.
+  # mirror:
+  #   url: s3://my-bucket/my-workflow?region=eu-central-1
+  #   pull: cold-start             # or restore (at every start), or an interval such as 5m
+  #   on_conflict: local           # which text wins if two changes cannot be merged; the other one is kept
+
+  # fsync: acknowledged changes survive a power cut. os: faster, for throwaway agents.
+  durability: fsync
+
+  # What to do with text that looks like a credential: block, redact, warn or off.
+  secrets: block
+
+  # From low to high. A session reads at or below its level, and writes at its level.
+  levels: [PUBLIC, INTERNAL, CONFIDENTIAL, RESTRICTED]
+
+  files:
+    - uid: notes-1                 # never changes; names the record on disk
+      name: notes                  # what the model sees; may change at any time
+      description: What is worth remembering, one bullet a fact.
+      max_size_bytes: 16384        # UTF-8 bytes; a change beyond it is refused
+      level: INTERNAL
+      content: |                   # initial content only; afterwards the record on disk counts
+        # Notes
+
+    - uid: instructions-1
+      name: instructions
+      description: How to work; written by people, read by the agent.
+      max_size_bytes: 4096
+      level: PUBLIC
+      content: |
+        - Write down what the next run must know, and nothing that it can look up.
+        - Correct what is wrong instead of adding to it.
+
+  # Entries that agents save under keys while they run, each at its session's level. Without this part agents have no
+  # tools for entries. The budgets apply to each agent at each level; over a budget, the least valuable is evicted.
+  entries:
+    max_entries: 1000
+    max_bytes: 1048576
+    hydrate_bytes: 16384             # budget of the system prompt: pinned entries first, then the newest
+    categories:
+      daily: {ttl: 72h}              # expires this long after its last change
+    # tool_names: store-recall       # memory_store, recall, list, forget; or crud: memory_search, create, ...
+
+agents:
+  assistant:
+    level: INTERNAL
+    memory:
+      - {id: notes-1, mode: rw}         # read, append and edit
+      - {id: instructions-1, mode: r}   # read only
+"""
 
 
 @click.command("init", epilog=example("memfiles init my-agents && cd my-agents && memfiles read notes"))
 @click.argument("directory", required=False, type=click.Path(file_okay=False))
 @shared_options
 def init_command(directory: str | None) -> None:
-    """Write a commented workflow that works as it is.
+    """Create a ready-to-use, commented workflow.
 
-    It is workflow.yaml in DIRECTORY, by default in this one, or the file that -w names. Beside it goes its schema, for
-    your editor. Nothing that exists is ever overwritten.
+    It writes workflow.yaml to DIRECTORY (default: the current one) or to the file that -w names, and its schema for
+    your editor. Existing files are never overwritten.
     """
     folder, name = _place(directory)
     written = write_new(folder, {name: WORKFLOW, SCHEMA: _json_text(workflow_schema())})
@@ -37,9 +102,9 @@ def init_command(directory: str | None) -> None:
         output.note(f"wrote {path}")
     there = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     named = "" if name == DEFAULT_WORKFLOW else f" -w {shlex.quote(name)}"
-    output.note(f"Next: {there}memfiles{named} read notes; then open {name} and make it yours.")
+    output.note(f"Next: {there}memfiles{named} read notes; then edit {name} to fit your agents.")
     if not _ignored(folder):
-        output.note("If this folder is under version control, add the line .memory/ to its .gitignore.")
+        output.note("If this folder is under version control, add .memory/ to its .gitignore.")
 
 
 def _place(directory: str | None) -> tuple[Path, str]:
@@ -48,29 +113,28 @@ def _place(directory: str | None) -> tuple[Path, str]:
     if directory is None:
         return workflow.parent, workflow.name
     if current().workflow != DEFAULT_WORKFLOW:
-        context = click.get_current_context()
-        raise click.UsageError(f"give the directory {directory} or -w {workflow}, not both", context)
+        raise usage_error(f"give either the directory {directory} or -w {workflow}")
     return Path(directory), DEFAULT_WORKFLOW
 
 
 def write_new(directory: Path, texts: dict[str, str]) -> list[Path]:
-    """Write each text to its path in ``directory`` if none of them is there; what is there unchanged may stay."""
+    """Write each text to its path in ``directory``, or none: only a schema that is up to date may exist already."""
     wanted = {directory / name: text for name, text in texts.items()}
     taken = [path for path, text in wanted.items() if _is_other(path, text)]
     if taken:
-        raise AlreadyThere(f"{taken[0]} exists and is never overwritten: move it away, or give another directory")
+        raise AlreadyThere(f"{taken[0]} exists and is never overwritten; move it away, or choose another directory")
     missing = [path for path in wanted if not path.exists()]
-    for path in reversed(missing):  # the workflow last: with it, the next try would be refused
+    for path in reversed(missing):  # the workflow last: once it exists, another try is refused
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             atomic.write_new(path, wanted[path].encode())
         except FileExistsError:
-            raise AlreadyThere(f"{path} was made meanwhile and is never overwritten") from None
+            raise AlreadyThere(f"{path} was created in the meantime and is never overwritten") from None
     return missing
 
 
 def _is_other(path: Path, text: str) -> bool:
-    """Whether something else than ``text`` lies at ``path``; the workflow itself always counts as something else."""
+    """Whether ``path`` exists with anything but ``text``; an existing workflow always counts."""
     if not path.exists() and not path.is_symlink():
         return False
     return text == WORKFLOW or not path.is_file() or path.read_bytes() != text.encode()
@@ -83,3 +147,11 @@ def _ignored(directory: Path) -> bool:
 
 def _json_text(document: dict[str, object]) -> str:
     return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+
+
+@click.command("schema", epilog=example("memfiles schema workflow > schemas/workflow.schema.json"))
+@click.argument("what", type=click.Choice(sorted(SCHEMAS)))
+@shared_options
+def schema_command(what: str) -> None:
+    """Print the JSON Schema of the workflow, a record or the tools."""
+    output.data(SCHEMAS[what]())

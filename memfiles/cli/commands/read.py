@@ -1,18 +1,24 @@
-"""``ls``, ``read``, ``log`` and ``diff``: what is there and how it came to be. They write nothing to the disk."""
+"""``ls``, ``read``, ``log`` and ``diff``: memory files and their history, read only."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from memfiles.cli import output
-from memfiles.cli.commands.entries_status import entries_in
-from memfiles.cli.help_text import example
 from memfiles.cli.opening import listed, state_of, view
-from memfiles.cli.settings import current, shared_options
+from memfiles.cli.options import current, example, shared_options
+from memfiles.errors import StorageFailed
 from memfiles.files.restore_report import FileView
+from memfiles.memory import look
 from memfiles.records.history import unified_diff
 from memfiles.records.record import Actor
 from memfiles.workflow.workflow import Workflow
+
+if TYPE_CHECKING:
+    from memfiles.index.queries import Counted
 
 
 @click.command("ls", epilog=example("memfiles ls --json"))
@@ -20,8 +26,7 @@ from memfiles.workflow.workflow import Workflow
 def ls_command() -> None:
     """List the memory files.
 
-    STATE is "kept" when the disk holds what the workflow declares; anything else is what
-    `memfiles restore` would do.
+    STATE is "kept" if the file on disk matches the workflow; otherwise it says what `memfiles restore` would do.
     """
     seen = view()
     if current().json:
@@ -38,7 +43,7 @@ def ls_command() -> None:
 def read_command(name: str) -> None:
     """Print the content of a memory file.
 
-    To a file or pipe it goes byte for byte; on a terminal, control characters are shown as escapes.
+    A file or pipe gets it byte for byte; a terminal shows control characters as escapes.
     """
     file = view().find(name)
     if current().json:
@@ -50,7 +55,7 @@ def read_command(name: str) -> None:
 
 @click.command("log", epilog=example("memfiles log customer-notes -n 5"))
 @click.argument("name")
-@click.option("-n", "--max-count", type=click.IntRange(min=1), help="Show only this many changes.")
+@click.option("-n", "--max-count", type=click.IntRange(min=1), help="Maximum number of changes.")
 @shared_options
 def log_command(name: str, max_count: int | None) -> None:
     """List the changes of a memory file, newest first."""
@@ -73,7 +78,7 @@ def log_command(name: str, max_count: int | None) -> None:
 def diff_command(name: str, from_revision: int | None, to_revision: int | None) -> None:
     """Show what changed between two revisions of a memory file.
 
-    Without TO it goes up to the present; without both it is the last change of the content.
+    Without TO it compares with the current revision; without both it shows the last change of the content.
     """
     file = view().find(name)
     record = file.stored or file.record
@@ -88,11 +93,11 @@ def diff_command(name: str, from_revision: int | None, to_revision: int | None) 
         return
     output.diff(text)
     if not text:
-        output.note(f"{record.name}: no difference in content between revisions {since} and {to}")
+        output.note(f"{record.name}: revisions {since} and {to} have the same content")
 
 
 def last_change_of_content(file: FileView) -> tuple[int, int]:
-    """The revisions right before and right after the newest change that was not only one of the declaration."""
+    """The revisions before and after the newest change of the content."""
     for change in reversed(file.changes):
         if change.revision > 1 and (change.bytes or change.old):
             return change.revision - 1, change.revision
@@ -113,16 +118,53 @@ def _author(by: Actor) -> str:
 
 
 def _mention_entries(workflow: Workflow) -> None:
-    """Say that there is more than files."""
+    """Point to the entries, if any are declared."""
     found = entries_in(workflow)
     if found is not None:
-        number = output.count(found["entries"], "entry", "entries")
-        output.note(f"and {number}: memfiles entries list --agent NAME")
+        output.note(f"and {output.entries(found['entries'])}: memfiles entries list --agent NAME")
 
 
 def _mention_state(file: FileView) -> None:
-    """Say so when what was shown is not what lies on the disk."""
+    """Say so if the content shown is not on disk."""
     if file.report.status not in ("kept", "updated"):
         name = file.record.name
-        output.note(f"note: {name} is not on disk yet; this is its declared content (memfiles restore writes it, or "
-                    f"what a declared mirror holds)")  # fmt: skip
+        output.note(f"note: {name} is not on disk yet; this is its declared content (`memfiles restore` writes it, or "
+                    f"the mirror's copy)")  # fmt: skip
+
+
+def entries_in(workflow: Workflow) -> dict[str, Any] | None:
+    """The entries of all agents as a JSON object, None if none are declared; sizes are bytes of content.
+
+    ``index`` is the error if the index cannot be used, else None; with an error all numbers are 0.
+    """
+    declared = workflow.memory.entries
+    if declared is None:
+        return None
+    trouble: str | None = None
+    counts: Sequence[Counted] = ()
+    try:
+        with look(workflow) as memory:
+            counts = memory.entries.counts()
+    except StorageFailed as error:
+        trouble = str(error)
+    totals = {
+        name: sum(getattr(each, name) for each in counts) for name in ("entries", "size_bytes", "expired", "retired")
+    }
+    budgets = {"max_entries": declared.max_entries, "max_bytes": declared.max_bytes}
+    return {**totals, **budgets, "by_partition": [each.to_dict() for each in counts], "index": trouble}
+
+
+def entry_lines(found: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+    """The lines of a status about the entries, each a label and its text."""
+    if found is None:
+        yield "entries", "none declared"
+        return
+    if found["index"] is not None:
+        yield "entries", found["index"]
+        return
+    hidden = f", {found['expired']} expired, {found['retired']} deleted or evicted"
+    yield "entries", f"{output.entries(found['entries'])}, {found['size_bytes']} bytes{hidden}"
+    for each in found["by_partition"]:
+        used = f"{each['entries']} of {found['max_entries']}, {each['size_bytes']} of {found['max_bytes']} bytes"
+        run = f" in run {each['run']}" if each["run"] else ""
+        yield "", f"{each['folder']} at {each['level']}{run}: {used}"

@@ -1,7 +1,7 @@
 """``sync push``, ``sync pull`` and ``sync status``: the mirror, on demand.
 
-What the two transfers did goes to stdout. They end with 7 if something is still pending, else with 4 if a change lost
-against another one and was kept, else with 0.
+A transfer prints its outcome on stdout. Its exit code is 7 if something is still pending, else 4 if a change lost
+against another one, else 0.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import click
 
 from memfiles.cli import output
 from memfiles.cli.failures import NoMirror
-from memfiles.cli.help_text import example
 from memfiles.cli.opening import load_workflow
-from memfiles.cli.progress import ProgressCallback, progress
-from memfiles.cli.settings import current, shared_options
+from memfiles.cli.options import current, example, shared_options
+from memfiles.cli.output import ProgressCallback, progress
 from memfiles.cli.with_mirror import NAMED, mention_conflicts, mirror_lines, name_of, new_conflicts, restored
 from memfiles.errors import MirrorConflict, MirrorUnavailable
 from memfiles.sync import NullSync, Sync, SyncReport
 from memfiles.sync.status import kept_conflicts, status_on_disk
 from memfiles.workflow.workflow import Workflow
 
-LISTED = 20  # more records than that are counted; --json lists every one
+LISTED = 20  # more records are only counted; --json lists them all
 Transfer: TypeAlias = Callable[[Sync | NullSync, ProgressCallback | None], SyncReport]
 _TIMEOUT = click.option(
     "--timeout",
@@ -32,45 +31,45 @@ _TIMEOUT = click.option(
     default=60,
     show_default=True,
     metavar="SECONDS",
-    help="How long to keep trying.",
+    help="How long to try.",
 )
 
 
 @click.group("sync", epilog=example("memfiles sync status", "memfiles sync push --timeout 300"))
 @shared_options
 def sync_command() -> None:
-    """Push to the mirror, pull from it, or see how far it is behind."""
+    """Push to the mirror, pull from it, or show what is pending."""
 
 
 @sync_command.command("push", epilog=example("memfiles sync push --timeout 300"))
 @_TIMEOUT
 @shared_options
 def push_command(timeout: int) -> None:
-    """Push what the mirror lacks.
+    """Push pending changes to the mirror.
 
-    What others changed there meanwhile is merged. Ends with code 7 if something is still pending after
-    SECONDS, with 4 if two changes could not be merged: the one that lost is kept in conflicts/.
+    Changes that others made there are merged. The exit code is 7 if something is still pending after SECONDS, and 4 if
+    two changes could not be merged: the losing copy is kept in conflicts/.
     """
-    transfer(lambda sync, told: sync.push(timeout, progress=told), label="Pushing")
+    transfer(lambda sync, progress: sync.push(timeout, progress=progress), label="Pushing")
 
 
 @sync_command.command("pull", epilog=example("memfiles sync pull --json"))
 @_TIMEOUT
 @shared_options
 def pull_command(timeout: int) -> None:
-    """Fetch what others changed in the mirror, and push what it lacks.
+    """Fetch changes from the mirror, and push pending ones.
 
-    Their changes are merged with those made here. The exit codes are those of `memfiles sync push`.
+    Changes of others are merged with local ones. The exit codes are those of `memfiles sync push`.
     """
-    transfer(lambda sync, told: sync.pull(timeout, progress=told), label="Pulling")
+    transfer(lambda sync, progress: sync.pull(timeout, progress=progress), label="Pulling")
 
 
 @sync_command.command("status", epilog=example("memfiles sync status --json"))
 @shared_options
 def status_command() -> None:
-    """Show how far the mirror is behind, without asking it.
+    """Show what is pending, without contacting the mirror.
 
-    What is pending is pushed by the next command that writes, by a program that has the memory open, or by
+    Pending changes are pushed by the next command that writes, by a program with the memory open, or by
     `memfiles sync push`.
     """
     workflow = load_workflow()
@@ -85,25 +84,25 @@ def status_command() -> None:
 
 
 def transfer(run: Transfer, *, label: str) -> None:
-    """Open the memory, have the mirror and it brought together, and say what that did."""
+    """Open the memory, run a push or pull, and print the outcome."""
     workflow = load_workflow()
     if workflow.memory.mirror is None:
-        raise NoMirror("no mirror is declared: add `mirror: {url: ...}` to the memory of the workflow")
+        raise NoMirror("this workflow declares no mirror; add `mirror: {url: ...}` under memory")
     before = dict(kept_conflicts(workflow.directory))
     with restored(workflow) as memory:
         try:
-            with progress(label) as told:
-                report = run(memory.sync, told)
+            with progress(label) as shown:
+                report = run(memory.sync, shown)
             last_error = memory.sync.status().last_error
         finally:
-            memory.sync.close(timeout=0)  # it had its time
+            memory.sync.close(timeout=0)  # the transfer has had its time
     kept = new_conflicts(workflow.directory, before=before)
     show(report, workflow=workflow, kept=kept, last_error=last_error)
     click.get_current_context().exit(_exit_code(report, kept))
 
 
 def show(report: SyncReport, *, workflow: Workflow, kept: list[str], last_error: str | None) -> None:
-    """Print what was done, and what was not."""
+    """Print what was done, and what is pending."""
     if current().json:
         shown: dict[str, Any] = report.to_dict()
         output.data(shown | {"conflicts": kept, "last_error": last_error})
@@ -115,7 +114,7 @@ def show(report: SyncReport, *, workflow: Workflow, kept: list[str], last_error:
     elif done:
         output.table(("NAME", "DONE"), done)
     elif not report.pending:
-        output.note("nothing to do: the mirror and this directory are equal")
+        output.note("nothing to do; the mirror and this directory are equal")
     mention_conflicts(workflow.directory, kept)
     if report.pending:
         names = ", ".join(name_of(workflow, path) for path in report.pending[:NAMED])

@@ -1,13 +1,12 @@
-"""``export`` and ``import``: entries to and from folders and files that people and other programs read."""
+"""``export`` and ``import``: entries to and from folders and files for people and other programs."""
 
 from __future__ import annotations
 
 import click
 
 from memfiles.cli import output
-from memfiles.cli.commands.entries_opening import As, as_session, changing_entries, looking_at_entries
-from memfiles.cli.help_text import example
-from memfiles.cli.settings import current, shared_options
+from memfiles.cli.opening import As, as_session, changing_entries, reading_entries
+from memfiles.cli.options import current, example, shared_options
 from memfiles.entries.results import Exported, Imported
 from memfiles.entries.transfer.exporter import EXPORT_FORMATS, ExportFormat
 from memfiles.entries.transfer.formats import FORMATS, Format
@@ -26,18 +25,18 @@ SHOWN = 20
     "--format",
     "format",
     type=click.Choice(EXPORT_FORMATS),
-    help="A folder with a Markdown file an entry, or one file of JSON Lines.  [default: by TARGET's name]",
+    help="A folder of Markdown files, or one JSON Lines file.  [default: by TARGET's name]",
 )
 @as_session
 @shared_options
 def export_command(target: str, format: ExportFormat | None, **who: str | None) -> None:
     """Write an agent's entries to a folder or a file.
 
-    They are those that the session may see. A TARGET that ends in .jsonl becomes a file, any other a folder.
-    Files of the same names are replaced, others are left alone. `memfiles import` reads both.
+    This exports the entries that the session may read. A TARGET ending in .jsonl becomes a file, any other a folder.
+    Files of the same names are replaced; others are left alone. `memfiles import` reads both formats.
     """
     chosen: ExportFormat = format or ("jsonl" if target.endswith((".jsonl", ".ndjson")) else "markdown")
-    with looking_at_entries(As(**who)) as opened:
+    with reading_entries(As(**who)) as opened:
         exported = opened.entries.export(opened.session, target, format=chosen)
     show_exported(exported)
 
@@ -47,37 +46,37 @@ def export_command(target: str, format: ExportFormat | None, **who: str | None) 
     epilog=example("memfiles import backup --agent support --dry-run", "memfiles import ~/.claude --agent support"),
 )
 @click.argument("source", metavar="PATH", type=click.Path())
-@click.option("--format", "format", type=click.Choice(FORMATS), help="What PATH is.  [default: found out]")
-@click.option("--dry-run", is_flag=True, help="Only tell what would be taken.")
+@click.option("--format", "format", type=click.Choice(FORMATS), help="Format of PATH.  [default: detected]")
+@click.option("--dry-run", is_flag=True, help="Show what would be imported.")
 @as_session
 @shared_options
 def import_command(source: str, format: Format | None, dry_run: bool, **who: str | None) -> None:
-    """Take entries from a folder or a file, all or nothing.
+    """Import entries from a folder or a file, all or nothing.
 
-    It reads what `memfiles export` wrote, directories of Anthropic's memory tool, the memory.jsonl of MCP's
-    memory server, and Claude Code's memory. Everything is saved at the session's level and checked like any
-    other save; what is left out is reported with the reason.
+    PATH can be an export of `memfiles export`, a directory of Anthropic's memory tool, the memory.jsonl of MCP's memory
+    server, or Claude Code's memory. Entries are saved at the session's level and checked like any other save; skipped
+    ones are reported with the reason.
     """
-    opening = looking_at_entries if dry_run else changing_entries
+    opening = reading_entries if dry_run else changing_entries
     with opening(As(**who)) as opened:
         imported = opened.entries.import_(opened.session, source, format=format, dry_run=dry_run)
     show_imported(imported, dry_run=dry_run)
 
 
 def show_exported(exported: Exported) -> None:
-    """Tell what an export wrote, and which files of an earlier one are of entries that are gone."""
+    """Print what an export wrote, and warn of files of an earlier export whose entries are gone."""
     if current().json:
         output.data(exported.to_dict())
         return
-    output.note(f"wrote {output.count(exported.count, 'entry', 'entries')} to {output.one_line(exported.target)}")
+    output.note(f"wrote {output.entries(exported.count)} to {output.one_line(exported.target)}")
     for name in exported.stale[:SHOWN]:
-        output.warn(output.one_line(f"{name} is of an earlier export, and its entry is gone: delete it"))
+        output.warn(output.one_line(f"{name} is from an earlier export and its entry is gone; delete it"))
     if len(exported.stale) > SHOWN:
-        output.note(f"and {len(exported.stale) - SHOWN} more; --json lists all")
+        output.note(f"and {len(exported.stale) - SHOWN} more (--json lists all)")
 
 
 def show_imported(imported: Imported, *, dry_run: bool) -> None:
-    """Tell what an import took and what it left out."""
+    """Print what an import saved and skipped."""
     if current().json:
         output.data(imported.to_dict())
         return
@@ -87,4 +86,4 @@ def show_imported(imported: Imported, *, dry_run: bool) -> None:
     for skipped in imported.skipped[:SHOWN]:
         output.warn(output.one_line(f"{skipped.where}: {skipped.why}"))
     if len(imported.skipped) > SHOWN:
-        output.note(f"and {len(imported.skipped) - SHOWN} more; --json lists all")
+        output.note(f"and {len(imported.skipped) - SHOWN} more (--json lists all)")

@@ -1,73 +1,71 @@
-"""``append``, ``edit``, ``undo`` and ``redact``: the changes a person makes, checked like an agent's."""
+"""``append``, ``edit``, ``open``, ``undo`` and ``redact``: changes by a person, checked like an agent's."""
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import shutil
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
+import tempfile
+from pathlib import Path
 
 import click
 
 from memfiles.cli import output
-from memfiles.cli.help_text import example
-from memfiles.cli.opening import writing
-from memfiles.cli.settings import current, shared_options
-from memfiles.errors import InvalidArgument, MirrorUnavailable
+from memfiles.cli.failures import failure_of
+from memfiles.cli.opening import view, writing
+from memfiles.cli.options import current, example, options, shared_options, usage_error
+from memfiles.errors import InvalidArgument, MemfilesError, MirrorUnavailable
 from memfiles.records.file_changes import Receipt, Redaction
 from memfiles.records.keys import record_path
+from memfiles.records.record import Record
 from memfiles.sync.status import pending_records
 
-_Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 APPEND_EXAMPLE = example(
     'memfiles append customer-notes --line "- Bob is on Pro"',
     "git log --oneline -5 | memfiles append customer-notes -",
+)
+CALL_ID = click.option(
+    "--call-id", metavar="ID", help="Idempotency key: repeating the change with the same ID has no effect."
+)
+checked_options = options(
+    click.option(
+        "--expected-revision",
+        type=click.IntRange(min=1),
+        metavar="REVISION",
+        help="Fail unless the file is at this revision.",
+    ),
+    CALL_ID,
 )
 _BULLET = re.compile(r"-+\s")
 
 
 class TextCommand(click.Command):
-    """A command whose last argument is text: one that starts like a bullet ("- Bob") is no option."""
+    """A command whose last argument is text: a bullet such as "- Bob" is not an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put an argument that begins with a dash and a space behind ``--``, where click takes it as it is."""
+        """Move arguments that begin with a dash and a space behind ``--``, where click takes them literally."""
         bullets = [arg for arg in args if _BULLET.match(arg)] if "--" not in args else []
         rest = [arg for arg in args if arg not in bullets]
         try:
             return super().parse_args(ctx, [*rest, "--", *bullets] if bullets else args)
         except click.NoSuchOption as error:
-            hint = "Text that starts with a dash goes behind --."
+            hint = "Put text that starts with a dash after --."
             raise click.UsageError(f"{error.format_message()} {hint}", ctx) from None
-
-
-def checked_options(function: _Decorated) -> _Decorated:
-    """Add the two options that make a write safe to repeat and to base on what was read."""
-    for option in (
-        click.option(
-            "--call-id", metavar="ID", help="Name this change: made again with the same name, it changes nothing."
-        ),
-        click.option(
-            "--expected-revision",
-            type=click.IntRange(min=1),
-            metavar="REVISION",
-            help="Refuse the change if the file is at another revision.",
-        ),
-    ):
-        function = option(function)
-    return function
 
 
 @click.command("append", cls=TextCommand, epilog=APPEND_EXAMPLE)
 @click.argument("name")
 @click.argument("text", required=False)
-@click.option("-n", "--line", is_flag=True, help="End TEXT with a newline if it does not end with one.")
+@click.option("-n", "--line", is_flag=True, help="Add a newline to TEXT if it does not end with one.")
 @checked_options
 @shared_options
 def append_command(name: str, text: str | None, line: bool, expected_revision: int | None, call_id: str | None) -> None:
     """Append text to a memory file, exactly as given.
 
-    No newline is added, unless --line asks for it. With - for TEXT, or no TEXT and a pipe, it is read from
-    stdin (UTF-8). A text that starts with a dash and no space after it goes behind --.
+    No newline is added without --line. With - for TEXT, or with a pipe and no TEXT, it is read from stdin (UTF-8).
+    Put text that starts with a dash after --, unless a space follows the dash.
     """
     added = given_text(text, what="append")
     added += "\n" if line and not added.endswith("\n") else ""
@@ -77,8 +75,8 @@ def append_command(name: str, text: str | None, line: bool, expected_revision: i
 
 @click.command("edit", epilog=example('memfiles edit customer-notes --old "Bob is on Free" --new "Bob is on Pro"'))
 @click.argument("name")
-@click.option("--old", required=True, help="The text to replace: its first occurrence, exactly as it stands there.")
-@click.option("--new", required=True, help="What to put in its place; empty removes it.")
+@click.option("--old", required=True, help="Text to replace, exactly as it is in the file.")
+@click.option("--new", required=True, help="Replacement; empty removes the text.")
 @checked_options
 @shared_options
 def edit_command(name: str, old: str, new: str, expected_revision: int | None, call_id: str | None) -> None:
@@ -90,15 +88,13 @@ def edit_command(name: str, old: str, new: str, expected_revision: int | None, c
 
 @click.command("undo", epilog=example("memfiles undo customer-notes --to 3"))
 @click.argument("name")
-@click.option(
-    "--to", "to_revision", type=click.IntRange(min=1), metavar="REVISION", help="Go back to the content at this one."
-)
+@click.option("--to", "to_revision", type=click.IntRange(min=1), metavar="REVISION", help="Revision to go back to.")
 @checked_options
 @shared_options
 def undo_command(name: str, to_revision: int | None, expected_revision: int | None, call_id: str | None) -> None:
-    """Take back the last change of a memory file, or go back to a revision.
+    """Undo the last change of a memory file, or go back to a revision.
 
-    The way back is a new revision: nothing is lost, and an undo can be undone.
+    An undo is a new revision: nothing is lost, and it can be undone itself.
     """
     with writing(name, call_id=call_id) as file:
         receipt = file.manager.undo(
@@ -114,11 +110,11 @@ def undo_command(name: str, to_revision: int | None, expected_revision: int | No
 def redact_command(name: str, text: str | None) -> None:
     """Remove a text from a memory file and from its history.
 
-    Every occurrence goes, for good. Give - for TEXT to type or pipe it in: on the command line it would
-    stay in your shell's history. One newline at the end of what is read is not part of the text.
+    Every occurrence is removed for good. Give - for TEXT to type or pipe it in: on the command line it would stay in
+    your shell's history. One newline at the end of the input is not part of the text.
 
-    It is done when the mirror's copy is clean, too; until then the exit code is 7. A bucket with versioning
-    still keeps its old versions: delete those there.
+    The exit code is 7 until the mirror's copy is clean as well. A bucket with versioning keeps its old versions:
+    delete them there.
     """
     unwanted = given_text(text, what="redact")
     if text is None or text == "-":
@@ -128,12 +124,12 @@ def redact_command(name: str, text: str | None) -> None:
     is_clean = record_path(file.uid) not in pending_records(file.workflow)
     show_redaction(redaction, is_clean_there=is_clean)
     if not is_clean:
-        output.warn("the mirror's copy is not clean yet: repeat `memfiles sync push` until it ends with code 0")
+        output.warn("the mirror's copy is not clean yet; repeat `memfiles sync push` until it exits with 0")
         click.get_current_context().exit(MirrorUnavailable.exit_code)
 
 
 def show_redaction(redaction: Redaction, *, is_clean_there: bool) -> None:
-    """Tell what a redaction did."""
+    """Print the result of a redaction."""
     if current().json:
         counts = {"in_content": redaction.in_content, "in_history": redaction.in_history}
         output.data({"receipt": redaction.receipt.to_dict()} | counts | {"mirror_is_clean": is_clean_there})
@@ -142,7 +138,7 @@ def show_redaction(redaction: Redaction, *, is_clean_there: bool) -> None:
         changes = output.count(redaction.in_history, "change")
         output.note(f"{redaction.receipt.name}: removed from {places} in the content and {changes} in the history")
     else:
-        output.note(f"{redaction.receipt.name}: the text occurs neither in the content nor in the history")
+        output.note(f"{redaction.receipt.name}: the text is neither in the content nor in the history")
 
 
 def given_text(text: str | None, *, what: str) -> str:
@@ -150,23 +146,23 @@ def given_text(text: str | None, *, what: str) -> str:
     if text is not None and text != "-":
         return text
     if text is None and sys.stdin.isatty():
-        raise click.UsageError(f"nothing to {what}: give TEXT, or - to read it from stdin", click.get_current_context())
+        raise usage_error(f"nothing to {what}; give TEXT, or - to read stdin")
     if sys.stdin.isatty():
-        output.note(f"Type the text to {what}, then Ctrl-D on a line of its own:")
+        output.note(f"Type the text to {what}, then press Ctrl-D on an empty line:")
     read = sys.stdin.buffer.read()
     try:
         given = read.decode()
     except UnicodeDecodeError as error:
         raise InvalidArgument(
-            f"stdin is not UTF-8: byte {error.start} is 0x{read[error.start]:02x}; convert it first (iconv -t UTF-8)"
+            f"stdin is not UTF-8 (byte {error.start} is 0x{read[error.start]:02x}); convert it first (iconv -t UTF-8)"
         ) from None
     if text is None and not given:
-        raise click.UsageError(f"nothing to {what}: stdin is empty", click.get_current_context())
+        raise usage_error(f"nothing to {what}; stdin is empty")
     return given
 
 
 def confirm(receipt: Receipt) -> None:
-    """Tell what a write did."""
+    """Print the result of a write."""
     if current().json:
         output.data(receipt.to_dict())
         return
@@ -177,10 +173,82 @@ def confirm(receipt: Receipt) -> None:
 
 def _done(receipt: Receipt) -> str:
     if receipt.replayed:
-        return f"this change was made before, as revision {receipt.revision}; nothing changed now"
+        return f"already done, as revision {receipt.revision}; nothing changed"
     done = f"now at revision {receipt.revision}"
     if receipt.matches is not None and receipt.matches > 1:
         return f"{done}, the first of {receipt.matches} matches replaced (line {receipt.line})"
     if receipt.undone_revision is not None:
         return f"{done}, revision {receipt.undone_revision} undone"
     return done
+
+
+@click.command(
+    "open", epilog=example("memfiles open customer-notes", 'EDITOR="code --wait" memfiles open customer-notes')
+)
+@click.argument("name")
+@shared_options
+def open_command(name: str) -> None:
+    """Edit a memory file in your editor.
+
+    The editor is $VISUAL, else $EDITOR. What you save becomes one edit. If the file changed in the meantime, or the
+    text is refused, nothing is overwritten: your text is kept, and the message says where.
+    """
+    before = view().find(name).record
+    editor = chosen_editor()
+    copy = private_copy(before)
+    try:
+        click.edit(filename=str(copy), editor=editor)
+        apply(_text_in(copy), before=before)
+    except (MemfilesError, click.ClickException) as error:
+        if not _is_changed(copy, before):
+            shutil.rmtree(copy.parent)
+            raise
+        raise type(error)(f"{failure_of(error).message}. Your text is kept in {copy}") from error
+    except KeyboardInterrupt:
+        output.note(f"your text is kept in {copy}")
+        raise
+    shutil.rmtree(copy.parent)
+
+
+def chosen_editor() -> str | None:
+    """The command in $VISUAL, else in $EDITOR; None for the system's default."""
+    for name in ("VISUAL", "EDITOR"):
+        command = os.environ.get(name, "").strip()
+        try:
+            if shlex.split(command):
+                return command
+        except ValueError as error:
+            raise InvalidArgument(f"${name} is not a command: {error}, in {command!r}") from None
+        os.environ.pop(name, None)  # click would run the file itself for a blank one
+    return None
+
+
+def private_copy(record: Record) -> Path:
+    """A private file with the content, in its own folder, as editors leave backups."""
+    copy = Path(tempfile.mkdtemp(prefix="memfiles-")) / f"{record.name}.md"
+    copy.touch(mode=0o600)
+    copy.write_bytes(record.content.encode())
+    return copy
+
+
+def apply(text: str, *, before: Record) -> None:
+    """Make ``text`` the content, if the file has not changed since the editor was opened."""
+    if text in (before.content, before.content + "\n"):  # many editors end the last line
+        output.note(f"{before.name}: nothing changed")
+        return
+    with writing(before.uid, call_id=None) as file:
+        by = file.caller["by"]
+        confirm(file.manager.replace(file.uid, text, expected_revision=before.revision, by=by))
+
+
+def _text_in(copy: Path) -> str:
+    try:
+        return copy.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"the edited text is not UTF-8 (byte {error.start})") from None
+    except FileNotFoundError:
+        raise InvalidArgument("the editor removed the file; nothing was changed") from None
+
+
+def _is_changed(copy: Path, before: Record) -> bool:
+    return copy.exists() and copy.read_bytes() != before.content.encode()

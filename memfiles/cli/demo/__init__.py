@@ -1,13 +1,5 @@
-"""The demo: a support desk whose agent remembers, across a refusal, a kill, a restart and the loss of its disk.
+"""The demo: a support desk whose agent keeps its memory across a refusal, a crash, a restart and a lost disk.
 
-``support_desk`` holds what is declared and what the model will say, ``agent`` the loop between a model and
-its memory, ``writer`` the process that gets killed, ``folder`` where it all happens, ``story`` the steps.
-Nothing here prints: the steps are told to an ``Audience``.
+``support_desk`` is the workflow and the model's script, ``story`` plays the steps for an ``Audience``, and ``command``
+prints them.
 """
-
-from __future__ import annotations
-
-from memfiles.cli.demo.folder import prepared
-from memfiles.cli.demo.story import Audience, DemoFailed, tell
-
-__all__ = ["Audience", "DemoFailed", "prepared", "tell"]

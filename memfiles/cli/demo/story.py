@@ -1,4 +1,4 @@
-"""The steps of the demo. What it claims it checks: a claim that does not hold ends it with ``DemoFailed``."""
+"""The steps of the demo, and the agent loop in it. Every claim is checked; one that fails raises ``DemoFailed``."""
 
 from __future__ import annotations
 
@@ -7,40 +7,41 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import memfiles
-from memfiles.cli.demo.agent import ScriptedModel, run_agent
 from memfiles.cli.demo.support_desk import ADA, AMBIGUOUS, DELICATE, KNOWN, LOG, NOTES, REFUSED, SCRIPT, TASK, ticket
 from memfiles.errors import MemfilesError
+from memfiles.tools.session import Session
 
 ACKNOWLEDGED = 60
-PATIENCE = 60.0  # seconds for the writer to get that far, on a slow disk and a busy machine
+PATIENCE = 60.0  # seconds for the writer to get there, on a slow disk and a busy machine
 LineKind = Literal["text", "call", "result", "error", "person"]
 
 
 class DemoFailed(MemfilesError):
-    """The demo saw something else than it promises."""
+    """A claim of the demo did not hold."""
 
     code = "demo_failed"
 
 
 class Audience(Protocol):
-    """Who is told the story."""
+    """The receiver of the story."""
 
     def step(self, title: str, explanation: str) -> None:
-        """A new step begins: its name, and one line that explains it."""
+        """Begin a step, with its name and a line of explanation."""
         ...
 
     def show(self, text: str, *, kind: LineKind = "text") -> None:
-        """Something of the step as it is: a text, a tool call, its result, a result that is an error."""
+        """Show a text, a tool call, its result, or an error result."""
         ...
 
 
 def tell(audience: Audience, workflow: Path) -> None:
-    """Tell the whole story over the workflow at ``workflow``."""
+    """Play the whole story on the workflow at ``workflow``."""
     with memfiles.open(workflow, watch=False) as memory:
         _declare(audience, memory)
         _work(audience, memory)
@@ -60,13 +61,13 @@ def _declare(audience: Audience, memory: memfiles.Memory) -> None:
     for file in memory.workflow.memory.files:
         state = memory.report[file.uid].status
         audience.show(f"{file.name} ({state}, cap {file.max_size_bytes} bytes): {file.description}")
-    audience.step("Card", "The agent's system prompt lists what there is, not what it says.")
+    audience.step("Card", "The system prompt lists the files, not their content.")
     with closing(memory.session("support")) as session:
         audience.show(session.system_prompt())
 
 
 def _work(audience: Audience, memory: memfiles.Memory) -> None:
-    audience.step("Work", "The model calls tools; what goes wrong is an answer, never a crash.")
+    audience.step("Work", "The model calls tools; a failure is an error result, never a crash.")
     audience.show(TASK, kind="person")
     results: dict[str, dict[str, Any]] = {}
 
@@ -80,33 +81,36 @@ def _work(audience: Audience, memory: memfiles.Memory) -> None:
         audience.show(messages[-1]["content"][0]["text"], kind="text")
         _expect(results[REFUSED]["is_error"], "text over the cap was not refused")
         _expect("first of 2" in results[AMBIGUOUS]["content"], "an ambiguous edit did not say so")
-        audience.step("Card again", "Above, the cap held, and an edit with two matches said so.")
+        audience.step("Card again", "The cap held, and the edit with two matches reported them.")
         audience.show(session.system_prompt())
 
 
 def _remember(audience: Audience, memory: memfiles.Memory) -> None:
-    audience.step("Remember", "What no file is for is saved under keys, at the level the session is at.")
+    audience.step("Remember", "Other facts are saved as entries under keys, at the session's level.")
     with closing(memory.session("support", run="monday")) as session:
         _call(audience, session, "memory_save", key=ADA, content=KNOWN, tags=["billing"])
         before = session.system_prompt()
         session.raise_level("CONFIDENTIAL")
         _call(audience, session, "memory_save", key=ADA, content=DELICATE)
         audience.show(memory.entries.hydrate(session).text)
-        _expect(KNOWN in before and DELICATE in session.system_prompt(), "what was saved is not in the system prompt")
+        _expect(KNOWN in before and DELICATE in session.system_prompt(), "a saved entry is not in the system prompt")
     with closing(memory.session("support", run="tuesday")) as session:
-        audience.show("Tuesday, back at INTERNAL: what was saved above that level is not there.", kind="person")
+        audience.show("Tuesday, back at INTERNAL: entries above that level are not visible.", kind="person")
         found = _call(audience, session, "memory_search", query="What do we know about Ada?", max_results=3)
-        _expect([result["content"] for result in found["results"]] == [KNOWN], "a search saw what it must not see")
+        _expect(
+            [result["content"] for result in found["results"]] == [KNOWN],
+            "a search found an entry above the session's level",
+        )
 
 
 def _forget(audience: Audience, memory: memfiles.Memory) -> None:
-    audience.step("Forget", "Deleted can be restored; forgotten is gone from every file, and stays gone.")
+    audience.step("Forget", "A deleted entry can be restored; a forgotten one is gone from every file.")
     with closing(memory.session("support", level="CONFIDENTIAL")) as session:
         forgotten = memory.entries.forget(session, key=ADA, why="Ada asked us to")
         files = [path for path in memory.workflow.directory.rglob("*") if path.is_file()]
         holding = [path for path in files if DELICATE.encode() in _bytes_of(path)]
         _expect((forgotten.count, holding) == (1, []), "a forgotten text is still on the disk")
-        audience.show(f"{len(files)} files searched, none holds the text; what is left says who, when and why")
+        audience.show(f"{len(files)} files searched, none holds the text; a tombstone says who, when and why")
 
 
 def _call(audience: Audience, session: memfiles.Session, tool: str, **arguments: object) -> dict[str, Any]:
@@ -121,30 +125,30 @@ def _call(audience: Audience, session: memfiles.Session, tool: str, **arguments:
 def _kill(audience: Audience, workflow: Path) -> int:
     audience.step("Kill", "A process appends to ticket-log at full speed and is killed in mid-write.")
     acknowledged = acknowledged_by_a_killed_writer(workflow)
-    audience.show(f"SIGKILL after {acknowledged} appends that were acknowledged as durable")
+    audience.show(f"SIGKILL after {acknowledged} acknowledged appends")
     return acknowledged
 
 
 def _restart(audience: Audience, memory: memfiles.Memory, *, acknowledged: int) -> None:
-    audience.step("Restart", "Opening the workflow again mends what the dead process left.")
+    audience.step("Restart", "Opening the workflow recovers what the dead process left.")
     content = memory.manager.read(LOG)
     lines = content.count("\n")
     _expect(content == "".join(map(ticket, range(1, lines + 1))), "the log has a torn or missing line")
     _expect(lines >= acknowledged, f"{acknowledged} appends were acknowledged, but only {lines} are there")
     _expect(lines <= acknowledged + 1, f"{lines} lines are there, but only {acknowledged} were acknowledged")
-    unheard = f", and {lines - acknowledged} more it died on before it could say so" if lines > acknowledged else ""
+    unheard = f", and {lines - acknowledged} more that was not acknowledged yet" if lines > acknowledged else ""
     audience.show(f"all {acknowledged} acknowledged lines are there, in order, none torn{unheard}")
 
 
 def _history(audience: Audience, memory: memfiles.Memory) -> None:
-    audience.step("History", "Every change is kept with who made it, inside the record itself.")
+    audience.step("History", "The record itself keeps every change and who made it.")
     for change in memory.manager.log(NOTES):
         by = f"{change.by.agent or 'memfiles'} {change.by.call or ''}".strip()
         audience.show(f"revision {change.revision}  {change.op:<6} by {by}")
 
 
 def _undo(audience: Audience, memory: memfiles.Memory) -> None:
-    audience.step("Undo", "A person takes the last change back; that, too, is a new revision.")
+    audience.step("Undo", "A person undoes the last change; the undo is a new revision.")
     before = memory.manager.read(NOTES)
     receipt = memory.manager.undo(NOTES, by=memfiles.Actor(session="person"))
     _expect(memory.manager.read(NOTES) != before, "the undo changed nothing")
@@ -152,16 +156,16 @@ def _undo(audience: Audience, memory: memfiles.Memory) -> None:
 
 
 def _mirror(audience: Audience, memory: memfiles.Memory) -> None:
-    audience.step("Mirror", "Beside the work, all of it went to a mirror: a directory here, or S3.")
+    audience.step("Mirror", "In the background everything went to a mirror: a directory here, or S3.")
     _expect(memory.sync.flush(PATIENCE), "the mirror did not take what was changed")
     status = memory.sync.status()
     _expect((status.pending, status.last_error) == (0, None), "the mirror is behind")
-    audience.show(f"{len(memory.manager.uids())} records are there, nothing is pending")
+    audience.show(f"{len(memory.manager.uids())} memory files are mirrored, nothing is pending")
 
 
 def cold_start(audience: Audience, workflow: Path) -> None:
-    """Delete the memory directory, open the workflow again, and see that all of it is back."""
-    audience.step("Cold start", "The directory is deleted, as if on a new machine; opening fetches it.")
+    """Delete the memory directory, open the workflow again, and check that all of it is back."""
+    audience.step("Cold start", "The directory is deleted, as on a new machine; opening fetches it.")
     directory = workflow.parent / ".memory"
     before = _records_in(directory)
     shutil.rmtree(directory)
@@ -169,7 +173,7 @@ def cold_start(audience: Audience, workflow: Path) -> None:
         for file in memory.report.files:
             _expect(file.status == "hydrated", f"{file.name} was {file.status}, not fetched from the mirror")
             audience.show(f"{file.name}: {file.status}")
-    _expect(_records_in(directory) == before, "the records that were fetched are not those that were deleted")
+    _expect(_records_in(directory) == before, "the fetched records differ from the deleted ones")
     audience.show(f"the same {len(before)} records with all their history, byte for byte")
 
 
@@ -178,8 +182,8 @@ def _records_in(directory: Path) -> dict[str, bytes]:
 
 
 def acknowledged_by_a_killed_writer(workflow: Path) -> int:
-    """Start the writer, kill it in the middle of its work, and return how many appends it had acknowledged."""
-    command = [sys.executable, "-m", "memfiles.cli.demo.writer", str(workflow)]
+    """Start the writer, kill it while it works, and return how many appends it had acknowledged."""
+    command = [sys.executable, "-m", "memfiles.cli.demo.support_desk", str(workflow)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as writer:
         watchdog = threading.Timer(PATIENCE, writer.kill)
         watchdog.start()
@@ -202,8 +206,53 @@ def _expect(holds: bool, otherwise: str) -> None:
 
 
 def _bytes_of(path: Path) -> bytes:
-    """What a file holds; nothing if it is gone meanwhile, as the journal of the mirror's notes often is."""
+    """The bytes of a file; none if it is gone by now, as the ledger's journal often is."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
         return b""
+
+
+Block = dict[str, Any]
+
+
+Heard = Callable[[Block, Block], None]
+
+
+class ScriptedModel:
+    """A model that answers like the Messages API, from a script; it fails if a tool it calls was not offered."""
+
+    def __init__(self, script: Iterable[list[Block]]) -> None:
+        self._turns = iter(script)
+
+    def create(self, *, system: str, tools: list[Block], messages: list[Block]) -> Block:
+        """The next message of the model; a real model would work from the three arguments."""
+        content = next(self._turns)
+        offered = {tool["name"] for tool in tools}
+        calls = [block for block in content if block["type"] == "tool_use"]
+        missing = sorted({block["name"] for block in calls} - offered)
+        if missing or not system or not messages:
+            raise ValueError(f"the model was not offered {', '.join(missing) or 'a system prompt and a message'}")
+        return {"role": "assistant", "content": content, "stop_reason": "tool_use" if calls else "end_turn"}
+
+
+def run_agent(model: ScriptedModel, session: Session, *, task: str, heard: Heard) -> list[Block]:
+    """Let the model work on ``task`` until it calls no more tools; returns the messages.
+
+    ``heard`` is called with every call and its result.
+    """
+    messages: list[Block] = [{"role": "user", "content": task}]
+    while True:
+        reply = model.create(system=session.system_prompt(), tools=session.tools("anthropic"), messages=messages)
+        messages.append({"role": "assistant", "content": reply["content"]})
+        if reply["stop_reason"] != "tool_use":
+            return messages
+        messages.append({"role": "user", "content": [_answer(session, block, heard) for block in reply["content"]]})
+
+
+def _answer(session: Session, block: Block, heard: Heard) -> Block:
+    """Run one tool call; its result goes back to the model, also when it is an error."""
+    result = session.call(block["name"], block["input"], call_id=block["id"])
+    answer = {"type": "tool_result", "tool_use_id": block["id"], "content": result.text, "is_error": result.is_error}
+    heard(block, answer)
+    return answer

@@ -1,9 +1,16 @@
-"""The support desk of the demo: its workflow, and the script of the model that works there."""
+"""The support desk of the demo: its workflow, the script of its model, and the writer that is killed.
+
+Run as ``python -m memfiles.cli.demo.support_desk WORKFLOW`` it appends to the ticket log as fast as it can. A number on
+stdout acknowledges that append.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
+
+import memfiles
 
 NOTES, HANDOVER, LOG = "customer-notes-7f3a", "handover-19c2", "ticket-log-55e0"
 
@@ -53,7 +60,7 @@ agents:
 
 
 def workflow_text(mirror: Path) -> str:
-    """The workflow, mirrored to the directory ``mirror``."""
+    """The workflow, with a mirror in the directory ``mirror``."""
     return _WORKFLOW % mirror.absolute().as_uri()
 
 
@@ -61,7 +68,7 @@ TASK = "Ada writes: I moved to Pro yesterday, and my card was charged twice."
 
 
 def call(number: int, tool: str, **arguments: str) -> dict[str, Any]:
-    """A tool call as an Anthropic model makes it."""
+    """A tool call in Anthropic's format."""
     return {"type": "tool_use", "id": f"toolu_{number:02}", "name": tool, "input": arguments}
 
 
@@ -69,7 +76,7 @@ def _edit(number: int, old: str, new: str) -> dict[str, Any]:
     return call(number, "edit_memory", file="customer-notes", old_string=old, new_string=new)
 
 
-# What the model answers, turn by turn: content blocks, as its API returns them.
+# The answers of the model, turn by turn: content blocks, as its API returns them.
 SCRIPT: tuple[list[dict[str, Any]], ...] = (
     [call(1, "read_memory", file="playbook")],
     [call(2, "append_memory", file="customer-notes", content="- Ada was charged twice in May; refunded.\n")],
@@ -96,5 +103,26 @@ DELICATE = "Ada is about to order 500 seats; she was offered 20 % off."
 
 
 def ticket(number: int) -> str:
-    """The line of the log that stands for one closed ticket."""
+    """The line of the log for one closed ticket."""
     return f"- ticket {number:05} closed: the customer is content\n"
+
+
+MOST = 20_000
+
+
+def write(workflow: str) -> None:
+    """Append until killed, or until nobody reads the output."""
+    with memfiles.open(workflow, watch=False) as memory:
+        for number in range(1, MOST):
+            memory.manager.append(LOG, ticket(number), by=memfiles.Actor(agent="closer"))
+            try:
+                print(number, flush=True)
+            except BrokenPipeError:
+                return
+
+
+if __name__ == "__main__":
+    try:
+        write(sys.argv[1])
+    except memfiles.MemfilesError as error:
+        sys.exit(f"error: {error}")

@@ -1,23 +1,28 @@
-"""``doctor``: everything a support person would look at, as a list of ok, warn and fail."""
+"""``doctor``: every check as a list of ok, warn and fail, and the checks of the mirror."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from memfiles.cli import output
-from memfiles.cli.doctor import directory_checks as checks
-from memfiles.cli.doctor.directory_checks import CheckResult
-from memfiles.cli.doctor.entry_checks import check_entries
-from memfiles.cli.doctor.mirror_checks import check_conflicts, check_mirror, check_pending
+from memfiles.cli.doctor import checks
+from memfiles.cli.doctor.checks import CheckResult, check_entries
 from memfiles.cli.failures import failure_of
-from memfiles.cli.help_text import example
 from memfiles.cli.opening import quiet_log
-from memfiles.cli.settings import current, shared_options
-from memfiles.errors import MemfilesError
+from memfiles.cli.options import current, example, shared_options
+from memfiles.cli.with_mirror import name_of, pending_in
+from memfiles.errors import MemfilesError, MirrorRefused, RecordCorrupt
+from memfiles.memory import open_mirror_of
+from memfiles.records.keys import record_path, uid_of
+from memfiles.records.record import decode
+from memfiles.sync.mirror import Mirror, shortcomings_of
+from memfiles.sync.status import kept_conflicts, status_on_disk
+from memfiles.workflow.workflow import Workflow
 
 _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -25,10 +30,10 @@ _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 @click.command("doctor", epilog=example("memfiles doctor --json"))
 @shared_options
 def doctor_command() -> None:
-    """Look for everything that can be wrong and say what to do.
+    """Check for problems and suggest fixes.
 
-    Nothing is changed. A mirror is asked, for 5 seconds at most; one that is not Amazon's also gets a small
-    object of our own, which is taken away again. The exit code is 1 if a check fails.
+    Nothing is changed. A mirror is checked for at most 5 seconds; if it is not Amazon's, doctor writes a small test
+    object and removes it. The exit code is 1 if a check fails.
     """
     quiet_log()
     findings = list(look(Path(current().workflow)))
@@ -43,7 +48,7 @@ def doctor_command() -> None:
 
 
 def look(path: Path) -> Iterator[CheckResult]:
-    """Every finding, in the order in which trouble is best mended."""
+    """Every finding, in the order to fix them in."""
     yield from checks.check_platform()
     workflow, findings = checks.load_checked(path)
     yield from findings
@@ -65,8 +70,99 @@ def look(path: Path) -> Iterator[CheckResult]:
 
 
 def _told(what: str, findings: Iterator[CheckResult]) -> Iterator[CheckResult]:
-    """The findings; where the system does not let us look, that is one, and the others are told all the same."""
+    """The findings; a check that the system does not allow is one itself, and the others still run."""
     try:
         yield from findings
     except (MemfilesError, OSError) as error:
-        yield CheckResult("fail", what, f"cannot be looked at: {failure_of(error).message}")
+        yield CheckResult("fail", what, f"cannot be checked: {failure_of(error).message}")
+
+
+PATIENCE_SECONDS = 5.0
+
+
+ReportCheck = Callable[[CheckResult], None]
+
+
+def check_pending(workflow: Workflow) -> Iterator[CheckResult]:
+    """Check that nothing is pending, and report the mirror's last error."""
+    status = status_on_disk(workflow)
+    if status.mirror is None:
+        return
+    if status.pending:
+        yield CheckResult("warn", "mirror pending", f"{pending_in(status, workflow=workflow)}; run memfiles sync push")
+    else:
+        yield CheckResult("ok", "mirror pending", "nothing")
+    if status.last_error:
+        yield CheckResult("warn", "mirror last error", status.last_error)
+
+
+def check_mirror(workflow: Workflow, *, seconds: float = PATIENCE_SECONDS) -> Iterator[CheckResult]:
+    """Check that the mirror answers, keeps its promises, and holds usable copies.
+
+    A thread asks it, and is left behind after ``seconds``.
+    """
+    mirror = open_mirror_of(workflow)
+    if mirror is None:
+        return
+    findings: list[CheckResult] = []
+    asking = threading.Thread(target=_ask, args=(mirror, workflow, findings.append), daemon=True)
+    asking.start()
+    asking.join(seconds)
+    is_late = asking.is_alive()
+    yield from list(findings)
+    if is_late and not findings:
+        yield CheckResult("fail", "mirror", f"no answer within {seconds:g} s; check its address and the network")
+    elif is_late:
+        yield CheckResult("warn", "mirror copies", f"not all checked within {seconds:g} s; the mirror is slow")
+
+
+def check_conflicts(directory: Path) -> Iterator[CheckResult]:
+    """Report the losing copies of conflicts, and why they lost."""
+    kept = kept_conflicts(directory)
+    for path, reason in kept:
+        yield CheckResult("warn", "conflicts", f"{path}: {reason}. Save what you need from it, then delete it")
+    if not kept:
+        yield CheckResult("ok", "conflicts", "none")
+
+
+def _ask(mirror: Mirror, workflow: Workflow, found: ReportCheck) -> None:
+    try:
+        there = {key for key, _ in mirror.list()}
+        declared = [record_path(file.uid) for file in workflow.memory.files]
+        copies = [path for path in declared if path in there]
+        found(CheckResult("ok", "mirror", f"answers, and has copies of {len(copies)} of {len(declared)} files"))
+        _ask_for_promises(mirror, found)
+        _ask_for_copies(mirror, copies, workflow=workflow, found=found)
+    except MirrorRefused as error:
+        advice = "check memory.mirror.url, and that your credentials may list, read and write there"
+        found(CheckResult("fail", "mirror", f"refuses: {error}; {advice}"))
+    except MemfilesError as error:
+        advice = "check the network, the endpoint and the credentials; changes are kept here and pushed later"
+        found(CheckResult("fail", "mirror", f"does not answer: {error}; {advice}"))
+
+
+def _ask_for_promises(mirror: Mirror, found: ReportCheck) -> None:
+    for shortcoming in shortcomings_of(mirror, "doctor.json"):
+        found(CheckResult("warn", "mirror promises", f"{shortcoming}; use it from one writing machine only"))
+
+
+def _ask_for_copies(mirror: Mirror, paths: list[str], *, workflow: Workflow, found: ReportCheck) -> None:
+    sound = 0
+    for path in paths:
+        stored = mirror.get(path)
+        if why := _fault_in(stored.body, path) if stored else None:
+            remedy = "memfiles sync pull moves it to quarantine/ and pushes the local record"
+            found(
+                CheckResult("warn", f"mirror copy {name_of(workflow, path)}", f"{path} cannot be used: {why}; {remedy}")
+            )
+        else:
+            sound += 1
+    found(CheckResult("ok", "mirror copies", f"{output.count(sound, 'copy', 'copies')} readable, with correct digests"))
+
+
+def _fault_in(body: bytes, path: str) -> str | None:
+    try:
+        record = decode(body, uid=uid_of(path) or "")
+    except RecordCorrupt as error:
+        return str(error)
+    return None if record.is_intact else "its digest is wrong"

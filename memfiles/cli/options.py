@@ -1,6 +1,6 @@
-"""The options that every command takes, before or after its name, and what they were set to.
+"""The options that every command takes, before or after its name, and the values they were given.
 
-The rule this file guards: an option means the same in both places; given in both, the later one wins.
+The rule this file guards: an option means the same in both places; if it is given in both, the later one wins.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import click
 
 DEFAULT_WORKFLOW = "workflow.yaml"
-_Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class Settings:
-    """What the options of this run were set to (a plain class: ``dataclasses`` would be loaded just for it)."""
+    """The values of the shared options (a plain class: ``dataclasses`` would be loaded for it alone)."""
 
     def __init__(self) -> None:
         self.workflow = DEFAULT_WORKFLOW
@@ -25,15 +25,29 @@ class Settings:
 
 
 def current() -> Settings:
-    """The settings of the command that is running."""
+    """The settings of the running command."""
     return click.get_current_context().ensure_object(Settings)
 
 
-def shared_options(function: _Decorated) -> _Decorated:
-    """Add the options that every command takes."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+def usage_error(message: str) -> click.UsageError:
+    """An error in how the running command was called; it points to the command's help."""
+    return click.UsageError(message, click.get_current_context())
+
+
+def options(*added: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
+    """One decorator that adds several options to a command, in this order."""
+
+    def decorate(function: Decorated) -> Decorated:
+        for option in reversed(added):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def example(*lines: str) -> str:
+    """Example calls for the end of a command's help."""
+    return "\b\n" + "\n".join(["Example:", *(f"  {line}" for line in lines)])  # \b: click must not wrap it
 
 
 def _set_workflow(context: click.Context, _: click.Parameter, value: str | None) -> None:
@@ -50,7 +64,7 @@ def _set_debug(context: click.Context, _: click.Parameter, value: bool) -> None:
 
 
 def _set_color(context: click.Context, _: click.Parameter, value: bool | None) -> None:
-    """Colour as asked; else never with NO_COLOR, always with FORCE_COLOR, else on a terminal that can."""
+    """Colour as asked; else never with NO_COLOR, always with FORCE_COLOR, else on a capable terminal."""
     if value is not None:
         context.color = value
     elif context.color is None:
@@ -60,28 +74,28 @@ def _set_color(context: click.Context, _: click.Parameter, value: bool | None) -
             context.color = True
 
 
-_OPTIONS = (
+shared_options: Callable[[Decorated], Decorated] = options(
     click.option(
         "-w",
         "--workflow",
         type=click.Path(dir_okay=False),
         callback=_set_workflow,
         expose_value=False,
-        help="The workflow file.  [default: ./workflow.yaml]",
+        help="Workflow file.  [default: ./workflow.yaml]",
     ),
     click.option(
         "--json",
         is_flag=True,
         callback=_set_json,
         expose_value=False,
-        help="Print data as JSON on stdout, an error as JSON on stderr.",
+        help="Print JSON on stdout, errors as JSON on stderr.",
     ),
     click.option(
         "--color/--no-color",
         default=None,
         callback=_set_color,
         expose_value=False,
-        help="Colours.  [default: on a terminal; NO_COLOR and FORCE_COLOR are obeyed]",
+        help="Use colours.  [default: on a terminal; respects NO_COLOR and FORCE_COLOR]",
     ),
     click.option(
         "--debug",
@@ -89,6 +103,6 @@ _OPTIONS = (
         envvar="MEMFILES_DEBUG",
         callback=_set_debug,
         expose_value=False,
-        help="Show the traceback of an unexpected error (also: MEMFILES_DEBUG=1).",
+        help="Show tracebacks (also: MEMFILES_DEBUG=1).",
     ),
 )

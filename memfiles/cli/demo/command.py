@@ -1,0 +1,141 @@
+"""``demo``: play the story in a directory of its own, on a terminal or as JSON.
+
+The rule this file guards: nothing is removed that the demo did not write itself.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from memfiles.cli import output
+from memfiles.cli.demo.story import LineKind, tell
+from memfiles.cli.demo.support_desk import workflow_text
+from memfiles.cli.failures import AlreadyThere
+from memfiles.cli.options import current, example, shared_options
+from memfiles.tools.json_schemas import workflow_schema
+
+MARK = ".memfiles-demo"
+_OWN_FILES = {MARK, "workflow.yaml"}
+_OWN_FOLDERS = {".memory", "mirror", "schemas"}
+_WIDEST = 100  # columns
+_PREFIX = {"text": "", "person": "", "call": "-> ", "result": "<- ", "error": "<- error: "}
+_COLOR = {"call": "cyan", "error": "yellow"}
+
+
+@click.command("demo", epilog=example("memfiles demo --dir demo"))
+@click.option("--dir", "directory", type=click.Path(file_okay=False), help="Directory to work in and keep.")
+@shared_options
+def demo_command(directory: str | None) -> None:
+    """Show an agent with memory: tool calls, a crash, an undo, a lost disk.
+
+    It runs offline and in seconds, in a temporary directory that is removed at the end. With --dir it uses and keeps
+    a new or empty directory, or empties one that an earlier demo left.
+    """
+    with prepared(Path(directory) if directory else None) as workflow:
+        if current().json:
+            audience = Collected()
+            tell(audience, workflow)
+            output.data({"ok": True, "directory": directory, "steps": audience.steps})
+            return
+        output.line("A support desk whose agent has memory. No network; everything happens in one directory.")
+        tell(Printed(), workflow)
+    _say_what_next(directory)
+
+
+class Collected:
+    """An audience that collects the story, for JSON."""
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, Any]] = []
+
+    def step(self, title: str, explanation: str) -> None:
+        """Add a step."""
+        self.steps.append({"title": title, "explanation": explanation, "shown": []})
+
+    def show(self, text: str, *, kind: LineKind = "text") -> None:
+        """Add a line to the current step."""
+        self.steps[-1]["shown"].append({"kind": kind, "text": text})
+
+
+class Printed:
+    """An audience at a terminal of any width, or behind a pipe."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._width = min(output.width(), _WIDEST)
+
+    def step(self, title: str, explanation: str) -> None:
+        """Print a numbered heading and its explanation."""
+        self._steps += 1
+        output.line("")
+        output.line(click.style(f"{self._steps}. {title}", bold=True))
+        output.line(textwrap.fill(explanation, self._width, initial_indent="   ", subsequent_indent="   "))
+
+    def show(self, text: str, *, kind: LineKind = "text") -> None:
+        """Print the text, wrapped and marked by a bar."""
+        prefix, color = _PREFIX[kind], _COLOR.get(kind)
+        for line in output.harmless(text).rstrip("\n").split("\n"):
+            for part in self._wrapped(line, prefix=prefix):
+                output.line(("   | " + (click.style(part, fg=color) if color else part)).rstrip())
+            prefix = " " * len(prefix)
+
+    def _wrapped(self, line: str, *, prefix: str) -> list[str]:
+        """The line after ``prefix``, wrapped; its indentation stays."""
+        text = line.lstrip(" ")
+        start = prefix + " " * (len(line) - len(text))
+        return textwrap.wrap(text, self._width - 5, initial_indent=start, subsequent_indent=" " * len(prefix)) or [""]
+
+
+def _say_what_next(directory: str | None) -> None:
+    output.line("")
+    output.line(click.style("What next", bold=True))
+    look = f"cd {directory} && memfiles log customer-notes" if directory else "memfiles demo --dir demo"
+    why = "look at what the demo left" if directory else "run it again and keep the files"
+    width = max(len(look), len("memfiles init my-agents"))
+    output.line(f"   {look:<{width}}  {why}")
+    output.line(f"   {'memfiles init my-agents':<{width}}  create a workflow of your own")
+
+
+@contextmanager
+def prepared(directory: Path | None) -> Iterator[Path]:
+    """The path of a new demo workflow; without a directory it is temporary."""
+    if directory is not None:
+        _empty(directory)
+        yield _written(directory)
+        return
+    with tempfile.TemporaryDirectory(prefix="memfiles-demo-") as made:
+        yield _written(Path(made))
+
+
+def _empty(directory: Path) -> None:
+    """Create the directory, or remove what an earlier demo left in it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    there = {path.name for path in directory.iterdir()}
+    foreign = there - _OWN_FILES - _OWN_FOLDERS if MARK in there else there
+    if foreign:
+        raise AlreadyThere(f"{directory} is not empty (it has {sorted(foreign)[0]}); give the demo a new directory")
+    for name in sorted(there & _OWN_FOLDERS):
+        path = directory / name
+        path.unlink() if path.is_symlink() else shutil.rmtree(path)
+    for name in sorted(there & _OWN_FILES):
+        (directory / name).unlink()
+
+
+def _written(directory: Path) -> Path:
+    workflow, schema = directory / "workflow.yaml", directory / "schemas" / "workflow.schema.json"
+    (directory / MARK).write_text("created by memfiles demo, which empties this directory when it runs here again\n")
+    schema.parent.mkdir()
+    schema.write_text(json.dumps(workflow_schema(), indent=2) + "\n", encoding="utf-8")
+    mirror = directory / "mirror"
+    mirror.mkdir(mode=0o700)
+    workflow.write_text(workflow_text(mirror), encoding="utf-8")
+    return workflow

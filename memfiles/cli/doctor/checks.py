@@ -1,0 +1,359 @@
+"""Checks of the platform, the workflow, the directory, its records and its entries, each a function of its findings.
+
+The rule this file guards: a check writes nothing, and every finding says what to do about it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import stat
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from memfiles.cli import output
+from memfiles.errors import MemfilesError, RecordCorrupt
+from memfiles.files.restorer import stored_record
+from memfiles.index.database import PATH as INDEX
+from memfiles.memory import load
+from memfiles.records.entry import Entry, EntryRecord
+from memfiles.records.entry_codec import decode_entry
+from memfiles.records.keys import ENTRIES, WORKSPACE, agent_folder, entry_place, staged_path, uid_of
+from memfiles.records.record import MAX_RECORD_BYTES
+from memfiles.storage import atomic, quarantine
+from memfiles.storage.atomic import open_directory
+from memfiles.storage.events import utc_now
+from memfiles.storage.journal import FOLDER
+from memfiles.storage.locks import FOLDER as LOCKS
+from memfiles.tools.json_schemas import workflow_schema
+from memfiles.workflow.workflow import EntriesSpec, MemoryFile, Workflow
+
+JOURNALS = FOLDER
+CheckState = Literal["ok", "warn", "fail"]
+OLDEST_PYTHON = (3, 11)
+LITTLE_SPACE = 64 * 1024 * 1024
+MOUNTS = Path("/proc/self/mounts")
+SCHEMA_COMMENT = "yaml-language-server: $schema="
+_REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.s3fs", "fuse.rclone"}
+_VOLATILE = {"tmpfs", "ramfs"}
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One finding: its state, and what to do if it is not ok."""
+
+    state: CheckState
+    check: str
+    detail: str
+
+
+_ok = partial(CheckResult, "ok")
+_warn = partial(CheckResult, "warn")
+_fail = partial(CheckResult, "fail")
+
+
+def check_platform() -> Iterator[CheckResult]:
+    """The interpreter and the system."""
+    found = f"Python {platform.python_version()} on {platform.system()}"
+    if sys.version_info < OLDEST_PYTHON:
+        yield _fail("python", f"{found}; use Python 3.11 or newer")
+    elif sys.platform not in ("linux", "darwin"):
+        yield _fail("python", f"{found}; memfiles runs on Linux and macOS only (it needs flock)")
+    else:
+        yield _ok("python", found)
+
+
+def load_checked(path: Path) -> tuple[Workflow | None, list[CheckResult]]:
+    """The workflow, if it can be used, and the findings about it."""
+    try:
+        workflow = load(path)
+    except (MemfilesError, OSError) as error:
+        return None, [_fail("workflow", str(error))]
+    files = len(workflow.memory.files)
+    return workflow, [_ok("workflow", f"{path}: {files} memory files, {len(workflow.agents)} agents")]
+
+
+def check_schema_comment(path: Path) -> Iterator[CheckResult]:
+    """Check that the first line points editors to the schema of this version."""
+    first = path.read_text(encoding="utf-8", errors="replace").split("\n", 1)[0]
+    _, found, target = first.partition(SCHEMA_COMMENT)
+    target = target.strip()
+    if not found:
+        comment = f"# {SCHEMA_COMMENT}schemas/workflow.schema.json"
+        yield _warn("editor schema", f"editors cannot complete; make '{comment}' the first line of {path}")
+    elif "://" in target:
+        yield _ok("editor schema", f"{target} (not fetched)")
+    elif not (schema := path.parent / target).is_file():
+        yield _warn("editor schema", f"{schema} is missing; run memfiles schema workflow > {schema}")
+    elif _json_in(schema) != workflow_schema():
+        yield _warn("editor schema", f"{schema} is for another version; run memfiles schema workflow > {schema}")
+    else:
+        yield _ok("editor schema", str(schema))
+
+
+def check_directory(directory: Path) -> Iterator[CheckResult]:
+    """Check that the memory directory exists, is private, belongs to this user and is writable."""
+    try:
+        found = directory.stat()
+    except FileNotFoundError:
+        yield _missing(directory)
+        return
+    mode, owner = stat.S_IMODE(found.st_mode), found.st_uid
+    if not stat.S_ISDIR(found.st_mode):
+        yield _fail("directory", f"{directory} is not a directory; move it away, then run memfiles restore")
+    elif not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+        yield _fail("directory", f"{directory} is not writable by you (owner {owner}, mode {mode:04o})")
+    elif owner != os.geteuid():
+        yield _warn("directory", f"{directory} belongs to user {owner}, you are {os.geteuid()}; use one user only")
+    elif mode & 0o077:
+        yield _warn("directory", f"{directory} is open to others (mode {mode:04o}); run chmod 700 {directory}")
+    else:
+        yield _ok("directory", f"{directory} (mode {mode:04o})")
+
+
+def _missing(directory: Path) -> CheckResult:
+    """The finding for a missing directory: whether a restore can create it."""
+    if directory.is_symlink():
+        target = os.readlink(directory)
+        return _fail("directory", f"{directory} links to {target}, which does not exist; create it or remove the link")
+    nearest = next(folder for folder in directory.parents if folder.exists())
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return _fail("directory", f"{directory} does not exist, and you may not create it in {nearest}")
+    return _warn("directory", f"{directory} does not exist yet; memfiles restore creates it")
+
+
+def check_file_system(directory: Path, *, mounts: Path = MOUNTS) -> Iterator[CheckResult]:
+    """Check that the file system is durable, supports locks, and has free space."""
+    kind = file_system_of(directory, mounts=mounts)
+    if kind in _REMOTE:
+        detail = f"{kind} is a network file system, where locks and flushes are unreliable; use a local disk"
+        yield _fail("file system", detail)
+    elif kind in _VOLATILE:
+        yield _warn("file system", f"{kind} is lost at a reboot; use a disk for durable memory")
+    else:
+        yield _ok("file system", kind or "unknown type")
+    space = os.statvfs(directory)
+    free = space.f_bavail * space.f_frsize
+    if free < LITTLE_SPACE:
+        yield _warn("free space", f"{free // 1024} KiB left; free some space")
+    else:
+        yield _ok("free space", f"{free // 1024**2} MiB left")
+
+
+def check_records(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[CheckResult]:
+    """Check that each declared file's record is readable, matches its digest and keeps its cap."""
+    sound = 0
+    for file in files:
+        try:
+            record = stored_record(directory, file.uid)
+        except RecordCorrupt as error:
+            remedy = "memfiles restore moves it to quarantine and starts again with the declared content"
+            yield _fail(f"record {file.name}", f"{error}; {remedy}")
+            continue
+        if record is None:
+            yield _warn(f"record {file.name}", "not on disk yet; memfiles restore writes the declared content")
+        elif not record.is_intact:
+            yield _warn(f"record {file.name}", "edited by hand; memfiles restore records the edit as a revision")
+        elif record.size_bytes > file.max_size_bytes:
+            size = f"{record.size_bytes} bytes, over its cap of {file.max_size_bytes}"
+            yield _warn(f"record {file.name}", f"{size}; shorten it with memfiles open {file.name}")
+        else:
+            sound += 1
+    if sound:
+        yield _ok("records", f"{sound} of {len(files)} readable, with correct digests, within their caps")
+
+
+def check_leftovers(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[CheckResult]:
+    """Report temp files and records that nobody declared."""
+    names = names_in(directory)
+    temps = [name for name in names if staged_path(name) is not None]
+    if temps:
+        yield _warn("temp files", f"{len(temps)} left by a writer that died; the next start removes them")
+    else:
+        yield _ok("temp files", "none")
+    declared = {file.uid for file in files}
+    orphans = [uid for name in names if (uid := uid_of(name)) is not None and uid not in declared]
+    if orphans:
+        detail = (
+            f"{', '.join(orphans)}: on disk but not declared, so invisible to agents; declare them or move them away"
+        )
+        yield _warn("orphans", detail)
+    else:
+        yield _ok("orphans", "none")
+
+
+def check_quarantine(directory: Path) -> Iterator[CheckResult]:
+    """Report quarantined records, and why."""
+    kept = quarantined(directory)
+    for path, reason in kept:
+        yield _warn("quarantine", f"{path}: {reason}. Save what you need from it, then delete it")
+    if not kept:
+        yield _ok("quarantine", "empty")
+
+
+def check_locks_and_journals(directory: Path) -> Iterator[CheckResult]:
+    """Check that the locks can be taken, and count the journals."""
+    locks = directory / LOCKS
+    if locks.is_dir() and not os.access(locks, os.R_OK | os.W_OK | os.X_OK):
+        yield _fail("locks", f"{locks} is not writable by you; chown it to the owner of the directory")
+    else:
+        yield _ok("locks", str(locks) if locks.is_dir() else f"{locks} (created when needed)")
+    journals = names_in(directory / JOURNALS)
+    running = "of running processes, or replayed at the next start" if journals else "everything is in the records"
+    yield _ok("journals", f"{len(journals)}: {running}")
+
+
+def file_system_of(path: Path, *, mounts: Path = MOUNTS) -> str | None:
+    """The type of the file system of ``path``, None if the system does not tell."""
+    try:
+        rows = [line.split() for line in mounts.read_text(errors="replace").splitlines()]
+    except OSError:
+        return None
+    resolved = path.resolve()
+    kinds = {row[1].replace("\\040", " "): row[2] for row in rows if len(row) > 2}
+    return next((kinds[str(place)] for place in (resolved, *resolved.parents) if str(place) in kinds), None)
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names in a folder; none if it does not exist."""
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def quarantined(directory: Path) -> list[tuple[str, str]]:
+    """The path and reason of every quarantined record."""
+    try:
+        descriptor = open_directory(directory)
+    except FileNotFoundError:
+        return []
+    try:
+        return quarantine.listing(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _json_in(path: Path) -> object:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+NAMED = 3
+
+
+@dataclass
+class FolderTally:
+    """The entries of one folder at one level; sizes are bytes of content."""
+
+    live: int = 0
+    size_bytes: int = 0
+    expired: int = 0
+    retired: int = 0
+    forgotten: int = 0
+
+    def add(self, record: EntryRecord, *, now: str) -> None:
+        """Count one record."""
+        if not isinstance(record, Entry):
+            self.forgotten += 1
+        elif record.retired is not None:
+            self.retired += 1
+        elif record.is_expired(now):
+            self.expired += 1
+        else:
+            self.live += 1
+            self.size_bytes += record.size_bytes
+
+
+Tallies = dict[tuple[str, str], FolderTally]
+
+
+def check_entries(workflow: Workflow) -> Iterator[CheckResult]:
+    """Check that the entries are readable, belong to declared agents, and keep their budgets."""
+    declared = workflow.memory.entries
+    paths = list(entry_paths(workflow.directory))
+    if declared is None:
+        if paths:
+            remedy = "but none are declared: agents do not see them; add `entries: {}` under memory"
+            yield _warn("entries", f"{output.entries(len(paths))} on disk, {remedy}")
+        return
+    tallies, broken = census(workflow.directory, paths)
+    for path, why in broken[:NAMED]:
+        yield _warn(f"record {path}", f"{why}; it is ignored until you repair or delete it")
+    if len(broken) > NAMED:
+        yield _warn("entries", f"{len(broken) - NAMED} more records cannot be read")
+    yield from _over_budget(tallies, declared)
+    yield from _undeclared(tallies, workflow)
+    yield _ok("entries", summary(tallies.values()))
+    yield _ok("entry index", _index(workflow.directory / INDEX))
+
+
+def census(directory: Path, paths: Iterable[str]) -> tuple[Tallies, list[tuple[str, str]]]:
+    """The tallies by folder and level, and the paths that cannot be read and why."""
+    tallies: Tallies = defaultdict(FolderTally)
+    broken: list[tuple[str, str]] = []
+    now, descriptor = utc_now(), atomic.open_directory(directory)
+    try:
+        for path in paths:
+            try:
+                found = atomic.read(descriptor, path, limit=MAX_RECORD_BYTES)
+                record = decode_entry(found[0], path=path) if found else None
+            except RecordCorrupt as error:
+                broken.append((path, str(error)))
+                continue
+            if record is not None:
+                tallies[record.folder, record.level].add(record, now=now)
+    finally:
+        os.close(descriptor)
+    return dict(tallies), broken
+
+
+def entry_paths(directory: Path) -> Iterator[str]:
+    """The paths of the entries' records, relative to the memory directory."""
+    for folder in names_in(directory / ENTRIES):
+        for name in names_in(directory / ENTRIES / folder):
+            path = f"{ENTRIES}/{folder}/{name}"
+            if entry_place(path) is not None:
+                yield path
+
+
+def summary(tallies: Iterable[FolderTally]) -> str:
+    """The number and size of the entries, in a line."""
+    counted = list(tallies)
+    live, size = (sum(getattr(tally, name) for tally in counted) for name in ("live", "size_bytes"))
+    rest = {name: sum(getattr(tally, name) for tally in counted) for name in ("expired", "retired", "forgotten")}
+    beside = "".join(f", {number} {name}" for name, number in rest.items() if number)
+    return f"{output.entries(live)}, {size} bytes{beside}"
+
+
+def _over_budget(tallies: Tallies, declared: EntriesSpec) -> Iterator[CheckResult]:
+    for (folder, level), tally in sorted(tallies.items()):
+        if tally.live > declared.max_entries or tally.size_bytes > declared.max_bytes:
+            used = f"{output.entries(tally.live)} of {declared.max_entries}"
+            size = f"{tally.size_bytes} bytes of {declared.max_bytes}"
+            yield _warn("entries over budget", f"{folder} at {level}: {used}, {size}; the next save there evicts some")
+
+
+def _undeclared(tallies: Tallies, workflow: Workflow) -> Iterator[CheckResult]:
+    """Entries of agents and levels that are no longer declared."""
+    folders = {WORKSPACE, *map(agent_folder, workflow.agents)}
+    for (folder, level), tally in sorted(tallies.items()):
+        if tally.live and (folder not in folders or level not in workflow.memory.levels):
+            what = "agent" if folder not in folders else "level"
+            held = f"{folder} at {level}: {output.entries(tally.live)}"
+            yield _warn("entries of nobody", f"{held} of an undeclared {what}; nobody sees them")
+
+
+def _index(path: Path) -> str:
+    """A line about the index; the next use of the entries repairs it."""
+    if not path.is_file():
+        return f"{path} (created when needed)"
+    return f"{path}, {path.stat().st_size // 1024} KiB; derived, rebuilt automatically"
