@@ -6,10 +6,11 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 
@@ -30,12 +31,66 @@ agents:
   support:
     level: INTERNAL
     memory: [{id: u-notes, mode: rw}, {id: u-play, mode: r}, {id: u-deals, mode: rw}]
+  late: {level: INTERNAL, memory: [{id: u-deals, mode: rw}]}
 """
+_numbers = count()
+
+
+class Call(NamedTuple):
+    """A tool call of a scripted model; without an id it has one of its own."""
+
+    name: str
+    arguments: Any
+    id: str = ""
+
+    @property
+    def known_as(self) -> str:
+        """The id, which the framework passes on."""
+        return self.id or f"call_{next(_numbers)}"
+
+
+class Answer(NamedTuple):
+    """The result of a call: its text, and whether it is marked as an error (None: the framework has no mark)."""
+
+    text: str
+    is_error: bool | None
+
+
+Turn = Sequence[Call] | Callable[[], Sequence[Call]]
+
+
+class Script:
+    """The turns of a scripted model, and the tools and the prompt that it was given at each.
+
+    A turn is its calls, or a function that is called when the model is asked. After the last turn the model is done.
+    """
+
+    def __init__(self, *turns: Turn) -> None:
+        self._turns = turns
+        self.offered: list[list[str]] = []
+        self.prompts: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def next_calls(self, offered: Iterable[str], prompt: str = "") -> list[tuple[str, Any, str]]:
+        """The calls of the next turn with their ids; none at the end."""
+        self.offered.append([*offered])
+        self.prompts.append(prompt)
+        at = len(self.offered) - 1
+        turn = self._turns[at] if at < len(self._turns) else ()
+        return [(call.name, call.arguments, call.known_as) for call in (turn() if callable(turn) else turn)]
+
+
+def append(text: str, *, file: str = "notes", id: str = "") -> Call:
+    """A call that appends to a memory file."""
+    return Call("append_memory", {"file": file, "content": text}, id)
 
 
 @contextmanager
 def opened(folder: Path) -> Iterator[memfiles.Memory]:
     """The memory, open in this process."""
+    folder.mkdir(exist_ok=True)
     path = folder / "workflow.yaml"
     path.write_text(WORKFLOW)
     with memfiles.open(path, watch=False) as memory:
@@ -59,27 +114,21 @@ class Held:
 
 
 class ScriptedClaude:
-    """Stands in for Anthropic's API: the turns of a conversation, and the requests that they answered.
+    """Stands in for Anthropic's API: a script as the responses, and the requests that they answered."""
 
-    A turn is the calls that the model makes, by tool name and input, or what makes them when it is asked. Without
-    another turn the model says that it is done.
-    """
-
-    def __init__(self, *turns: Sequence[tuple[str, Any]] | Callable[[], Sequence[tuple[str, Any]]]) -> None:
-        self._turns = turns
+    def __init__(self, script: Script) -> None:
+        self._script = script
         self.requests: list[dict[str, Any]] = []
 
     def answer(self, request: httpx2.Request) -> httpx2.Response:
-        """The response to one request."""
-        self.requests.append(json.loads(request.content))
-        at = len(self.requests) - 1
-        turn = self._turns[at] if at < len(self._turns) else ()
-        calls = turn() if callable(turn) else turn
+        """The response to one request; without another turn the model says that it is done."""
+        sent = json.loads(request.content)
+        self.requests.append(sent)
+        calls = self._script.next_calls((tool["name"] for tool in sent.get("tools", [])), str(sent.get("system", "")))
         content: list[dict[str, Any]] = [
-            {"type": "tool_use", "id": f"toolu_{at}_{number}", "name": name, "input": sent}
-            for number, (name, sent) in enumerate(calls)
+            {"type": "tool_use", "id": id, "name": name, "input": arguments} for name, arguments, id in calls
         ]
-        said = {"id": f"msg_{at}", "type": "message", "role": "assistant", "model": "claude", "stop_sequence": None}
+        said = {"id": "msg", "type": "message", "role": "assistant", "model": "claude", "stop_sequence": None}
         reason = {"stop_reason": "tool_use" if content else "end_turn"}
         usage = {"usage": {"input_tokens": 1, "output_tokens": 1}}
         content = content or [{"type": "text", "text": "Done."}]
@@ -96,11 +145,8 @@ class ScriptedClaude:
         return [block for content in last for block in content if isinstance(block, dict)]
 
 
-def said_without(*modules: str, program: str) -> str:
-    """What a program prints in a fresh interpreter in which these modules cannot be imported."""
-    absent = f"import sys\nfor name in {modules!r}: sys.modules[name] = None\n"
-    done = subprocess.run(
-        [sys.executable, "-c", absent + program], capture_output=True, text=True, timeout=PATIENCE_SECONDS
-    )
+def output_of(program: str) -> str:
+    """What a program prints in a fresh interpreter."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert (0, "") == (done.returncode, done.stderr)
     return done.stdout

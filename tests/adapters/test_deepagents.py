@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from deepagents import create_deep_agent
-from deepagents.backends import CompositeBackend, StateBackend
+from deepagents.backends import CompositeBackend, StateBackend, StoreBackend
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatResult
+from langgraph.store.memory import InMemoryStore
 
+import memfiles
 from memfiles.adapters.deepagents import MemfilesBackend
 from memfiles.tools.session import Session
+from tests.adapters.exam import TextExam
 from tests.support.memory_desk import ENTRIES, FILES, Opening
 
 
@@ -29,6 +31,22 @@ def session(open_memory: Opening) -> Session:
 @pytest.fixture
 def backend(session: Session) -> MemfilesBackend:
     return MemfilesBackend(session)
+
+
+class TestDeepAgents(TextExam):
+    module = "memfiles.adapters.deepagents"
+    vendors = ("deepagents",)
+    extra_error = "the backend for deepagents needs an extra: pip install 'memfiles[deepagents]'"
+    needs_entries = False
+
+    def read(self, session: Session, name: str) -> str | None:
+        return text_of(MemfilesBackend(session), f"/{name}")
+
+    def write(self, session: Session, name: str, text: str) -> str | None:
+        return MemfilesBackend(session).write(f"/{name}", text).error
+
+    async def awrite(self, session: Session, name: str, text: str) -> object:
+        return await MemfilesBackend(session).awrite(f"/{name}", text)
 
 
 class Scripted(GenericFakeChatModel):
@@ -249,41 +267,6 @@ def test_a_closed_session_is_an_error(backend: MemfilesBackend, session: Session
     }
 
 
-def test_a_credential_is_kept_out(backend: MemfilesBackend) -> None:
-    """The error names the rule, and never the value."""
-    error = backend.write("/plan", "key: AKIAQYLPMN5HFIQR7XYA").error or ""
-
-    assert "AKIA" not in error
-    assert None is text_of(backend, "/plan")
-
-
-def test_a_cancelled_write_ends_before_its_caller_goes_on(backend: MemfilesBackend, session: Session) -> None:
-    """What has begun is carried out, so nothing changes behind a caller that believes it is over."""
-    backend.write("/plan", "one")
-    record = next((session.manager.directory / "entries").rglob("*.json")).relative_to(session.manager.directory)
-    begun = threading.Event()
-
-    class Announced(str):
-        """A text that tells when it is looked at."""
-
-        def encode(self, *arguments: Any, **options: Any) -> bytes:
-            begun.set()
-            return super().encode(*arguments, **options)
-
-    async def cancelled() -> bool:
-        assert session.entries is not None
-        with session.entries.shelf.hold([record.as_posix()]):  # the write has to wait for this lock
-            task = asyncio.create_task(backend.awrite("/plan", Announced("two")))
-            await asyncio.to_thread(begun.wait, 30)
-            task.cancel()
-            await asyncio.wait({task}, timeout=0)
-            waits = not task.done()
-        await asyncio.wait({task})
-        return waits and task.cancelled() and text_of(backend, "/plan") == "two"
-
-    assert asyncio.run(cancelled())
-
-
 def test_an_agent_is_given_files_as_its_memory(session: Session) -> None:
     """Its own loading of memory reads them; what is not there, or hidden, it goes without."""
     model = Scripted(messages=iter([AIMessage("done")]), prompts=[])
@@ -295,12 +278,51 @@ def test_an_agent_is_given_files_as_its_memory(session: Session) -> None:
     assert ["Be kind." in prompt and "secret" not in prompt for prompt in model.prompts] == [True]
 
 
-def test_without_the_extra_the_error_says_which() -> None:
-    """And ``import memfiles`` loads nothing of deepagents."""
-    program = (
-        "import sys; sys.modules['deepagents'] = None\nimport memfiles\n"
-        "try:\n    import memfiles.adapters.deepagents\nexcept memfiles.ExtraMissing as error:\n    print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+WORKFLOW = "memory: {durability: os, entries: {max_entries: 500}}\nagents:\n  support: {level: INTERNAL}\n"
 
-    assert "the backend for deepagents needs an extra: pip install 'memfiles[deepagents]'\n" == done.stdout
+PATHS = st.sampled_from(["/a", "/a.md", "/b/a.md", "/b/c/d.md", "/b/c", "/B", "/é"])
+FOLDERS = st.sampled_from(["/", "/b", "/b/", "/b/c", "/nothing"])
+TEXTS = st.sampled_from(["one\ntwo\n", "two two", "x\r\ny\r\n", "deux\n\n\ntwo\n", "", " "])
+WORDS = st.sampled_from(["two", "one", "two\n", "\n", "zero", ""])
+STEPS = st.one_of(
+    st.tuples(st.just("write"), PATHS, TEXTS),
+    st.tuples(st.just("edit"), PATHS, WORDS, st.sampled_from(["2", "two"]), st.booleans()),
+    st.tuples(st.just("delete"), PATHS | st.just("/b")),
+    st.tuples(st.just("read"), PATHS, st.integers(-1, 4), st.integers(0, 3)),
+    st.tuples(st.just("ls"), FOLDERS),
+    st.tuples(st.just("grep"), WORDS, st.none() | FOLDERS, st.sampled_from([None, "*.md", "b/**"])),
+    st.tuples(st.just("glob"), st.sampled_from(["*.md", "**/*.md", "/*", "b/*", "*", "../x"]), st.none() | FOLDERS),
+    st.tuples(st.just("download_files"), st.lists(PATHS, max_size=2)),
+)
+
+
+def told(result: Any) -> Any:
+    """What a result says, but for the words of an error, times, the order, and the size of folders."""
+    if isinstance(result, list):
+        return [(each.path, each.content, bool(each.error)) for each in result]
+    said = dict(vars(result)) | {"error": bool(result.error)}
+    data = said.pop("file_data", None)
+    found = [_known(entry) for name in ("entries", "matches") for entry in said.pop(name, None) or []]
+    return said, data and data["content"], sorted(map(str, found))
+
+
+def _known(entry: dict[str, Any]) -> dict[str, Any]:
+    known = ("path", "is_dir", "line", "text") if entry.get("is_dir") else ("path", "is_dir", "line", "text", "size")
+    return {name: entry[name] for name in known if name in entry}
+
+
+@given(steps=st.lists(STEPS, max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_the_same_calls_have_the_results_of_the_backend_over_a_store(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Any]
+) -> None:
+    """Reading, listing, searching, editing and deleting texts, in any order."""
+    path = tmp_path_factory.mktemp("alike") / "workflow.yaml"
+    path.write_text(WORKFLOW)
+    with memfiles.open(path, watch=False) as memory:
+        ours = MemfilesBackend(memory.session("support"))
+        theirs = StoreBackend(store=InMemoryStore(), namespace=lambda _: ("files",))
+        for method, *arguments in steps:
+            expected, got = (told(getattr(each, method)(*arguments)) for each in (theirs, ours))
+
+            assert expected == got, (method, arguments)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,8 +19,9 @@ from langgraph.store.memory import InMemoryStore
 
 import memfiles
 from memfiles.adapters.langgraph_store import MemfilesStore
-from memfiles.errors import InvalidArgument, LevelDenied, SecretRefused, SizeExceeded
+from memfiles.errors import InvalidArgument, LevelDenied, MemfilesError, SecretRefused, SizeExceeded
 from memfiles.tools.session import Session
+from tests.adapters.exam import TextExam
 
 WORKFLOW = """\
 memory:
@@ -48,6 +48,30 @@ def session(memory: memfiles.Memory) -> Session:
 @pytest.fixture
 def store(session: Session) -> MemfilesStore:
     return MemfilesStore(session)
+
+
+class TestLangGraphStore(TextExam):
+    module = "memfiles.adapters.langgraph_store"
+    vendors = ("langgraph",)
+    extra_error = "LangGraph's store needs an extra: pip install 'memfiles[langgraph]'"
+
+    def key_of(self, name: str) -> str:
+        return f"langgraph/a/{name}"
+
+    def read(self, session: Session, name: str) -> str | None:
+        item = MemfilesStore(session).get(("a",), name)
+        return item.value["text"] if item is not None else None
+
+    def write(self, session: Session, name: str, text: str) -> str | None:
+        store = MemfilesStore(session)
+        try:
+            store.put(("a",), name, {"text": text})
+        except MemfilesError as error:
+            return str(error)
+        return None
+
+    async def awrite(self, session: Session, name: str, text: str) -> None:
+        await MemfilesStore(session).aput(("a",), name, {"text": text})
 
 
 class Empty(TypedDict):
@@ -257,16 +281,6 @@ def test_the_budget_of_the_agent_holds(
     assert 1 == sum(json.loads(line)["op"] == "evict" for line in told.splitlines())
 
 
-def test_without_entries_there_is_no_store(tmp_path: Path) -> None:
-    """The error says what to declare."""
-    (tmp_path / "workflow.yaml").write_text("memory:\n  files: []\nagents:\n  support: {level: INTERNAL}\n")
-    with (
-        memfiles.open(tmp_path / "workflow.yaml", watch=False) as memory,
-        pytest.raises(InvalidArgument, match=r"declares none: add memory\.entries"),
-    ):
-        MemfilesStore(memory.session("support"))
-
-
 def test_the_asynchronous_half_does_the_same(store: MemfilesStore) -> None:
     """Many at once, each in a worker thread."""
 
@@ -276,35 +290,6 @@ def test_the_asynchronous_half_does_the_same(store: MemfilesStore) -> None:
         return [len(await store.asearch((), limit=99)), await store.aget(("a",), "3"), await store.alist_namespaces()]
 
     assert [19, None, [("a",)]] == asyncio.run(used())
-
-
-def test_a_cancelled_put_ends_before_its_caller_goes_on(store: MemfilesStore, memory: memfiles.Memory) -> None:
-    """What has begun is carried out, so nothing changes behind a caller that believes it is over."""
-    store.put(("a",), "k", {"n": 1})
-    record = next((memory.manager.directory / "entries").rglob("*.json")).relative_to(memory.manager.directory)
-    begun = threading.Event()
-
-    class Announcing(dict[str, Any]):
-        """Tells when a put looks at it."""
-
-        def values(self) -> Any:
-            begun.set()
-            return super().values()
-
-    async def cancelled() -> tuple[bool, base.Item | None]:
-        with memory.entries.shelf.hold([record.as_posix()]):  # the put has to wait for this lock
-            task = asyncio.create_task(store.aput(("a",), "k", Announcing(n=2)))
-            await asyncio.to_thread(begun.wait, 30)
-            task.cancel()
-            await asyncio.wait({task}, timeout=0)
-            waits = not task.done()
-        await asyncio.wait({task})
-        return waits and task.cancelled(), store.get(("a",), "k")
-
-    was_cancelled, item = asyncio.run(cancelled())
-
-    assert was_cancelled
-    assert (("a",), "k", {"n": 2}) == shown(item)
 
 
 def test_a_graph_keeps_what_its_nodes_put(store: MemfilesStore) -> None:

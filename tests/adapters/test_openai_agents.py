@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from agents import Agent, RunConfig, RunContextWrapper, Runner
-from agents.result import RunResultBase
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
 
-import memfiles
 from memfiles.adapters.openai_agents import instructions, tools
 from memfiles.errors import InvalidArgument
 from memfiles.tools.session import Session
-from tests.adapters.agents_at_work import Held, opened, said_without
+from tests.adapters.agents_at_work import Answer, Call, Script, append
+from tests.adapters.exam import ToolExam
 
 QUIET = RunConfig(tracing_disabled=True, tool_not_found_behavior="return_error_to_model")
 FILE_TOOLS = ["read_memory", "append_memory", "edit_memory"]
-ENTRY_TOOLS = ["memory_save", "memory_get", "memory_search", "memory_list", "memory_delete", "memory_update"]
 DONE = [assistant_message("Done.")]
-
-
-@pytest.fixture
-def memory(tmp_path: Path) -> Iterator[memfiles.Memory]:
-    with opened(tmp_path) as memory:
-        yield memory
-
-
-@pytest.fixture
-def session(memory: memfiles.Memory) -> Session:
-    return memory.session("support", run="monday")
+NOTE = append("- a\n", id="c")
 
 
 def agent_of(session: Session, *steps: Any) -> Agent[None]:
@@ -40,214 +26,134 @@ def agent_of(session: Session, *steps: Any) -> Agent[None]:
     return Agent(name="support", instructions=instructions(session, "Help."), tools=[*tools(session)], model=model)
 
 
-async def run(agent: Agent[None], *, streamed: bool = False) -> RunResultBase:
-    if not streamed:
-        return await Runner.run(agent, "Hello.", run_config=QUIET)
-    running = Runner.run_streamed(agent, "Hello.", run_config=QUIET)
-    async for _ in running.stream_events():
-        pass
-    return running
+def run(agent: Agent[None], asked: Any = "Hello.") -> Any:
+    return asyncio.run(Runner.run(agent, asked, run_config=QUIET))
 
 
-def results_of(agent: Agent[None], *, streamed: bool = False) -> list[str]:
-    """What the model was told of its calls in one run."""
-    items: list[Any] = asyncio.run(run(agent, streamed=streamed)).to_input_list()
+def results_of(items: list[Any]) -> list[str]:
     return [str(item["output"]) for item in items if item.get("type") == "function_call_output"]
 
 
-def append(text: str, *, id: str = "call_1", file: str = "notes") -> Any:
-    return function_call("append_memory", {"file": file, "content": text}, call_id=id)
+class TestOpenAIAgents(ToolExam):
+    module = "memfiles.adapters.openai_agents"
+    vendors = ("agents", "openai")
+    extra_error = "the OpenAI Agents SDK needs an extra: pip install 'memfiles[openai-agents]'"
+    ways = ("run", "streamed")
+    marks_errors = waits_for_calls = repeats_ids = False
+    takes_text = True
 
+    async def arun(self, session: Session, script: Script, way: str) -> list[Answer]:
+        def asked(call: ModelCall) -> Any:
+            calls = script.next_calls((tool.name for tool in call.tools), call.system_instructions or "")
+            return [function_call(name, sent, call_id=id) for name, sent, id in calls] or DONE
 
-def offered(call: ModelCall) -> dict[str, Any]:
-    """The files that each tool of a request names, None for one that names no files."""
-    return {tool.name: tool.params_json_schema["properties"].get("file", {}).get("enum") for tool in call.tools}  # type: ignore[union-attr]
+        agent = agent_of(session, *[ModelStep.respond(asked)] * len(script))
+        if way == "streamed":
+            running = Runner.run_streamed(agent, "Hello.", run_config=QUIET, max_turns=len(script) + 1)
+            async for _ in running.stream_events():
+                pass
+            return [Answer(text, None) for text in results_of(running.to_input_list())]
+        ran = await Runner.run(agent, "Hello.", run_config=QUIET, max_turns=len(script) + 1)
+        return [Answer(text, None) for text in results_of(ran.to_input_list())]
 
+    def test_the_model_is_offered_the_tools_as_openai_takes_them(self, session: Session) -> None:
+        """Strict, with the descriptions and schemas of the dialect, which the SDK leaves as they are."""
+        fields = {"name": "name", "description": "description", "parameters": "params_json_schema"}
+        seen: list[Any] = []
 
-def test_the_model_is_offered_the_session_s_tools_as_openai_takes_them(session: Session) -> None:
-    """Strict, with the descriptions and schemas of the dialect, which the SDK leaves as they are."""
-    seen: list[Any] = []
+        def asked(call: ModelCall) -> Any:
+            seen.extend({key: vars(tool)[field] for key, field in fields.items()} for tool in call.tools)
+            return DONE
 
-    def asked(call: ModelCall) -> Any:
-        seen.extend(vars(tool) for tool in call.tools)
-        return DONE
+        run(agent_of(session, ModelStep.respond(asked)))
 
-    results_of(agent_of(session, ModelStep.respond(asked)))
-    fields = {"name": "name", "description": "description", "parameters": "params_json_schema"}
-    shapes = [{key: tool[field] for key, field in fields.items()} for tool in seen]
+        assert session.tools("openai") == [{"type": "function", **shape, "strict": True} for shape in seen]
 
-    assert session.tools("openai") == [{"type": "function", **shape, "strict": True} for shape in shapes]
+    def test_tools_name_the_files_of_the_level(self, session: Session) -> None:
+        """At the turn after it was raised: what can be read is named, and what cannot be used is not offered."""
+        seen: list[dict[str, Any]] = []
 
+        def asked(call: ModelCall) -> Any:
+            shapes = {tool.name: vars(tool)["params_json_schema"]["properties"] for tool in call.tools}
+            seen.append({name: shapes[name]["file"]["enum"] for name in FILE_TOOLS if name in shapes})
+            session.raise_level(["CONFIDENTIAL", "RESTRICTED", "RESTRICTED"][len(seen) - 1])
+            return [function_call("memory_list", {}, call_id=f"call_{len(seen)}")]
 
-def test_results_and_errors_are_texts_for_the_model(session: Session) -> None:
-    """The run goes on after each of them, whatever was sent, and the history has the SDK's ids of the calls."""
-    calls = [
-        append("- Ada is on Pro.\n"),
-        append("x", id="call_2", file="playbook"),
-        function_call("read_memory", "{no JSON", call_id="call_3"),
-        function_call("read_memory", {"file": "notes", "offset": None, "limit": None}, call_id="call_4"),
-    ]
-    said = results_of(agent_of(session, calls))
+        run(agent_of(session, *[ModelStep.respond(asked)] * 3))
+        readable = ["deals", "notes", "playbook"]
 
-    assert "Added to the end of notes. Now at revision 2: 17 of 1000 bytes used, 983 left." == said[0]
-    assert "playbook is read-only here; write to a file marked RW" == said[1]
-    assert "the arguments are not JSON: " in said[2]
-    assert "" == said[3].replace("- Ada is on Pro.\n", "")
-    assert ["call_1"] == [change.by.call for change in session.manager.log("u-notes") if change.op == "append"]
+        assert [
+            {"read_memory": ["notes", "playbook"], "append_memory": ["notes"], "edit_memory": ["notes"]},
+            {"read_memory": readable, "append_memory": ["deals"], "edit_memory": ["deals"]},
+            {"read_memory": readable},
+        ] == seen
 
+    def test_the_prompt_goes_behind_the_instructions(self, session: Session) -> None:
+        """Which may be none; and it has the lines of the files at that level."""
+        script = Script()
+        self.run(session, script)
 
-def test_a_call_that_is_made_again_changes_nothing(session: Session) -> None:
-    """By the SDK's id of the call: a run that is begun again from the same answer of the model adds nothing twice."""
-    said = [results_of(agent_of(session, [append("- a\n")])) for _ in range(2)]
+        assert script.prompts[0].startswith("Help.\n\n## Memory files available\n")
+        assert "- notes (RW, 0B of 1000B): Customers.\n- playbook (R, 9B): Refunds." in script.prompts[0]
+        bare: Any = instructions(session)(RunContextWrapper(None), Agent(name="x"))
+        assert session.system_prompt() == asyncio.run(bare)
 
-    assert "This call had already been carried out; nothing changed now." in said[1][0]
-    assert "- a\n" == session.manager.read("u-notes")
+    def test_a_tool_that_is_withdrawn_can_be_called_in_vain(self, session: Session) -> None:
+        """With the setting that the README names, the SDK answers the call and the run goes on."""
 
+        def raised() -> list[Call]:
+            session.raise_level("RESTRICTED")
+            return [Call("memory_list", {})]
 
-def test_parallel_calls_are_made_in_the_order_of_the_model(session: Session) -> None:
-    """Forty appends in one turn are forty lines, the first one first; also in another event loop."""
-    for first in (0, 40):
-        calls = [append(f"- {number}\n", id=f"call_{number}") for number in range(first, first + 40)]
-        assert 40 == len(results_of(agent_of(session, calls)))
+        listed, refused = self.run(session, Script(raised, [append("- late\n")]))
 
-    assert [f"- {number}" for number in range(80)] == session.manager.read("u-notes").splitlines()
+        assert ['{"memories":[],"next":null}', True] == [listed.text, "append_memory" in refused.text]
+        assert "" == session.manager.read("u-notes")
 
-
-@pytest.mark.parametrize("streamed", [False, True])
-def test_tools_and_prompt_follow_the_level(session: Session, streamed: bool) -> None:
-    """At the turn after it was raised: what can be read is named, and what cannot be used is not offered."""
-    prompts: list[str] = []
-    seen: list[dict[str, Any]] = []
-
-    def asked(call: ModelCall) -> Any:
-        seen.append(offered(call))
-        prompts.append(call.system_instructions or "")
-        session.raise_level(["CONFIDENTIAL", "RESTRICTED", "RESTRICTED"][len(seen) - 1])
-        return [function_call("memory_list", {}, call_id=f"call_{len(seen)}")]
-
-    results_of(agent_of(session, *[ModelStep.respond(asked)] * 3), streamed=streamed)
-    readable, entries = ["deals", "notes", "playbook"], dict.fromkeys(ENTRY_TOOLS)
-
-    assert [
-        dict(zip(FILE_TOOLS, [["notes", "playbook"], ["notes"], ["notes"]], strict=True)) | entries,
-        dict(zip(FILE_TOOLS, [readable, ["deals"], ["deals"]], strict=True)) | entries,
-        {"read_memory": readable} | entries,
-    ] == seen
-    assert [
-        ["- notes (RW, 0B of 1000B): Customers.", "- playbook (R, 9B): Refunds."],
-        ["- deals (RW, 14B of 16384B): Deals.", "- notes (R, 0B): Customers.", "- playbook (R, 9B): Refunds."],
-        ["- deals (R, 14B): Deals.", "- notes (R, 0B): Customers.", "- playbook (R, 9B): Refunds."],
-    ] == [
-        [line for line in prompt.splitlines() if line.startswith("- ") and "B" in line.split(":")[0]]
-        for prompt in prompts
-    ]
-    assert all(prompt.startswith("Help.\n\n## Memory files available\n") for prompt in prompts)
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-def test_a_level_that_rises_before_the_call_is_made_ends_no_run(session: Session, streamed: bool) -> None:
-    """The tool was offered, so it is called; the session judges the call."""
-
-    def asked(_: ModelCall) -> Any:
+    def test_without_turns_tools_follow_the_level_at_once(self, session: Session) -> None:
+        """As in a realtime session, whose one context lasts."""
+        context, agent = RunContextWrapper(None), agent_of(session)
+        names = [[tool.name for tool in asyncio.run(agent.get_all_tools(context))]]
         session.raise_level("RESTRICTED")
-        return [append("- late\n")]
+        names.append([tool.name for tool in asyncio.run(agent.get_all_tools(context))])
 
-    said = results_of(agent_of(session, ModelStep.respond(asked)), streamed=streamed)
+        assert [True, True] == [FILE_TOOLS == names[0][:3], names[0][:1] + names[0][3:] == names[1]]
 
-    assert ["notes is at level INTERNAL and this session is at RESTRICTED"] == [text.partition(":")[0] for text in said]
-    assert "" == session.manager.read("u-notes")
+    def test_runs_that_share_an_agent_do_not_disturb_each_other(self, session: Session) -> None:
+        """What one run was offered it can call, also when another asked meanwhile."""
+        call = function_call(NOTE.name, NOTE.arguments, call_id="c")
 
+        def asked(asking: ModelCall) -> Any:
+            return DONE if any(item.get("type") == "function_call_output" for item in asking.input) else [call]
 
-def test_a_tool_that_is_withdrawn_can_be_called_in_vain(session: Session) -> None:
-    """With the setting that the README names, the SDK answers the call and the run goes on."""
+        agent = agent_of(session, *[ModelStep.respond(asked)] * 20)
 
-    def asked(_: ModelCall) -> Any:
-        session.raise_level("RESTRICTED")
-        return [function_call("memory_list", {}, call_id="call_1")]
+        async def both() -> list[Any]:
+            return await asyncio.gather(*(Runner.run(agent, f"Hello {n}.", run_config=QUIET) for n in range(5)))
 
-    said = results_of(agent_of(session, ModelStep.respond(asked), [append("- late\n", id="call_2")]))
+        assert ["Done."] * 5 == [run.final_output for run in asyncio.run(both())]
+        assert "- a\n" == session.manager.read("u-notes")
 
-    assert ['{"memories":[],"next":null}', True] == [said[0], "append_memory" in said[1]]
-    assert "" == session.manager.read("u-notes")
+    def test_a_run_that_begins_with_the_messages_of_another_makes_another_call(self, session: Session) -> None:
+        """One that is begun again makes none; ids of calls of other tools do not count."""
 
+        def messages(asked: list[Any]) -> list[Any]:
+            agent = agent_of(session, [function_call(NOTE.name, NOTE.arguments, call_id="c")])
+            items: list[Any] = run(agent, asked).to_input_list()
+            return items
 
-def test_without_turns_tools_follow_the_level_at_once(session: Session) -> None:
-    """As in a realtime session, whose one context lasts."""
-    context, agent = RunContextWrapper(None), agent_of(session)
+        first: list[Any] = [{"role": "user", "content": "Go."}, function_call("elsewhere", {}, call_id="c")]
+        for asked in (first, first, [*messages(first), *first], [*messages(first), *first]):
+            messages(asked)
 
-    async def names() -> list[str]:
-        return [tool.name for tool in await agent.get_all_tools(context)]
+        assert ["c", "c#2"] == [change.by.call for change in session.manager.log("u-notes")[1:]]
 
-    assert FILE_TOOLS + ENTRY_TOOLS == asyncio.run(names())
-    session.raise_level("RESTRICTED")
-    assert FILE_TOOLS[:1] + ENTRY_TOOLS == asyncio.run(names())
+    def test_a_closed_memory_is_as_a_closed_session(self, memory: Any, session: Session) -> None:
+        """And a closed session has no tools to make an agent with."""
+        agent = agent_of(session, [function_call("memory_list", {}, call_id="call_1")])
+        memory.close()
+        ran = run(agent)
 
-
-def test_runs_that_share_an_agent_do_not_disturb_each_other(session: Session) -> None:
-    """What one run was offered it can call, also when another asked meanwhile."""
-
-    def asked(call: ModelCall) -> Any:
-        return DONE if any(item.get("type") == "function_call_output" for item in call.input) else [append("- a\n")]
-
-    agent = agent_of(session, *[ModelStep.respond(asked)] * 20)
-
-    async def both() -> list[Any]:
-        return await asyncio.gather(*(Runner.run(agent, f"Hello {n}.", run_config=QUIET) for n in range(5)))
-
-    assert ["Done."] * 5 == [run.final_output for run in asyncio.run(both())]
-    assert "- a\n" == session.manager.read("u-notes")
-
-
-def test_a_cancelled_run_leaves_the_record_whole(memory: memfiles.Memory, session: Session) -> None:
-    """The SDK does not wait for its tools, but a change in its middle is carried out to its end."""
-    held, agent = Held(memory), agent_of(session, [append("- Ada is on Pro.\n")])
-
-    async def cancelled() -> tuple[bool, set[bool]]:
-        run = asyncio.create_task(Runner.run(agent, "Hello.", run_config=QUIET))
-        await asyncio.to_thread(held.wait)
-        run.cancel()
-        await asyncio.wait([run])
-        going_on = asyncio.all_tasks() - {asyncio.current_task()}
-        held.go_on.set()
-        await asyncio.wait(going_on)
-        return run.cancelled(), {task.cancelled() for task in going_on}
-
-    assert (True, {True}) == asyncio.run(cancelled())
-    assert "- Ada is on Pro.\n" == session.manager.read("u-notes")
-
-
-@pytest.mark.parametrize("closing", ["session", "memory"])
-def test_a_run_goes_on_without_a_memory_that_was_closed(
-    memory: memfiles.Memory, session: Session, closing: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The model is told that there is none, and a call is refused in words; who looks for the reason finds it."""
-    told: list[str] = []
-
-    def asked(call: ModelCall) -> Any:
-        told.append(call.system_instructions or "")
-        return [function_call("memory_list", {}, call_id="call_1")]
-
-    agent = agent_of(session, ModelStep.respond(asked))
-    (session if closing == "session" else memory).close()
-    said = results_of(agent)
-
-    assert ["Help.\n\nNo memory is available at the moment."] == told
-    assert [True] == ["closed" in text for text in said]
-    assert "an agent continues its turn without memory" in caplog.text
-    if closing == "session":
-        with pytest.raises(InvalidArgument, match="this session of agent support is closed"):
+        assert [True] == ["closed" in text for text in results_of(ran.to_input_list())]
+        with pytest.raises(InvalidArgument, match="session of agent support is closed"):
             tools(session)
-
-
-def test_without_the_extra_the_error_says_which() -> None:
-    """And nothing of the vendor's is loaded by anything else."""
-    program = (
-        "import memfiles\ntry:\n    import memfiles.adapters.openai_agents\nexcept memfiles.ExtraMissing as error:\n"
-        "    print(error)"
-    )
-    expected = "the OpenAI Agents SDK needs an extra: pip install 'memfiles[openai-agents]'\n"
-
-    assert expected == said_without("agents", program=program)
-    assert "False\n" == said_without(
-        program="import sys, memfiles.tools.session, memfiles.memory\nprint('agents' in sys.modules)"
-    )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ from pydantic_ai_harness.memory import (
 
 import memfiles
 from memfiles.adapters.pydantic_ai_harness import SessionStore
-from memfiles.errors import InvalidArgument
 from memfiles.tools.session import Session
+from tests.adapters.exam import TextExam
 from tests.conftest import unavailable
 
 try:
@@ -58,6 +57,42 @@ def opened(folder: Path) -> memfiles.Memory:
     folder.mkdir(exist_ok=True)
     (folder / "workflow.yaml").write_text(WORKFLOW)
     return memfiles.open(folder / "workflow.yaml", watch=False)
+
+
+class TestHarness(TextExam):
+    module = "memfiles.adapters.pydantic_ai_harness"
+    vendors = ("pydantic_ai_harness", "pydantic_ai")
+    extra_error = (
+        "a store for the memory of pydantic-ai's harness needs an extra: pip install 'memfiles[pydantic-ai-harness]'"
+    )
+
+    def key_of(self, name: str) -> str:
+        return f"main/{name}"
+
+    def read(self, session: Session, name: str) -> str | None:
+        return text_of(SessionStore(session), self.key_of(name))
+
+    def write(self, session: Session, name: str, text: str) -> str | None:
+        store = SessionStore(session)
+        try:
+            found = asyncio.run(store.read(self.key_of(name), max_chars=9))
+            version = found.version if found is not None else None
+            asyncio.run(store.write(self.key_of(name), text, expected_version=version))
+        except ToolFailed as error:
+            return str(error)
+        return None
+
+    async def awrite(self, session: Session, name: str, text: str) -> object:
+        operation = MemoryOperation(id=name, fingerprint=text)
+        store = SessionStore(session)
+        return await store.write(self.key_of(name), text, expected_version=None, operation=operation)
+
+    def test_a_cancelled_write_ends_before_its_caller_goes_on(self, memory: memfiles.Memory, session: Session) -> None:
+        """And its operation is known."""
+        super().test_a_cancelled_write_ends_before_its_caller_goes_on(memory, session)
+        operation = MemoryOperation(id="plan", fingerprint="Ada is on Pro.")
+
+        assert asyncio.run(SessionStore(session).get_operation(operation)) is not None
 
 
 class Script:
@@ -195,31 +230,6 @@ def test_one_operation_at_once_is_made_once(store: SessionStore) -> None:
     assert ("x", "replayed") == (text_of(store), asyncio.run(write()))
 
 
-def test_a_cancelled_write_is_whole(memory: memfiles.Memory, store: SessionStore) -> None:
-    """What has begun is carried out before the caller goes on, with its operation."""
-    begun, may_end = threading.Event(), threading.Event()
-
-    def held(change: object) -> None:
-        begun.set()
-        assert may_end.wait(30)
-
-    async def program() -> list[bool]:
-        end = memory.manager.subscribe(held)
-        task = asyncio.create_task(store.write(PATH, "x" * 9000, expected_version=None, operation=OPERATION))
-        assert await asyncio.to_thread(begun.wait, 30)
-        task.cancel()
-        for _ in range(50):
-            await asyncio.sleep(0)
-        was_done = task.done()
-        may_end.set()
-        await asyncio.wait([task])
-        end()
-        return [was_done, task.cancelled()]
-
-    assert [False, True] == asyncio.run(program())
-    assert ("x" * 9000, True) == (text_of(store), asyncio.run(store.get_operation(OPERATION)) is not None)
-
-
 def test_what_the_memory_refuses_is_told_to_the_model(session: Session, store: SessionStore) -> None:
     """As a failed result; the run goes on, with the words of the memory."""
     script = Script([("write_memory", {"content": "AKIAIOSFODNN7EXAMPL3"}), ("write_memory", {"content": "- Ada"})])
@@ -267,26 +277,3 @@ def test_a_file_of_another_level_is_told_apart(memory: memfiles.Memory, session:
     assert ["internal", None] == [text_of(store), text_of(below, "main/deal.md")]
     assert [PATH] == asyncio.run(below.list_paths(limit=9))
     assert "1" == asyncio.run(below.write("main/deal.md", "mine", expected_version=None)).version
-
-
-def test_without_entries_there_is_no_store(tmp_path: Path) -> None:
-    """The error says what to declare."""
-    path = tmp_path / "workflow.yaml"
-    path.write_text("memory: {files: []}\nagents: {support: {}}\n")
-    with memfiles.open(path, watch=False) as memory, pytest.raises(InvalidArgument, match="add `entries: {}`"):
-        SessionStore(memory.session("support"))
-
-
-def test_without_the_extra_the_error_says_which() -> None:
-    """And nothing of the harness is loaded by anything else."""
-    program = (
-        "import sys; sys.modules['pydantic_ai_harness.memory'] = None\nimport memfiles\ntry:\n"
-        "    import memfiles.adapters.pydantic_ai_harness\nexcept memfiles.ExtraMissing as error:\n    print(error)"
-    )
-    run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run
-    done = run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-
-    assert (
-        "a store for the memory of pydantic-ai's harness needs an extra: pip install 'memfiles[pydantic-ai-harness]'\n"
-        == done.stdout
-    )

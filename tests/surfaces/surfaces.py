@@ -5,27 +5,21 @@ To add one, write a function that drives ``CALLS`` through it and put it into ``
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from contextlib import chdir
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import anthropic
-import httpx2
-from agents import Agent, RunConfig, Runner
-from agents.testing import ScriptedModel, assistant_message, function_call
-from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai import ModelMessage, ModelResponse, TextPart, ToolCallPart, UsageLimits
-from pydantic_ai.messages import ToolReturnPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from typing import Any
 
 import memfiles
-from memfiles.adapters import anthropic_tools, langgraph, openai_agents, pydantic_ai
 from memfiles.tools.dialects import DIALECTS
-from tests.adapters.agents_at_work import WORKFLOW, ScriptedClaude, opened
+from tests.adapters.agents_at_work import WORKFLOW, Answer, Call, Script, opened
+from tests.adapters.exam import ToolExam
+from tests.adapters.test_anthropic_tools import TestAnthropicTools
+from tests.adapters.test_langgraph import TestLangGraph
+from tests.adapters.test_openai_agents import TestOpenAIAgents
+from tests.adapters.test_pydantic_ai import TestPydanticAI
 from tests.cli.command_line import run
 from tests.server.mcp_clients import Offer, client_of, in_loop, text_of
 
@@ -56,13 +50,6 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("memory_delete", {"key": "team"}),
     ("memory_save", {"key": "note", "content": "x", "level": "PUBLIC"}),
 ]
-
-
-class Answer(NamedTuple):
-    """What a surface gives back for a call: the text, and whether it marks it as an error (None: it has no mark)."""
-
-    text: str
-    is_error: bool | None
 
 
 Drive = Callable[[memfiles.Memory, memfiles.Session], list[Answer]]
@@ -110,47 +97,8 @@ def by_mcp(memory: memfiles.Memory, session: memfiles.Session) -> list[Answer]:
     return in_loop(called)
 
 
-def by_anthropic(_: memfiles.Memory, session: memfiles.Session) -> list[Answer]:
-    claude = ScriptedClaude(*([call] for call in CALLS))
-    transport = httpx2.MockTransport(claude.answer)
-    client = anthropic.Anthropic(api_key="none", http_client=httpx2.Client(transport=transport))
-    asked: Any = {"model": "claude", "max_tokens": 9, "messages": [{"role": "user", "content": "Hello."}]}
-    client.beta.messages.tool_runner(tools=anthropic_tools.tools(session), **asked).until_done()
-    return [Answer(result["content"], result.get("is_error", False)) for result in claude.results]
-
-
-def by_openai_agents(_: memfiles.Memory, session: memfiles.Session) -> list[Answer]:
-    calls = [[function_call(name, sent, call_id=f"call_{at}")] for at, (name, sent) in enumerate(CALLS)]
-    model = ScriptedModel([*calls, [assistant_message("Done.")]])
-    agent = Agent(name="support", tools=[*openai_agents.tools(session)], model=model)
-    quiet = RunConfig(tracing_disabled=True)
-    items: list[Any] = asyncio.run(
-        Runner.run(agent, "Hello.", max_turns=len(calls) + 1, run_config=quiet)
-    ).to_input_list()
-    return [Answer(item["output"], None) for item in items if item.get("type") == "function_call_output"]
-
-
-def by_pydantic_ai(_: memfiles.Memory, session: memfiles.Session) -> list[Answer]:
-    steps = iter(enumerate(CALLS))
-
-    def next_step(_: list[ModelMessage], __: AgentInfo) -> ModelResponse:
-        for at, (name, sent) in steps:
-            return ModelResponse(parts=[ToolCallPart(name, sent, tool_call_id=f"call_{at}")])
-        return ModelResponse(parts=[TextPart("Done.")])
-
-    agent = PydanticAgent(FunctionModel(next_step), toolsets=[pydantic_ai.MemoryToolset(session)])
-    told = asyncio.run(agent.run("Hello.", usage_limits=UsageLimits(request_limit=None))).all_messages()
-    returned = [part for message in told for part in message.parts if isinstance(part, ToolReturnPart)]
-    return [Answer(str(part.content), part.outcome != "success") for part in returned]
-
-
-def by_langgraph(_: memfiles.Memory, session: memfiles.Session) -> list[Answer]:
-    calls: list[Any] = [
-        {"type": "tool_call", "name": name, "args": sent, "id": f"{at}"} for at, (name, sent) in enumerate(CALLS)
-    ]
-    made = {tool.name: tool for tool in langgraph.tools(session)}
-    messages = [made[call["name"]].invoke(call) for call in calls]
-    return [Answer(message.content, message.status == "error") for message in messages]
+def by_framework(exam: ToolExam, _: memfiles.Memory, session: memfiles.Session) -> list[Answer]:
+    return exam.run(session, Script(*([Call(*call)] for call in CALLS)))
 
 
 SURFACES: dict[str, Surface] = {
@@ -158,10 +106,10 @@ SURFACES: dict[str, Surface] = {
     **{f"{dialect} arguments": in_process(partial(by_dialect, dialect)) for dialect in DIALECTS},
     "memfiles call": by_command_line,
     "MCP": in_process(by_mcp),
-    "Anthropic's tool runner": in_process(by_anthropic),
-    "OpenAI Agents SDK": in_process(by_openai_agents),
-    "pydantic-ai": in_process(by_pydantic_ai),
-    "LangGraph": in_process(by_langgraph),
+    "Anthropic's tool runner": in_process(partial(by_framework, TestAnthropicTools())),
+    "OpenAI Agents SDK": in_process(partial(by_framework, TestOpenAIAgents())),
+    "pydantic-ai": in_process(partial(by_framework, TestPydanticAI())),
+    "LangGraph": in_process(partial(by_framework, TestLangGraph())),
 }
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.surfaces.surfaces import CALLS, SURFACES, Answer, Surface
+from tests.adapters.agents_at_work import Answer
+from tests.surfaces.surfaces import CALLS, SURFACES, Surface
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 CALL_ID = re.compile(r',"call":"[^"]*"')
