@@ -30,7 +30,7 @@ from memfiles.workflow.workflow import AgentSpec, Workflow
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
     from memfiles.index.search.embedder import Embedder
-    from memfiles.storage.watcher import Watching
+    from memfiles.storage.watcher import Watchers
     from memfiles.sync.mirror import Mirror
     from memfiles.sync.replica import Replica
     from memfiles.tools.entry_tools import EntryAccess
@@ -290,10 +290,10 @@ def _open_store_to_read(workflow: Workflow, cleanup: ExitStack) -> EntriesContex
     return EntriesContext(store, Subscribers())
 
 
-def _start_watcher(manager: MemoryManager, entries: LazyEntries) -> Watching:
-    from memfiles.storage.watcher import Watching  # late: watchdog takes 55 ms to import; one-shot use does without
+def _start_watcher(manager: MemoryManager, entries: LazyEntries) -> Watchers:
+    from memfiles.storage.watcher import Watchers  # late: watchdog takes 55 ms to import; one-shot use does without
 
-    return Watching([MemoryFiles(manager), *([entries.opened().files] if entries.are_declared else [])])
+    return Watchers([MemoryFiles(manager), *([entries.opened().files] if entries.are_declared else [])])
 
 
 def _counted(mirror: Mirror | None, progress: Callable[[int, int], None] | None) -> Mirror | None:

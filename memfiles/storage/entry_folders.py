@@ -1,4 +1,4 @@
-"""The entries' folders as they are on disk: which files lie there, and when the folders last changed."""
+"""Entry folders on disk: their files, and when each folder last changed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from collections.abc import Iterator
 
 from memfiles.records.keys import ENTRIES, TEMP_PREFIX, entry_path, entry_place
 
-MASK = 2**63 - 1  # what SQLite can hold; some file systems number beyond it
-
-
-StoredSignature = tuple[int, int, int]  # a signature as the rows have it
+MASK = 2**63 - 1  # the largest integer of SQLite; some file systems use larger inode numbers
+StoredSignature = tuple[int, int, int]  # a signature as stored in the index
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _ANY_UID = "0" * 40
@@ -28,12 +26,12 @@ def folder_times(directory: int) -> dict[str, int]:
 
 
 def is_folder(name: str) -> bool:
-    """Whether entries may lie in a folder of this name."""
+    """Whether a folder of this name can hold entries."""
     return entry_place(entry_path(name, _ANY_UID)) is not None
 
 
 def files(directory: int, folder: str, left_over: list[str]) -> Iterator[tuple[str, StoredSignature]]:
-    """The path and signature of everything in a folder of entries; hidden files are added to ``left_over`` instead."""
+    """The path and signature of every file in a folder of entries; temp files are added to ``left_over`` instead."""
     start = f"{ENTRIES}/{folder}/"
     for each in _listed(directory, start):
         if each.name.startswith(TEMP_PREFIX):
@@ -47,14 +45,14 @@ def files(directory: int, folder: str, left_over: list[str]) -> Iterator[tuple[s
 
 
 def stamp(directory: int, folder: str) -> int:
-    """Set the time of a folder to now, to the nanosecond, so that any later change gives it another; the time."""
+    """Set the time of a folder to now, in nanoseconds, so that any later change is seen; returns that time."""
     now = time.time_ns()
     os.utime(f"{ENTRIES}/{folder}", ns=(now, now), dir_fd=directory, follow_symlinks=False)
     return now
 
 
 def _listed(directory: int, folder: str) -> Iterator[os.DirEntry[str]]:
-    """What lies in a folder; nothing if it is none, or a link."""
+    """The files in a folder; none if it does not exist, is not a folder, or is a link."""
     try:
         descriptor = os.open(folder, _FOLDER, dir_fd=directory)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What an object does first in the child of a fork: a lock that another thread held stays locked there for ever."""
+"""Fork safety: an object renews itself in a forked child, where a lock that another thread held is never released."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def renew_in_child(owner: T, renew: Callable[[T], None]) -> None:
-    """Have ``renew`` called with ``owner`` in every child forked while the owner is in use."""
+    """Call ``renew`` with ``owner`` in every child forked while the owner is in use."""
     reference = weakref.ref(owner)
 
     def run() -> None:
@@ -22,24 +22,24 @@ def renew_in_child(owner: T, renew: Callable[[T], None]) -> None:
 
 
 class Forks:
-    """How many children this process and those it comes from began to fork, and how many of these forks are done."""
+    """Counts the forks begun and done by this process and its ancestors."""
 
     begun = 0
     done = 0
 
     @classmethod
     def so_far(cls) -> int | None:
-        """Equal before and after something only if no child was forked in between; None while one is."""
+        """A number that changes with every fork; None while one is under way."""
         return cls.begun if cls.begun == cls.done else None
 
     @classmethod
     def begin(cls) -> None:
-        """A child is about to be forked."""
+        """Count a fork that is about to happen."""
         cls.begun += 1
 
     @classmethod
     def end(cls) -> None:
-        """It was, or could not be."""
+        """Count a fork that is over, successful or not."""
         cls.done += 1
 
 

@@ -1,8 +1,8 @@
-"""Locks on records, across threads and processes.
+"""Record locks, across threads and processes.
 
-The rule this file guards: whoever holds the lock of a record is the only one who may change it. Records
-share a fixed number of lock files (a record's is picked by a hash of its path), so that 100,000 records do
-not need 100,000 lock files, nor a change of 1,000 records as many descriptors.
+The rule this file guards: only the holder of a record's lock may change the record. Records share a fixed number of
+lock files, the stripes (a hash of the path picks one), so that 100,000 records do not need 100,000 lock files, nor a
+change of 1,000 records as many descriptors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STRIPES = 512
 _LOCK_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _SHORTEST_WAIT = 0.0002
 _LONGEST_WAIT = 0.002
-_chance = SystemRandom()  # the module's own numbers are the program's, which may have seeded them
+_random = SystemRandom()  # the module's own generator is the program's, which may have seeded it
 
 
 class RecordLocks:
@@ -45,7 +45,7 @@ class RecordLocks:
     ) -> None:
         """``timeout`` is in seconds; ``folder`` is for the lock files; ``monotonic`` must not jump with the clock.
 
-        So many lock files are kept open between uses, until ``close``, or in a fork ``leave_to_parent``.
+        Up to ``keep_open`` lock files stay open between uses, until ``close`` or, in a fork, ``leave_to_parent``.
         """
         self._directory = directory
         self._folder = folder
@@ -55,13 +55,13 @@ class RecordLocks:
         self._owners: dict[int, threading.Thread] = {}
         self._keep_open = keep_open
         self._files: dict[int, int] = {}  # descriptors of the open lock files, locked or not
-        self._inodes: dict[int, int] = {}  # what each of them is, wherever its name leads by now
-        self._unknown_to_child: set[int] = set()  # the stripes of those that a fork may have copied unseen
+        self._inodes: dict[int, int] = {}  # of the open files; a name may lead to another file by now
+        self._unknown_to_child: set[int] = set()  # stripes whose descriptor a child may have without knowing
         weakref.finalize(self, _close_all, self._files)
 
     @contextmanager
     def hold(self, paths: Iterable[str], *, check: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Hold the locks of these records; ``LockTimeout`` names who has one too long.
+        """Hold the locks of these records; ``LockTimeout`` names the holder that did not release one in time.
 
         Locks are always taken in the same order, so that two holders of several never wait for each other. ``check``
         is called once they are held, and may raise.
@@ -78,18 +78,18 @@ class RecordLocks:
             yield
         finally:
             try:
-                self._let_go_all(begun)
+                self._release_all(begun)
             except BaseException:  # an interrupt, which comes but once
-                self._let_go_all(begun)
+                self._release_all(begun)
                 raise
 
     def leave_to_parent(self) -> None:
-        """In the child of a fork: close what the parent has open. A lock taken with it would be the parent's, too."""
+        """In a forked child: close the parent's files. A lock taken with one would be shared with the parent."""
         self._keep_open = 0
         _close_all(self._files)
 
     def close(self) -> None:
-        """Close the lock files that nobody holds, and keep none open from now on."""
+        """Close the lock files that are not held, and keep none open from now on."""
         self._keep_open = 0
         for stripe in list(self._files):
             if self._threads[stripe].acquire(blocking=False):
@@ -98,37 +98,37 @@ class RecordLocks:
                 self._threads[stripe].release()
 
     def _refuse_again(self, stripe: int, *, path: str) -> None:
-        """A thread that waited for itself would wait for ever."""
+        """Refuse a lock that this thread holds already: it would wait for ever."""
         if self._owners.get(stripe) is threading.current_thread():
-            raise LockTimeout(f"{path} is being changed by this very thread: do it after that change")
+            raise LockTimeout(f"{path} is already being changed by this thread: do it after that change")
 
     def _take(self, stripe: int, *, deadline: float, path: str) -> None:
         """Take one stripe, first among this process's threads and then among processes."""
         if not self._threads[stripe].acquire(timeout=max(0.0, deadline - self._monotonic())):
             owner = self._owners.get(stripe)
             name = repr(owner.name) if owner is not None else "another"
-            raise LockTimeout(self._complain(path, f"thread {name} of this process ({os.getpid()})"))
+            raise LockTimeout(self._message(path, f"thread {name} of this process ({os.getpid()})"))
         self._owners[stripe] = threading.current_thread()
         try:
             self._lock_file(stripe, deadline=deadline, path=path)
         except OSError as error:
             raise StorageFailed(f"{path} cannot be locked: {error.strerror}; nothing was changed") from error
 
-    def _let_go_all(self, begun: list[int]) -> None:
+    def _release_all(self, begun: list[int]) -> None:
         while begun:
-            self._let_go(begun[-1])
+            self._release(begun[-1])
             begun.pop()
 
-    def _let_go(self, stripe: int) -> None:
-        """Give up what this thread has of a stripe, however far it got: an interrupt may come anywhere, also here."""
+    def _release(self, stripe: int) -> None:
+        """Release what this thread holds of a stripe, however far it got: an interrupt may come anywhere, also here."""
         if self._owners.get(stripe) is threading.current_thread():
             self._unlock_file(stripe)
             self._owners.pop(stripe, None)
-        with suppress(RuntimeError):  # raised if it is not this thread's
+        with suppress(RuntimeError):  # raised if another thread holds it
             self._threads[stripe].release()
 
     def _lock_file(self, stripe: int, *, deadline: float, path: str) -> None:
-        """Lock the stripe's file."""
+        """Lock the stripe's file, waiting for other processes."""
         name = f"{self._folder}/{stripe:03}.lock"
         while True:
             try:
@@ -136,17 +136,17 @@ class RecordLocks:
                 if lock_descriptor(descriptor, blocking=False) and self._is_current(stripe, name):
                     return
                 if self._monotonic() >= deadline:
-                    raise LockTimeout(self._complain(path, _holder_of(descriptor)))
+                    raise LockTimeout(self._message(path, _holder_of(descriptor)))
             except BaseException:
                 self._close_file(stripe)
                 raise
             self._close_file(stripe)
-            time.sleep(_chance.uniform(_SHORTEST_WAIT, _LONGEST_WAIT))  # spreads out the waiters
+            time.sleep(_random.uniform(_SHORTEST_WAIT, _LONGEST_WAIT))  # spreads out the waiters
 
     def _unlock_file(self, stripe: int) -> None:
-        """Unlock, and close what is not kept open, unless a fork left the file to the parent.
+        """Unlock the file, and close it unless it is kept open.
 
-        Closing is not enough: a program just being started may have the descriptor as well, for a moment.
+        Closing alone is not enough: a program that is just being started may hold the descriptor for a moment, too.
         """
         descriptor = self._files.get(stripe)
         if descriptor is None:
@@ -159,9 +159,9 @@ class RecordLocks:
             self._close_file(stripe)
 
     def _open_file(self, stripe: int, name: str) -> int:
-        """Open the stripe's file, and know of it.
+        """Open the stripe's file, and note whether a fork came in between.
 
-        A child forked in between does not know of its copy, with which the lock would outlive the parent.
+        The child would not know of its copy of the descriptor, which keeps the lock beyond the parent's life.
         """
         forks = Forks.so_far()
         descriptor = self._files[stripe] = self._open(name)
@@ -185,14 +185,15 @@ class RecordLocks:
             return os.open(name, _LOCK_FILE, 0o600, dir_fd=self._directory)
 
     def _is_current(self, stripe: int, name: str) -> bool:
-        """Whether the locked file is still the one at its path: a deleted one would have two holders."""
+        """Whether the locked file is still the one at its path; with a deleted one, two could hold the lock."""
         try:
             return os.stat(name, dir_fd=self._directory).st_ino == self._inodes[stripe]
         except FileNotFoundError:
             return False
 
-    def _complain(self, path: str, holder: str) -> str:
-        return f"{path} is locked by {holder} for more than {self._timeout:g} s: try again, or see what it is doing"
+    def _message(self, path: str, holder: str) -> str:
+        waited = f"for more than {self._timeout:g} s"
+        return f"{path} has been locked by {holder} {waited}: try again, or check what that one is doing"
 
 
 def _close_all(descriptors: dict[int, int]) -> None:
@@ -205,7 +206,7 @@ def _stripe(path: str) -> int:
 
 
 def _holder_of(descriptor: int) -> str:
-    """The process that holds the lock of this file, as far as the system tells (Linux: /proc/locks)."""
+    """The process that holds the lock of this file, if the system tells (Linux: /proc/locks)."""
     inode = str(os.fstat(descriptor).st_ino)
     try:
         rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
@@ -218,7 +219,7 @@ def _holder_of(descriptor: int) -> str:
 
 
 def _describe(pid: str) -> str:
-    """The process by number and program, without its arguments: they may hold what a model must not see."""
+    """The process id and program name, without its arguments: they may hold what a model must not see."""
     try:
         return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text().strip()})"
     except OSError:

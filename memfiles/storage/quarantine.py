@@ -1,7 +1,7 @@
-"""Where copies of records are kept, each with a reason beside it.
+"""Quarantine and conflicts: copies of records, each with its reason in a file next to it.
 
-``quarantine`` has what could not be read, moved aside byte for byte and never followed; ``conflicts`` the losing side
-of a merge that could not be made clean. Nothing in them is read or deleted but to redact or to forget a record.
+``quarantine`` holds files that could not be read, moved byte for byte and never followed; ``conflicts`` holds the
+losing sides of merges that were not clean. They are read or deleted only to redact or forget a record.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def set_aside(directory: int, path: str, *, reason: str, at: str, of: str | None = None) -> str:
-    """Move whatever lies at ``path`` into quarantine, the reason beside it; its new path.
+    """Move whatever is at ``path`` into quarantine, with the reason; returns its new path.
 
-    ``of``: the record it is a version of, if it does not lie there. The reason is written first: a kill between the
-    two leaves a note too many, never a file without one.
+    ``of``: the path of its record, if that is another. The reason is written first: a kill between the two leaves a
+    reason without a file, never a file without a reason.
     """
     kept = _noted_place(directory, of or path, reason=reason, at=at)
     atomic.move(directory, path, to=kept)
@@ -34,7 +34,7 @@ def set_aside(directory: int, path: str, *, reason: str, at: str, of: str | None
 
 
 def keep_copy(directory: int, path: str, data: bytes, *, reason: str, at: str, folder: str = FOLDER) -> str:
-    """Put a copy of bytes that will be replaced at ``path`` into ``folder``, with the reason; its path."""
+    """Keep a copy of bytes about to be replaced at ``path`` in ``folder``, with the reason; returns its path."""
     kept = _noted_place(directory, path, reason=reason, at=at, folder=folder)
     _write(directory, kept, data)
     atomic.sync_folder(directory, folder)
@@ -43,34 +43,32 @@ def keep_copy(directory: int, path: str, data: bytes, *, reason: str, at: str, f
 
 
 def listing(directory: int, *, folder: str = FOLDER) -> list[tuple[str, str]]:
-    """The path and the reason of everything in ``folder``."""
-    kept = []
-    for name in _names(directory, folder):
-        if not name.endswith(REASON_SUFFIX):
-            kept.append((f"{folder}/{name}", _reason_of(directory, f"{folder}/{name}")))
-    return kept
+    """The path and reason of everything in ``folder``."""
+    paths = [f"{folder}/{name}" for name in _names(directory, folder)]
+    return [(path, _reason_of(directory, path)) for path in paths]
 
 
 def remove_holding(directory: int, path: str, needles: tuple[bytes, ...]) -> int:
-    """Delete the kept copies of the record at ``path`` that hold any of these bytes; how many."""
+    """Delete the copies of the record at ``path`` that hold any of these bytes; returns how many."""
     return _remove(directory, [kept for kept in _copies(directory, path) if _holds(directory, kept, needles)])
 
 
 def kept_of(directory: int) -> set[str]:
-    """The paths of the records of which copies are kept in either folder."""
-    everything = [*listing(directory), *listing(directory, folder=CONFLICTS)]
-    return {kept.rpartition("/")[2].rsplit(".", 2)[0].replace("~", "/") for kept, _ in everything}
+    """The paths of all records with copies in either folder."""
+    return {kept.rpartition("/")[2].rsplit(".", 2)[0].replace("~", "/") for kept in _everything(directory)}
 
 
 def remove_copies(directory: int, path: str) -> int:
-    """Delete all kept copies of the record at ``path``; how many."""
+    """Delete all copies of the record at ``path``; returns how many."""
     return _remove(directory, _copies(directory, path))
 
 
 def _copies(directory: int, path: str) -> list[str]:
-    """Where copies of the record at ``path`` are kept."""
-    everything = [*listing(directory), *listing(directory, folder=CONFLICTS)]
-    return [kept for kept, _ in everything if _is_of(kept, path)]
+    return [kept for kept in _everything(directory) if _is_of(kept, path)]
+
+
+def _everything(directory: int) -> list[str]:
+    return [f"{folder}/{name}" for folder in (FOLDER, CONFLICTS) for name in _names(directory, folder)]
 
 
 def _remove(directory: int, kept: list[str]) -> int:
@@ -81,7 +79,7 @@ def _remove(directory: int, kept: list[str]) -> int:
 
 
 def _noted_place(directory: int, path: str, *, reason: str, at: str, folder: str = FOLDER) -> str:
-    """A free path in ``folder`` for what lies at ``path``, its reason already beside it."""
+    """A free path in ``folder`` for a copy of ``path``, with its reason already written."""
     atomic.make_folder(directory, folder)
     moment = at.replace(":", "").replace(".", "")
     kept = f"{folder}/{_prefix(path)}{moment}.{uuid.uuid4().hex[:6]}"
@@ -90,7 +88,7 @@ def _noted_place(directory: int, path: str, *, reason: str, at: str, folder: str
 
 
 def _is_of(kept: str, path: str) -> bool:
-    """Whether this is a copy of the record at ``path``: a uid may have dots, a moment and a number have none."""
+    """Whether this is a copy of the record at ``path``; a uid may have dots, the time and number after it have none."""
     name = kept.rpartition("/")[2]
     return name.startswith(_prefix(path)) and name.removeprefix(_prefix(path)).count(".") == 1
 
@@ -100,8 +98,9 @@ def _prefix(path: str) -> str:
 
 
 def _names(directory: int, folder: str) -> list[str]:
+    """The names in a folder, without the reasons."""
     try:
-        return sorted(atomic.names(directory, folder))
+        return sorted(name for name in atomic.names(directory, folder) if not name.endswith(REASON_SUFFIX))
     except OSError:
         return []
 
@@ -115,7 +114,7 @@ def _reason_of(directory: int, kept: str) -> str:
 
 
 def _holds(directory: int, kept: str, needles: tuple[bytes, ...]) -> bool:
-    """Whether a quarantined file, or one in a quarantined folder, holds one of these bytes; it may be of any size."""
+    """Whether a copy, or a file in a copied folder, holds one of these byte strings; it may have any size."""
     longest = max(map(len, needles))
     try:
         if stat.S_ISDIR(os.stat(kept, dir_fd=directory, follow_symlinks=False).st_mode):

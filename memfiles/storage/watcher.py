@@ -1,13 +1,12 @@
-"""Human edits in: notice records that a person or another program changes while the process runs.
+"""Watchers: notice records that a person or another program changes while the process runs.
 
-The rules this file guards: whatever happens to a record, its file is looked at soon, and once when things have
-calmed down; and nothing that goes wrong here ends the watching. What a change means is decided elsewhere
-(``MemoryManager.notice``, ``EntryFiles``): here is only told that, and when, to look.
+The rules this file guards: whatever happens to a record, its file is examined soon, and again once things have calmed
+down; nothing that goes wrong here ends the watching; and an event costs as little as possible, because each of our own
+commits causes five. The objects given to ``Watchers`` decide what a change means.
 
-Events may be lost (a full queue, a network file system), so every file is looked at now and then as well: one stat
-each. Where the system has no events to give, that is all there is, and it happens every second. The same goes while
-events come in a flood: each of our own commits gives five, which cost as much as the commit itself. Where there are so
-many files that looking at them takes long, it is done less often, so that it takes a twenty-fifth of the time.
+Events may be lost (a full queue, a network file system), so every file is also examined now and then, with one stat
+each. Without events from the system, and during a flood of them, that happens every second instead. If there are so
+many files that it takes long, it is done less often, so that it takes a twenty-fifth of the time.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -41,52 +39,74 @@ from memfiles.storage.fork_safety import renew_in_child
 if TYPE_CHECKING:
     from watchdog.observers.api import BaseObserver, ObservedWatch
 
+FLOOD = 200
+"""More events than this within a second are a flood: examining every file now and then is cheaper."""
+
 _CALM_SECONDS = 0.05
 _UNSAVED_SECONDS = 0.25
 _SWEEP_SECONDS = 30.0
 _SWEEP_WITHOUT_EVENTS_SECONDS = 1.0
 _RAREST_SWEEP_SECONDS = 10.0  # without events
 _SWEEP_SHARE = 25
+# Reading a file causes events too: ask for no more than is needed.
+_EVENTS: list[type[FileSystemEvent]] = [
+    FileClosedEvent,  # written in place
+    FileMovedEvent,  # replaced atomically: one event, whose destination is the record; or moved away
+    FileDeletedEvent,
+    FileCreatedEvent,  # also: moved in from another folder
+    DirCreatedEvent,
+    DirMovedEvent,
+    *([] if sys.platform.startswith("linux") else [FileModifiedEvent]),  # only Linux tells of closed files
+]
+_log = logging.getLogger("memfiles")
+# watchdog logs an error if it is stopped while events come in
+logging.getLogger("watchdog.observers.inotify").addFilter(
+    lambda record: "called when the thread is inactive" not in record.getMessage()
+)
 
 
 class Watched(Protocol):
-    """A type of record whose files others may change. ``record_at`` may be called in any thread."""
+    """One type of record whose files others may change. ``record_at`` may be called in any thread."""
 
     @property
     def is_deep(self) -> bool:
-        """Whether the records lie in folders of the folder, not in itself."""
+        """Whether the records are in subfolders of the folder, not in itself."""
         ...
 
     @property
     def what(self) -> str:
-        """The word for a record."""
+        """The word for a record in log messages."""
         ...
 
     def folder(self) -> Path:
-        """Where the records lie; it is there when this returns."""
+        """The folder of the records, created if needed."""
         ...
 
     def record_at(self, path: str) -> str | None:
-        """Which record the file at ``path``, relative to the folder, is; None if it is none. Costs next to nothing."""
+        """The record of the file at ``path``, relative to the folder; None if it is not a record. Must be cheap."""
         ...
 
     def look(self, record: str) -> bool:
-        """Take in what happened to the record, if anything did. False: look again in a moment. May raise anything."""
+        """Take in any change of the record. False: call again in a moment. May raise anything."""
         ...
 
     def suspects(self) -> Iterable[str]:
-        """The records to look at when all are to be looked at: all of them, or those that are found to differ."""
+        """The records to examine in a sweep: all of them, or those found to differ."""
         ...
 
 
-class Watching:
-    """Several watchers that begin and end together."""
+class Watchers:
+    """Several watchers that start and stop together."""
 
     def __init__(self, watched: Iterable[Watched]) -> None:
         """Start them all, or none."""
-        with ExitStack() as begun:
-            self._watchers = [_begun(each, begun) for each in watched]
-            begun.pop_all()
+        self._watchers: list[Watcher] = []
+        try:
+            for each in watched:
+                self._watchers.append(Watcher(each))
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Stop watching. May be called again, and from a callback."""
@@ -95,10 +115,10 @@ class Watching:
 
 
 class Watcher:
-    """Has one type of record looked at, in its own thread: where events point, and all of them now and then."""
+    """Has one type of record examined in a thread of its own: those that events name, and all of them now and then."""
 
     def __init__(self, watched: Watched) -> None:
-        """Start watching; that the system gives no events is logged and no error."""
+        """Start watching; if the system provides no events, that is logged."""
         self._watched = watched
         self._due: dict[str, float] = {}
         self._turn = threading.Condition()
@@ -119,7 +139,7 @@ class Watcher:
         renew_in_child(self, Watcher._leave_to_parent)
 
     def expect(self, record: str, *, seconds: float = _CALM_SECONDS) -> None:
-        """Look at a record in a moment, at the latest; a burst of events ends in one look."""
+        """Examine a record within ``seconds``; a burst of events leads to one examination."""
         with self._turn:
             if record not in self._due:
                 self._due[record] = time.monotonic() + seconds
@@ -134,7 +154,7 @@ class Watcher:
         self._events.close()
 
     def _leave_to_parent(self) -> None:
-        """In the child of a fork, where no thread watches: there is nothing to wait for when this is closed."""
+        """In a forked child, where no thread watches: ``close`` must not wait for one."""
         self._turn = threading.Condition()
         self._events.leave_to_parent()
 
@@ -143,7 +163,7 @@ class Watcher:
             self.expect(record)
 
     def _expect_all(self) -> None:
-        """A whole folder came or went, with whatever was in it."""
+        """A whole folder appeared or disappeared."""
         self._must_sweep = True
         self._wake()
 
@@ -159,20 +179,20 @@ class Watcher:
             self._follow_events()
 
     def _sweep(self) -> None:
-        """Look at everything; what cannot be done is tried again the next time."""
+        """Examine all suspects; a failure is retried in the next sweep."""
         try:
             self._watched.folder()
-            self._events.start()  # before looking, so that nothing falls in between
+            self._events.start()  # before examining, so that nothing is missed in between
             suspects = self._watched.suspects()
             self._complaints.pop("", None)
         except Exception as error:
-            self._complain("", f"the {self._watched.what} files could not be looked at", error)
+            self._complain("", f"the {self._watched.what} files could not be examined", error)
             return
         for record in suspects:
             self._look(record)
 
     def _follow_events(self) -> None:
-        """Look where events point, until it is time to look at everything again."""
+        """Examine the records that events name, until the next sweep is due."""
         begun, pause = time.monotonic(), self._pause_without_events()
         until = begun + (_SWEEP_SECONDS if self._events.are_on else pause)
         while not self._closed and time.monotonic() < until:
@@ -191,7 +211,7 @@ class Watcher:
         return min(_RAREST_SWEEP_SECONDS, pause)
 
     def _wait(self, *, until: float) -> list[str]:
-        """The records whose time has come, after waiting for the next one; maybe none."""
+        """Wait for the next due record; returns all that are due, perhaps none."""
         with self._turn:
             if not self._closed:
                 self._turn.wait(max(0.0, min([*self._due.values(), until]) - time.monotonic()))
@@ -202,13 +222,13 @@ class Watcher:
             return due
 
     def _look(self, record: str) -> None:
-        """Have it looked at; a failure is said once, however often it happens again."""
+        """Examine a record; a failure that repeats is logged once."""
         try:
             if not self._closed and not self._watched.look(record):
                 self.expect(record, seconds=_UNSAVED_SECONDS)
             self._complaints.pop(record, None)
         except Exception as error:
-            self._complain(record, f"what happened to {self._watched.what} {record} could not be followed", error)
+            self._complain(record, f"a change of {self._watched.what} {record} could not be followed", error)
 
     def _complain(self, record: str, what: str, error: Exception) -> None:
         if self._complaints.get(record) != str(error):
@@ -216,46 +236,8 @@ class Watcher:
             _log.warning("%s: %s", what, error, exc_info=error)
 
 
-def _begun(watched: Watched, all_or_none: ExitStack) -> Watcher:
-    watcher = Watcher(watched)
-    all_or_none.callback(watcher.close)
-    return watcher
-
-
-FLOOD = 200
-
-
-"""So many events within a second are a flood: looking at every file now and then is cheaper."""
-
-
-_HAS_CLOSED_EVENTS = sys.platform.startswith("linux")
-
-
-# Reading a file gives events too: ask for no more than is needed.
-_EVENTS: list[type[FileSystemEvent]] = [
-    FileClosedEvent,  # written in place
-    FileMovedEvent,  # replaced atomically: one event, whose destination is the record; or moved away
-    FileDeletedEvent,
-    FileCreatedEvent,  # also: moved in from another folder
-    DirCreatedEvent,
-    DirMovedEvent,
-    *([] if _HAS_CLOSED_EVENTS else [FileModifiedEvent]),
-]
-
-
-_log = logging.getLogger("memfiles")
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    """Not news: watchdog calls it an error when it is stopped while events come in."""
-    return "called when the thread is inactive" not in record.getMessage()
-
-
-logging.getLogger("watchdog.observers.inotify").addFilter(_is_news)
-
-
 class FolderEvents(FileSystemEventHandler):
-    """The events of one folder. They can be paused when they come in a flood."""
+    """The system's events for one folder, as far as they name records. They can be paused during a flood."""
 
     def __init__(
         self,
@@ -266,10 +248,10 @@ class FolderEvents(FileSystemEventHandler):
         expect_all: Callable[[], None],
         flooded: Callable[[], None],
     ) -> None:
-        """``folder`` is no link; ``is_deep``: folders in it count as well.
+        """``folder`` is not a link; ``is_deep``: subfolders count as well.
 
-        ``expect`` is called with the path, relative to the folder, of each file that an event points at and that may
-        be a record; ``expect_all`` when a folder in it came or went; ``flooded`` when there are too many events.
+        ``expect`` is called with the path, relative to the folder, of each file that an event names and that may be a
+        record; ``expect_all`` when a subfolder appeared or disappeared; ``flooded`` when there are too many events.
         """
         self._folder = folder
         self._is_deep = is_deep
@@ -290,7 +272,7 @@ class FolderEvents(FileSystemEventHandler):
 
     @property
     def are_lost(self) -> bool:
-        """Whether the folder that the events come from is not the one at its path any more."""
+        """Whether the folder that the events come from is no longer the one at its path."""
         try:
             return self.are_on and os.stat(self._folder).st_ino != self._inode
         except OSError:
@@ -298,21 +280,21 @@ class FolderEvents(FileSystemEventHandler):
 
     @property
     def are_flooding(self) -> bool:
-        """Whether so many came within a second that looking at every file now and then is cheaper."""
+        """Whether too many events came within the last second."""
         return self.are_on and self._count >= FLOOD
 
     def start(self) -> None:
-        """Let events come in. Where the system gives none (its watches may be used up), that is logged, once."""
+        """Let events come in. If the system provides none (its watches may be used up), that is logged once."""
         if self._has_failed:
             return
         try:
             if self.are_lost:
-                self.pause()  # another folder lies there now
+                self.pause()  # another folder is there now
             if not self.are_on:
                 self._schedule()
         except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started
             self._has_failed = True
-            _log.warning("no events for %s (%s): its records are looked at every second", self._folder, error)
+            _log.warning("no events for %s (%s): its records are checked every second", self._folder, error)
             self.close()
 
     def pause(self) -> None:
@@ -320,23 +302,23 @@ class FolderEvents(FileSystemEventHandler):
         if self._observer is not None and self._watch is not None:
             self._observer.unschedule(self._watch)
         self._watch = None
-        self._let_go()
+        self._close_folder()
 
     def close(self) -> None:
-        """No more events; no thread is left behind. May be called again."""
+        """Stop the events and their thread. May be called again."""
         observer, self._observer, self._watch = self._observer, None, None
         if observer is not None:
             observer.stop()
             observer.join()
-        self._let_go()
+        self._close_folder()
 
     def leave_to_parent(self) -> None:
-        """In the child of a fork: the observer's threads are not here, and a lock that one of them held is for ever."""
+        """In a forked child: drop the observer, whose threads are missing and whose locks may be held for ever."""
         self._observer, self._watch = None, None
-        self._let_go()
+        self._close_folder()
 
     def dispatch(self, event: FileSystemEvent) -> None:
-        """Called by the observer's thread for every event: as little as can be."""
+        """Handle one event, in the observer's thread."""
         self._count_one()
         if event.is_directory and self._is_deep:
             self._expect_all()
@@ -354,8 +336,8 @@ class FolderEvents(FileSystemEventHandler):
         self._inode = os.fstat(self._descriptor).st_ino
         self._watch = self._observer.schedule(self, self._folder, recursive=self._is_deep, event_filter=_EVENTS)
 
-    def _let_go(self) -> None:
-        """Close the folder, which was kept open so that no other one gets its number."""
+    def _close_folder(self) -> None:
+        """Close the folder, which was kept open so that no other folder gets its inode number."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

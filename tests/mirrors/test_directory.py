@@ -174,7 +174,7 @@ def test_a_writer_that_holds_the_lock_too_long(tmp_path: Path) -> None:
     try:
         with (
             RecordLocks(descriptor, timeout=1).hold(["a.json"]),
-            pytest.raises(MirrorUnavailable, match="a.json is locked by process"),
+            pytest.raises(MirrorUnavailable, match="a.json has been locked by process"),
         ):
             mirror.put("a.json", b"2")
     finally:

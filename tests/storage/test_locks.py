@@ -131,7 +131,9 @@ def test_a_timeout_names_the_thread(directory: int) -> None:
     thread = threading.Thread(target=hold, name="the slow one")
     thread.start()
     held.wait(60)
-    with pytest.raises(LockTimeout, match=rf"notes.json is locked by thread 'the slow one' .*\({os.getpid()}\) .* 0 s"):
+    with pytest.raises(
+        LockTimeout, match=rf"notes.json has been locked by thread 'the slow one' .*\({os.getpid()}\) .* 0 s"
+    ):
         take(shared)
     done.set()
     thread.join()
