@@ -1,88 +1,85 @@
-"""Retention: how much may be kept, and which entries go when it is more.
+"""Budgets: how much may be kept of each kind and category, and which entries are evicted when it is more.
 
-The rules this file guards: what is being saved is never a victim of its own save, and what is larger than a whole
-budget is refused before anything goes; whatever else must go goes in the order of ``value``, the lowest first. Nothing
-goes because of its age. Budgets count the live entries of one folder and level.
+The rules this file guards: an entry is never evicted by its own save, and an entry larger than a whole budget is
+refused before anything is evicted; the rest goes in the order of ``value``, the lowest first, and never for its age
+alone. Budgets count the live entries of one folder and level. Pure functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal
 
-from memfiles.entries.summary import EntrySummary
 from memfiles.errors import BudgetExceeded
-from memfiles.records.entry import Kind
+from memfiles.records.entry import CORE, GENERAL, Entry, Kind
 
+EntryState = Literal["live", "deleted", "evicted", "forgotten"]
+Turn = tuple[bool, str, int, str]
 Value = tuple[bool, float, bool, float, int, str, str, int, str, str]
 
 
-class LimitLike(Protocol):
-    """What a workflow says of one category's or one kind's budget; None is no limit of its own."""
+@dataclass(frozen=True, slots=True)
+class EntrySummary:
+    """The facts about an entry that decisions need, without its content. ``size_bytes`` is that of the content.
+
+    Made from one row of the index, so a decision about a hundred thousand entries reads no record. ``accesses`` and
+    ``accessed_at`` (None: never) are hints; no record holds them.
+    """
+
+    uid: str
+    key: str
+    level: str
+    category: str = GENERAL
+    kind: Kind = "note"
+    size_bytes: int = 0
+    updated_at: str = ""
+    expires_at: str | None = None
+    pinned: bool = False
+    importance: float = 0.5
+    confidence: float = 1.0
+    successes: int = 0
+    failures: int = 0
+    accesses: int = 0
+    accessed_at: str | None = None
+    state: EntryState = "live"
+    ordinal: int = 0
 
     @property
-    def max_entries(self) -> int | None:
-        """How many entries."""
+    def is_held(self) -> bool:
+        """Whether it is shown first and evicted last: it is pinned, by itself or by its category."""
+        return self.pinned or self.category == CORE
+
+    def is_expired(self, now: str) -> bool:
+        """Whether it may not be returned any more, swept or not."""
+        return self.expires_at is not None and self.expires_at <= now
+
+    def is_usable(self, now: str) -> bool:
+        """Whether it is live and has not expired."""
+        return self.state == "live" and not self.is_expired(now)
 
     @property
-    def max_bytes(self) -> int | None:
-        """How many bytes of content."""
+    def turn(self) -> Turn:
+        """Its place in the display order: the highest comes first, and no two keys share one.
 
-
-class EntriesLike(Protocol):
-    """What a workflow says of entries: see ``workflow.EntriesSpec``."""
-
-    @property
-    def max_entries(self) -> int:
-        """How many entries."""
-
-    @property
-    def max_bytes(self) -> int:
-        """How many bytes of content."""
-
-    @property
-    def categories(self) -> Mapping[str, LimitLike]:
-        """The budgets of single categories."""
-
-    @property
-    def kinds(self) -> Mapping[Kind, LimitLike]:
-        """The budgets of single kinds."""
-
-
-class Weighty(Protocol):
-    """What a limit asks of an entry; ``Entry`` and ``Standing`` are both."""
-
-    @property
-    def key(self) -> str:
-        """Its key."""
-
-    @property
-    def kind(self) -> Kind:
-        """Its kind."""
-
-    @property
-    def category(self) -> str:
-        """Its category."""
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of its content in UTF-8."""
+        In SQL: ``ORDER BY (pinned OR category = 'core') DESC, updated_at DESC, ordinal DESC, key DESC``.
+        """
+        return self.is_held, self.updated_at, self.ordinal, self.key
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """A number of entries and the size of their contents in UTF-8 bytes; as an excess, what is not above 0 is met."""
+    """A number of entries, and the size of their contents in UTF-8 bytes."""
 
     entries: int = 0
     size_bytes: int = 0
 
     def plus(self, other: Tally) -> Tally:
-        """Both together."""
+        """The sum of both."""
         return Tally(self.entries + other.entries, self.size_bytes + other.size_bytes)
 
     def minus(self, other: Tally) -> Tally:
-        """This without the other."""
+        """The difference of both."""
         return Tally(self.entries - other.entries, self.size_bytes - other.size_bytes)
 
     @property
@@ -93,12 +90,12 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which entries a limit is about: those of one kind, those of one category, or all."""
+    """The entries that a limit counts: those of one kind, those of one category, or all."""
 
     kind: str | None = None
     category: str | None = None
 
-    def holds(self, entry: Weighty) -> bool:
+    def holds(self, entry: Entry | EntrySummary) -> bool:
         """Whether the entry counts."""
         return self.kind in (None, entry.kind) and self.category in (None, entry.category)
 
@@ -124,13 +121,18 @@ class Limit:
         size = 0 if self.max_bytes is None else max(0, tally.size_bytes - self.max_bytes)
         return Tally(entries, size)
 
+    def times(self, share: float) -> Limit:
+        """This share of the limit, rounded down, and of one entry and byte at least."""
+        entries = None if self.max_entries is None else max(1, int(self.max_entries * share))
+        return Limit(entries, None if self.max_bytes is None else max(1, int(self.max_bytes * share)))
+
 
 NO_LIMIT = Limit()
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The limits on what is kept in one folder at one level, for all entries and for single kinds and categories."""
+    """The limits of one folder at one level, for all entries and for single kinds and categories."""
 
     max_entries: int | None = None
     max_bytes: int | None = None
@@ -138,19 +140,15 @@ class Budget:
     per_category: Mapping[str, Limit] = field(default_factory=dict)
 
     def times(self, share: float) -> Budget:
-        """A budget of this share of every limit, rounded down, and of one entry and byte at least."""
-
-        def part(most: int | None) -> int | None:
-            return None if most is None else max(1, int(most * share))
-
-        def parts(limits: Mapping[str, Limit]) -> dict[str, Limit]:
-            return {name: Limit(part(limit.max_entries), part(limit.max_bytes)) for name, limit in limits.items()}
-
-        return Budget(part(self.max_entries), part(self.max_bytes), parts(self.per_kind), parts(self.per_category))
+        """This share of every limit, rounded down, and of one entry and byte at least."""
+        whole = Limit(self.max_entries, self.max_bytes).times(share)
+        kinds = {name: limit.times(share) for name, limit in self.per_kind.items()}
+        categories = {name: limit.times(share) for name, limit in self.per_category.items()}
+        return Budget(whole.max_entries, whole.max_bytes, kinds, categories)
 
     @property
     def limits(self) -> dict[Scope, Limit]:
-        """Every limit, the narrow ones first and each by its name, so that what they free counts for the wide one."""
+        """Every limit, the narrow ones first and sorted by name, so that their evictions count for the wide one."""
         kinds = {Scope(kind=name): self.per_kind[name] for name in sorted(self.per_kind)}
         categories = {Scope(category=name): self.per_category[name] for name in sorted(self.per_category)}
         return {**kinds, **categories, ALL: Limit(self.max_entries, self.max_bytes)}
@@ -158,72 +156,65 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class FolderTotals:
-    """What is kept in one folder at one level: a tally for each kind and category that occur together."""
+    """The totals of one folder at one level: a tally for each pair of kind and category."""
 
     tallies: Mapping[tuple[str, str], Tally] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, standings: Iterable[EntrySummary]) -> FolderTotals:
+    def of(cls, entries: Iterable[EntrySummary]) -> FolderTotals:
         """The totals of these entries."""
         totals = cls()
-        for standing in standings:
-            totals = totals.plus(standing)
+        for entry in entries:
+            totals = totals.plus(entry)
         return totals
 
     def within(self, scope: Scope) -> Tally:
-        """The tally of the entries that a limit is about."""
+        """The tally of the entries that a limit counts."""
         tally = Tally()
         for (kind, category), part in self.tallies.items():
             if scope.kind in (None, kind) and scope.category in (None, category):
                 tally = tally.plus(part)
         return tally
 
-    def plus(self, standing: EntrySummary) -> FolderTotals:
-        """With this entry."""
-        return self._with(standing, self._at(standing).plus(tally_of(standing)))
+    def plus(self, entry: EntrySummary) -> FolderTotals:
+        """The totals with this entry."""
+        return self._with(entry, self._at(entry).plus(tally_of(entry)))
 
-    def minus(self, standing: EntrySummary) -> FolderTotals:
-        """Without this entry, which counted."""
-        return self._with(standing, self._at(standing).minus(tally_of(standing)))
+    def minus(self, entry: EntrySummary) -> FolderTotals:
+        """The totals without this entry, which was counted."""
+        return self._with(entry, self._at(entry).minus(tally_of(entry)))
 
-    def _at(self, standing: EntrySummary) -> Tally:
-        return self.tallies.get((standing.kind, standing.category), Tally())
+    def _at(self, entry: EntrySummary) -> Tally:
+        return self.tallies.get((entry.kind, entry.category), Tally())
 
-    def _with(self, standing: EntrySummary, tally: Tally) -> FolderTotals:
-        return FolderTotals({**self.tallies, (standing.kind, standing.category): tally})
+    def _with(self, entry: EntrySummary, tally: Tally) -> FolderTotals:
+        return FolderTotals({**self.tallies, (entry.kind, entry.category): tally})
 
 
 Order = Callable[[Scope], Iterable[EntrySummary]]
-"""The live entries within a scope, that of the lowest ``value`` first; taken from only as far as needed."""
+"""The live entries within a scope by ``value``, the lowest first; read only as far as needed."""
 
 
-def tally_of(standing: EntrySummary) -> Tally:
-    """What one entry counts."""
-    return Tally(1, standing.size_bytes)
+def tally_of(entry: EntrySummary) -> Tally:
+    """The tally of one entry."""
+    return Tally(1, entry.size_bytes)
 
 
-def budget_of(spec: EntriesLike) -> Budget:
-    """The budget that a workflow declares."""
-    kinds: dict[str, Limit] = {name: _limit(said) for name, said in spec.kinds.items()}
-    categories = {name: _limit(said) for name, said in spec.categories.items()}
-    return Budget(spec.max_entries, spec.max_bytes, kinds, categories)
+def value(entry: EntrySummary) -> Value:
+    """The worth of an entry: the lowest is evicted first, pinned ones last; no two entries share one.
 
-
-def value(standing: EntrySummary) -> Value:
-    """What an entry is worth: the lowest is evicted first, what is held last; no two entries share one.
-
-    Of the same importance, a procedure that failed more often than it succeeded goes before all others. In SQL:
+    Of equally important entries, a procedure that failed more often than it succeeded goes first. In SQL:
     ``ORDER BY (pinned OR category = 'core'), importance, (kind <> 'procedure' OR failures <= successes), confidence,
     accesses, coalesce(accessed_at, ''), updated_at, ordinal, key, uid``.
     """
-    works = standing.kind != "procedure" or standing.failures <= standing.successes
-    access = standing.accesses, standing.accessed_at or ""
-    recency = standing.updated_at, standing.ordinal, standing.key, standing.uid
-    return standing.is_held, standing.importance, works, standing.confidence, *access, *recency
+    works = entry.kind != "procedure" or entry.failures <= entry.successes
+    access = entry.accesses, entry.accessed_at or ""
+    recency = entry.updated_at, entry.ordinal, entry.key, entry.uid
+    return entry.is_held, entry.importance, works, entry.confidence, *access, *recency
 
 
-def check_fits(limits: Mapping[Scope, Limit], entry: Weighty) -> None:
-    """Return if the entry could be kept were it the only one, else raise ``BudgetExceeded``."""
+def check_fits(limits: Mapping[Scope, Limit], entry: Entry | EntrySummary) -> None:
+    """Raise ``BudgetExceeded`` if the entry alone is larger than a whole budget."""
     for scope, limit in limits.items():
         if limit.max_bytes is not None and entry.size_bytes > limit.max_bytes and scope.holds(entry):
             raise BudgetExceeded(
@@ -234,56 +225,60 @@ def check_fits(limits: Mapping[Scope, Limit], entry: Weighty) -> None:
 
 
 def excess(budget: Budget, totals: FolderTotals) -> dict[Scope, Tally]:
-    """What must go, by the limit that asks for it; empty if the totals are within the budget."""
+    """The excess over each limit; empty if the totals are within the budget."""
     over = {scope: limit.excess(totals.within(scope)) for scope, limit in budget.limits.items()}
     return {scope: tally for scope, tally in over.items() if not tally.is_met}
 
 
-def victims(order: Order, over: Mapping[Scope, Tally], *, saved: Collection[str]) -> tuple[EntrySummary, ...]:
-    """The entries to evict so that nothing is left of the excess ``over``, none of them of the uids just ``saved``.
+def added_excess(
+    limits: Mapping[Scope, Limit], within: Callable[[Scope], Tally], growth: Sequence[tuple[Entry, int]]
+) -> dict[Scope, Tally]:
+    """The excess over each limit that a commit adds to.
 
-    Raises ``BudgetExceeded`` if what is saved together is more than a budget allows, were all others evicted.
+    ``within`` gives the totals before it; ``growth`` is the entries that come (1) and that go (-1).
+    """
+    over: dict[Scope, Tally] = {}
+    for scope, limit in limits.items():
+        signed = [(sign, sign * entry.size_bytes) for entry, sign in growth if scope.holds(entry)]
+        added = Tally(sum(count for count, _ in signed), sum(size for _, size in signed))
+        left = limit.excess(within(scope).plus(added))
+        if not left.is_met and (added.entries > 0 or added.size_bytes > 0):
+            over[scope] = left
+    return over
+
+
+def victims(order: Order, over: Mapping[Scope, Tally], *, saved: Collection[str]) -> tuple[EntrySummary, ...]:
+    """The entries to evict so that nothing is left of the excess ``over``, except the uids just ``saved``.
+
+    ``BudgetExceeded`` if the saved entries alone are over a budget.
     """
     chosen, left = select(order, over, spared=saved)
     for scope, tally in left.items():
         if not tally.is_met:
-            raise BudgetExceeded(_too_many(scope, tally))
+            raise BudgetExceeded(
+                f"the entries saved together are over the budget of {scope} by {max(0, tally.entries)} entries and "
+                f"{max(0, tally.size_bytes)} bytes, even if all others were evicted: save fewer at once, or raise the "
+                f"budget"
+            )
     return chosen
 
 
 def select(
     order: Order, over: Mapping[Scope, Tally], *, spared: Collection[str]
 ) -> tuple[tuple[EntrySummary, ...], dict[Scope, Tally]]:
-    """The entries to evict, without the uids that are ``spared``; and what is left of the excess, were they gone."""
+    """The entries to evict, except the ``spared`` uids; and the excess that is left once they are gone."""
     chosen: dict[str, EntrySummary] = {}
     left = dict(over)
     for scope in over:
-        for standing in _needed(order, scope, left):
-            if standing.uid not in spared and standing.uid not in chosen:
-                chosen[standing.uid] = standing
-                _take(standing, left)
+        for entry in _needed(order, scope, left):
+            if entry.uid not in spared and entry.uid not in chosen:
+                chosen[entry.uid] = entry
+                left.update({each: left[each].minus(tally_of(entry)) for each in left if each.holds(entry)})
     return tuple(chosen.values()), left
 
 
 def _needed(order: Order, scope: Scope, left: Mapping[Scope, Tally]) -> Iterator[EntrySummary]:
     """The entries of the scope in their order, until its excess is met."""
-    standings = iter(order(scope) if not left[scope].is_met else ())
-    while not left[scope].is_met and (standing := next(standings, None)) is not None:
-        yield standing
-
-
-def _take(standing: EntrySummary, left: dict[Scope, Tally]) -> None:
-    for scope in left:
-        if scope.holds(standing):
-            left[scope] = left[scope].minus(tally_of(standing))
-
-
-def _too_many(scope: Scope, left: Tally) -> str:
-    return (
-        f"what is saved together is over the budget of {scope} by {max(0, left.entries)} entries and "
-        f"{max(0, left.size_bytes)} bytes, whatever else were evicted: save less at once, or raise the budget"
-    )
-
-
-def _limit(said: LimitLike) -> Limit:
-    return Limit(said.max_entries, said.max_bytes)
+    entries = iter(order(scope) if not left[scope].is_met else ())
+    while not left[scope].is_met and (entry := next(entries, None)) is not None:
+        yield entry

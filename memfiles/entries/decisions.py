@@ -1,22 +1,23 @@
-"""What a save, an update, a delete or a restore makes of an entry.
+"""Entry decisions: the new version that a save, an update, a move, a delete or a restore makes of an entry.
 
-The rules this file guards: the same content again changes nothing, least of all when it expires; what was superseded
-stays in the history; a replay of a call is told by the history; an episode never changes; and whoever saves over a
-tombstone says so, so that no stale copy passes for a new one.
+The rules this file guards:
 
-Everything here is a pure function of its arguments: the decision is the entry to commit, None when the disk already
-says so, and what is refused is raised.
+- Saving the same content again changes nothing, least of all when it expires.
+- Superseded content stays in the history, and an episode never changes.
+- A repeated call is recognised by the history and changes nothing.
+- A save over a tombstone names it, so no stale copy passes for a new entry.
+- A move is told by the cause of the hidden entry at its old place, and every earlier place leads to the present one.
+
+All functions are pure. A decision is the entry to commit, None if the disk already holds it; refusals are raised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TypeGuard
 
-from memfiles.entries.categories import seconds_between
-from memfiles.entries.drafts import Draft, facets_of
-from memfiles.entries.replays import called_before, saved_before, updated_before
+from memfiles.entries.drafts import Draft, draft_of_entry, facets_of, seconds_between
 from memfiles.errors import EntryNotFound, ReadOnly, RevisionConflict
 from memfiles.records.entry import (
     GENERAL,
@@ -26,24 +27,24 @@ from memfiles.records.entry import (
     Provenance,
     Retired,
     Tombstone,
+    moved_to,
     new_text,
     passed,
 )
-from memfiles.records.history import extend, splice_between
+from memfiles.records.history import contents, extend, splice_between
 from memfiles.records.record import Change, EntryOperation, Record, Stamp, successor, with_content
 
 Expiry = Callable[[str, str, int | None], str | None]
-"""When an entry of this category expires whose content last changed at that time; its own lifetime goes first."""
+"""The expiry of an entry: of this category, with content of that time, and with that ttl of its own, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryLocation:
-    """Where a draft is to be saved: whose it is, at which level, and of which run it is alone."""
+    """The owner of a draft: the agent, the level, and the run if it belongs to one alone."""
 
     agent: str
     level: str
     run: str = ""
-    category: str = GENERAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +59,9 @@ class Decided:
     replayed: int | None = None
 
 
-def save(
-    before: EntryRecord | None, draft: Draft, stamp: Stamp, *, place: EntryLocation, by: Provenance, expiry: Expiry
-) -> Decided:
-    """What saving ``draft`` makes of what is stored under its key; an expired or deleted entry is as good as none."""
-    if isinstance(before, Entry) and (replay := saved_before(before, draft.content, stamp)) is not None:
-        return Decided(None, before, replay)
-    is_there = isinstance(before, Entry) and before.is_live(stamp.at)
-    check_revision(before if is_there else None, stamp, key=draft.key)
-    content = draft.content or ""
-    if not isinstance(before, Entry):
-        return _first(before, draft, stamp, place=place, by=by, expiry=expiry)
-    return _changed(before, draft, stamp, op="save", content=content, by=by, expiry=expiry, renews=not is_there)
-
-
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What is known of an entry from before it came here: times, and how often it was of use."""
+    """The history of an entry from before it came here: times, and how often it was of use."""
 
     created_at: str
     updated_at: str
@@ -83,6 +70,19 @@ class Past:
     failures: int = 0
     made_of: tuple[str, ...] = ()
     provenance: Provenance | None = None
+
+
+def save(
+    before: EntryRecord | None, draft: Draft, stamp: Stamp, *, place: EntryLocation, by: Provenance, expiry: Expiry
+) -> Decided:
+    """Save ``draft`` over the record of its key; an expired or retired entry counts as none."""
+    if isinstance(before, Entry) and (revision := _saved_before(before, draft.content, stamp)) is not None:
+        return Decided(None, before, revision)
+    was_live = is_live(before, stamp.at)
+    check_revision(before if was_live else None, stamp, key=draft.key)
+    if not isinstance(before, Entry):
+        return _first(before, draft, stamp, place=place, by=by, expiry=expiry)
+    return _changed(before, draft, stamp, op="save", by=by, expiry=expiry, renews=not was_live)
 
 
 def take_in(
@@ -95,9 +95,9 @@ def take_in(
     expiry: Expiry,
     past: Past,
 ) -> Decided:
-    """What saving a draft from elsewhere makes of what is stored: as a save, with the times it had there.
+    """Save a draft from elsewhere with the times it had there.
 
-    A content that is not the one of those times is as new as this change.
+    Content that is older there than the entry here is as new as this change.
     """
     decided = save(before, draft, stamp, place=place, by=by, expiry=expiry)
     entry = _with_past(decided.entry, past)
@@ -114,36 +114,22 @@ def take_in(
     return Decided(taken, taken)
 
 
-def _with_past(entry: Entry, past: Past) -> Entry:
-    """The entry with what adds up: how often it was of use, and what it was made of."""
-    return replace(
-        entry,
-        successes=max(entry.successes, past.successes),
-        failures=max(entry.failures, past.failures),
-        made_of=tuple(dict.fromkeys((*entry.made_of, *past.made_of)))[-MAX_SOURCES:],
-    )
-
-
 def update(before: EntryRecord | None, draft: Draft, stamp: Stamp, *, by: Provenance, expiry: Expiry) -> Decided:
-    """What an update makes of an entry, which must be there; ``EntryNotFound``."""
+    """Update an entry, which must be there; ``EntryNotFound``."""
     entry = present(before, key=draft.key, now=stamp.at)
-    if (replay := updated_before(entry, draft, stamp)) is not None:
-        return Decided(None, entry, replay)
+    if (revision := _updated_before(entry, draft, stamp)) is not None:
+        return Decided(None, entry, revision)
     check_revision(entry, stamp, key=draft.key)
-    content = entry.content if draft.content is None else draft.content
-    return _changed(entry, draft, stamp, op="update", content=content, by=by, expiry=expiry)
+    return _changed(entry, draft, stamp, op="update", by=by, expiry=expiry)
 
 
 def move(entry: Entry, there: EntryRecord | None, stamp: Stamp, *, place: EntryLocation, expiry: Expiry) -> Decided:
-    """What an entry makes of what is stored under its key in another place: all that it is, with its times."""
-    names = ("tags", "category", "kind", "confidence", "importance", "pinned", "links")
-    draft = Draft(entry.key, entry.content, **{name: getattr(entry, name) for name in names})
-    unchecked = replace(stamp, expected_revision=None)
+    """Save an entry with its times and counts over the record of its key in another place."""
+    draft, unchecked = draft_of_entry(entry, key=entry.key), replace(stamp, expected_revision=None)
     saved = save(there, draft, unchecked, place=place, by=entry.provenance, expiry=expiry).entry
-    text = successor(saved.text, created_at=entry.created_at, updated_at=entry.updated_at)
     moved = replace(
         saved,
-        text=text,
+        text=successor(saved.text, created_at=entry.created_at, updated_at=entry.updated_at),
         expires_at=entry.expires_at,
         provenance=entry.provenance,
         successes=entry.successes,
@@ -155,36 +141,35 @@ def move(entry: Entry, there: EntryRecord | None, stamp: Stamp, *, place: EntryL
 
 
 def delete(before: EntryRecord | None, stamp: Stamp, *, key: str, cause: str = "") -> Decided:
-    """Hide an entry, which must be there; its content is kept until it is forgotten or its place is needed."""
-    if isinstance(before, Entry) and before.retired is not None and (done := called_before(before, stamp)) is not None:
+    """Hide an entry, which must be there; its content is kept until it is forgotten or purged."""
+    if isinstance(before, Entry) and before.retired is not None and (done := _called_before(before, stamp)) is not None:
         return Decided(None, before, done)
     entry = present(before, key=key, now=stamp.at)
     check_revision(entry, stamp, key=key)
-    return _retired(entry, stamp, Retired("deleted", stamp.at, cause), op="delete")
+    hidden = retire(entry, stamp, Retired("deleted", stamp.at, cause), op="delete")
+    return Decided(hidden, hidden)
 
 
 def evict(entry: Entry, stamp: Stamp, *, cause: str) -> Entry:
     """Hide an entry over a budget."""
-    decided = _retired(entry, stamp, Retired("evicted", stamp.at, cause), op="evict")
-    assert decided.record is not None
-    return decided.record
+    return retire(entry, stamp, Retired("evicted", stamp.at, cause), op="evict")
 
 
-def consolidate(entry: Entry, stamp: Stamp, *, state: Literal["deleted", "evicted"], cause: str) -> Entry:
-    """Hide an entry as a plan says, by whose id it can be taken back."""
-    return _retired(entry, stamp, Retired(state, stamp.at, cause), op="consolidate").entry
+def retire(entry: Entry, stamp: Stamp, retired: Retired, *, op: EntryOperation) -> Entry:
+    """Hide an entry; its text and its times stay."""
+    return amend(entry.amended(retired=retired), stamp, op=op)
 
 
-def resaid(after: Entry, stamp: Stamp, *, op: EntryOperation) -> Entry:
-    """The entry with what else is said about it now, as a change; its text and its times stay."""
+def amend(after: Entry, stamp: Stamp, *, op: EntryOperation) -> Entry:
+    """The entry with a change of its other fields recorded; its text and its times stay."""
     return _stored(after, stamp, op=op, text=after.text).entry
 
 
 def restore(before: EntryRecord | None, stamp: Stamp, *, key: str, expiry: Expiry) -> Decided:
-    """Bring a deleted or evicted entry back as it was; one that had expired is renewed."""
+    """Bring back a deleted or evicted entry as it was; an expired one is renewed."""
     if not isinstance(before, Entry):
         raise not_there(key)
-    if before.is_live(stamp.at):
+    if is_live(before, stamp.at):
         return Decided(None, before)
     expires_at = before.expires_at
     if before.is_expired(stamp.at):
@@ -193,7 +178,7 @@ def restore(before: EntryRecord | None, stamp: Stamp, *, key: str, expiry: Expir
 
 
 def bury(record: Entry, stamp: Stamp, *, id: str, why: str, cleared: bool = False) -> Tombstone:
-    """What remains of an entry that is forgotten; ``id`` is 12 random hexadecimal digits."""
+    """The tombstone of a forgotten entry; ``id`` is 12 random hexadecimal digits."""
     return Tombstone(
         uid=record.uid,
         agent=record.agent,
@@ -210,16 +195,55 @@ def bury(record: Entry, stamp: Stamp, *, id: str, why: str, cleared: bool = Fals
     )
 
 
+def hide_shadows(
+    records: Mapping[str, EntryRecord | None], shadows: Sequence[str], stamp: Stamp, *, of: str
+) -> dict[str, EntryRecord | None]:
+    """The records without those that would shadow the entry saved at the path ``of``; their sources lead there."""
+    unchecked = replace(stamp, expected_revision=None)
+    hidden = {
+        path: delete(record, unchecked, key=record.key, cause=moved_to(of)).entry
+        for path in shadows
+        if is_live(record := records[path], stamp.at)
+    }
+    causes = {moved_to(path): moved_to(of) for path in shadows}
+    return {path: redirect(record, stamp, causes) for path, record in {**records, **hidden}.items()}
+
+
+def redirect(record: EntryRecord | None, stamp: Stamp, causes: Mapping[str, str]) -> EntryRecord | None:
+    """An entry hidden by a move, after the next move of the same entry: ``causes`` maps old causes to new ones.
+
+    Any other record is returned as it is.
+    """
+    if not isinstance(record, Entry) or record.retired is None or record.retired.cause not in causes:
+        return record
+    retired = replace(record.retired, cause=causes[record.retired.cause])
+    return retire(record, stamp, retired, op="delete")
+
+
+def is_live(record: EntryRecord | None, now: str) -> TypeGuard[Entry]:
+    """Whether the record is an entry that sessions can see: neither retired nor expired."""
+    return isinstance(record, Entry) and record.is_live(now)
+
+
 def present(record: EntryRecord | None, *, key: str, now: str) -> Entry:
-    """The entry if it is there for those who may see it, else ``EntryNotFound``."""
-    if not isinstance(record, Entry) or not record.is_live(now):
+    """The entry if sessions can see it, else ``EntryNotFound``."""
+    if not is_live(record, now):
         raise not_there(key)
     return record
 
 
 def not_there(key: str) -> EntryNotFound:
-    """The error for a key under which there is nothing to be changed, hidden or not."""
+    """The error for a key without an entry to change, hidden or not."""
     return EntryNotFound(f"there is no entry {ascii(key[:80])} at this session's level: list or search for its key")
+
+
+def check_revision(entry: EntryRecord | None, stamp: Stamp, *, key: str) -> None:
+    """Refuse a change if the entry is not at the revision that the caller expected; 0 means that there is none."""
+    found = entry.revision if entry is not None else 0
+    if stamp.expected_revision is not None and stamp.expected_revision != found:
+        raise RevisionConflict(
+            f"{ascii(key[:80])} is at revision {found}, not {stamp.expected_revision}: read it again and decide anew"
+        )
 
 
 def _first(
@@ -230,17 +254,16 @@ def _first(
     text = new_text(place.agent, draft.key, level=place.level, run=place.run, content=content, at=stamp.at)
     revision = before.revision if before is not None else 0
     change = _change(revision + 1, stamp, op="save", size=text.size_bytes, offset=0)
-    category = draft.category or place.category
-    said = {"category": category, **facets_of(draft)}
+    facets = {"category": GENERAL, **facets_of(draft)}
     entry = Entry(
         extend(text, change),
         place.agent,
         draft.key,
         run=place.run,
         provenance=by,
-        expires_at=expiry(category, stamp.at, draft.ttl),
+        expires_at=expiry(facets["category"], stamp.at, draft.ttl),
         forgotten=passed(before) if before is not None else (),
-        **said,
+        **facets,
     )
     entry = _counted(entry, draft)
     if before is not None:
@@ -254,55 +277,65 @@ def _changed(
     stamp: Stamp,
     *,
     op: EntryOperation,
-    content: str,
     by: Provenance,
     expiry: Expiry,
     renews: bool = False,
 ) -> Decided:
-    """The entry with what the draft says; ``renews``: it was not there for anyone, and lives from now on."""
-    is_new_text = content != before.content
+    """The entry with the draft's content and facets; ``renews``: it was retired or expired and lives from now on."""
+    is_new_text = draft.content not in (None, before.content)
     is_other_kind = draft.kind not in (None, before.kind)
     if (is_new_text or is_other_kind) and before.kind == "episode" and not renews:
         raise ReadOnly(f"{ascii(before.key[:80])} is an episode, which never changes: save under another key")
-    category = draft.category or before.category
-    expires_at = before.expires_at
-    if is_new_text or renews:
-        is_kept = not renews and category == before.category
-        ttl = _own_lifetime(before, expiry) if is_kept and draft.ttl is None else draft.ttl
-        expires_at = expiry(category, stamp.at, ttl)
-    elif draft.ttl is not None or category != before.category:
-        expires_at = expiry(category, before.updated_at, draft.ttl)
-    after = before.amended(retired=None, expires_at=expires_at, **facets_of(draft))
+    expires_at = _expires_at(before, draft, expiry, at=stamp.at, renews=renews)
+    after = _counted(before.amended(retired=None, expires_at=expires_at, **facets_of(draft)), draft)
     if is_new_text or renews:
         after = after.amended(provenance=replace(by, ordinal=before.provenance.ordinal or by.ordinal))
-    after = _counted(after, draft)
     if after == before and not is_new_text:
         return Decided(None, before)
-    text = with_content(before.text, content) if is_new_text else before.text
+    text = with_content(before.text, draft.content or "") if is_new_text else before.text
     stored = _stored(after, stamp, op=op, text=text, renews=renews)
-    return _begun_anew(stored.entry) if before.retired is not None and before.retired.is_move else stored
+    return _without_past(stored.entry) if before.retired is not None and before.retired.is_move else stored
 
 
-def _begun_anew(entry: Entry) -> Decided:
-    """The entry without a past, as that of what was moved away goes when what it became is forgotten."""
-    change = replace(entry.text.history[-1], old="", opaque=True)
-    begun = replace(entry, text=replace(entry.text, history=(change,)))
-    return Decided(begun, begun)
+def _expires_at(before: Entry, draft: Draft, expiry: Expiry, *, at: str, renews: bool) -> str | None:
+    """The expiry of an entry after a draft: it counts from new content, and only new content or rules change it."""
+    category = draft.category or before.category
+    if renews:
+        return expiry(category, at, draft.ttl)
+    if draft.content not in (None, before.content):
+        keeps_lifetime = category == before.category and draft.ttl is None
+        return expiry(category, at, _own_lifetime(before, expiry) if keeps_lifetime else draft.ttl)
+    if draft.ttl is not None or category != before.category:
+        return expiry(category, before.updated_at, draft.ttl)
+    return before.expires_at
 
 
 def _own_lifetime(entry: Entry, expiry: Expiry) -> int | None:
-    """The seconds that an entry was given, in a category whose entries do not expire; None if it was given none."""
+    """The ttl in seconds that an entry was given, in a category that never expires; None if it was given none."""
     if entry.expires_at is None or expiry(entry.category, entry.updated_at, None) is not None:
         return None
     return max(1, seconds_between(entry.updated_at, entry.expires_at))
 
 
-def _retired(entry: Entry, stamp: Stamp, retired: Retired, *, op: EntryOperation) -> Decided:
-    return _stored(entry.amended(retired=retired), stamp, op=op, text=entry.text)
+def _without_past(entry: Entry) -> Decided:
+    """The entry without its history, as that of a moved entry goes when the entry is forgotten at its new place."""
+    change = replace(entry.text.history[-1], old="", opaque=True)
+    begun = replace(entry, text=replace(entry.text, history=(change,)))
+    return Decided(begun, begun)
+
+
+def _with_past(entry: Entry, past: Past) -> Entry:
+    """The entry with its cumulative fields: how often it was of use, and its sources."""
+    return replace(
+        entry,
+        successes=max(entry.successes, past.successes),
+        failures=max(entry.failures, past.failures),
+        made_of=tuple(dict.fromkeys((*entry.made_of, *past.made_of)))[-MAX_SOURCES:],
+    )
 
 
 def _stored(entry: Entry, stamp: Stamp, *, op: EntryOperation, text: Record, renews: bool = False) -> Decided:
-    """The entry with ``text`` and the change that made it so; it is as new as its content."""
+    """The entry with ``text`` and its change recorded; ``updated_at`` moves only with the content."""
     before = entry.text
     splice = splice_between(before.content_bytes, text.content_bytes)
     change = _change(before.revision + 1, stamp, op=op, size=splice.bytes, offset=splice.offset, old=splice.old)
@@ -323,10 +356,36 @@ def _counted(entry: Entry, draft: Draft) -> Entry:
     return entry.amended(failures=entry.failures + 1) if draft.outcome == "failure" else entry
 
 
-def check_revision(entry: EntryRecord | None, stamp: Stamp, *, key: str) -> None:
-    """Refuse a change of another revision than the caller expected; 0 for what is not there."""
-    found = entry.revision if entry is not None else 0
-    if stamp.expected_revision is not None and stamp.expected_revision != found:
-        raise RevisionConflict(
-            f"{ascii(key[:80])} is at revision {found}, not {stamp.expected_revision}: read it again and decide anew"
-        )
+def _saved_before(entry: Entry, content: str | None, stamp: Stamp) -> int | None:
+    """The revision that this very call made: same caller, same call id, same content."""
+    if stamp.by.call is None or not any(change.by.call == stamp.by.call for change in entry.text.history):
+        return None
+    wanted = (content or "").encode()
+    for change, after in contents(entry.text):
+        if change.by == stamp.by and change.op in ("save", "update") and (change.is_altered or after == wanted):
+            return change.revision
+    return None
+
+
+def _updated_before(entry: Entry, draft: Draft, stamp: Stamp) -> int | None:
+    """The revision that this very update made.
+
+    The history does not hold the facets of an update without content. It counts as repeated if the entry has changed
+    since, or still has those facets.
+    """
+    if draft.content is not None:
+        return _saved_before(entry, draft.content, stamp)
+    history = entry.text.history
+    made = [change for change in history if change.by == stamp.by and change.op == "update"] if stamp.by.call else []
+    if not made:
+        return None
+    is_other = any(getattr(entry, name) != value for name, value in facets_of(draft).items())
+    return None if is_other and made[-1] == history[-1] else made[-1].revision
+
+
+def _called_before(entry: Entry, stamp: Stamp) -> int | None:
+    """The revision that a call with this id made, whatever it was."""
+    if stamp.by.call is None:
+        return None
+    made = (change.revision for change in reversed(entry.text.history) if change.by == stamp.by)
+    return next(made, None)

@@ -1,31 +1,50 @@
-"""What someone wants to save, checked: the only way by which text gets into an entry.
+"""Drafts, the rules of a workflow that check each on its way into an entry, and the receipts that answer them.
 
-The rule this file guards: everything that will be stored passed the secrets gate and fits the record format, and a
-refusal says what is wrong and what is allowed.
+The rules this file guards: stored text has passed the secrets gate and fits the record format, and a refusal says what
+is wrong and what is allowed. A workflow changes lifetimes and budgets of categories, never whom an entry belongs to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from memfiles.entries.budgets import Budget
 from memfiles.errors import InvalidArgument, SizeExceeded
-from memfiles.records.entry import KINDS, MAX_ENTRY_BYTES, MAX_LABEL_BYTES, MAX_LINKS, MAX_TAGS, Kind
-from memfiles.records.keys import NAME_MAX, check_key, check_name, check_whole
+from memfiles.records.entry import (
+    CONVERSATION,
+    CORE,
+    GENERAL,
+    KINDS,
+    MAX_ENTRY_BYTES,
+    MAX_LABEL_BYTES,
+    MAX_LINKS,
+    MAX_TAGS,
+    WORKSPACE_CATEGORY,
+    Entry,
+    Kind,
+)
+from memfiles.records.keys import NAME_MAX, check_key, check_name, check_switch, check_whole, listed
+from memfiles.records.levels import Levels
 from memfiles.records.record import check_text
 from memfiles.secrets.gate import Policy, Scanner, gate, may_hold_secrets
 
 MAX_TAG_BYTES = 64
 MAX_TTL_SECONDS = 10 * 365 * 86400
+DEFAULT_HYDRATE_BYTES = 256 * 1024
+DAILY = "daily"
+HOUR_SECONDS = 60 * 60
+LAST_MOMENT = "9999-12-31T23:59:59.999Z"
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An entry as somebody wants it: None is "not said", which keeps what there is, or else the usual.
+    """An entry to be saved: None is "not given", which keeps the stored value, or else takes the default.
 
-    ``ttl`` is in seconds from the last change of the content. ``outcome`` counts a success or a failure of what the
-    entry advises.
+    ``ttl`` is in seconds from the last change of the content. ``outcome`` counts a success or a failure of the advice
+    in the entry.
     """
 
     key: str
@@ -42,86 +61,193 @@ class Draft:
     source: str | None = None
 
 
-_FACETS: tuple[tuple[str, Callable[[Any], Any] | None], ...] = (
-    *(("category", None), ("kind", None), ("confidence", float), ("importance", float), ("pinned", None)),
-    *(("tags", tuple), ("links", tuple)),
-)
-"""What a draft may say of an entry, and what that is kept as where it may come as something else."""
+_FACETS = ("category", "kind", "confidence", "importance", "pinned", "tags", "links")
+_STORED_AS = {"confidence": float, "importance": float, "tags": tuple, "links": tuple}
+
+
+def facets_of(draft: Draft) -> dict[str, Any]:
+    """The fields of an entry that the draft sets, apart from its content."""
+    given: dict[str, Any] = {}
+    for name in _FACETS:
+        if (value := getattr(draft, name)) is not None:
+            kept = _STORED_AS.get(name)
+            given[name] = value if kept is None else kept(value)
+    return given
+
+
+def draft_of_entry(entry: Entry, *, key: str) -> Draft:
+    """A draft that saves the content and all facets of an entry under ``key``."""
+    return Draft(key, entry.content, **{name: getattr(entry, name) for name in _FACETS})
+
+
+def drafts_of(values: Iterable[Draft | Mapping[str, Any]]) -> list[Draft]:
+    """The drafts in a list of drafts, or of objects with their fields."""
+    if isinstance(values, (str, bytes, Mapping, Draft)) or not isinstance(values, Iterable):
+        raise InvalidArgument(f"entries to save must be a list of objects, not {type(values).__name__}")
+    return [_draft_of(each) for each in values]
+
+
+def _draft_of(value: Draft | Mapping[str, Any]) -> Draft:
+    if isinstance(value, Draft):
+        return value
+    try:
+        return Draft(**value)
+    except TypeError as error:
+        raise InvalidArgument(
+            f"an entry to save must be an object with key, content and other arguments of save: {error}"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The receipt of a save, update or restore. ``evicted`` are the keys that a budget cost.
+
+    ``replayed``: nothing was written, because this very call had been accepted before.
+    """
+
+    key: str
+    level: str
+    revision: int
+    size_bytes: int
+    evicted: tuple[str, ...] = ()
+    replayed: bool = False
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object, without fields that do not apply."""
+        shown = {"saved": True, "key": self.key, "level": self.level, "revision": self.revision}
+        replayed = {"replayed": True} if self.replayed else {}
+        warnings = {"warnings": list(self.warnings)} if self.warnings else {}
+        return {**shown, "evicted": list(self.evicted), **replayed, **warnings}
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """An entry that is hidden now, and can be restored."""
+
+    key: str
+    level: str
+    revision: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        return {"deleted": True, "key": self.key, "level": self.level, "revision": self.revision}
+
+
+@dataclass(frozen=True, slots=True)
+class Category:
+    """The treatment of entries of one category. ``ttl`` is in seconds after the last change of content; None: no limit.
+
+    ``is_shared``: they belong to ``@workspace``, for all agents. ``is_of_one_run``: one run alone sees them, they are
+    never mirrored, and they are gone when its session closes. ``is_pinned``: they are shown first and evicted last.
+    """
+
+    name: str
+    ttl: int | None = None
+    is_pinned: bool = False
+    is_shared: bool = False
+    is_of_one_run: bool = False
+
+
+BUILT_IN: Mapping[str, Category] = {
+    CORE: Category(CORE, is_pinned=True),
+    DAILY: Category(DAILY, ttl=72 * HOUR_SECONDS),
+    CONVERSATION: Category(CONVERSATION, ttl=24 * HOUR_SECONDS, is_of_one_run=True),
+    WORKSPACE_CATEGORY: Category(WORKSPACE_CATEGORY, is_shared=True),
+    GENERAL: Category(GENERAL),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Categories:
+    """All categories: the built-in ones with a workflow's ``ttls``; any other name is treated as ``general``."""
+
+    ttls: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, name: str) -> Category:
+        """The category of that name."""
+        built_in = BUILT_IN.get(name) or Category(name)
+        return replace(built_in, ttl=self.ttls[name]) if name in self.ttls else built_in
+
+    def expiry(self, name: str, updated_at: str) -> str | None:
+        """The expiry of an entry whose content last changed at ``updated_at``; None: it does not expire."""
+        ttl = self.of(name).ttl
+        return None if ttl is None else later(updated_at, ttl)
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A draft that may be stored, and what its writer is to be told."""
+    """A draft that may be stored, and the warnings for its writer."""
 
     draft: Draft
     warnings: tuple[str, ...] = ()
 
 
-def facets_of(draft: Draft) -> dict[str, Any]:
-    """What the draft says of an entry, apart from its content."""
-    said: dict[str, Any] = {}
-    for name, kept in _FACETS:
-        if (value := getattr(draft, name)) is not None:
-            said[name] = value if kept is None else kept(value)
-    return said
+@dataclass(frozen=True, slots=True)
+class EntryRules:
+    """The rules that a workflow gives for entries, handed to every operation. Sizes are UTF-8 bytes."""
+
+    levels: Levels = Levels()
+    secrets: Policy = "block"
+    allow: tuple[str, ...] = ()
+    scan: Scanner | None = None
+    budget: Budget = Budget()
+    hydrate_bytes: int = DEFAULT_HYDRATE_BYTES
+    categories: Categories = Categories()
+
+    def expiry(self, category: str, since: str, ttl: int | None = None) -> str | None:
+        """The expiry of an entry whose content last changed at ``since``; its own ``ttl`` overrides the category's."""
+        return later(since, ttl) if ttl is not None else self.categories.expiry(category, since)
+
+    def check(self, draft: Draft) -> Checked:
+        """The draft as it may be stored; ``InvalidArgument``, ``SizeExceeded`` or ``SecretRefused`` if it may not."""
+        check_key(draft.key)
+        self.check_labels([each for each in (draft.category, draft.source) if isinstance(each, str)])
+        _check_facets(draft)
+        tags = None if draft.tags is None else checked_tags(draft.tags)
+        links = None if draft.links is None else _checked_links(draft.links)
+        self.check_labels([draft.key, *(tags or ()), *(links or ())])
+        if draft.content is None:
+            return Checked(replace(draft, tags=tags, links=links))
+        check_text(draft.content)
+        gated = gate(draft.content, policy=self.secrets, allow=self.allow, scan=self.scan)
+        if (size := len(gated.text.encode())) > MAX_ENTRY_BYTES:
+            raise SizeExceeded(
+                f"the content is {size} bytes, over the {MAX_ENTRY_BYTES} an entry may have: save the gist, or several "
+                f"entries under keys of their own"
+            )
+        return Checked(replace(draft, content=gated.text, tags=tags, links=links), gated.warnings)
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Refuse credentials in labels, from which no part can be redacted."""
+        if labels and may_hold_secrets("\n".join(labels)):  # one look at all of them is enough most of the time
+            for label in labels:
+                gate(label, policy="block" if self.secrets == "redact" else self.secrets, allow=self.allow)
 
 
-def check_draft(draft: Draft, *, secrets: Policy, allow: Sequence[str] = (), scan: Scanner | None = None) -> Checked:
-    """The draft as it may be stored; ``InvalidArgument``, ``SizeExceeded`` or ``SecretRefused`` for what may not."""
-    check_key(draft.key)
-    gate_labels([each for each in (draft.category, draft.source) if isinstance(each, str)], secrets, allow)
-    if draft.category is not None:
-        check_category(draft.category)
-    if draft.kind is not None and draft.kind not in KINDS:
-        raise InvalidArgument(f"kind {str(draft.kind)[:40]!r} is not known: use one of {', '.join(KINDS)}")
-    for name in ("confidence", "importance"):
-        _check_share(getattr(draft, name), what=name)
-    if draft.ttl is not None:
-        check_whole(draft.ttl, what="ttl (in seconds)", least=1, most=MAX_TTL_SECONDS)
-    if draft.pinned is not None:
-        check_switch(draft.pinned, what="pinned")
-    if draft.source is not None:
-        _check_source(draft.source)
-    if draft.outcome not in (None, "success", "failure"):
-        raise InvalidArgument("outcome must be 'success' or 'failure'")
-    tags = None if draft.tags is None else checked_tags(draft.tags)
-    links = None if draft.links is None else _unique(check_key(link) for link in listed(draft.links, "links"))
-    if links is not None and len(links) > MAX_LINKS:
-        raise InvalidArgument(f"{len(links)} links are more than the {MAX_LINKS} an entry may have")
-    gate_labels([draft.key, *(tags or ()), *(links or ())], secrets, allow)
-    if draft.content is None:
-        return Checked(replace(draft, tags=tags, links=links))
-    check_text(draft.content)
-    gated = gate(draft.content, policy=secrets, allow=allow, scan=scan)
-    if (size := len(gated.text.encode())) > MAX_ENTRY_BYTES:
-        raise SizeExceeded(
-            f"the content is {size} bytes, over the {MAX_ENTRY_BYTES} an entry may have: save the gist, or several "
-            f"entries under keys of their own"
-        )
-    return Checked(replace(draft, content=gated.text, tags=tags, links=links), gated.warnings)
-
-
-def drafts_of(said: Iterable[Draft | Mapping[str, Any]]) -> list[Draft]:
-    """The drafts out of a list of them, or of objects with their fields."""
-    if isinstance(said, (str, bytes, Mapping, Draft)) or not isinstance(said, Iterable):
-        raise InvalidArgument(f"entries to save are a list of objects, not {type(said).__name__}")
-    return [draft_of(each) for each in said]
-
-
-def draft_of(said: Draft | Mapping[str, Any]) -> Draft:
-    """A draft out of one or of an object with its fields."""
-    if isinstance(said, Draft):
-        return said
+def check_category(category: object) -> str:
+    """The name of a category, known or not; ``InvalidArgument`` for a value that cannot be one."""
+    if not isinstance(category, str):
+        raise InvalidArgument("category must be text")
     try:
-        return Draft(**said)
-    except TypeError as error:
+        return check_name(category)
+    except InvalidArgument:
         raise InvalidArgument(
-            f"an entry to save is an object with key, content and what else a save takes: {error}"
+            f"category {ascii(category[:40])} is not a valid name: use 1 to {NAME_MAX} ASCII letters, digits, '_', '.' "
+            f"or '-', starting with a letter, digit or '_'"
         ) from None
 
 
+def check_kind(kind: object) -> Kind:
+    """The kind of an entry; ``InvalidArgument`` for any other value."""
+    for known in KINDS:
+        if kind == known:
+            return known
+    raise InvalidArgument(f"kind {str(kind)[:40]!r} is not known: use one of {', '.join(KINDS)}")
+
+
 def checked_tags(tags: object) -> tuple[str, ...]:
-    """Tags without repetitions, in their order; ``InvalidArgument`` for what is none, or too many."""
+    """Tags in their order without repetitions; ``InvalidArgument`` for a bad tag, or for too many."""
     found = _unique(listed(tags, "tags"))
     for tag in found:
         check_text(tag)
@@ -133,44 +259,47 @@ def checked_tags(tags: object) -> tuple[str, ...]:
     return found
 
 
-def check_switch(value: object, *, what: str) -> None:
-    """Refuse what is neither True nor False: "false" would count as true."""
-    if not isinstance(value, bool):
-        raise InvalidArgument(f"{what} must be True or False")
-
-
-def listed(values: object, what: str) -> list[str]:
-    """The texts in a list of them; a single text is not taken for a list of its letters. ``InvalidArgument``."""
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise InvalidArgument(f"{what} must be a list of texts")
-    found = list(values)
-    if not all(isinstance(value, str) for value in found):
-        raise InvalidArgument(f"{what} must be a list of texts")
-    return found
-
-
-def _unique(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(values))
-
-
-def check_category(category: object) -> str:
-    """Return what can be the name of a category, known or not; anything else is an ``InvalidArgument``."""
-    if not isinstance(category, str):
-        raise InvalidArgument("category must be text")
+def seconds_between(earlier: str, later: str) -> int:
+    """The whole seconds between two timestamps; 0 if one of them is invalid."""
     try:
-        return check_name(category)
-    except InvalidArgument:
-        raise InvalidArgument(
-            f"category {ascii(category[:40])} cannot be one: use 1 to {NAME_MAX} ASCII letters, digits, '_', '.' or "
-            f"'-', starting with a letter, digit or '_'"
-        ) from None
+        return int((datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds())
+    except ValueError:
+        return 0
 
 
-def gate_labels(labels: Sequence[str], secrets: Policy, allow: Sequence[str]) -> None:
-    """Refuse a credential where nothing can be taken out of the middle."""
-    is_clear = not labels or not may_hold_secrets("\n".join(labels))  # most often one look at all is enough
-    for label in () if is_clear else labels:
-        gate(label, policy="block" if secrets == "redact" else secrets, allow=allow)
+def later(moment: str, seconds: int) -> str:
+    """The timestamp that many seconds after another, at most the last one there is."""
+    try:
+        then = datetime.fromisoformat(moment) + timedelta(seconds=seconds)
+    except OverflowError:
+        return LAST_MOMENT
+    except ValueError:
+        raise InvalidArgument(f"{moment[:40]!r} is not a moment such as 2026-11-21T09:00:00.000Z") from None
+    return then.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _check_facets(draft: Draft) -> None:
+    if draft.category is not None:
+        check_category(draft.category)
+    if draft.kind is not None:
+        check_kind(draft.kind)
+    _check_share(draft.confidence, what="confidence")
+    _check_share(draft.importance, what="importance")
+    if draft.ttl is not None:
+        check_whole(draft.ttl, what="ttl (in seconds)", least=1, most=MAX_TTL_SECONDS)
+    if draft.pinned is not None:
+        check_switch(draft.pinned, what="pinned")
+    if draft.source is not None:
+        _check_source(draft.source)
+    if draft.outcome not in (None, "success", "failure"):
+        raise InvalidArgument("outcome must be 'success' or 'failure'")
+
+
+def _checked_links(links: object) -> tuple[str, ...]:
+    found = _unique(check_key(link) for link in listed(links, "links"))
+    if len(found) > MAX_LINKS:
+        raise InvalidArgument(f"{len(found)} links are more than the {MAX_LINKS} an entry may have")
+    return found
 
 
 def _check_source(source: object) -> None:
@@ -184,3 +313,7 @@ def _check_share(value: object, *, what: str) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise InvalidArgument(f"{what} must be a number from 0 to 1")
+
+
+def _unique(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))

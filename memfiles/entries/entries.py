@@ -1,7 +1,7 @@
-"""Entries: everything that can be done with them, in one place and with one meaning.
+"""Entries: every operation on keyed memory, in one place and with one meaning.
 
 The surfaces (tools, command line, adapters) call this class and add nothing. It decides nothing itself: each of its
-parts is one idea, and this is where they are put together.
+parts is one idea, and this module assembles them.
 """
 
 from __future__ import annotations
@@ -9,40 +9,30 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
+from memfiles.entries.callers import Caller, OperationSpan, check_caller
 from memfiles.entries.consolidation.consolidator import DEFAULT_SHARE, Applied, Consolidator
 from memfiles.entries.consolidation.folding import Summariser
 from memfiles.entries.consolidation.plan import Plan
-from memfiles.entries.delete_many import delete_many
-from memfiles.entries.drafts import Draft, drafts_of
-from memfiles.entries.eviction import Room
-from memfiles.entries.forget import Forgetter
-from memfiles.entries.hydration.explanation import Explanation
-from memfiles.entries.hydration.hydrator import Showing
-from memfiles.entries.hydration.window import Hydration
-from memfiles.entries.letting_go import ForgottenContent
-from memfiles.entries.moves import Moves
-from memfiles.entries.partitions import Caller, check_caller
-from memfiles.entries.policy import EntryRules
+from memfiles.entries.drafts import Deleted, Draft, EntryRules, Saved, drafts_of
+from memfiles.entries.forget import Forgetter, Forgotten, Selector
+from memfiles.entries.hydration.hydrator import Hydrator
+from memfiles.entries.hydration.window import Explanation, Hydration
+from memfiles.entries.moves import Moves, Relocator
 from memfiles.entries.purge import Purger
-from memfiles.entries.reader import EntryReader, checked_filters
-from memfiles.entries.relocate import Relocator
-from memfiles.entries.repository import EntryRepository, IndexUpdates
-from memfiles.entries.results import Deleted, Exported, Forgotten, Found, Imported, Page, Results, Saved
-from memfiles.entries.selector import Selector
-from memfiles.entries.telemetry import Account
-from memfiles.entries.transfer.exporter import ExportFormat, Exporting
+from memfiles.entries.reader import EntryReader, Found, Page, Results, checked_filters
+from memfiles.entries.repository import EntryFiles, EntryRepository, IndexUpdates
+from memfiles.entries.transfer.exporter import Exported, Exporter, ExportFormat
 from memfiles.entries.transfer.formats import Format
-from memfiles.entries.transfer.importer import Importing
-from memfiles.entries.watched import EntryFiles
+from memfiles.entries.transfer.importer import Imported, Importer
 from memfiles.entries.writer import EntryWriter
 from memfiles.errors import MemfilesError
 from memfiles.index.index import Index
 from memfiles.index.queries import Counted, counted
-from memfiles.index.rows import row_of
+from memfiles.index.rows import Row, row_of
 from memfiles.index.search.embedder import Embedder
-from memfiles.records.entry import Tombstone
+from memfiles.records.entry import Kind, Tombstone
 from memfiles.records.keys import entry_place
 from memfiles.storage.events import RecordChanged, Refusals, Subscribers, utc_now
 from memfiles.storage.record_kinds import ENTRIES
@@ -52,9 +42,9 @@ _log = logging.getLogger("memfiles")
 
 
 class Entries:
-    """The entries of one open memory. Threads may share it; every operation is told first whose session it is.
+    """The entries of one open memory. Threads may share it; every operation takes the session that calls it first.
 
-    A session reads what is at or below its level and writes at its level alone, as that is at the moment of the call.
+    A session reads entries at or below its level and writes at its level alone, as that is at the moment of the call.
     """
 
     def __init__(
@@ -71,31 +61,27 @@ class Entries:
     ) -> None:
         """Nothing is opened before the first use. ``origin`` is the id of this directory, if it is mirrored."""
         self.rules = rules
-        self._account = Account(refusals or Refusals(), store=store.directory.name)
+        self._refusals = refusals or Refusals()
+        self._name = store.directory.name
         self._now = now
-        self._index = Index(store.directory, store.descriptor, read=self._row)
-        updates = IndexUpdates(self._index)
-        self.shelf = EntryRepository(store, ENTRIES, now=now, subscribers=subscribers, origin=origin, listener=updates)
-        self.files = EntryFiles(store, self.shelf, self._index)
-        room = Room(self._index, budget=rules.budget)
-        self._moves = Moves(self.shelf, self._index)
-        self._keeper = EntryWriter(self.shelf, self._moves, room, rules=rules, now=now)
-        self._clearing = Purger(store, self.shelf, self._index, room=room, levels=rules.levels, now=now)
-        self._finder = EntryReader(
-            self.shelf, self._index, levels=rules.levels, now=now, embedder=embedder, begin=self._begin
+        self._index = index = Index(store.directory, store.descriptor, read=self._row)
+        updates = IndexUpdates(index)
+        self.repository = repository = EntryRepository(
+            store, ENTRIES, now=now, subscribers=subscribers, origin=origin, listener=updates
         )
-        self._showing = Showing(
-            self.shelf, self._index, self._finder, levels=rules.levels, budget_bytes=rules.hydrate_bytes, now=now
+        self.files = EntryFiles(store, repository, index)
+        levels, moves = rules.levels, Moves(repository, index)
+        self._reader = reader = EntryReader(
+            repository, index, levels=levels, now=now, embedder=embedder, begin=self._begin
         )
-        self._reorganising = Consolidator(
-            self.shelf, self._index, self._finder, rules=rules, now=now, summariser=summariser
-        )
-        self._exporting = Exporting(self.shelf, self._index, self._finder, levels=rules.levels)
-        self._importing = Importing(self.shelf, self._keeper, rules=rules, now=now)
-        self._letting_go = ForgottenContent(store, self.shelf, self._index)
-        self._forgetting = Forgetter(
-            self.shelf, self._index, self._finder, secrets=rules.secrets, now=now, scrub=self._letting_go.scrub
-        )
+        self._writer = EntryWriter(repository, index, moves, rules=rules, now=now)
+        self._relocator = Relocator(repository, moves, rules=rules, now=now)
+        self._purger = Purger(store, repository, index, rules=rules, now=now)
+        self._hydrator = Hydrator(repository, index, reader, levels=levels, budget_bytes=rules.hydrate_bytes, now=now)
+        self._consolidator = Consolidator(repository, index, reader, rules=rules, now=now, summariser=summariser)
+        self._exporter = Exporter(repository, index, reader, levels=levels)
+        self._importer = Importer(repository, self._writer, rules=rules, now=now)
+        self._forgetter = Forgetter(store, repository, index, reader, policy=rules.secrets, now=now)
         subscribers.add(self._heard)
 
     def save(
@@ -106,7 +92,7 @@ class Entries:
         *,
         tags: Sequence[str] | None = None,
         category: str | None = None,
-        kind: Any = None,
+        kind: Kind | None = None,
         confidence: float | None = None,
         importance: float | None = None,
         pinned: bool | None = None,
@@ -116,26 +102,26 @@ class Entries:
         expected_revision: int | None = None,
         call_id: str | None = None,
     ) -> Saved:
-        """Keep ``content`` under ``key`` at the session's level, in place of what it held there; durable on return.
+        """Save ``content`` under ``key`` at the session's level, replacing the content there; durable on return.
 
-        What is left out stays as it was, or is the usual. ``ttl`` is in seconds from the last change of the content.
-        ``expected_revision`` 0 means that nothing is there yet. The same call made again (same caller, ``call_id`` and
-        content) returns the first receipt. ``SizeExceeded``, ``BudgetExceeded``, ``SecretRefused``,
+        Arguments left out keep their stored values, or take the defaults. ``ttl`` is in seconds from the last change of
+        the content. ``expected_revision`` 0 means that there must be no entry yet. A repeated call (same caller,
+        ``call_id`` and content) returns the first receipt. ``SizeExceeded``, ``BudgetExceeded``, ``SecretRefused``,
         ``RevisionConflict``, ``ReadOnly`` (an episode), ``LockTimeout``, ``StorageFailed``: nothing changed.
         """
         draft = Draft(key, content, tags, category, kind, confidence, importance, pinned, links, ttl, source=source)
-        with self._account.of("save", session):
+        with self._span("save", session):
             return self._saved(session, [draft], expected_revision=expected_revision, call_id=call_id)[0]
 
     def save_many(self, session: Caller, drafts: Iterable[Draft | Mapping[str, Any]]) -> Sequence[Saved]:
         """Save several entries together, all or nothing, with one flush; errors as of ``save``."""
-        with self._account.of("save", session):
+        with self._span("save", session):
             return self._saved(session, drafts_of(drafts))
 
     def get(self, session: Caller, key: str) -> Found | None:
-        """What the session sees under ``key``, as it is on disk now; None if that is nothing, hidden or not."""
-        with self._account.of("get", session):
-            return self._finder.get(session, key)
+        """The entry that the session sees under ``key``, as it is on disk now; None if there is none, hidden or not."""
+        with self._span("get", session):
+            return self._reader.get(session, key)
 
     def search(
         self,
@@ -150,14 +136,14 @@ class Entries:
         among: Iterable[str] | None = None,
         associate: bool = True,
     ) -> Results:
-        """What the session sees that answers ``query``, best first; whatever is in the query, it never raises for it.
+        """The visible entries that answer ``query``, best first; no text of a query raises.
 
-        ``prefix``: only keys that begin so; ``among``: only these keys. ``associate``: what is tied to a match may be
-        found by that. ``InvalidArgument`` if ``max_results`` is not 1 to 50, or a filter cannot be one.
+        ``prefix``: only keys that begin with it; ``among``: only these keys. ``associate``: also find entries that are
+        tied to a match. ``InvalidArgument`` if ``max_results`` is not 1 to 50, or a filter cannot be one.
         """
         filters = checked_filters(tags=tags, category=category, kind=kind, prefix=prefix, among=among)
-        with self._account.of("search", session):
-            return self._finder.search(session, query, max_results=max_results, filters=filters, associate=associate)
+        with self._span("search", session):
+            return self._reader.search(session, query, max_results=max_results, filters=filters, associate=associate)
 
     def list(
         self,
@@ -170,10 +156,10 @@ class Entries:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page:
-        """What the session sees by key, ``limit`` (1 to 100) at a time; ``cursor`` is the ``next`` of the last page."""
+        """The visible entries by key, ``limit`` (1 to 100) at a time; ``cursor`` is the ``next`` of the last page."""
         filters = checked_filters(tags=tags, category=category, kind=kind, prefix=prefix)
-        with self._account.of("list", session):
-            return self._finder.page(session, filters=filters, limit=limit, cursor=cursor)
+        with self._span("list", session):
+            return self._reader.page(session, filters=filters, limit=limit, cursor=cursor)
 
     def update(
         self,
@@ -183,23 +169,23 @@ class Entries:
         content: str | None = None,
         tags: Sequence[str] | None = None,
         category: str | None = None,
-        kind: Any = None,
+        kind: Kind | None = None,
         confidence: float | None = None,
         importance: float | None = None,
         pinned: bool | None = None,
         links: Sequence[str] | None = None,
         ttl: int | None = None,
-        outcome: Any = None,
+        outcome: Literal["success", "failure"] | None = None,
         expected_revision: int | None = None,
         call_id: str | None = None,
     ) -> Saved:
-        """Change what is said of an entry that is there, at the session's level. ``EntryNotFound``; else as ``save``.
+        """Update an entry at the session's level with these arguments. ``EntryNotFound``; else errors as of ``save``.
 
-        ``outcome``: ``success`` or ``failure`` of what the entry advises.
+        ``outcome`` counts a success or a failure of the advice in the entry.
         """
         draft = Draft(key, content, tags, category, kind, confidence, importance, pinned, links, ttl, outcome)
-        with self._account.of("update", session), self._clearing.thinning_out(session):
-            return self._keeper.update(session, draft, expected_revision=expected_revision, call_id=call_id)
+        with self._span("update", session), self._purger.thinning_out(session):
+            return self._writer.update(session, draft, expected_revision=expected_revision, call_id=call_id)
 
     def delete(
         self, session: Caller, key: str, *, expected_revision: int | None = None, call_id: str | None = None
@@ -208,23 +194,23 @@ class Entries:
 
         ``RevisionConflict`` if it is not at ``expected_revision``: nothing changed.
         """
-        with self._account.of("delete", session), self._clearing.thinning_out(session):
-            return self._keeper.delete(session, key, expected_revision=expected_revision, call_id=call_id)
+        with self._span("delete", session), self._purger.thinning_out(session):
+            return self._writer.delete(session, key, expected_revision=expected_revision, call_id=call_id)
 
     def delete_many(self, session: Caller, keys: Iterable[str]) -> Sequence[Deleted]:
-        """Hide the entries of these keys at the session's level, in one commit; those that were there are returned."""
-        with self._account.of("delete", session), self._clearing.thinning_out(session):
-            return delete_many(self.shelf, session, keys, now=self._now)
+        """Hide the entries of these keys at the session's level, in one commit; returns those that were there."""
+        with self._span("delete", session), self._purger.thinning_out(session):
+            return self._writer.delete_many(session, keys)
 
     def relocate(self, session: Caller, moves: Mapping[str, str]) -> None:
         """Give entries at the session's level other keys, in one commit; ``RevisionConflict`` if one is taken."""
-        with self._account.of("relocate", session), self._clearing.thinning_out(session):
-            Relocator(self.shelf, self._moves, rules=self.rules, now=self._now).relocate(session, moves)
+        with self._span("relocate", session), self._purger.thinning_out(session):
+            self._relocator.relocate(session, moves)
 
     def restore(self, session: Caller, key: str, *, call_id: str | None = None) -> Saved:
-        """Bring back what was deleted, evicted or expired under ``key`` at the session's level. ``EntryNotFound``."""
-        with self._account.of("restore", session):
-            return self._keeper.restore(session, key, call_id=call_id)
+        """Bring back the deleted, evicted or expired entry of ``key`` at the session's level. ``EntryNotFound``."""
+        with self._span("restore", session):
+            return self._writer.restore(session, key, call_id=call_id)
 
     def forget(
         self,
@@ -239,68 +225,68 @@ class Entries:
         why: str = "",
         dry_run: bool = False,
     ) -> Forgotten:
-        """Take the content of what is meant out of everything under the directory, for good; ``dry_run`` counts.
+        """Remove the content of the selected entries from everything under the directory, for good; ``dry_run`` counts.
 
-        Meant is what all that is said fits, at the session's level, hidden entries included; ``provenance`` by the
-        names of its fields. Returns when no file holds it; the mirror's copy is replaced by the next push.
-        ``InvalidArgument`` if nothing is said.
+        An entry is selected if it matches every argument, at the session's level, hidden entries included;
+        ``provenance`` maps names of its fields to values. Returns when no file holds the content; the mirror's copy is
+        replaced by the next push. ``InvalidArgument`` if nothing is selected.
         """
         selector = Selector(key, uid, tag, kind, category, provenance or {})
-        with self._account.of("forget", session):
-            return self._forgetting.forget(session, selector, why=why, dry_run=dry_run)
+        with self._span("forget", session):
+            return self._forgetter.forget(session, selector, why=why, dry_run=dry_run)
 
     def hydrate(self, session: Caller, *, budget_bytes: int | None = None) -> Hydration:
-        """The block of the system prompt with what fits into the budget; the same state gives the same bytes."""
-        with self._account.of("hydrate", session):
-            return self._showing.hydrate(session, budget_bytes=budget_bytes)
+        """The system-prompt block with the entries that fit the budget; the same state gives the same bytes."""
+        with self._span("hydrate", session):
+            return self._hydrator.hydrate(session, budget_bytes=budget_bytes)
 
     def explain(self, session: Caller, key: str, *, budget_bytes: int | None = None) -> Explanation:
-        """Why ``hydrate`` shows the entry of ``key`` or does not, in numbers."""
+        """Why ``hydrate`` shows the entry of ``key`` or not, in numbers."""
         check_caller(session)
-        return self._showing.explain(session, key, budget_bytes=budget_bytes)
+        return self._hydrator.explain(session, key, budget_bytes=budget_bytes)
 
     def plan(self, session: Caller, *, share: float = DEFAULT_SHARE) -> Plan:
-        """What would bring the agent's entries at the session's level down to this share of their budget."""
+        """A plan that brings the agent's entries at the session's level down to this share of their budget."""
         check_caller(session)
-        return self._reorganising.plan(session, share=share)
+        return self._consolidator.plan(session, share=share)
 
     def apply(self, session: Caller, plan: Plan) -> Applied:
-        """Do what the plan says as one change, which ``undo`` takes back; ``RevisionConflict`` if it is out of date."""
-        with self._account.of("consolidate", session):
-            return self._reorganising.apply(session, plan)
+        """Apply a plan as one change, which ``undo`` takes back; ``RevisionConflict`` if it is out of date."""
+        with self._span("consolidate", session):
+            return self._consolidator.apply(session, plan)
 
     def undo(self, session: Caller, plan_id: str) -> Applied:
-        """Have everything as it was before a plan; ``RevisionConflict`` if something that it changed, changed since."""
-        with self._account.of("consolidate", session):
-            return self._reorganising.undo(session, plan_id)
+        """Undo a plan; ``RevisionConflict`` if an entry that it changed has changed since."""
+        with self._span("consolidate", session):
+            return self._consolidator.undo(session, plan_id)
 
     def export(self, session: Caller, target: str | os.PathLike[str], *, format: ExportFormat = "markdown") -> Exported:
-        """Write what the session may see to ``target``: a folder for ``markdown``, a file for ``jsonl``."""
+        """Write the entries that the session may see to ``target``: a folder for ``markdown``, a file for ``jsonl``."""
         check_caller(session)
-        return self._exporting.export(session, target, format=format)
+        return self._exporter.export(session, target, format=format)
 
     def import_(
         self, session: Caller, source: str | os.PathLike[str], *, format: Format | None = None, dry_run: bool = False
     ) -> Imported:
-        """Take in the entries at ``source``, at the session's level, in one commit; the report says what was left out.
+        """Import the entries at ``source`` at the session's level, in one commit; the report says what was skipped.
 
-        ``format``: one of ours, or that of another program; told from what is there if it is left out.
+        ``format``: one of ours, or of another program; detected if it is left out.
         """
-        with self._account.of("import", session):
-            return self._importing.import_(session, source, format=format, dry_run=dry_run)
+        with self._span("import", session):
+            return self._importer.import_(session, source, format=format, dry_run=dry_run)
 
     def end_run(self, session: Caller) -> int:
-        """Remove what belongs to the session's run alone, as its end does; how many entries that were."""
+        """Remove the entries of the session's run alone, as its end does; returns how many there were."""
         check_caller(session, may_be_closed=True)
-        return self._clearing.end_run(session)
+        return self._purger.end_run(session)
 
     def counts(self) -> Sequence[Counted]:
-        """How many entries each partition holds, for whoever looks after the directory."""
-        self._finder.refresh()
+        """The number of entries in each partition, for the operator of the directory."""
+        self._reader.refresh()
         return self._index.ask(lambda connection: counted(connection, now=self._now()))
 
     def close(self) -> None:
-        """Write down what the index knows and let go of it. May be called again."""
+        """Save and close the index. May be called again."""
         self._index.close()
 
     def _saved(
@@ -311,39 +297,42 @@ class Entries:
         expected_revision: int | None = None,
         call_id: str | None = None,
     ) -> Sequence[Saved]:
-        saved = self._keeper.save(session, drafts, expected_revision=expected_revision, call_id=call_id)
+        saved = self._writer.save(session, drafts, expected_revision=expected_revision, call_id=call_id)
         if any(each.evicted for each in saved):
-            self._clearing.thin_out(session)
+            self._purger.thin_out(session)
         return saved
 
-    def _row(self, path: str) -> Any:
-        """The row of what lies at ``path``; what is no revision yet is looked at again each time."""
-        seen = self.shelf.look(path)
+    def _span(self, op: str, session: Caller) -> OperationSpan:
+        return OperationSpan(self._refusals, op, session, store=self._name)
+
+    def _row(self, path: str) -> Row | None:
+        """The row of the record at ``path``; without a signature, so that a hand edit is looked at again."""
+        seen = self.repository.look(path)
         if seen.record is None or seen.problem is not None:
             return None
         return row_of(seen.record, None if seen.by_hand else seen.signature)
 
     def _begin(self) -> None:
-        """Finish what an earlier process was killed in the middle of."""
+        """Finish a forget that a kill interrupted, and follow those of other machines."""
         try:
-            self._forgetting.finish()
-            self._forgetting.follow()
+            self._forgetter.finish()
+            self._forgetter.follow()
         except MemfilesError as error:
-            _log.warning("what was forgotten may still lie about, and is removed at the next start: %s", error)
+            _log.warning("forgotten content may not be removed yet; the next start tries again: %s", error)
 
     def _heard(self, change: RecordChanged) -> None:
-        """Of what was forgotten elsewhere, what was made of it here goes before anything is read again."""
+        """Have a forget of another machine followed here before the next read."""
         if change.origin == "local" or entry_place(change.path) is None:
             return
-        record = self.shelf.find(change.path)
-        if isinstance(record, Tombstone) or (record and record.sources) or self._forgetting.awaits(change.path):
-            self._finder.begin_again()
+        record = self.repository.find(change.path)
+        if isinstance(record, Tombstone) or (record and record.sources) or self._forgetter.awaits(change.path):
+            self._reader.begin_again()
 
     def let_go(self, paths: Sequence[str] = ()) -> None:
-        """Have nothing but the notes on a mirror hold what these records, tombstones by now, once held.
+        """Remove the earlier content of these records, now tombstones, from everything but the mirror's ledger.
 
-        What was made of entries that were forgotten elsewhere is forgotten, too; errors as of ``forget``.
+        Notes made of entries that were forgotten elsewhere are forgotten, too; errors as of ``forget``.
         """
-        self._finder.refresh()
-        self._forgetting.follow()
-        self._letting_go.let_go(paths)
+        self._reader.refresh()
+        self._forgetter.follow()
+        self._forgetter.release(paths)

@@ -1,286 +1,393 @@
-"""Forgetting: what a selector means, and its content out of everything under the directory.
+"""Forgetting: removes the content of selected entries from everything under the directory, for good.
 
-The rules this file guards: an empty selector is refused; what is forgotten is what the session's own level holds,
-retired and expired entries included, with an entry the notes that it was folded into, and the labels that others have
-of it; what was forgotten on another machine is followed here in the same way; the tombstones are durable before
-anything else goes, so that a kill at any point leaves nothing that could come back; what a kill left undone is done at
-the next start; and it returns when no file under the directory holds the content.
+The rules this file guards:
+
+- An empty selector is refused. A selector means entries at the session's own level, retired and expired ones included;
+  with them go the notes they were folded into, and the labels that other entries took over from them.
+- Entries that were forgotten on another machine are followed here in the same way.
+- The tombstones are durable before anything else is removed, so nothing can come back after a kill at any point; the
+  next start finishes the work. The ledger of the mirror comes last: whoever pushes a tombstone knows it may be pending.
+- ``forget`` returns when no file under the directory holds the content.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any
 
-from memfiles.entries import decisions as saving
-from memfiles.entries.consolidation.folding import FOLDED, is_made_of
-from memfiles.entries.consolidation.merged_labels import give_back, stands_for
-from memfiles.entries.drafts import check_switch
+from memfiles.entries import decisions
+from memfiles.entries.callers import Caller, View, is_in_view, own_level
+from memfiles.entries.consolidation.folding import FOLDED, give_back, is_made_of, stands_for
+from memfiles.entries.drafts import check_category, check_kind, checked_tags
 from memfiles.entries.moves import Moves
-from memfiles.entries.partitions import Caller, View, is_in_view, own_level
 from memfiles.entries.reader import EntryReader
 from memfiles.entries.repository import EntryRepository, RecordsByPath
-from memfiles.entries.results import Forgotten
-from memfiles.entries.selector import Selector
 from memfiles.errors import InvalidArgument
-from memfiles.index import queries as reading
+from memfiles.index import queries
 from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
 from memfiles.index.index import Index
 from memfiles.index.rows import Row
-from memfiles.records.entry import FORGOTTEN_KEPT, MAX_WHY_BYTES, Entry, EntryRecord, Tombstone, moved_to
-from memfiles.records.keys import entry_path, entry_place
+from memfiles.records.entry import (
+    FORGOTTEN_KEPT,
+    MAX_WHY_BYTES,
+    Entry,
+    EntryRecord,
+    Provenance,
+    Tombstone,
+    moved_to,
+)
+from memfiles.records.keys import ENTRY_UID_PATTERN, check_key, check_switch, entry_path, entry_place
 from memfiles.records.record import Stamp, check_text
 from memfiles.secrets.gate import Policy, gate
+from memfiles.storage.store import Store
+from memfiles.sync import ledger
 
 _AT_ONCE = 1000
+_PROVENANCE_FIELDS = tuple(each.name for each in fields(Provenance) if each.name != "ordinal")
 
 
 @dataclass(frozen=True, slots=True)
-class _Meant:
-    """What is to go: what the selector means, where that was before it moved, and what was made of it.
+class Selector:
+    """The entries to forget: those that match every field that is given."""
 
-    Told by uids, by keys of episodes among them, and by the causes of what was hidden by a move. The selector means
-    what is in the view; what that was before, or became, may be where the caller sees nothing.
+    key: str | None = None
+    uid: str | None = None
+    tag: str | None = None
+    kind: str | None = None
+    category: str | None = None
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Refuse an empty selector, and values that no entry can have."""
+        if not any(getattr(self, each.name) for each in fields(self)):
+            raise InvalidArgument("select what to forget: give a key, uid, tag, kind, category or provenance")
+        if self.key is not None:
+            check_key(self.key)
+        if self.uid is not None and not (isinstance(self.uid, str) and re.fullmatch(ENTRY_UID_PATTERN[1:-1], self.uid)):
+            raise InvalidArgument("uid must be that of an entry: 40 hexadecimal digits")
+        if self.tag is not None:
+            checked_tags([self.tag])
+        if self.kind is not None:
+            check_kind(self.kind)
+        if self.category is not None:
+            check_category(self.category)
+        if not isinstance(self.provenance, Mapping):
+            raise InvalidArgument("provenance must be an object such as {'run': 'evt-1'}")
+        for name, value in self.provenance.items():
+            if name not in _PROVENANCE_FIELDS:
+                raise InvalidArgument(
+                    f"provenance has no {str(name)[:40]!r}: use one of {', '.join(_PROVENANCE_FIELDS)}"
+                )
+            if not isinstance(value, str) or not value:
+                raise InvalidArgument(f"provenance {name} must be text that is not empty")
+            check_text(value)
+
+    def means(self, entry: Entry) -> bool:
+        """Whether the entry matches."""
+        wanted = ((name, getattr(self, name)) for name in ("key", "uid", "kind", "category"))
+        known = entry.provenance.to_dict()
+        return (
+            all(value is None or value == getattr(entry, name) for name, value in wanted)
+            and (self.tag is None or self.tag in entry.tags)
+            and all(known.get(name) == value for name, value in self.provenance.items())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """The entries that a forget took, or would take (``dry_run``); the keys are told once, here, and kept nowhere.
+
+    ``held_by`` are the keys of entries that stay and hold the same content: the sources of a forgotten note, and
+    entries that took the place of a forgotten duplicate.
     """
 
-    selector: Selector | None
+    count: int
+    keys: tuple[str, ...]
+    dry_run: bool = False
+    held_by: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        shown = {"forgotten": self.count, "keys": list(self.keys), "dry_run": self.dry_run}
+        return shown | ({"held_by": list(self.held_by)} if self.held_by else {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Targets:
+    """The entries to bury: those selected in the view, their hidden earlier versions, and the notes made of them.
+
+    ``uids`` and ``episodes`` (keys) are the sources by which notes are known, ``moves`` the causes by which earlier
+    places are. Notes and earlier places count also where the caller sees nothing.
+    """
+
     uids: frozenset[str]
-    episodes: tuple[str, ...]
-    moves: frozenset[str] = frozenset()
+    moves: frozenset[str]
+    episodes: tuple[str, ...] = ()
+    selector: Selector | None = None
     view: View = ()
 
-    def holds(self, entry: Entry) -> bool:
+    def new_id(self, entry: Entry) -> str:
+        """A random tombstone id if the entry is one of them, else ""."""
+        return secrets.token_hex(6) if self.hold(entry) else ""
+
+    def hold(self, entry: Entry) -> bool:
+        """Whether the entry is one of them; asked again under its lock, as it may have changed."""
         is_seen = _is_seen(self.view, entry)
-        is_meant = is_seen and self.selector is not None and self.selector.means(entry)
+        is_selected = is_seen and self.selector is not None and self.selector.means(entry)
         was_moved = entry.retired is not None and entry.retired.cause in self.moves
-        return is_meant or was_moved or is_made_of(entry, uids=self.uids, keys=self.episodes if is_seen else ())
+        return is_selected or was_moved or is_made_of(entry, uids=self.uids, keys=self.episodes if is_seen else ())
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a selector comes to: the entries that go, those that only have labels of them, and what says the same.
+    """The result of a selection: the entries to bury, the survivors that only lose labels, and keys to report.
 
-    ``told`` are those that go of which the caller may know.
+    ``reported`` are the paths of buried entries that the caller may know of.
     """
 
-    meant: tuple[Entry, ...]
-    told: tuple[Entry, ...]
+    entries: tuple[Entry, ...]
     survivors: tuple[Entry, ...]
+    reported: frozenset[str]
+    keys: tuple[str, ...]
     held_by: tuple[str, ...]
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return tuple(sorted({entry.key for entry in self.told}))
 
 
 class Forgetter:
-    """Takes the content of entries out of one open memory, for good."""
+    """Removes the content of entries from one open memory."""
 
     def __init__(
         self,
-        shelf: EntryRepository,
+        store: Store,
+        repository: EntryRepository,
         index: Index,
-        finder: EntryReader,
+        reader: EntryReader,
         *,
-        secrets: Policy,
+        policy: Policy,
         now: Callable[[], str],
-        scrub: Callable[[Sequence[EntryRecord]], None],
     ) -> None:
-        """``scrub`` has everything else let go of earlier versions of these records: journals, copies, notes."""
-        self._shelf = shelf
+        """``policy`` is the secrets policy for the reason of a forget."""
+        self._store = store
+        self._repository = repository
         self._index = index
-        self._finder = finder
-        self._secrets = secrets
+        self._reader = reader
+        self._policy = policy
         self._now = now
-        self._scrub = scrub
-        self._moves = Moves(shelf, index)
+        self._moves = Moves(repository, index)
         self._awaited: frozenset[str] = frozenset()
 
     def forget(
         self, caller: Caller, selector: Selector, *, why: str = "", dry_run: bool = False, call_id: str | None = None
     ) -> Forgotten:
-        """Forget what the selector means at the caller's level; ``dry_run`` only counts.
+        """Forget the selected entries at the caller's level; ``dry_run`` only counts.
 
-        Where nothing is meant any more, what a forget that was killed may have left behind is removed all the same.
-        ``why`` is kept in the tombstones, at most 500 bytes; it must not repeat what is forgotten. ``LockTimeout`` if
-        another process does not answer: the records are tombstones then, that process's journal may hold the content.
+        Leftovers of a forget that was killed are removed even if nothing is selected. ``why`` is kept in the
+        tombstones, at most 500 bytes; it must not repeat the content. ``LockTimeout`` if another process does not
+        answer: the records are tombstones then, but that process's journal may hold the content.
         """
         selector.check()
         check_switch(dry_run, what="dry_run")
         self.finish()
-        stamp = Stamp(self._now(), caller.actor(call_id))
-        why = self._checked_why(why)
+        stamp, why = Stamp(self._now(), caller.actor(call_id)), self._checked_why(why)
         view = own_level(caller)
-        found = self._found(view, selector)
+        found = self._find(view, selector)
         if dry_run:
-            return Forgotten(len(found.told), found.keys, dry_run, found.held_by)
-        meant = _meant_by(selector, found.meant, view=view)
-        paths, lent = [entry.path for entry in found.meant], [entry.path for entry in found.survivors]
-        self._index.change(lambda connection: note_forgets(connection, [*paths, *lent]))
+            return Forgotten(len(found.reported), found.keys, dry_run, found.held_by)
+        targets = _targets_of(selector, found.entries, view=view)
+        paths, survivors = [entry.path for entry in found.entries], [entry.path for entry in found.survivors]
+        self._note([*paths, *survivors])  # 1 a kill from here on is finished by the next start
         changed: list[EntryRecord] = []
-        for start in range(0, len(paths), _AT_ONCE):
-            changed += self._bury([*paths[start : start + _AT_ONCE], *lent], meant, stamp, why=why)
-        self._let_go(changed)
-        told = {entry.path for entry in found.told}
-        buried = [record for record in changed if isinstance(record, Tombstone) and record.path in told]
+        for start in range(0, len(paths), _AT_ONCE):  # 2 durable
+            batch = [*paths[start : start + _AT_ONCE], *survivors]
+            changed += self._bury(batch, targets.new_id, stamp, why=why, uids=targets.uids)
+        self._finish(changed)  # 3 everything but the records
+        buried = [record for record in changed if isinstance(record, Tombstone) and record.path in found.reported]
         return Forgotten(len(buried), found.keys, held_by=found.held_by)
 
     def finish(self) -> None:
-        """Take away what an earlier forget left lying about because it was killed; errors as of ``forget``."""
-        found = map(self._shelf.find, self._index.ask(noted_forgets))
+        """Remove what a killed forget left behind; errors as of ``forget``."""
+        found = map(self._repository.find, self._index.ask(noted_forgets))
         if changed := [record for record in found if record is not None and _was_forgotten_from(record)]:
-            self._let_go(changed)
+            self._finish(changed)
 
     def follow(self) -> None:
-        """Forget what was made of entries that were forgotten elsewhere, on other machines, or what those were before.
+        """Forget the notes made of entries that were forgotten on other machines, and the earlier places of those.
 
         Errors as of ``forget``.
         """
         self._follow_moves()
-        rows = self._index.ask(lambda connection: reading.made_of_others(connection, reading.all_parts(connection)))
-        made = self._moves.read(row.path for row in rows)
-        before = self._gone_before()
-        gone = {each.path: found for each in made if (found := self._gone(each))}
-        gone |= {each.path: [found] for each, found in before}
+        before = self._moved_to_tombstones()
+        made = self._moves.read(row.path for row in self._rows_made_of_others(queries.all_parts))
+        gone = {note.path: found for note in made if (found := self._forgotten_sources(note))}
+        gone |= {entry.path: [tombstone] for entry, tombstone in before}
         if not gone:
             return
-        self._index.change(lambda connection: note_forgets(connection, list(gone)))
-        moves = frozenset(each.retired.cause for each, _ in before if each.retired is not None)
+        self._note(gone)
+        moves = frozenset(entry.retired.cause for entry, _ in before if entry.retired is not None)
         changed: list[EntryRecord] = []
         for path, tombstones in gone.items():
-            meant = _Meant(None, frozenset(found.uid for found in tombstones), (), moves)
-            last = tombstones[-1]
-            changed += self._bury([path], meant, Stamp(self._now(), last.by), why=last.why)
-        self._let_go(changed)
+            uids, last = frozenset(tombstone.uid for tombstone in tombstones), tombstones[-1]
+            stamp = Stamp(self._now(), last.by)
+            changed += self._bury([path], _Targets(uids, moves).new_id, stamp, why=last.why, uids=uids)
+        self._finish(changed)
 
     def awaits(self, path: str) -> bool:
-        """Whether what lies at ``path``, or may come there, was forgotten elsewhere before it was moved there."""
+        """Whether an entry at ``path``, now or later, was forgotten elsewhere before it was moved there."""
         return path in self._awaited
 
-    def _follow_moves(self) -> None:
-        """Forget what was moved on another machine than the one that forgot it, wherever it went from there.
+    def release(self, paths: Sequence[str]) -> None:
+        """Remove the earlier content of these records from the index, the journals and the kept copies.
 
-        The tombstone that it leaves has an id that follows from where it was forgotten, so that all machines leave the
-        same, and what is saved there later is known.
+        The remains of all tombstones go, whatever the paths: a tombstone may have come from a mirror, or its forget may
+        have been killed.
         """
-        found = map(self._shelf.find, self._index.ask(reading.followed))
+        try:
+            self._index.forget(paths)
+            kept = [path for path in self._store.kept_of() if entry_place(path) is not None]
+            for path in {*paths, *(path for path in kept if isinstance(self._repository.find(path), Tombstone))}:
+                self._store.remove_copies(path)
+        finally:
+            self._store.scrub()
+
+    def _find(self, view: View, selector: Selector) -> _Found:
+        """The selection, read from the disk: the index only says where to look."""
+        self._reader.refresh()
+        entries = [entry for entry in self._matching(view, selector) if selector.means(entry)]
+        entries += self._moves.before([entry.path for entry in entries])
+        targets, sources = _targets_of(selector, entries, view=view), {uid for each in entries for uid in each.sources}
+        paths = {entry.path for entry in entries}
+        made = [note for note in self._made_of_others(view) if note.path not in paths] if entries else []
+        entries += (note for note in made if targets.hold(note))
+        targets = _targets_of(selector, entries, view=view)
+        survivors = [note for note in made if stands_for(note, targets.uids) and not targets.hold(note)]
+        held_at = {entry_path(partition.scope, uid) for uid in sources - targets.uids for partition in view}
+        holders = [*self._moves.read(sorted(held_at)), *self._moves.after(entries), *survivors]
+        reported = [entry for entry in entries if _is_seen(view, entry)]
+        return _Found(
+            tuple(entries),
+            tuple(survivors),
+            frozenset(entry.path for entry in reported),
+            tuple(sorted({entry.key for entry in reported})),
+            tuple(sorted({entry.key for entry in holders if _is_seen(view, entry)})),
+        )
+
+    def _follow_moves(self) -> None:
+        """Forget entries that were moved on this machine while another one forgot them at their old place.
+
+        The id of such a tombstone follows from the first one's, so all machines leave the same tombstone, and an entry
+        that is saved over it later is known.
+        """
+        found = map(self._repository.find, self._index.ask(queries.followed))
         tombstones = [record for record in found if isinstance(record, Tombstone)]
         self._awaited = frozenset(path for tombstone in tombstones for path in tombstone.moved)
         for tombstone in tombstones:
+            new_id = partial(_id_after_move, tombstone)
             there = self._moves.read(tombstone.moved)
-            reached = (*there, *self._moves.after(there))
-            ids = {entry.path: id for entry in reached if (id := _id_where_it_went(tombstone, entry))}
-            if ids:
-                self._bury_where_it_went(ids, tombstone)
+            paths = [entry.path for entry in (*there, *self._moves.after(there)) if new_id(entry)]
+            if paths:
+                self._note(paths)
+                stamp = Stamp(self._now(), tombstone.by)
+                self._finish(self._bury(paths, new_id, stamp, why=tombstone.why))
 
-    def _bury_where_it_went(self, ids: Mapping[str, str], tombstone: Tombstone) -> None:
-        stamp = Stamp(self._now(), tombstone.by)
+    def _bury(
+        self,
+        paths: Iterable[str],
+        new_id: Callable[[Entry], str],
+        stamp: Stamp,
+        *,
+        why: str,
+        uids: Collection[str] = (),
+    ) -> list[EntryRecord]:
+        """Replace entries by tombstones, and take the labels of ``uids`` from the others; one commit.
+
+        ``new_id`` gives the id of an entry's tombstone, "" if the entry stays.
+        """
 
         def decide(records: RecordsByPath) -> tuple[list[EntryRecord], list[EntryRecord]]:
-            found = [record for record in records.values() if isinstance(record, Entry)]
-            ids = ((record, _id_where_it_went(tombstone, record)) for record in found)
-            buried: list[EntryRecord] = [
-                saving.bury(record, stamp, id=id, why=tombstone.why) for record, id in ids if id
-            ]
-            return buried, buried
+            changed: list[EntryRecord] = []
+            for entry in records.values():
+                if not isinstance(entry, Entry):
+                    continue
+                if id := new_id(entry):
+                    changed.append(decisions.bury(entry, stamp, id=id, why=why))
+                elif (stripped := give_back(entry, uids)) is not entry:
+                    changed.append(decisions.amend(stripped, stamp, op="redact"))
+            return changed, changed
 
-        self._index.change(lambda connection: note_forgets(connection, list(ids)))
-        self._let_go(self._shelf.change(ids, decide))
+        return self._repository.change(paths, decide)
 
-    def _gone_before(self) -> list[tuple[Entry, Tombstone]]:
-        """What was moved, once or several times, to where it was forgotten, and what remains of it there."""
-        found = ((path, self._buried(path)) for path in self._moves.targets())
-        return [(each, gone) for path, gone in found if gone is not None for each in self._moves.before([path])]
+    def _note(self, paths: Iterable[str]) -> None:
+        noted = list(paths)
+        self._index.change(lambda connection: note_forgets(connection, noted))
 
-    def _buried(self, path: str) -> Tombstone | None:
-        """What remains of an entry that was forgotten because somebody asked for it; None if it was not."""
-        record = self._shelf.find(path) if entry_place(path) is not None else None
-        return record if isinstance(record, Tombstone) and not record.cleared else None
-
-    def _gone(self, made: Entry) -> list[Tombstone]:
-        """What remains of those of its sources that were forgotten because somebody asked for it."""
-        found = (self._buried(entry_path(made.folder, uid)) for uid in made.sources)
-        return [record for record in found if record is not None]
-
-    def _let_go(self, buried: Sequence[EntryRecord]) -> None:
-        paths = [record.path for record in buried]
-        self._scrub(buried)
+    def _finish(self, changed: Sequence[EntryRecord]) -> None:
+        """Remove the earlier content of changed records everywhere, then strike out what was noted as pending."""
+        paths = [record.path for record in changed]
+        self.release(paths)
+        ledger.scrub_all(self._store.directory, {record.path: record.revision for record in changed})
         self._index.change(lambda connection: strike_forgets(connection, paths))
 
-    def _found(self, view: View, selector: Selector) -> _Found:
-        """What the selector means, read from the disk: the index only says where to look."""
-        self._finder.refresh()
-        said = reading.RowFilter(
+    def _moved_to_tombstones(self) -> list[tuple[Entry, Tombstone]]:
+        """The hidden entries at earlier places of forgotten ones, each with the tombstone."""
+        found = ((path, self._tombstone(path)) for path in self._moves.targets())
+        return [(each, gone) for path, gone in found if gone is not None for each in self._moves.before([path])]
+
+    def _tombstone(self, path: str) -> Tombstone | None:
+        """The tombstone of an entry that somebody asked to forget, if there is one at ``path``."""
+        record = self._repository.find(path) if entry_place(path) is not None else None
+        return record if isinstance(record, Tombstone) and not record.cleared else None
+
+    def _forgotten_sources(self, note: Entry) -> list[Tombstone]:
+        """The tombstones of the sources of a note that somebody asked to forget."""
+        found = (self._tombstone(entry_path(note.folder, uid)) for uid in note.sources)
+        return [record for record in found if record is not None]
+
+    def _matching(self, view: View, selector: Selector) -> list[Entry]:
+        wanted = queries.RowFilter(
             key=selector.key, tag=selector.tag, kind=selector.kind, provenance=dict(selector.provenance)
         )
-        meant = [entry for entry in self._matching(view, said) if selector.means(entry)]
-        meant += self._moves.before([entry.path for entry in meant])
-        known, sources = _meant_by(selector, meant, view=view), {uid for entry in meant for uid in entry.sources}
-        paths = {entry.path for entry in meant}
-        made = [entry for entry in self._made_of_others(view) if entry.path not in paths] if meant else []
-        meant += (entry for entry in made if known.holds(entry))
-        known = _meant_by(selector, meant, view=view)
-        survivors = [entry for entry in made if stands_for(entry, known.uids) and not known.holds(entry)]
-        said_there = {entry_path(place.scope, uid) for uid in sources - known.uids for place in view}
-        others = [*self._moves.read(sorted(said_there)), *self._moves.after(meant), *survivors]
-        told = tuple(entry for entry in meant if _is_seen(view, entry))
-        held_by = {entry.key for entry in others if _is_seen(view, entry)}
-        return _Found(tuple(meant), told, tuple(survivors), tuple(sorted(held_by)))
-
-    def _matching(self, view: View, said: reading.RowFilter) -> list[Entry]:
-        rows = self._index.ask(lambda connection: reading.matching(connection, reading.parts(connection, view), said))
+        rows = self._index.ask(lambda connection: queries.matching(connection, queries.parts(connection, view), wanted))
         return self._moves.read(row.path for row in rows)
 
     def _made_of_others(self, view: View) -> list[Entry]:
-        """What was made of other entries, or has labels of them, hidden or not, wherever it is by now."""
+        """The entries made of others or with labels of others, hidden or not, wherever they are by now."""
+        rows = self._rows_made_of_others(lambda connection: queries.parts(connection, view), prefix=FOLDED)
+        rows += self._rows_made_of_others(queries.all_parts)
+        return self._moves.read(sorted({row.path for row in rows}))
 
-        def ask(connection: sqlite3.Connection) -> list[Row]:
-            seen = reading.made_of_others(connection, reading.parts(connection, view), prefix=FOLDED)
-            return [*seen, *reading.made_of_others(connection, reading.all_parts(connection))]
-
-        return self._moves.read(sorted({row.path for row in self._index.ask(ask)}))
-
-    def _bury(self, paths: Sequence[str], meant: _Meant, stamp: Stamp, *, why: str) -> list[EntryRecord]:
-        def decide(records: RecordsByPath) -> tuple[list[EntryRecord], list[EntryRecord]]:
-            entries = [record for record in records.values() if isinstance(record, Entry)]
-            buried = [
-                saving.bury(record, stamp, id=secrets.token_hex(6), why=why)
-                for record in entries
-                if meant.holds(record)
-            ]
-            kept = ((record, give_back(record, meant.uids)) for record in entries if not meant.holds(record))
-            lent = [saving.resaid(after, stamp, op="redact") for before, after in kept if after is not before]
-            changed: list[EntryRecord] = [*buried, *lent]
-            return changed, changed
-
-        return self._shelf.change(paths, decide)
+    def _rows_made_of_others(
+        self, parts: Callable[[sqlite3.Connection], Sequence[int]], *, prefix: str | None = None
+    ) -> list[Row]:
+        return self._index.ask(lambda connection: queries.made_of_others(connection, parts(connection), prefix=prefix))
 
     def _checked_why(self, why: str) -> str:
         check_text(why)
         if len(why.encode()) > MAX_WHY_BYTES:
             raise InvalidArgument(f"the reason has {len(why.encode())} bytes, more than {MAX_WHY_BYTES}")
-        return gate(why, policy=self._secrets).text
+        return gate(why, policy=self._policy).text
 
 
-def _meant_by(selector: Selector, entries: Sequence[Entry], *, view: View) -> _Meant:
+def _targets_of(selector: Selector, entries: Sequence[Entry], *, view: View) -> _Targets:
     uids = frozenset(entry.uid for entry in entries)
     moves = frozenset(moved_to(entry.path) for entry in entries)
-    return _Meant(selector, uids, tuple(entry.key for entry in entries if entry.kind == "episode"), moves, view)
+    return _Targets(uids, moves, tuple(entry.key for entry in entries if entry.kind == "episode"), selector, view)
 
 
 def _is_seen(view: View, entry: Entry) -> bool:
     return is_in_view(view, entry.path, key=entry.key, level=entry.level)
 
 
-def _id_where_it_went(tombstone: Tombstone, entry: Entry) -> str:
-    """The id of what remains of an entry that what was forgotten had become; "" if it was saved after that."""
+def _id_after_move(tombstone: Tombstone, entry: Entry) -> str:
+    """The tombstone id of an entry that a forgotten one had moved to; "" if it was saved after that."""
     id = hashlib.sha256(f"{tombstone.id} {entry.path}".encode()).hexdigest()[:12]
     return "" if id in entry.forgotten or len(entry.forgotten) >= FORGOTTEN_KEPT else id
 
 
 def _was_forgotten_from(record: EntryRecord) -> bool:
-    """Whether the record is what remains of a forgotten entry, or of one that had labels of it."""
+    """Whether the record is a tombstone, or an entry whose last change removed labels of a forgotten one."""
     return isinstance(record, Tombstone) or bool(record.text.history and record.text.history[-1].op == "redact")

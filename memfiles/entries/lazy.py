@@ -1,7 +1,7 @@
-"""The entries of an open memory, put together when they are first used: with rules, log and embedder.
+"""The entries of an open memory, assembled when they are first used.
 
-A workflow that declares ``entries`` has them from the start, with tools for its agents. Any other has them in the
-library alone, under the usual budgets, and pays nothing for them until they are used.
+A workflow that declares ``entries`` gives them to its agents, with tools. With any other workflow only the library can
+use them, under the default budgets, and they cost nothing until then.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from memfiles.storage.store import Store
 from memfiles.workflow.workflow import EntriesSpec, Workflow
 
 if TYPE_CHECKING:
+    from memfiles.entries.budgets import Budget
+    from memfiles.entries.drafts import EntryRules
     from memfiles.entries.entries import Entries
     from memfiles.index.search.embedder import Embedder
 
@@ -27,7 +29,7 @@ _log = logging.getLogger("memfiles")
 
 @dataclass(frozen=True, slots=True)
 class EntriesContext:
-    """What entries are put together with: the open store, who hears of changes, the directory's id, the log."""
+    """The parts that entries are assembled from: the open store, subscribers, the directory's id, the audit log."""
 
     store: Store
     subscribers: Subscribers
@@ -57,45 +59,67 @@ class LazyEntries:
         self._on_open.append(callback)
 
     def opened(self) -> Entries:
-        """The entries, put together at the first call."""
+        """The entries, assembled at the first call."""
         with self._opening:
             if self._entries is None:
-                entries = self._made()
+                entries = self._assembled()
                 for callback in self._on_open:
                     callback(entries)
                 self._entries = entries
             return self._entries
 
     def close(self) -> None:
-        """Let go of them, if they were used. May be called again."""
+        """Close the entries if they were used. May be called again."""
         with self._opening:
             if self._entries is not None:
                 self._entries.close()
 
-    def _made(self) -> Entries:
-        from memfiles.entries.entries import Entries  # late: only who uses entries needs it and its parts
-        from memfiles.entries.policy import rules_of
+    def _assembled(self) -> Entries:
+        from memfiles.entries.entries import Entries  # late: only users of entries need it and its parts
 
-        memory, context = self._workflow.memory, self._make_context()
-        declared = memory.entries or EntriesSpec()
+        context, spec = self._make_context(), self._workflow.memory.entries or EntriesSpec()
         return Entries(
             context.store,
-            rules=rules_of(self._workflow, declared, scan=scanner_called(memory.secrets_scanner)),
+            rules=rules_of(self._workflow, spec),
             subscribers=context.subscribers,
             origin=context.origin,
             refusals=context.refusals,
-            embedder=context.embedder or _declared_embedder(declared),
+            embedder=context.embedder or _declared_embedder(spec),
         )
 
 
-def _declared_embedder(declared: EntriesSpec) -> Embedder | None:
-    """The embedder that the workflow asks for; without the extra a search says that it goes by words alone."""
-    if not declared.meaning:
+def rules_of(workflow: Workflow, spec: EntriesSpec) -> EntryRules:
+    """The rules that a workflow declares for entries."""
+    from memfiles.entries.drafts import Categories, EntryRules  # late, as above
+
+    return EntryRules(
+        levels=workflow.levels,
+        secrets=workflow.memory.secrets,
+        allow=spec.secrets_allow,
+        scan=scanner_called(workflow.memory.secrets_scanner),
+        budget=budget_of(spec),
+        hydrate_bytes=spec.hydrate_bytes,
+        categories=Categories({name: each.ttl for name, each in spec.categories.items() if each.ttl is not None}),
+    )
+
+
+def budget_of(spec: EntriesSpec) -> Budget:
+    """The budget that a workflow declares."""
+    from memfiles.entries.budgets import Budget, Limit  # late, as above
+
+    kinds: dict[str, Limit] = {name: Limit(each.max_entries, each.max_bytes) for name, each in spec.kinds.items()}
+    categories = {name: Limit(each.max_entries, each.max_bytes) for name, each in spec.categories.items()}
+    return Budget(spec.max_entries, spec.max_bytes, kinds, categories)
+
+
+def _declared_embedder(spec: EntriesSpec) -> Embedder | None:
+    """The embedder that the workflow asks for; without the extra, searches use words alone and a warning says so."""
+    if not spec.meaning:
         return None
     from memfiles.index.search.embedder import SentenceEncoder  # late: it looks whether its model is installed
 
     try:
         return SentenceEncoder()
     except ExtraMissing as error:
-        _log.warning("searches of entries go by words alone: %s", error)
+        _log.warning("searches of entries use words alone: %s", error)
         return None

@@ -1,89 +1,159 @@
-"""Where entries went when they got other keys or places, and what they were before that.
+"""Entry moves: where entries went when they got other keys or owners, where they came from, and a batch of new keys.
 
-The rule this file guards: a move is told by the cause of what is hidden where the entry was, whoever had it there;
-so it can be followed to both sides, also over several moves; and each leads to where the entry is now, as a key in
-between may be used again.
+The rules this file guards: a move is told by the cause of the hidden entry at the old place, so it can be followed both
+ways, also over several moves; each old place leads to the present one, as a key in between may be used again. New keys
+are given all or none, not to entries that changed meanwhile, and an entry keeps its times and all its fields.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from memfiles.entries import decisions as saving
-from memfiles.entries.repository import EntryRepository, entry_at
-from memfiles.index import queries as reading
+from memfiles.entries import decisions
+from memfiles.entries.callers import Caller, Partition, View, own_level
+from memfiles.entries.decisions import EntryLocation, Past, is_live
+from memfiles.entries.drafts import Draft, EntryRules, draft_of_entry
+from memfiles.entries.repository import EntryRepository, RecordsByPath, entry_at
+from memfiles.errors import InvalidArgument, RevisionConflict
+from memfiles.index import queries
 from memfiles.index.index import Index
 from memfiles.index.rows import Row
 from memfiles.records.entry import MOVED, Entry, EntryRecord, moved_to
-from memfiles.records.keys import entry_place
+from memfiles.records.keys import WORKSPACE, check_key, entry_place
 from memfiles.records.record import Stamp
 
 
 class Moves:
-    """The moves of the entries of one open memory."""
+    """The moves of the entries of one open memory, whichever agent or run the entries belong to."""
 
-    def __init__(self, shelf: EntryRepository, index: Index) -> None:
-        self._shelf = shelf
+    def __init__(self, repository: EntryRepository, index: Index) -> None:
+        self._repository = repository
         self._index = index
 
     def before(self, paths: Iterable[str]) -> list[Entry]:
-        """What the entries at these paths were before they got there, by one move or several, whoever had it."""
+        """The hidden entries at the earlier places of the entries at these paths."""
         left: dict[str, list[str]] = {}
-        for row in self._retired():
+        for row in self._hidden_by_moves():
             left.setdefault(row.cause, []).append(row.path)
         known = list(paths)
         ends = set(known)
-        for path in known:  # which grows: something may have moved more than once
+        for path in known:  # which grows: an entry may have moved more than once
             known += left.pop(moved_to(path), ())
         return self.read(path for path in dict.fromkeys(known) if path not in ends)
 
     def sources(self, paths: Collection[str]) -> list[str]:
-        """From where something got to these paths by one move that can still be told, whoever had it there."""
+        """The paths from which entries moved to these paths, by one move."""
         if not paths:
             return []
         self._index.catch_up()
         causes = {moved_to(path) for path in paths}
-        return [row.path for row in self._retired() if row.cause in causes]
+        return [row.path for row in self._hidden_by_moves() if row.cause in causes]
 
     def after(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Where else these entries went, by one move or several; what they said is there."""
-        known, left = {entry.path for entry in entries}, list(entries)
-        for entry in left:  # which grows: what it became may have moved on
+        """The entries at the later places of these entries, by one move or several."""
+        known, found = {entry.path for entry in entries}, list(entries)
+        for entry in found:  # which grows: an entry may have moved on
             target = entry.retired.target if entry.retired is not None else ""
             if target not in known and entry_place(target) is not None:
                 known.add(target)
-                left += self.read([target])
-        return left[len(entries) :]
+                found += self.read([target])
+        return found[len(entries) :]
 
     def targets(self) -> list[str]:
-        """The paths to which something moved that can still be told, sorted."""
-        return sorted({row.cause.removeprefix(MOVED) for row in self._retired()})
+        """The paths to which entries moved, sorted."""
+        return sorted({row.cause.removeprefix(MOVED) for row in self._hidden_by_moves()})
 
     def read(self, paths: Iterable[str]) -> list[Entry]:
-        """The entries at these paths, hidden or not; what is none is left out."""
-        return [entry for path in paths if (entry := entry_at(self._shelf, path)) is not None]
+        """The entries at these paths, hidden or not."""
+        return [entry for path in paths if (entry := entry_at(self._repository, path)) is not None]
 
-    def _retired(self) -> list[Row]:
+    def _hidden_by_moves(self) -> list[Row]:
         return self._index.ask(
-            lambda connection: reading.retired_by(connection, reading.all_parts(connection), prefix=MOVED)
+            lambda connection: queries.retired_by(connection, queries.all_parts(connection), prefix=MOVED)
         )
 
 
-def clear(records: dict[str, EntryRecord | None], shadows: Sequence[str], stamp: Stamp, *, for_: str) -> None:
-    """Delete what would shadow the entry that was just saved at the path ``for_``; its sources lead on to there."""
-    for path in shadows:
-        found = records[path]
-        if isinstance(found, Entry) and found.is_live(stamp.at):
-            unchecked = replace(stamp, expected_revision=None)
-            records[path] = saving.delete(found, unchecked, key=found.key, cause=moved_to(for_)).entry
-    if causes := {moved_to(path): moved_to(for_) for path in shadows}:
-        records |= {path: lead_on(record, stamp, causes) for path, record in records.items()}
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """An entry as it was found, its partition, and the draft under its new key."""
+
+    entry: Entry
+    partition: Partition
+    draft: Draft
+
+    @property
+    def target(self) -> str:
+        """The new path."""
+        return self.partition.path(self.draft.key)
 
 
-def lead_on(record: EntryRecord | None, stamp: Stamp, causes: Mapping[str, str]) -> EntryRecord | None:
-    """What a move hid, hidden by the next one of the same entry: ``causes`` says for each which; all else as it is."""
-    if not isinstance(record, Entry) or record.retired is None or record.retired.cause not in causes:
-        return record
-    retired = replace(record.retired, cause=causes[record.retired.cause])
-    return saving.resaid(record.amended(retired=retired), stamp, op="delete")
+class Relocator:
+    """Gives new keys to entries at the level of a session."""
+
+    def __init__(self, repository: EntryRepository, moves: Moves, *, rules: EntryRules, now: Callable[[], str]) -> None:
+        """``now`` gives the time of the change."""
+        self._repository = repository
+        self._moves = moves
+        self._rules = rules
+        self._now = now
+
+    def relocate(self, caller: Caller, keys: Mapping[str, str]) -> None:
+        """Give the entry of each key its new key; all or nothing, one commit.
+
+        ``EntryNotFound``, ``RevisionConflict`` (a key is taken, or an entry was changed meanwhile), and the refusals of
+        a save: nothing changed.
+        """
+        if not isinstance(keys, Mapping):
+            raise InvalidArgument(f"moves must map keys to new keys, not be {type(keys).__name__}")
+        stamp, own = Stamp(self._now(), caller.actor(None)), own_level(caller)
+        planned = [self._planned(own, key, new, now=stamp.at) for key, new in keys.items()]
+        sources = self._moves.sources([move.entry.path for move in planned])
+        places = [path for move in planned for path in (move.entry.path, move.target)]
+
+        def decide(records: RecordsByPath) -> tuple[None, list[EntryRecord]]:
+            after = dict(records)
+            for move in planned:
+                path, expected = move.entry.path, replace(stamp, expected_revision=move.entry.revision)
+                cause = moved_to(move.target)
+                after[path] = decisions.delete(after[path], expected, key=move.entry.key, cause=cause).entry
+            for move in planned:
+                after[move.target] = self._moved(after[move.target], move, stamp, agent=caller.provenance.agent)
+            causes = {moved_to(move.entry.path): moved_to(move.target) for move in planned}
+            after |= {path: decisions.redirect(after[path], stamp, causes) for path in sources if path not in places}
+            return None, [each for path, each in after.items() if each is not None and each is not records[path]]
+
+        self._repository.change([*places, *sources], decide)
+
+    def _planned(self, own: View, key: str, new: str, *, now: str) -> _Move:
+        found = self._live(own, check_key(key), now)
+        if found is None:
+            raise decisions.not_there(key)
+        entry, partition = found
+        draft = self._rules.check(draft_of_entry(entry, key=new)).draft
+        if self._live(own, new, now) is not None:
+            raise _taken(new)
+        return _Move(entry, partition, draft)
+
+    def _moved(self, before: EntryRecord | None, move: _Move, stamp: Stamp, *, agent: str) -> Entry:
+        """The entry at its new place, where no live entry may be."""
+        if is_live(before, stamp.at):
+            raise _taken(move.draft.key)
+        entry, partition = move.entry, move.partition
+        past = Past(entry.created_at, entry.updated_at, entry.expires_at)
+        place = EntryLocation(WORKSPACE if partition.scope == WORKSPACE else agent, partition.level, partition.run)
+        by, expiry = entry.provenance, self._rules.expiry
+        taken = decisions.take_in(before, move.draft, stamp, place=place, by=by, expiry=expiry, past=past).entry
+        kept = ("successes", "failures", "made_of", "merged")
+        return replace(taken, **{name: getattr(entry, name) for name in kept})
+
+    def _live(self, own: View, key: str, now: str) -> tuple[Entry, Partition] | None:
+        for partition in own:
+            entry = entry_at(self._repository, partition.path(key))
+            if is_live(entry, now):
+                return entry, partition
+        return None
+
+
+def _taken(key: str) -> RevisionConflict:
+    return RevisionConflict(f"there is an entry {ascii(key[:80])} already: choose another key, or delete it first")

@@ -1,40 +1,134 @@
-"""Reading entries: by key, by page, by search; always what is on disk now, and only what the session may see.
+"""Entry reads: by key, by page and by search, always from the newest record on disk.
 
-The rule this file guards: visibility, shadowing, filter, rank, limit, in this order; and nothing is returned out of the
-index alone, but read from its record, so that what an index says too late is never shown.
+The rules this file guards: every read goes visibility, shadowing, filter, rank, limit, in this order; and no result
+comes from the index alone. Each is read from its record, so a late index never shows what is gone.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
+from operator import attrgetter
+from typing import Any
 
-from memfiles.entries.drafts import check_category, check_switch, checked_tags, listed
-from memfiles.entries.partitions import Caller, View, view_of
+from memfiles.entries.callers import Caller, View, view_of
+from memfiles.entries.drafts import check_category, check_kind, checked_tags
 from memfiles.entries.repository import EntryRepository, entry_at
-from memfiles.entries.results import Found, Match, Page, Results, found_in
 from memfiles.errors import InvalidArgument
-from memfiles.index import queries as reading
+from memfiles.index import queries
 from memfiles.index.index import Index
 from memfiles.index.queries import Filters
 from memfiles.index.rows import Row
-from memfiles.index.search import search as ranking
+from memfiles.index.search import search
 from memfiles.index.search.embedder import Embedder, EmbedderUnavailable, GuardedEmbedder, QueryEmbedder
+from memfiles.index.search.search import Hit
 from memfiles.index.search.vectors import fill_index
-from memfiles.records.entry import KINDS, Entry
-from memfiles.records.keys import check_key, check_whole
+from memfiles.records.entry import Entry, Kind
+from memfiles.records.graphemes import first_bytes
+from memfiles.records.keys import check_key, check_switch, check_whole, listed
 from memfiles.records.levels import Levels
 
 MAX_RESULTS = 50
 MAX_PAGE = 100
-_ROUNDS = 4
+SHOWN_BYTES = 2000
+"""The most content that a search result shows, in UTF-8 bytes; ``get`` returns all of it."""
+
+_ROUNDS = 4  # searches that are repeated because a record changed under them
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An entry as the session sees it; times are UTC, sizes UTF-8 bytes."""
+
+    key: str
+    content: str
+    level: str
+    tags: tuple[str, ...]
+    category: str
+    kind: Kind
+    confidence: float
+    importance: float
+    pinned: bool
+    links: tuple[str, ...]
+    created_at: str
+    updated_at: str
+    expires_at: str | None
+    revision: int
+    successes: int
+    failures: int
+    size_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole entry as a JSON object."""
+        return {"found": True, **_shown(self, _FOUND_FIELDS)}
+
+    def to_line(self) -> dict[str, Any]:
+        """The JSON object in a list: without the content and the rarer fields."""
+        return _shown(self, _LINE_FIELDS)
+
+
+_FOUND_FIELDS = tuple(each.name for each in fields(Found))
+_LINE_FIELDS = ("key", "level", "tags", "category", "kind", "size_bytes", "updated_at", "pinned")
+_found_values = attrgetter(*_FOUND_FIELDS)  # an Entry has all of them
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One search result: ``score`` is higher for a better one, ``legs`` say what found it."""
+
+    found: Found
+    score: float
+    legs: tuple[str, ...]
+    snippet: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object, with the content cut to ``SHOWN_BYTES``."""
+        content = shortened(self.found.content)
+        shown = {
+            "key": self.found.key,
+            "content": content,
+            "level": self.found.level,
+            "tags": list(self.found.tags),
+            "score": round(self.score, 6),
+            "legs": list(self.legs),
+            "snippet": self.snippet,
+            "category": self.found.category,
+            "kind": self.found.kind,
+            "updated_at": self.found.updated_at,
+        }
+        return shown if content == self.found.content else shown | {"truncated": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The results of a search, best first. ``meaning``: whether the semantic leg took part."""
+
+    query: str
+    matches: tuple[Match, ...]
+    meaning: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        return {"results": [match.to_dict() for match in self.matches], "query": self.query, "meaning": self.meaning}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list, ordered by key; ``next`` is the cursor of the following part, None at the end."""
+
+    memories: tuple[Found, ...]
+    next: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object, without contents."""
+        return {"memories": [found.to_line() for found in self.memories], "next": self.next}
 
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """What is asked for, and of what."""
+    """A checked search request."""
 
     view: View
     query: str
@@ -48,7 +142,7 @@ class EntryReader:
 
     def __init__(
         self,
-        shelf: EntryRepository,
+        repository: EntryRepository,
         index: Index,
         *,
         levels: Levels,
@@ -56,11 +150,11 @@ class EntryReader:
         embedder: Embedder | None = None,
         begin: Callable[[], None] = lambda: None,
     ) -> None:
-        """``now`` says which entries have expired; without ``embedder`` a search goes by words alone.
+        """``now`` decides which entries have expired; without ``embedder`` a search uses words alone.
 
         ``begin`` is called once, when the index is up to date for the first time.
         """
-        self._shelf = shelf
+        self._repository = repository
         self._index = index
         self._levels = levels
         self._now = now
@@ -77,17 +171,17 @@ class EntryReader:
         return found_in(entry)
 
     def visible(self, view: View, key: str) -> Entry | None:
-        """The entry of that key which shadows the others of the view."""
+        """The entry of that key that shadows the others in the view."""
         for partition in view:
-            entry = entry_at(self._shelf, partition.path(key))
-            if entry is not None and self.is_there(entry):
+            entry = entry_at(self._repository, partition.path(key))
+            if entry is not None and self.is_live(entry):
                 return entry
         return None
 
     def search(
         self, caller: Caller, query: str, *, max_results: int = 10, filters: Filters, associate: bool = True
     ) -> Results:
-        """What the caller sees that answers ``query`` best; no text of a query raises.
+        """The visible entries that answer ``query``, best first; no text of a query raises.
 
         ``InvalidArgument`` if ``max_results`` is not 1 to 50, or a filter cannot be one.
         """
@@ -97,10 +191,10 @@ class EntryReader:
         asked = _Search(view_of(caller, self._levels), query, max_results, filters, associate)
         for _ in range(_ROUNDS):
             self.refresh()
-            question = self._question(asked)
+            question = self._embedded(asked)
             try:
                 hits = self._hits(asked, question)
-            except EmbedderUnavailable:  # something came meanwhile that cannot be embedded
+            except EmbedderUnavailable:  # an entry arrived in between that cannot be embedded
                 question = None
                 hits = self._hits(asked, question)
             matches = [self._match(hit) for hit in hits]
@@ -114,7 +208,7 @@ class EntryReader:
         return Results(query, found, meaning=question is not None)
 
     def page(self, caller: Caller, *, filters: Filters, limit: int = 50, cursor: str | None = None) -> Page:
-        """What the caller sees, by key, ``limit`` at a time; ``cursor`` is the ``next`` of the page before."""
+        """The visible entries by key, ``limit`` at a time; ``cursor`` is the ``next`` of the page before."""
         check_whole(limit, what="limit", least=1, most=MAX_PAGE)
         after = check_key(cursor) if cursor else ""
         view, now = view_of(caller, self._levels), self._now()
@@ -130,12 +224,12 @@ class EntryReader:
         return Page(tuple(found[:limit]), found[limit - 1].key if is_more else None)
 
     def refresh(self) -> None:
-        """Have the index up to date: with every change that anyone made, and once with every file there is.
+        """Bring the index up to date with every change that anyone made, and once with every file on disk.
 
-        What killed writers left beside their records is found then, and removed.
+        The first check also finds and removes temp files that killed writers left.
         """
         if self._index.verify(once=True):
-            self._shelf.sweep()
+            self._repository.sweep()
         self._index.catch_up()
         if not self._has_begun:
             self._has_begun = True
@@ -145,83 +239,91 @@ class EntryReader:
         """Call ``begin`` once more before the next read."""
         self._has_begun = False
 
-    def _let_expire(self, view: View) -> None:
-        """Have what has expired in the view count in no search."""
+    def is_live(self, entry: Entry) -> bool:
+        """Whether a read may return it: neither retired nor expired. Asks the clock only if the entry can expire."""
+        return entry.retired is None and (entry.expires_at is None or not entry.is_expired(self._now()))
+
+    def _expire(self, view: View) -> None:
+        """Take the expired entries of the view out of the search index."""
         now = self._now()
         if self._index.ask(
-            lambda connection: reading.has_expired_texts(connection, reading.parts(connection, view), now=now)
+            lambda connection: queries.has_expired_texts(connection, queries.parts(connection, view), now=now)
         ):
             self._index.change(
-                lambda connection: reading.remove_expired_texts(connection, reading.parts(connection, view), now=now),
+                lambda connection: queries.remove_expired_texts(connection, queries.parts(connection, view), now=now),
                 durable=False,
             )
 
-    def _question(self, asked: _Search) -> QueryEmbedder | None:
-        """The question for the leg of meaning, with vectors of all that the view holds; None without that leg."""
+    def _embedded(self, asked: _Search) -> QueryEmbedder | None:
+        """The question for the semantic leg, with vectors of all entries in the view; None without that leg."""
         if self._embedder is None:
             return None
-        self._let_expire(asked.view)
+        self._expire(asked.view)
         try:
             fill_index(self._index, asked.view, self._embedder)
             return QueryEmbedder(self._embedder, asked.query)
         except EmbedderUnavailable:
             return None
 
-    def _hits(self, asked: _Search, question: QueryEmbedder | None) -> list[ranking.Hit]:
-        hits = self._index.ask(partial(self._hits_or_none, asked, question))
+    def _hits(self, asked: _Search, question: QueryEmbedder | None) -> list[Hit]:
+        hits = self._index.ask(partial(self._hits_unless_due, asked, question))
         if hits is None:
-            self._let_expire(asked.view)
-            hits = self._index.ask(partial(self._hits_or_none, asked, question, may_be_due=False))
+            self._expire(asked.view)
+            hits = self._index.ask(partial(self._hits_unless_due, asked, question, may_be_due=False))
         return hits or []
 
-    def _hits_or_none(
+    def _hits_unless_due(
         self, asked: _Search, question: QueryEmbedder | None, connection: sqlite3.Connection, *, may_be_due: bool = True
-    ) -> list[ranking.Hit] | None:
-        """What is found; None if something expired that would count in it."""
-        parts, now = reading.parts(connection, asked.view), self._now()
-        if may_be_due and reading.has_expired_texts(connection, parts, now=now):
+    ) -> list[Hit] | None:
+        """The hits; None if an expired entry would still count in the scores."""
+        parts, now = queries.parts(connection, asked.view), self._now()
+        if may_be_due and queries.has_expired_texts(connection, parts, now=now):
             return None
 
         def keep(ids: Sequence[int]) -> Collection[int]:
-            return reading.visible(connection, parts, ids, now=now, filters=asked.filters)
+            return queries.visible(connection, parts, ids, now=now, filters=asked.filters)
 
-        return ranking.search(
+        return search.search(
             connection,
             parts,
             asked.query,
-            keep=None if reading.is_all_visible(connection, parts, filters=asked.filters) else keep,
+            keep=None if queries.is_all_visible(connection, parts, filters=asked.filters) else keep,
             limit=asked.max_results,
             associate=asked.associate,
             embedder=question,
-            shadowed=reading.shadowed(connection, parts, now=now),
+            shadowed=queries.shadowed(connection, parts, now=now),
         )
 
     def _rows(self, view: View, *, filters: Filters, now: str, after: str, limit: int) -> Sequence[Row]:
         return self._index.ask(
-            lambda connection: reading.page(
-                connection, reading.parts(connection, view), now=now, filters=filters, after=after, limit=limit
+            lambda connection: queries.page(
+                connection, queries.parts(connection, view), now=now, filters=filters, after=after, limit=limit
             )
         )
 
-    def _match(self, hit: ranking.Hit) -> Match | None:
+    def _match(self, hit: Hit) -> Match | None:
         entry = self._read(hit.path, hit.revision)
         return Match(found_in(entry), hit.score, hit.legs, hit.snippet) if entry is not None else None
 
     def _read(self, path: str, revision: int) -> Entry | None:
-        """The entry there, if it is still as the index says; else the index looks at it before the next question."""
-        entry = entry_at(self._shelf, path)
-        if entry is not None and self.is_there(entry) and entry.revision == revision:
+        """The entry at ``path`` if the index is right about it; else the index checks it before the next question."""
+        entry = entry_at(self._repository, path)
+        if entry is not None and self.is_live(entry) and entry.revision == revision:
             return entry
-        self._shelf.suspect(path)
+        self._repository.suspect(path)
         return None
 
-    def is_there(self, entry: Entry) -> bool:
-        """Whether it may be returned: neither retired nor expired."""
-        return entry.retired is None and (entry.expires_at is None or not entry.is_expired(self._now()))
+
+def found_in(entry: Entry) -> Found:
+    """The entry as a session that may see it gets it; made once for each version, and kept with it."""
+    known: Found | None = vars(entry).get("found")
+    if known is None:
+        known = vars(entry)["found"] = Found(*_found_values(entry))
+    return known
 
 
 def checked_query(query: object) -> str:
-    """The query as text; anything but text is an ``InvalidArgument``."""
+    """The query as text; ``InvalidArgument`` for anything else."""
     if not isinstance(query, str):
         raise InvalidArgument(f"the query must be text, not {type(query).__name__}")
     return query.encode(errors="replace").decode()
@@ -230,18 +332,27 @@ def checked_query(query: object) -> str:
 def checked_filters(
     *, tags: object, category: object, kind: object, prefix: object = None, among: object = None
 ) -> Filters:
-    """What was asked for as filters; ``InvalidArgument`` for what no entry could ever have."""
-    if kind is not None and kind not in KINDS:
-        raise InvalidArgument(f"kind {str(kind)[:40]!r} is not known: use one of {', '.join(KINDS)}")
-    said = None if kind is None else str(kind)
+    """The filters of a read; ``InvalidArgument`` for values that no entry can have."""
+    wanted = None if kind is None else check_kind(kind)
     named = None if category is None else check_category(category)
     keys = None if among is None else tuple(check_key(key) for key in listed(among, "among"))
-    return Filters(checked_tags(tags), named, said, _text(prefix, "prefix") or "", keys)
+    wanted_tags = () if tags == () else checked_tags(tags)
+    return Filters(wanted_tags, named, wanted, _text(prefix, "prefix") or "", keys)
 
 
-def _text(said: object, what: str) -> str | None:
-    if said is None:
+def shortened(text: str, *, limit: int = SHOWN_BYTES) -> str:
+    """``text``, or its first ``limit`` UTF-8 bytes at most, cut between whole characters."""
+    return first_bytes(text, limit)
+
+
+def _shown(found: Found, names: Sequence[str]) -> dict[str, Any]:
+    values = ((name, getattr(found, name)) for name in names)
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
+
+
+def _text(value: object, what: str) -> str | None:
+    if value is None:
         return None
-    if not isinstance(said, str):
+    if not isinstance(value, str):
         raise InvalidArgument(f"{what} must be text")
-    return said.encode(errors="replace").decode()
+    return value.encode(errors="replace").decode()

@@ -1,48 +1,48 @@
-"""Writing entries: save, update, delete and restore, within the budgets, each durable on return.
+"""Entry writes: save, update, delete and restore, within the budgets, each durable on return.
 
-The rules this file guards: a save goes to the level at which the session is at that moment, and nothing it says can
-choose another; what is over a budget goes in the same commit, and never what was just saved; and a save that puts a
-key where more see it leaves nothing behind that would shadow it.
+The rules this file guards: a save goes to the session's level at that moment, and no argument can choose another; the
+entries over a budget are evicted in the same commit, and never one that was just saved; and a save for more readers
+leaves no entry behind that would shadow it.
 """
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from memfiles.entries import decisions as saving
-from memfiles.entries.decisions import Decided, EntryLocation, Past
-from memfiles.entries.drafts import Checked, Draft, check_draft
-from memfiles.entries.eviction import OverBudget, Room
-from memfiles.entries.moves import Moves, clear
-from memfiles.entries.partitions import Caller, Partition, View, own_level
-from memfiles.entries.policy import EntryRules
-from memfiles.entries.repository import EntryRepository, RecordsByPath, entry_at
-from memfiles.entries.results import Deleted, Saved
+from memfiles.entries import budgets, decisions
+from memfiles.entries.budgets import NO_LIMIT, Budget, EntrySummary, Scope, Tally
+from memfiles.entries.callers import Caller, Partition, View, own_level
+from memfiles.entries.decisions import Decided, EntryLocation, is_live
+from memfiles.entries.drafts import Checked, Deleted, Draft, EntryRules, Saved
+from memfiles.entries.moves import Moves
+from memfiles.entries.repository import EntryRepository, RecordsByPath, entry_at, summary_of, tally_within
 from memfiles.errors import EntryNotFound, InvalidArgument
+from memfiles.index import queries
+from memfiles.index.index import Index
+from memfiles.index.rows import Row
 from memfiles.records.entry import Entry, EntryRecord, Provenance, Tombstone
-from memfiles.records.keys import WORKSPACE, check_key
+from memfiles.records.keys import WORKSPACE, check_key, entry_path, listed
 from memfiles.records.record import Stamp
 
-_ROUNDS = 8
+if TYPE_CHECKING:
+    from memfiles.entries.transfer.importer import ImportedDraft
 
+_ROUNDS = 8  # of choosing victims; the last one commits whatever is still over
+_SOME = 8  # victims read at once, since a save is over by one entry as a rule
+_MANY = 1000
 
-@dataclass(frozen=True, slots=True)
-class ImportedDraft:
-    """A draft from elsewhere that may be saved: where it goes, what is known of its past, whether it is there."""
-
-    checked: Checked
-    place: Partition
-    past: Past
-    is_there: bool
+WorkingCopy = dict[str, EntryRecord | None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where a draft goes, and the records of the same key that would shadow it there."""
+    """The place of a draft, and the records of the same key that would shadow it there."""
 
     path: str
     place: EntryLocation
@@ -50,24 +50,39 @@ class _Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Excess:
+    """By how much a commit is over the budget of a partition; the uids it saves may not be evicted for it."""
+
+    partition: Partition
+    over: Mapping[Scope, Tally]
+    saved: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What a write comes to: the decisions in the order of the drafts, all records to commit, the keys that went."""
+    """The decisions of a write in the order of its drafts, and the evicted keys; with an excess nothing was written."""
 
     decisions: list[Decided]
-    records: list[EntryRecord]
     evicted: tuple[str, ...] = ()
+    excess: Excess | None = None
 
 
 class EntryWriter:
     """The writes of one open memory. Threads may share it."""
 
     def __init__(
-        self, shelf: EntryRepository, moves: Moves, room: Room, *, rules: EntryRules, now: Callable[[], str]
+        self,
+        repository: EntryRepository,
+        index: Index,
+        moves: Moves,
+        *,
+        rules: EntryRules,
+        now: Callable[[], str],
     ) -> None:
         """``now`` gives the time of changes."""
-        self._shelf = shelf
+        self._repository = repository
         self._moves = moves
-        self._room = room
+        self._eviction = EvictionPolicy(index, budget=rules.budget)
         self._rules = rules
         self._now = now
         self._ordinal = 0
@@ -81,85 +96,70 @@ class EntryWriter:
         expected_revision: int | None = None,
         call_id: str | None = None,
     ) -> list[Saved]:
-        """Save what the drafts say under their keys, all or nothing, with one flush; the receipts in their order.
+        """Save the drafts under their keys, all or nothing, with one flush; returns the receipts in their order.
 
         ``SizeExceeded``, ``BudgetExceeded``, ``SecretRefused``, ``RevisionConflict``, ``ReadOnly`` (an episode),
         ``LockTimeout``, ``StorageFailed``: nothing changed.
         """
         if any(draft.content is None for draft in drafts):
             raise InvalidArgument("there is nothing to save: pass the content")
-        checked = [self._checked(draft) for draft in drafts]
+        checked = [self._rules.check(draft) for draft in drafts]
         stamp = Stamp(self._now(), caller.actor(call_id), expected_revision)
-        own = own_level(caller)
-        targets = [self._target(caller, own, each.draft, now=stamp.at) for each in checked]
+        targets = [self._target(caller, each.draft, now=stamp.at) for each in checked]
         sources = [self._provenance(caller, stamp, each.draft) for each in checked]
-
-        def decide(records: dict[str, EntryRecord | None]) -> list[Decided]:
-            decisions = []
-            for target, each, source in zip(targets, checked, sources, strict=True):
-                decided = saving.save(
-                    records[target.path],
-                    each.draft,
-                    stamp,
-                    place=target.place,
-                    by=source,
-                    expiry=self._rules.expiry,
-                )
-                records[target.path] = decided.entry
-                clear(records, target.shadows, stamp, for_=target.path)
-                decisions.append(decided)
-            return decisions
-
         shadows = [path for target in targets for path in target.shadows]
-        paths = [*(target.path for target in targets), *shadows, *self._moves.sources(shadows)]
-        outcome = self._write(paths, decide, stamp=stamp)
-        return _receipts(outcome, checked)
 
-    def take_in(self, caller: Caller, taken: Sequence[ImportedDraft]) -> list[Saved]:
-        """Save what comes from elsewhere, all or nothing, with the times it had there; errors as of ``save``."""
+        def decide(records: WorkingCopy) -> list[Decided]:
+            decided = []
+            for target, each, source in zip(targets, checked, sources, strict=True):
+                before, place, expiry = records[target.path], target.place, self._rules.expiry
+                decided.append(decisions.save(before, each.draft, stamp, place=place, by=source, expiry=expiry))
+                records[target.path] = decided[-1].entry
+                if target.shadows:
+                    records.update(decisions.hide_shadows(records, target.shadows, stamp, of=target.path))
+            return decided
+
+        paths = [*(target.path for target in targets), *shadows, *(self._moves.sources(shadows) if shadows else ())]
+        return _receipts(self._write(paths, decide, stamp=stamp), checked)
+
+    def take_in(self, caller: Caller, drafts: Sequence[ImportedDraft]) -> list[Saved]:
+        """Save drafts from elsewhere, all or nothing, with the times they had there; errors as of ``save``."""
         stamp = Stamp(self._now(), caller.actor(None))
-        sources = [self._provenance(caller, stamp, each.checked.draft) for each in taken]
-        paths = [each.place.path(each.checked.draft.key) for each in taken]
+        sources = [self._provenance(caller, stamp, each.checked.draft) for each in drafts]
+        paths = [each.place.path(each.checked.draft.key) for each in drafts]
 
-        def decide(records: dict[str, EntryRecord | None]) -> list[Decided]:
-            decisions = []
-            for path, each, source in zip(paths, taken, sources, strict=True):
-                if isinstance(records[path], Tombstone):
-                    raise EntryNotFound(f"{each.checked.draft.key[:80]!r} was forgotten meanwhile: import again")
-                agent = WORKSPACE if each.place.scope == WORKSPACE else caller.provenance.agent
-                decided = saving.take_in(
-                    records[path],
-                    each.checked.draft,
-                    stamp,
-                    place=EntryLocation(agent, each.place.level, each.place.run),
-                    by=source,
-                    expiry=self._rules.expiry,
-                    past=each.past,
+        def decide(records: WorkingCopy) -> list[Decided]:
+            decided = []
+            for path, each, source in zip(paths, drafts, sources, strict=True):
+                draft, place, expiry = each.checked.draft, _location(caller, each.place), self._rules.expiry
+                if isinstance(before := records[path], Tombstone):
+                    raise EntryNotFound(f"{draft.key[:80]!r} was forgotten meanwhile: import again")
+                decided.append(
+                    decisions.take_in(before, draft, stamp, place=place, by=source, expiry=expiry, past=each.past)
                 )
-                records[path] = decided.entry
-                decisions.append(decided)
-            return decisions
+                records[path] = decided[-1].entry
+            return decided
 
-        return _receipts(self._write(paths, decide, stamp=stamp), [each.checked for each in taken])
+        return _receipts(self._write(paths, decide, stamp=stamp), [each.checked for each in drafts])
 
     def update(
         self, caller: Caller, draft: Draft, *, expected_revision: int | None = None, call_id: str | None = None
     ) -> Saved:
-        """Change what the draft says of an entry at the caller's level; ``EntryNotFound``, else errors as ``save``."""
-        each = self._checked(draft)
+        """Update an entry at the caller's level with the draft; ``EntryNotFound``, else errors as of ``save``."""
+        checked = self._rules.check(draft)
         stamp = Stamp(self._now(), caller.actor(call_id), expected_revision)
-        source = self._provenance(caller, stamp, draft)
+        source, expiry = self._provenance(caller, stamp, draft), self._rules.expiry
         own = own_level(caller)
         path = self._present(own, draft.key, now=stamp.at)
-        if draft.category is not None and self._scope(own, draft.category) != self._scope_of(own, path, draft.key):
-            return self._move(caller, path, each, stamp, source)
 
-        def decide(records: dict[str, EntryRecord | None]) -> list[Decided]:
-            decided = saving.update(records[path], each.draft, stamp, by=source, expiry=self._rules.expiry)
-            records[path] = decided.entry
-            return [decided]
+        def updated(before: EntryRecord | None) -> Decided:
+            return decisions.update(before, checked.draft, stamp, by=source, expiry=expiry)
 
-        return _receipts(self._write([path], decide, stamp=stamp), [each])[0]
+        if draft.category is None or own[self._position(own, draft.category)].path(draft.key) == path:
+            outcome = self._write_one(path, updated, stamp=stamp)
+        else:
+            outcome = self._move(self._target(caller, checked.draft, now=stamp.at), path, updated, stamp)
+        return _receipts(outcome, [checked])[0]
 
     def delete(
         self, caller: Caller, key: str, *, expected_revision: int | None = None, call_id: str | None = None
@@ -167,105 +167,120 @@ class EntryWriter:
         """Hide the entry of that key at the caller's level; it can be restored. ``EntryNotFound``."""
         stamp = Stamp(self._now(), caller.actor(call_id), expected_revision)
         path = self._present(own_level(caller), check_key(key), now=stamp.at, call_id=stamp.by.call)
-
-        def decide(records: dict[str, EntryRecord | None]) -> list[Decided]:
-            decided = saving.delete(records[path], stamp, key=key)
-            records[path] = decided.entry
-            return [decided]
-
-        entry = self._write([path], decide, stamp=stamp).decisions[0].entry
+        outcome = self._write_one(path, lambda before: decisions.delete(before, stamp, key=key), stamp=stamp)
+        entry = outcome.decisions[0].entry
         return Deleted(key, entry.level, entry.revision)
 
-    def restore(self, caller: Caller, key: str, *, call_id: str | None = None) -> Saved:
-        """Bring back the entry of that key that was deleted or evicted last at the caller's level.
+    def delete_many(self, caller: Caller, keys: Iterable[str]) -> list[Deleted]:
+        """Hide the entries of these keys at the caller's level in one commit; returns those that were there, by key."""
+        stamp, own = Stamp(self._now(), caller.actor(None)), own_level(caller)
+        paths = [partition.path(key) for key in {check_key(key) for key in listed(keys, "keys")} for partition in own]
 
-        What was moved away is not gone: it has another key or place, from which it would be brought back.
+        def decide(records: RecordsByPath) -> tuple[list[Entry], list[Entry]]:
+            live = [record for record in records.values() if is_live(record, stamp.at)]
+            hidden = [decisions.delete(entry, stamp, key=entry.key).entry for entry in live]
+            return hidden, hidden
+
+        seen = [path for path in paths if self._is_seen(path, stamp.at)]
+        hidden = self._repository.change(seen, decide) if seen else []
+        return sorted((Deleted(entry.key, entry.level, entry.revision) for entry in hidden), key=lambda each: each.key)
+
+    def restore(self, caller: Caller, key: str, *, call_id: str | None = None) -> Saved:
+        """Bring back the entry of that key that was deleted, evicted or expired last at the caller's level.
+
+        A moved entry is not gone: it has another key or place, and is restored from there.
         """
         stamp = Stamp(self._now(), caller.actor(call_id))
-        candidates = [entry_at(self._shelf, partition.path(check_key(key))) for partition in own_level(caller)]
-        retired = [entry for entry in candidates if entry is not None and self._is_gone(entry, stamp.at)]
+        candidates = [entry_at(self._repository, partition.path(check_key(key))) for partition in own_level(caller)]
+        retired = [entry for entry in candidates if entry is not None and _is_restorable(entry, stamp.at)]
         if not retired:
-            raise saving.not_there(key)
-        path = max(retired, key=_retired_at).path
+            raise decisions.not_there(key)
+        last = max(retired, key=lambda entry: entry.retired.at if entry.retired is not None else entry.expires_at or "")
+        path, expiry = last.path, self._rules.expiry
+        outcome = self._write_one(
+            path, lambda before: decisions.restore(before, stamp, key=key, expiry=expiry), stamp=stamp
+        )
+        return _receipts(outcome, [Checked(Draft(key))])[0]
 
-        def decide(records: dict[str, EntryRecord | None]) -> list[Decided]:
-            decided = saving.restore(records[path], stamp, key=key, expiry=self._rules.expiry)
-            records[path] = decided.entry
-            return [decided]
-
-        return _receipts(self._write([path], decide, stamp=stamp), [Checked(Draft(key))])[0]
-
-    def _write(
-        self, paths: Sequence[str], decide: Callable[[dict[str, EntryRecord | None]], list[Decided]], *, stamp: Stamp
+    def _move(
+        self, target: _Target, path: str, updated: Callable[[EntryRecord | None], Decided], stamp: Stamp
     ) -> _Outcome:
-        """Decide over the records under their locks, and have what is then over a budget go in the same commit.
-
-        Which entries are to go is found without their locks: they are taken in the next round, and looked at again.
-        """
-        victims: list[str] = []
-        for is_last in (*([False] * (_ROUNDS - 1)), True):
-
-            def attempt(before: RecordsByPath) -> tuple[_Outcome, list[EntryRecord]]:
-                records = dict(before)
-                decisions = decide(records)
-                went = _evict(records, [path for path in victims if path not in paths], stamp)  # noqa: B023
-                if not is_last:  # noqa: B023
-                    self._room.check(before, records)
-                changed = [record for path, record in records.items() if record is not before[path]]
-                outcome = _Outcome(decisions, [record for record in changed if record is not None], tuple(went))
-                return outcome, outcome.records
-
-            try:
-                return self._shelf.change([*paths, *victims], attempt)
-            except OverBudget as outgrown:
-                victims = [path for path in self._room.victims(outgrown, now=stamp.at) if path not in paths]
-        raise AssertionError("the last round never asks for more room")
-
-    def _move(self, caller: Caller, path: str, each: Checked, stamp: Stamp, source: Provenance) -> Saved:
-        """An update that changes whom an entry belongs to: it is saved there and gone here, in one commit."""
-        target = self._target(caller, own_level(caller), each.draft, now=stamp.at)
+        """Update an entry that gets another owner: it is saved there and hidden here, in one commit."""
         left = [path, *target.shadows]
         paths = list(dict.fromkeys((target.path, *left, *self._moves.sources(left))))
 
-        def decide(records: dict[str, EntryRecord | None]) -> list[Decided]:
-            decided = saving.update(records[path], each.draft, stamp, by=source, expiry=self._rules.expiry)
-            moved = saving.move(
-                decided.entry, records[target.path], stamp, place=target.place, expiry=self._rules.expiry
-            )
+        def decide(records: WorkingCopy) -> list[Decided]:
+            entry, there = updated(records[path]).entry, records[target.path]
+            moved = decisions.move(entry, there, stamp, place=target.place, expiry=self._rules.expiry)
             records[target.path] = moved.entry
-            clear(records, left, stamp, for_=target.path)
+            records.update(decisions.hide_shadows(records, left, stamp, of=target.path))
             return [moved]
 
-        return _receipts(self._write(paths, decide, stamp=stamp), [each])[0]
+        return self._write(paths, decide, stamp=stamp)
 
-    def _checked(self, draft: Draft) -> Checked:
-        return check_draft(draft, secrets=self._rules.secrets, allow=self._rules.allow, scan=self._rules.scan)
+    def _write_one(self, path: str, change: Callable[[EntryRecord | None], Decided], *, stamp: Stamp) -> _Outcome:
+        def decide(records: WorkingCopy) -> list[Decided]:
+            decided = change(records[path])
+            records[path] = decided.entry
+            return [decided]
 
-    def _target(self, caller: Caller, own: View, draft: Draft, *, now: str) -> _Target:
-        """Where a draft goes: where its category says, or else where its key is seen now, or to the agent's own."""
-        at = self._scope(own, draft.category) if draft.category is not None else self._where_seen(own, draft.key, now)
-        partition = own[at]
-        agent = WORKSPACE if partition.scope == WORKSPACE else caller.provenance.agent
-        before = own[:at] if draft.category is not None else ()  # nothing shadows a key where it is seen
-        paths = [other.path(draft.key) for other in before]
-        there = tuple(path for path in paths if self._is_seen(path, now))
-        return _Target(partition.path(draft.key), EntryLocation(agent, partition.level, partition.run), there)
+        return self._write([path], decide, stamp=stamp)
 
-    def _scope(self, own: View, category: str) -> int:
-        """Which of the caller's own partitions entries of the category lie in."""
-        rule = self._rules.category(category)
+    def _write(self, paths: Sequence[str], decide: Callable[[WorkingCopy], list[Decided]], *, stamp: Stamp) -> _Outcome:
+        """Commit what is decided under the records' locks, with the evictions that keep it within the budgets.
+
+        Victims are chosen without their locks. The next round holds those too, and looks at the victims again.
+        """
+        rounds, outcome = 1, self._attempt(paths, decide, stamp)
+        while (excess := outcome.excess) is not None:
+            victims = [path for path in self._eviction.victims(excess, now=stamp.at) if path not in paths]
+            rounds += 1
+            outcome = self._attempt(paths, decide, stamp, victims=victims, is_last=rounds == _ROUNDS)
+        return outcome
+
+    def _attempt(
+        self,
+        paths: Sequence[str],
+        decide: Callable[[WorkingCopy], list[Decided]],
+        stamp: Stamp,
+        *,
+        victims: Sequence[str] = (),
+        is_last: bool = False,
+    ) -> _Outcome:
+        """Commit the decision and the evictions, or nothing if the result is over a budget."""
+
+        def attempt(before: RecordsByPath) -> tuple[_Outcome, list[EntryRecord]]:
+            records = dict(before)
+            decided = decide(records)
+            evicted = _evict(records, victims, stamp)
+            excess = None if is_last else self._eviction.excess(before, records)
+            changed = [record for path, record in records.items() if record is not None and record is not before[path]]
+            return _Outcome(decided, tuple(evicted), excess), [] if excess is not None else changed
+
+        return self._repository.change([*paths, *victims], attempt)
+
+    def _target(self, caller: Caller, draft: Draft, *, now: str) -> _Target:
+        """The place that the draft's category asks for, or else where its key is seen, or the agent's own."""
+        own = own_level(caller)
+        if draft.category is None:
+            at = self._position_seen(own, draft.key, now)
+            return _Target(own[at].path(draft.key), _location(caller, own[at]), ())  # nothing shadows what is seen
+        at = self._position(own, draft.category)
+        shadows = tuple(path for each in own[:at] if self._is_seen(path := each.path(draft.key), now))
+        return _Target(own[at].path(draft.key), _location(caller, own[at]), shadows)
+
+    def _position(self, own: View, category: str) -> int:
+        """The position among the caller's own partitions of the one for entries of the category."""
+        rule = self._rules.categories.of(category)
         if rule.is_of_one_run and len(own) < 3:
             raise InvalidArgument(
                 f"category {category} belongs to a run, and this session has none: use another category, or none "
                 f"(a program names the run when it asks for the session)"
             )
-        return len(own) - 1 if rule.is_shared else len(own) - 3 if rule.is_of_one_run else len(own) - 2
+        return len(own) - (1 if rule.is_shared else 3 if rule.is_of_one_run else 2)
 
-    def _scope_of(self, own: View, path: str, key: str) -> int:
-        return next(index for index, partition in enumerate(own) if partition.path(key) == path)
-
-    def _where_seen(self, own: View, key: str, now: str) -> int:
-        """The first of the caller's own partitions where the key is there; the agent's if it is in none of them."""
+    def _position_seen(self, own: View, key: str, now: str) -> int:
+        """The position of the first of the caller's own partitions that holds the key, else of the agent's."""
         if len(own) > 2 and self._is_seen(own[0].path(key), now):
             return 0
         agents, shared = len(own) - 2, len(own) - 1
@@ -274,58 +289,113 @@ class EntryWriter:
         return shared if is_shared else agents
 
     def _is_seen(self, path: str, now: str) -> bool:
-        entry = entry_at(self._shelf, path)
-        return entry is not None and self._is_there(entry, now)
+        return is_live(self._repository.find(path), now)
 
     def _present(self, own: View, key: str, *, now: str, call_id: str | None = None) -> str:
-        """Where the entry of that key lies that the caller sees at its own level; or which this call deleted before."""
-        paths = [partition.path(key) for partition in own]
-        entries = [(path, entry_at(self._shelf, path)) for path in paths]
+        """The path of the entry that the caller sees at its own level, or that this very call deleted before."""
+        entries = [(path, entry_at(self._repository, path)) for path in (partition.path(key) for partition in own)]
         for path, entry in entries:
-            if entry is not None and self._is_there(entry, now):
+            if is_live(entry, now):
                 return path
         for path, entry in entries:
             if entry is not None and call_id and any(change.by.call == call_id for change in entry.text.history):
                 return path
-        raise saving.not_there(key)
-
-    def _is_there(self, entry: Entry, now: str) -> bool:
-        return entry.is_live(now)
-
-    def _is_gone(self, entry: Entry, now: str) -> bool:
-        is_moved = entry.retired is not None and entry.retired.is_move
-        return not is_moved and not self._is_there(entry, now)
+        raise decisions.not_there(key)
 
     def _provenance(self, caller: Caller, stamp: Stamp, draft: Draft) -> Provenance:
-        origin = caller.provenance
+        origin, by = caller.provenance, stamp.by
+        with self._numbering:  # higher for every save of this process, also within one tick of the clock
+            self._ordinal = max(self._ordinal + 1, time.time_ns())
+            ordinal = self._ordinal
         return Provenance(
-            agent=origin.agent,
-            session=stamp.by.session,
-            run=origin.run,
-            channel=origin.channel,
-            thread=origin.thread,
-            call=stamp.by.call,
-            source=draft.source,
-            ordinal=self._next_ordinal(),
+            origin.agent, by.session, origin.run, origin.channel, origin.thread, by.call, draft.source, ordinal
         )
 
-    def _next_ordinal(self) -> int:
-        with self._numbering:
-            self._ordinal = max(self._ordinal + 1, time.time_ns())
-            return self._ordinal
+
+class EvictionPolicy:
+    """The budgets of one open memory: what a commit is over, and which entries are evicted for it.
+
+    The cost depends on what is saved and evicted, not on how many entries there are. Only entries of the same partition
+    count and go, so entries that a session cannot see change nothing that it observes.
+    """
+
+    def __init__(self, index: Index, *, budget: Budget) -> None:
+        self._index = index
+        self._limits = {scope: limit for scope, limit in budget.limits.items() if limit != NO_LIMIT}
+
+    def excess(self, before: RecordsByPath, after: RecordsByPath) -> Excess | None:
+        """The excess of the first partition that the commit leaves over a budget and adds to; None if there is none.
+
+        ``BudgetExceeded`` if one entry alone is larger than a whole budget.
+        """
+        growths: dict[Partition, list[tuple[Entry, int]]] = {}
+        for path, record in after.items() if self._limits else ():
+            for entry, sign in ((record, 1), (before[path], -1)) if record is not before[path] else ():
+                if isinstance(entry, Entry) and entry.retired is None:
+                    growths.setdefault(Partition(entry.folder, entry.level, entry.run), []).append((entry, sign))
+        found = (self._excess_of(partition, growth) for partition, growth in growths.items())
+        return next((excess for excess in found if excess is not None), None)
+
+    def victims(self, excess: Excess, *, now: str) -> list[str]:
+        """The paths of the entries to evict: expired ones, then those worth least.
+
+        ``BudgetExceeded`` if the saved entries alone are over a budget.
+        """
+        self._index.catch_up(reads=True)
+        partition = excess.partition
+
+        def choose(connection: sqlite3.Connection) -> list[str]:
+            def order(scope: Scope) -> Iterator[EntrySummary]:
+                return map(summary_of, _least_worthy(connection, partition, scope, now=now))
+
+            chosen = budgets.victims(order, excess.over, saved=excess.saved)
+            return [entry_path(partition.scope, entry.uid) for entry in chosen]
+
+        return self._index.ask(choose)
+
+    def _excess_of(self, partition: Partition, growth: Sequence[tuple[Entry, int]]) -> Excess | None:
+        saved = [entry for entry, sign in growth if sign > 0]
+        for entry in saved:
+            budgets.check_fits(self._limits, entry)
+        totals = self._index.totals(partition)
+        over = budgets.added_excess(self._limits, lambda scope: tally_within(totals, scope), growth)
+        return Excess(partition, over, frozenset(entry.uid for entry in saved)) if over else None
 
 
-def _evict(records: dict[str, EntryRecord | None], victims: Sequence[str], stamp: Stamp) -> list[str]:
-    """Evict those of the victims that are still there; their keys, but not those of what had expired anyway."""
-    went = []
+def _least_worthy(connection: sqlite3.Connection, partition: Partition, scope: Scope, *, now: str) -> Iterator[Row]:
+    """The live entries of a partition in the order of eviction, read some at a time."""
+    limit, seen = _SOME, set[str]()
+    for row in queries.expired(connection, partition, now=now, limit=_MANY):
+        if scope.kind in (None, row.kind) and scope.category in (None, row.category):
+            seen.add(row.path)
+            yield row
+    while True:
+        rows = queries.least_worthy(connection, partition, limit=limit, category=scope.category, kind=scope.kind)
+        for row in rows:
+            if row.path not in seen:
+                seen.add(row.path)
+                yield row
+        if len(rows) < limit:
+            return
+        limit *= 4
+
+
+def _evict(records: WorkingCopy, victims: Sequence[str], stamp: Stamp) -> list[str]:
+    """Evict the victims that are still there; returns their keys, except those of expired entries."""
+    evicted = []
     cause = f"evict-{uuid.uuid4().hex[:12]}" if victims else ""
     for path in victims:
         found = records[path]
         if isinstance(found, Entry) and found.retired is None:
-            records[path] = saving.evict(found, replace(stamp, expected_revision=None), cause=cause)
+            records[path] = decisions.evict(found, replace(stamp, expected_revision=None), cause=cause)
             if not found.is_expired(stamp.at):
-                went.append(found.key)
-    return went
+                evicted.append(found.key)
+    return evicted
+
+
+def _location(caller: Caller, partition: Partition) -> EntryLocation:
+    agent = WORKSPACE if partition.scope == WORKSPACE else caller.provenance.agent
+    return EntryLocation(agent, partition.level, partition.run)
 
 
 def _receipts(outcome: _Outcome, checked: Sequence[Checked]) -> list[Saved]:
@@ -343,5 +413,6 @@ def _receipts(outcome: _Outcome, checked: Sequence[Checked]) -> list[Saved]:
     ]
 
 
-def _retired_at(entry: Entry) -> str:
-    return entry.retired.at if entry.retired is not None else entry.expires_at or ""
+def _is_restorable(entry: Entry, now: str) -> bool:
+    is_moved = entry.retired is not None and entry.retired.is_move
+    return not is_moved and not is_live(entry, now)

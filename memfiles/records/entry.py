@@ -42,6 +42,7 @@ MAX_LABEL_BYTES = 255
 MAX_WHY_BYTES = 500
 GENERAL = "general"
 CONVERSATION = "conversation"
+CORE = "core"
 WORKSPACE_CATEGORY = "workspace"
 TEXT_NAME = "entry"
 FORGOTTEN_KEPT = 8

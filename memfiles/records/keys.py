@@ -161,3 +161,19 @@ def _range(least: int | None, most: int | None) -> str:
     if least is None:
         return ""
     return f", {least} or more" if most is None else f" from {least} to {most}"
+
+
+def check_switch(value: object, *, what: str) -> None:
+    """Refuse any value but True and False: the text "false" would count as true."""
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{what} must be True or False")
+
+
+def listed(values: object, what: str) -> list[str]:
+    """The texts in a list of texts; a single text is not a list of its letters. ``InvalidArgument``."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise InvalidArgument(f"{what} must be a list of texts")
+    found = list(values)
+    if not all(isinstance(value, str) for value in found):
+        raise InvalidArgument(f"{what} must be a list of texts")
+    return found

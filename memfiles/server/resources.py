@@ -24,7 +24,7 @@ from memfiles.tools.arguments import shortened
 from memfiles.tools.definitions import READ
 
 if TYPE_CHECKING:
-    from memfiles.entries.results import Found
+    from memfiles.entries.reader import Found
     from memfiles.tools.session import Session
     from memfiles.tools.visibility import VisibleFile
 

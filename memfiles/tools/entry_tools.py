@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from memfiles.entries.partitions import is_in_view, view_of
-from memfiles.entries.results import not_found
+from memfiles.entries.callers import is_in_view, view_of
 from memfiles.errors import InvalidArgument
 from memfiles.tools.arguments import parse_arguments
 from memfiles.tools.definitions import ToolDefinition
@@ -34,8 +33,8 @@ from memfiles.tools.results import ToolResult
 from memfiles.workflow.fields import ToolNames, ToolOperation, operations_of
 
 if TYPE_CHECKING:
+    from memfiles.entries.callers import Caller
     from memfiles.entries.entries import Entries
-    from memfiles.entries.partitions import Caller
     from memfiles.storage.events import RecordChanged
 
 Call = Callable[[object, str | None], ToolResult]
@@ -153,3 +152,8 @@ class EntryTools:
 def _result(data: dict[str, Any]) -> ToolResult:
     """A result with the object as its data and, in compact JSON, as its text."""
     return ToolResult(json.dumps(data, ensure_ascii=False, separators=(",", ":")), data=data)
+
+
+def not_found(key: str) -> dict[str, Any]:
+    """The JSON object for a key under which the session sees nothing, hidden or not."""
+    return {"found": False, "key": key}

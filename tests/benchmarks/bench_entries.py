@@ -17,8 +17,7 @@ from statistics import median
 import pytest
 
 from memfiles.entries.budgets import Budget
-from memfiles.entries.drafts import Draft
-from memfiles.entries.policy import EntryRules
+from memfiles.entries.drafts import Draft, EntryRules
 from tests.benchmarks import peers
 from tests.benchmarks.bare import paired, replace_durably, seconds, show
 from tests.benchmarks.language import contents, questions

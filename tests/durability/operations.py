@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from memfiles.entries.drafts import Draft
+from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import EntryRules
 from memfiles.files.manager import MemoryManager
 from memfiles.storage.events import Subscribers
 from memfiles.workflow.workflow import MemoryFile

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from memfiles.entries.summary import EntrySummary
+from memfiles.entries.budgets import EntrySummary
 from tests.support.records import SEEDED_AT
 
 NOW = "2026-11-25T12:00:00.000Z"

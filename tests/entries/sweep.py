@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memfiles.entries.budgets import Budget
+from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import EntryRules
 from memfiles.errors import EntryNotFound, MemfilesError
 from memfiles.storage.events import Subscribers
 from memfiles.storage.store import Store

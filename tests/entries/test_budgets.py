@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from memfiles.entries.budgets import (
     ALL,
     Budget,
+    EntrySummary,
     FolderTotals,
     Limit,
     Order,
     Scope,
     Tally,
-    budget_of,
     check_fits,
     excess,
     value,
     victims,
 )
-from memfiles.entries.summary import EntrySummary
+from memfiles.entries.lazy import budget_of
 from memfiles.errors import BudgetExceeded
 from memfiles.workflow.workflow import CategorySpec, EntriesSpec, KindSpec
 from tests.entries.summaries import MOMENTS, STANDINGS, standing

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memfiles.entries.categories import LAST_MOMENT, Categories, Category, later
+from memfiles.entries.drafts import LAST_MOMENT, Categories, Category, later
+from memfiles.entries.lazy import rules_of
 from memfiles.errors import InvalidArgument, WorkflowError
 from memfiles.workflow.workflow import CategorySpec, EntriesSpec, KindSpec, Workflow
 from tests.support.records import SEEDED_AT, many_times
@@ -39,7 +40,7 @@ def test_a_workflow_declares_lifetimes() -> None:
         categories={"daily": CategorySpec(ttl="48h"), "conversation": CategorySpec(max_entries=5),
                     "recipes": CategorySpec(ttl=60)}
     )  # fmt: skip
-    categories = Categories(declared.categories)
+    categories = rules_of(Workflow.parse("memory: {entries: {}}"), declared).categories
 
     assert [
         Category("daily", ttl=48 * 3600),

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from memfiles.entries.budgets import Budget
+from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import EntryRules
 from memfiles.entries.purge import Purger
 from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed
 from tests.support.saved import Visitor, entries_in
@@ -106,7 +106,7 @@ def test_what_was_deleted_is_deleted_though_older_ones_cannot_go(
         raise StorageFailed("the disk is full")
 
     entries.save(Visitor(), "a", "text")
-    monkeypatch.setattr(Purger, "_bury_surplus", full)
+    monkeypatch.setattr(Purger, "_surplus", full)
 
     assert "a" == entries.delete(Visitor(), "a").key
     assert "the disk is full" in caplog.text

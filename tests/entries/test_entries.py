@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from memfiles.entries.budgets import Budget
-from memfiles.entries.categories import Categories
-from memfiles.entries.drafts import Draft
+from memfiles.entries.drafts import Categories, Draft, EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import EntryRules
 from memfiles.errors import (
     BudgetExceeded,
     EntryNotFound,
@@ -413,7 +411,7 @@ def test_a_dry_run_counts_first(entries: Entries) -> None:
 
 def test_an_empty_selector_is_refused(entries: Entries) -> None:
     """Forgetting everything by mistake would be final."""
-    with pytest.raises(InvalidArgument, match="say what is to be forgotten"):
+    with pytest.raises(InvalidArgument, match="select what to forget"):
         entries.forget(Visitor())
 
 
@@ -537,10 +535,7 @@ def test_a_plan_is_applied_and_taken_back(tmp_path: Path, clock: Clock) -> None:
 def test_categories_can_have_lifetimes_of_their_own(tmp_path: Path, clock: Clock) -> None:
     """As the workflow declares them."""
 
-    class Minute:
-        ttl = 60
-
-    with entries_in(tmp_path, rules=EntryRules(categories=Categories({"draft": Minute()})), now=clock) as entries:
+    with entries_in(tmp_path, rules=EntryRules(categories=Categories({"draft": 60})), now=clock) as entries:
         entries.save(Visitor(), "k", "x", category="draft")
         clock.go_on(60)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from memfiles.entries.budgets import Budget
-from memfiles.entries.drafts import Draft
-from memfiles.entries.policy import EntryRules
+from memfiles.entries.drafts import Draft, EntryRules
 from tests.support.saved import Clock, Visitor, entries_in
 
 

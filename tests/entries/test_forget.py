@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from memfiles.entries.budgets import Budget
+from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import EntryRules
 from memfiles.index.index import Index
 from memfiles.index.text import fts as texts
 from memfiles.storage.derived_database import DerivedDatabase

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from memfiles.entries.budgets import Budget
-from memfiles.entries.drafts import Draft
+from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import EntryRules
 from tests.support.saved import Visitor, entries_in, files_holding
 
 WORD = "zebrafish"

@@ -219,5 +219,5 @@ def test_what_was_moved_is_not_restored_where_it_was(memory: memfiles.Memory, se
 
 def test_what_maps_no_keys_is_refused(memory: memfiles.Memory, session: Session) -> None:
     """A list of pairs is no mapping."""
-    with pytest.raises(InvalidArgument, match="moves maps keys"):
+    with pytest.raises(InvalidArgument, match="moves must map keys"):
         memory.entries.relocate(session, [("a", "b")])  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from memfiles.entries.spans import SpanOperation, span
+from memfiles.entries.callers import SpanOperation, span
 from memfiles.errors import EditNoMatch
 
 
@@ -115,7 +115,7 @@ def test_the_api_is_not_imported_for_its_own_sake() -> None:
     """In a program that knows nothing of OpenTelemetry, nothing of it is loaded, and errors pass."""
     program = """
 import sys
-from memfiles.entries.spans import span
+from memfiles.entries.callers import span
 with span("create_memory", record="1") as current:
     current.set(count=1)
 try:

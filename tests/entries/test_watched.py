@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import EntryRules
 from memfiles.records.entry_codec import encode_entry
 from memfiles.storage.events import RecordChanged, Subscribers
 from memfiles.storage.store import Store

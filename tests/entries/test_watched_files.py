@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import EntryRules
 from memfiles.records.entry import EntryRecord
 from memfiles.storage.events import Subscribers, utc_now
 from memfiles.storage.store import Store
@@ -43,14 +43,14 @@ def test_a_change_of_ours_that_is_noticed_while_it_is_made_is_told_once(tmp_path
     store: Any = TellingStore(inner)
     entries = Entries(store, rules=EntryRules(), subscribers=subscribers)
     entry = saved("color", "blue")
-    watcher = threading.Thread(target=lambda: entries.shelf.notice(entry.path))
+    watcher = threading.Thread(target=lambda: entries.repository.notice(entry.path))
 
     def decide(_: object) -> tuple[None, list[EntryRecord]]:
         watcher.start()
         assert store.waiting.wait(20)
         return None, [entry]
 
-    entries.shelf.change([entry.path], decide)
+    entries.repository.change([entry.path], decide)
     watcher.join()
     entries.close()
     inner.close()

@@ -105,7 +105,7 @@ def test_a_save_that_cannot_be_called_over_is_made(memory: Memory, tmp_path: Pat
     """What was committed is acknowledged: that the log cannot be written costs a look at all records."""
     session = memory.session("support")
     memory.entries.save(session, "first", "a")
-    index = memory.entries.shelf._listener
+    index = memory.entries.repository._listener
     assert index is not None
     token = index.intend([ENTRY])
     (tmp_path / ".memory" / PATH).unlink()

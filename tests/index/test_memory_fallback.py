@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from memfiles.entries.budgets import Budget
-from memfiles.entries.drafts import Draft
+from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import EntryRules
 from memfiles.errors import StorageFailed
 from memfiles.index.change_log import PATH as LOG
 from memfiles.index.database import PATH

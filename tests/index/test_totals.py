@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import EntryRules
 from memfiles.files.manager import MemoryManager
 from memfiles.index.queries import Counted
 from memfiles.records.levels import Levels

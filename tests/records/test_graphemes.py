@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfiles.entries.consolidation.folding import cut
-from memfiles.entries.results import shortened
+from memfiles.entries.reader import shortened
 from memfiles.index.search.search import snippet
 from memfiles.index.text.tokenizer import terms_of
 from memfiles.records.graphemes import LONGEST, first_bytes, last_bytes, may_cut, whole_after, whole_before

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from memfiles.entries.categories import later
+from memfiles.entries.drafts import EntryRules, later
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import EntryRules
 from memfiles.records.entry import Entry, Provenance, Retired, Tombstone, new_text, passed
 from memfiles.records.history import extend
 from memfiles.records.record import Actor, Change, Operation, successor, with_content

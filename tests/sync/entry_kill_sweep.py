@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import EntryRules
 from memfiles.files.manager import MemoryManager
 from memfiles.storage.events import Subscribers, utc_now
 from memfiles.sync.ledger import Bookkeeping
@@ -90,7 +90,7 @@ class EntryScenario:
         manager = MemoryManager(place / "here", mirror, origin=book.origin)
         manager.restore([declared("notes", content="# notes\n")])
         entries = Entries(manager.store, rules=EntryRules(), subscribers=Subscribers(), origin=manager.origin)
-        replica = manager.replica.with_entries(entries.shelf, let_go=entries.let_go)
+        replica = manager.replica.with_entries(entries.repository, let_go=entries.let_go)
         reconciler = Reconciler(replica, mirror=mirror, book=book, on_conflict="local", now=utc_now)
 
         def act() -> None:

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any
 
 from memfiles.entries.budgets import Budget
+from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import EntryRules
 from memfiles.files.manager import MemoryManager
 from memfiles.records.entry import Entry, EntryRecord, Tombstone
 from memfiles.records.entry_codec import decode_entry
@@ -39,7 +39,7 @@ class EntryMachine:
         subscribers = Subscribers()
         origin = self.book.origin()
         self.entries = Entries(self.manager.store, rules=RULES, subscribers=subscribers, origin=origin)
-        self.shelf = self.entries.shelf
+        self.shelf = self.entries.repository
         replica = self.manager.replica.with_entries(self.shelf, let_go=self.entries.let_go)
         self.sync = Sync(replica, mirror=mirror, book=self.book, settings=SyncSettings(**settings))
         self.manager.subscribe(self.sync.notice)

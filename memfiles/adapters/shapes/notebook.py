@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from memfiles.adapters.shapes.folder import check_level, list_entries
-from memfiles.entries.partitions import own_level
+from memfiles.entries.callers import own_level
 from memfiles.entries.repository import entry_at
 from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
 
@@ -155,7 +155,7 @@ class Notebook:
     def _records(self, key: str, level: str) -> Iterator[Entry]:
         """The entries stored under a key at a level, deleted or not."""
         for partition in own_level(self._session, level):
-            if (entry := entry_at(self._entries.shelf, partition.path(key))) is not None:
+            if (entry := entry_at(self._entries.repository, partition.path(key))) is not None:
                 yield entry
 
     def _check_level(self, key: str) -> None:

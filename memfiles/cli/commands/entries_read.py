@@ -7,7 +7,7 @@ import click
 from memfiles.cli import output
 from memfiles.cli.opening import As, as_session, filtering, reading_entries
 from memfiles.cli.options import current, example, shared_options
-from memfiles.entries.results import Found, Match, Page, Results
+from memfiles.entries.reader import Found, Match, Page, Results
 from memfiles.errors import EntryNotFound
 from memfiles.records.entry import Kind
 from memfiles.tools.entry_definitions import DEFAULT_PAGE, DEFAULT_RESULTS, MAX_PAGE, MAX_RESULTS

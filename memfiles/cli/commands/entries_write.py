@@ -14,7 +14,8 @@ from memfiles.cli.options import current, example, options, shared_options, usag
 from memfiles.entries.budgets import Tally
 from memfiles.entries.consolidation.consolidator import Applied
 from memfiles.entries.consolidation.plan import Plan, Step
-from memfiles.entries.results import Forgotten, Saved
+from memfiles.entries.drafts import Saved
+from memfiles.entries.forget import Forgotten
 from memfiles.errors import MirrorUnavailable
 from memfiles.records.entry import KINDS
 from memfiles.records.keys import ENTRIES

@@ -7,9 +7,9 @@ import click
 from memfiles.cli import output
 from memfiles.cli.opening import As, as_session, changing_entries, reading_entries
 from memfiles.cli.options import current, example, shared_options
-from memfiles.entries.results import Exported, Imported
-from memfiles.entries.transfer.exporter import EXPORT_FORMATS, ExportFormat
+from memfiles.entries.transfer.exporter import EXPORT_FORMATS, Exported, ExportFormat
 from memfiles.entries.transfer.formats import FORMATS, Format
+from memfiles.entries.transfer.importer import Imported
 
 SHOWN = 20
 

@@ -1,6 +1,8 @@
-"""Folding: many episodes into one note that says what was in them and names them.
+"""Folding of episodes into one note that sums them up and names them, and merging of labels into a survivor.
 
-What a note says of its episodes is a ``Summariser``'s; the one here takes first sentences and needs no language model.
+The rule this file guards: a label that an entry has only from others is recorded as theirs, so that it goes when they
+are forgotten or the plan is undone, and the entry's own labels keep their order. The default ``Summariser`` takes first
+sentences and needs no language model. Pure functions.
 """
 
 from __future__ import annotations
@@ -9,16 +11,17 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Protocol
 
 from memfiles.entries.consolidation.plan import SummaryNote
-from memfiles.records.entry import MAX_LINKS, MAX_SOURCES, MAX_TAGS, Entry
+from memfiles.records.entry import MAX_LINKS, MAX_SOURCES, MAX_TAGS, Entry, Merged
 from memfiles.records.graphemes import first_bytes
 from memfiles.records.history import contents
 
 MOST_EPISODES = 64
-"""How many episodes one note takes up."""
+"""The most episodes that one note folds."""
 
 MOST_SUMMARY_BYTES = 4096
 LEAST_SUMMARY_BYTES = 64
@@ -30,17 +33,17 @@ _SOURCES = "Sources: "
 
 
 class Summariser(Protocol):
-    """Says in few words what is in texts."""
+    """Sums up texts in few words."""
 
     def summarise(self, texts: Sequence[str], *, most_bytes: int) -> str:
-        """What is in the texts, the oldest first, in at most ``most_bytes`` of UTF-8; what is longer is cut."""
+        """A summary of the texts, the oldest first, of at most ``most_bytes`` in UTF-8; a longer one is cut."""
 
 
 class FirstSentences:
-    """The first sentence of each text, each with the same share of the room; the same texts give the same summary."""
+    """Takes the first sentence of each text, with equal shares of the room; the same texts give the same summary."""
 
     def summarise(self, texts: Sequence[str], *, most_bytes: int) -> str:
-        """A line a text; lines that would be too short to say anything are left out from the end."""
+        """One line per text; the last texts are left out if the lines would be too short."""
         shown = texts[: max(1, most_bytes // _LEAST_LINE_BYTES)]
         share = most_bytes // max(1, len(shown)) - 1
         return "\n".join(cut(f"- {first_sentence(text)}", share) for text in shown)
@@ -52,7 +55,7 @@ def first_sentence(text: str) -> str:
 
 
 def cut(text: str, most_bytes: int) -> str:
-    """``text`` in at most that many bytes of UTF-8, with an ellipsis where something is missing."""
+    """``text`` in at most that many bytes of UTF-8, with an ellipsis if it was cut."""
     if len(text.encode()) <= most_bytes:
         return text
     room = most_bytes - len(_CUT.encode())
@@ -72,7 +75,7 @@ def groups_to_fold(episodes: Sequence[Entry]) -> list[list[Entry]]:
 
 
 def note_of(episodes: Sequence[Entry], summariser: Summariser) -> SummaryNote:
-    """The note that stands for these episodes, of one group: what was in them, and which they are."""
+    """The note that replaces the episodes of one group: a summary, and their keys."""
     first, last = episodes[0], episodes[-1]
     days = dict.fromkeys((first.created_at[:10], last.created_at[:10]))
     head = f"{len(episodes)} episodes, {' to '.join(days)}:"
@@ -97,10 +100,10 @@ def note_of(episodes: Sequence[Entry], summariser: Summariser) -> SummaryNote:
 
 
 def is_made_of(note: Entry, *, uids: Collection[str], keys: Collection[str]) -> bool:
-    """Whether the note says what was in an entry of one of the uids, or in an episode of one of the keys.
+    """Whether the note was made of an entry of one of the uids, or of an episode of one of the keys.
 
-    Its record tells that by uids, whatever became of its text; one from before records did so names the keys in some
-    version that its history still holds.
+    Its record holds the uids, whatever became of its text. Notes of early versions hold none, but some version in their
+    history names the keys.
     """
     if note.made_of:
         return any(uid in uids for uid in note.made_of)
@@ -131,11 +134,49 @@ def _belongs_to(episode: Entry) -> tuple[str, ...]:
 
 
 def _last_expiry(episodes: Sequence[Entry]) -> str | None:
-    """When the last of them would have expired; never, if one would not."""
+    """The latest expiry of the episodes; None if one does not expire."""
     moments = [episode.expires_at for episode in episodes if episode.expires_at is not None]
     return max(moments) if len(moments) == len(episodes) else None
 
 
 def _mark(episodes: Sequence[Entry]) -> str:
-    """What tells the note of these episodes from that of others."""
+    """A mark that distinguishes the note of these episodes from others."""
     return hashlib.sha256("".join(episode.uid for episode in episodes).encode()).hexdigest()[:12]
+
+
+def take_over(survivor: Entry, retired: Sequence[Entry], *, tags: tuple[str, ...], links: tuple[str, ...]) -> Entry:
+    """The survivor with these labels, its own and those of the ``retired``, and the record of whose they are."""
+    new_tags, new_links = set(tags) - set(survivor.tags), set(links) - set(survivor.links)
+    taken = [
+        Merged(
+            each.uid,
+            tuple(tag for tag in each.tags if tag in new_tags),
+            tuple(link for link in each.links if link in new_links),
+        )
+        for each in retired
+    ]
+    uids = {each.uid for each in taken}
+    merged = (*(each for each in survivor.merged if each.uid not in uids), *taken)[-MAX_SOURCES:]
+    made_of = united([survivor.made_of, *(each.made_of for each in retired)]) if survivor.made_of else ()
+    return replace(survivor, tags=tags, links=links, merged=merged, made_of=made_of[-MAX_SOURCES:])
+
+
+def give_back(entry: Entry, uids: Collection[str]) -> Entry:
+    """The entry without the labels that it has from the entries of these uids alone; itself if there are none."""
+    gone = [each for each in entry.merged if each.uid in uids]
+    if not gone:
+        return entry
+    kept = tuple(each for each in entry.merged if each.uid not in uids)
+    tags = {tag for each in gone for tag in each.tags} - {tag for each in kept for tag in each.tags}
+    links = {link for each in gone for link in each.links} - {link for each in kept for link in each.links}
+    return replace(
+        entry,
+        merged=kept,
+        tags=tuple(tag for tag in entry.tags if tag not in tags),
+        links=tuple(link for link in entry.links if link not in links),
+    )
+
+
+def stands_for(entry: Entry, uids: Collection[str]) -> bool:
+    """Whether one of these was merged into the entry, which therefore holds the same content."""
+    return any(each.uid in uids for each in entry.merged)

@@ -1,8 +1,8 @@
-"""The plan of a consolidation: what would be merged, folded and evicted, as a value that is shown before it is applied.
+"""The plan of a consolidation: a value that is shown before it is applied.
 
-The rules this file guards: a plan names every entry it is about at the revision it was made on, so that it is not
-applied to what changed since; and what it hides it does not destroy: it is undone by what carries its id. How often an
-entry was read decides which of two equals goes, and is a hint: to be read meanwhile changes no entry and no plan.
+The rules this file guards: a plan names every entry at its revision, so that it is not applied to entries that changed
+since; it destroys nothing that it hides; and it is undone by its id, which every changed entry carries. How often an
+entry was read decides which of two equals goes, but reading it meanwhile does not outdate the plan.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An entry at the revision that a step was decided on."""
+    """An entry at the revision that a step was planned for."""
 
     __pydantic_config__ = _CONFIG
 
@@ -39,9 +39,9 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class SummaryNote:
-    """A note that a step would save; nothing may be live under its key. ``run`` is not empty for one run's alone.
+    """A note that a step saves; there must be no live entry of its key. ``run`` is set if it belongs to one run alone.
 
-    ``made_of`` are the uids of all entries of which it says what was in them.
+    ``made_of`` are the uids of all entries that it sums up.
     """
 
     __pydantic_config__ = _CONFIG
@@ -67,12 +67,12 @@ class SummaryNote:
 class Step:
     """One step, which happens as a whole or not at all.
 
-    - ``merge``: the ``survivor`` gets the ``tags`` and ``links``, which are its own and those of the ``retired``;
-    - ``fold``: the ``note`` is saved, and the ``retired`` are in it;
+    - ``merge``: the ``survivor`` gets the ``tags`` and ``links``, its own and those of the ``retired``;
+    - ``fold``: the ``note`` replaces the ``retired``;
     - ``drop_vectors``: the vectors of ``about`` are removed from the index; no record changes;
-    - ``evict``: the ``retired`` go.
+    - ``evict``: the ``retired`` are hidden.
 
-    ``freed`` is by how much the entries that are seen become fewer and smaller.
+    ``freed`` is by how much the visible entries become fewer and smaller.
     """
 
     __pydantic_config__ = _CONFIG
@@ -89,20 +89,20 @@ class Step:
 
     @property
     def state(self) -> Literal["deleted", "evicted"]:
-        """In which state the retired are afterwards, with the plan's id as the cause."""
+        """The state of the retired entries afterwards, with the plan's id as the cause."""
         return "evicted" if self.action == "evict" else "deleted"
 
     @property
     def named(self) -> tuple[Named, ...]:
-        """Every entry that must be as it was when the step was decided."""
+        """All entries that must still be at their revisions."""
         return (*self.retired, *((self.survivor,) if self.survivor else ()), *self.about)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would bring the entries of one folder and level within their budget, in order of least destruction.
+    """The steps that bring the entries of one folder and level within their budget, in order of least destruction.
 
-    ``is_enough`` says whether it would: what is being saved is never given up for it.
+    ``is_enough``: whether they do; entries that are being saved are never given up for it.
     """
 
     __pydantic_config__ = _CONFIG
@@ -118,12 +118,12 @@ class Plan:
 
     @property
     def uids(self) -> tuple[str, ...]:
-        """What must be locked to apply it, sorted: the entries that are named and the notes that are saved."""
+        """The uids to lock for applying it, sorted: named entries and notes."""
         named = {named.uid for step in self.steps for named in step.named}
         return tuple(sorted(named | {self.uid_of(step.note) for step in self.steps if step.note}))
 
     def uid_of(self, note: SummaryNote) -> str:
-        """What one of its notes is stored under."""
+        """The uid of one of its notes."""
         return entry_uid(self.folder, self.level, note.key, note.run)
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,9 +132,9 @@ class Plan:
 
 
 def changed_since(plan: Plan, *, revision_of: Callable[[str], int | None]) -> list[str]:
-    """The keys because of which a plan does not hold any more; asked under the locks of all of ``plan.uids``.
+    """The keys of the entries that make a plan out of date; asked under the locks of all ``plan.uids``.
 
-    ``revision_of`` a uid is that of the entry that is seen there, None if there is none.
+    ``revision_of`` gives the revision of the live entry of a uid, None if there is none.
     """
     named = {named.uid: named for step in plan.steps for named in step.named}
     changed = [each.key for each in named.values() if revision_of(each.uid) != each.revision]
@@ -146,12 +146,12 @@ _READER = TypeAdapter(Plan)
 
 
 def plan_from(document: object) -> Plan:
-    """The plan of a JSON object; ``InvalidArgument`` says where it is none."""
+    """The plan in a JSON object; ``InvalidArgument`` names the place of the first problem."""
     try:
         return _READER.validate_json(to_json(document))
     except PydanticSerializationError:
-        raise InvalidArgument("this is no plan: it holds what no JSON can") from None
+        raise InvalidArgument("invalid plan: not JSON-serialisable") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(map(str, first["loc"])) or "the document"
-        raise InvalidArgument(f"this is no plan: {where}: {first['msg']}") from None
+        raise InvalidArgument(f"invalid plan: {where}: {first['msg']}") from None

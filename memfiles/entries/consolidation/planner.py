@@ -1,42 +1,67 @@
-"""Consolidation: the plan by which the entries of one folder and level come within their budget.
+"""The consolidation planner: steps by which the entries of one folder and level come within their budget.
 
-The rule this file guards: least destruction first. What is said twice is merged, what is said again in more words gives
-way to it, episodes are folded into notes, derived vectors are dropped, and only what is then still over is evicted, in
-the order of ``retention.value``. Nothing is done that does not help, nor after the budget is met; what is being saved
-is never given up; and the same entries give the same steps.
+The rules this file guards: least destruction first. Duplicates are merged, then entries that a newer one repeats in
+more words, then episodes are folded into notes, then vectors are dropped; only entries that are still over the budget
+are evicted, in the order of ``budgets.value``. No step is planned that does not help, nor after the budget is met; an
+entry that is being saved never goes; and the same entries give the same steps. An entry only gives way to one that has
+all of its words in their order: similar texts may differ in a number or a name.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, groupby
 
-from memfiles.entries.budgets import ALL, Budget, FolderTotals, Scope, Tally, excess, select, tally_of, value
+from memfiles.entries.budgets import (
+    ALL,
+    Budget,
+    EntrySummary,
+    FolderTotals,
+    Scope,
+    Tally,
+    excess,
+    select,
+    tally_of,
+    value,
+)
 from memfiles.entries.consolidation.folding import FirstSentences, Summariser, groups_to_fold, note_of, united
 from memfiles.entries.consolidation.plan import Named, Plan, Step, SummaryNote
-from memfiles.entries.consolidation.similarity import near_duplicates, normalised, words_of
-from memfiles.entries.summary import EntrySummary
 from memfiles.records.entry import MAX_LINKS, MAX_TAGS, Entry
+
+NEAR = 0.8
+"""The share of the longer text's words that the shorter one must have."""
+
+FEWEST_WORDS = 5
+"""The fewest words of a near duplicate; shorter texts must be equal."""
+
+MOST_COMPARED = 200
+"""The most texts with the same rarest word that a text is compared with; bounds the work."""
+
+TokenSequence = Sequence[str]
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An entry that is consolidated: how it stands, its record, and whether the index holds a vector of it."""
+    """An entry that is consolidated: its summary, its record, and whether the index holds a vector of it."""
 
-    standing: EntrySummary
+    summary: EntrySummary
     entry: Entry
     has_vector: bool = False
 
     @property
     def named(self) -> Named:
-        """Which entry, at which revision."""
+        """The entry at its revision."""
         return Named(self.entry.uid, self.entry.key, self.entry.revision)
 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What stands above the steps of a plan: its id, when it is made, and of which folder and level it is."""
+    """The head of a plan: its id, the time it is made, and its folder and level."""
 
     id: str
     made_at: str
@@ -54,16 +79,16 @@ def plan_consolidation(
 ) -> Plan:
     """The plan for the usable ones of these entries; without steps if they are within the budget.
 
-    ``spared`` are the uids of what is being saved: others may be merged into it, and it never goes.
+    ``spared`` are the uids of entries that are being saved: others may be merged into them, and they never go.
     """
-    usable = [member for member in members if member.standing.is_usable(heading.made_at)]
+    usable = [member for member in members if member.summary.is_usable(heading.made_at)]
     summariser = summariser or FirstSentences()
     planning, steps = _planned(usable, budget, summariser=summariser, spared=frozenset(spared))
-    if planning.over and any(step.note for step in steps):  # the notes are too much: evict what they would be made of
+    if planning.over and any(step.note for step in steps):  # the notes are too large: evict their episodes
         planning, steps = _planned(usable, budget, summariser=None, spared=frozenset(spared))
     return Plan(
         **{name: getattr(heading, name) for name in ("id", "made_at", "folder", "level")},
-        before=FolderTotals.of(member.standing for member in usable).within(ALL),
+        before=FolderTotals.of(member.summary for member in usable).within(ALL),
         after=planning.totals.within(ALL),
         is_enough=not planning.over,
         steps=steps,
@@ -81,9 +106,9 @@ class _Planning:
     """The entries as they would be after the steps so far."""
 
     def __init__(self, members: Sequence[Member], budget: Budget, *, spared: frozenset[str]) -> None:
-        self.totals = FolderTotals.of(member.standing for member in members)
+        self.totals = FolderTotals.of(member.summary for member in members)
         self.over = excess(budget, self.totals)
-        self._left = {member.entry.uid: member for member in sorted(members, key=lambda each: value(each.standing))}
+        self._left = {member.entry.uid: member for member in sorted(members, key=lambda each: value(each.summary))}
         self._tags = {member.entry.uid: member.entry.tags for member in members}
         self._links = {member.entry.uid: member.entry.links for member in members}
         self._budget = budget
@@ -101,7 +126,7 @@ class _Planning:
             yield from self._evictions()
 
     def _merges(self, groups: list[tuple[Member, list[Member]]], why: str) -> Iterator[Step]:
-        for survivor, retired in sorted(groups, key=lambda group: value(group[1][0].standing)):
+        for survivor, retired in sorted(groups, key=lambda group: value(group[1][0].summary)):
             if self._helps(retired):
                 yield self._merge(survivor, retired, why)
 
@@ -122,7 +147,7 @@ class _Planning:
         )
 
     def _same(self) -> list[tuple[Member, list[Member]]]:
-        """Entries of one sort that say the same: the one worth most stays."""
+        """Groups of duplicates of one sort: the entry worth most stays."""
         groups: dict[tuple[str, ...], list[Member]] = {}
         for member in self._mergeable():
             groups.setdefault((*_sort(member), normalised(member.entry.content)), []).append(member)
@@ -130,15 +155,15 @@ class _Planning:
         return [(survivor, retired) for survivor, retired in parted if retired]
 
     def _parted(self, group: list[Member]) -> tuple[Member, list[Member]]:
-        """The one that stays, and the others; what is being saved stays in any case."""
-        survivor = max(group, key=lambda member: (member.entry.uid in self._spared, value(member.standing)))
+        """The survivor, and the others; an entry that is being saved survives in any case."""
+        survivor = max(group, key=lambda member: (member.entry.uid in self._spared, value(member.summary)))
         others = [member for member in group if member is not survivor and member.entry.uid not in self._spared]
         return survivor, others
 
     def _nearly_same(self) -> list[tuple[Member, list[Member]]]:
-        """Entries of one sort that a newer one, no less important, says all of: it stays."""
+        """Groups of entries of one sort that a newer one, no less important, repeats in more words: it stays."""
         groups: dict[str, tuple[Member, list[Member]]] = {}
-        newest_first = sorted(self._mergeable(), key=lambda member: _recency(member.standing), reverse=True)
+        newest_first = sorted(self._mergeable(), key=lambda member: _recency(member.summary), reverse=True)
         for _, alike in groupby(sorted(newest_first, key=_sort), key=_sort):
             sort = list(alike)
             for stays, goes in near_duplicates([words_of(member.entry.content) for member in sort]):
@@ -148,12 +173,12 @@ class _Planning:
         return list(groups.values())
 
     def _may_replace(self, newer: Member, older: Member) -> bool:
-        is_worth_it = newer.standing.importance >= older.standing.importance
-        return is_worth_it and not older.standing.is_held and older.entry.uid not in self._spared
+        is_worth_it = newer.summary.importance >= older.summary.importance
+        return is_worth_it and not older.summary.is_held and older.entry.uid not in self._spared
 
     def _folds(self, summariser: Summariser) -> Iterator[Step]:
         foldable = [member for member in self._left.values() if member.entry.kind == "episode"
-                    and not member.standing.is_held and member.entry.uid not in self._spared]  # fmt: skip
+                    and not member.summary.is_held and member.entry.uid not in self._spared]  # fmt: skip
         for group in groups_to_fold([member.entry for member in foldable]):
             members = [self._left[episode.uid] for episode in group]
             if self._helps(members):
@@ -161,17 +186,17 @@ class _Planning:
                 yield from () if step is None else (step,)
 
     def _under_a_free_key(self, note: SummaryNote) -> SummaryNote:
-        """The note, under another key if its own is taken: by one of an earlier plan that somebody brought back."""
+        """The note, under another key if its own is taken by a restored note of an earlier plan."""
         taken = {member.entry.key for member in self._left.values()}
         keys = (note.key if number == 1 else f"{note.key} {number}" for number in count(1))
         return replace(note, key=next(key for key in keys if key not in taken))
 
     def _fold(self, members: list[Member], note: SummaryNote) -> Step | None:
-        """The step, unless the note is not smaller than its episodes or goes over a budget of its own."""
-        new = _standing_of_note(note, level=members[0].entry.level)
+        """The step; None if the note is not smaller than its episodes, or over a budget of its own."""
+        new = _summary_of_note(note, level=members[0].entry.level)
         totals = self._without(members).plus(new)
         over = excess(self._budget, totals)
-        if new.size_bytes >= sum(member.standing.size_bytes for member in members) or set(over) - set(self.over):
+        if new.size_bytes >= sum(member.summary.size_bytes for member in members) or set(over) - set(self.over):
             return None
         before = self.totals.within(ALL)
         self._retire(members)
@@ -181,38 +206,38 @@ class _Planning:
         return Step("fold", why, retired=retired, note=note, freed=before.minus(totals.within(ALL)))
 
     def _evictions(self) -> Iterator[Step]:
-        """The vectors of what must go, and then what must go."""
+        """The steps that drop the vectors of the evicted entries, and then evict them."""
         chosen, _ = select(self._in_order, self.over, spared=self._spared)
-        members = [self._left[standing.uid] for standing in chosen]
+        members = [self._left[each.uid] for each in chosen]
         about = tuple(member.named for member in members if member.has_vector)
         if about:
-            yield Step("drop_vectors", f"{len(about)} vectors of what is evicted", about=about)
+            yield Step("drop_vectors", f"{len(about)} vectors of evicted entries", about=about)
         for member in members:
-            yield Step("evict", _worth(member.standing), retired=(member.named,), freed=self._retire([member]))
+            yield Step("evict", _worth(member.summary), retired=(member.named,), freed=self._retire([member]))
 
     def _in_order(self, scope: Scope) -> Iterator[EntrySummary]:
-        """What is left, the lowest value first."""
-        return (member.standing for member in self._left.values() if scope.holds(member.standing))
+        """The entries that are left, the lowest value first."""
+        return (member.summary for member in self._left.values() if scope.holds(member.summary))
 
     def _mergeable(self) -> list[Member]:
-        """Episodes are what happened, once each; they are folded, not merged."""
+        """The entries that may be merged; episodes are events, which are folded instead."""
         return [member for member in self._left.values() if member.entry.kind != "episode"]
 
     def _helps(self, retired: Sequence[Member]) -> bool:
-        """Whether something over the budget becomes less without these."""
-        return any(scope.holds(member.standing) for scope in self.over for member in retired)
+        """Whether an excess becomes smaller without these."""
+        return any(scope.holds(member.summary) for scope in self.over for member in retired)
 
     def _without(self, members: Iterable[Member]) -> FolderTotals:
         totals = self.totals
         for member in members:
-            totals = totals.minus(member.standing)
+            totals = totals.minus(member.summary)
         return totals
 
     def _retire(self, members: Sequence[Member]) -> Tally:
-        """Take these out; returns what that frees."""
+        """Take these out; returns the tally that this frees."""
         freed = Tally()
         for member in members:
-            freed = freed.plus(tally_of(member.standing))
+            freed = freed.plus(tally_of(member.summary))
             del self._left[member.entry.uid]
         self.totals = self._without(members)
         self.over = excess(self._budget, self.totals)
@@ -220,28 +245,68 @@ class _Planning:
 
 
 def _sort(member: Member) -> tuple[str, ...]:
-    """Only entries of one sort are merged: none that expires stands for one that does not, nor one run's for all."""
+    """The sort of an entry. Only one sort is merged: an entry that expires, or of one run, must not replace others."""
     entry = member.entry
     return entry.run, entry.category, entry.kind, "" if entry.expires_at is None else "expires"
 
 
-def _recency(standing: EntrySummary) -> tuple[str, int, str, str]:
-    return standing.updated_at, standing.ordinal, standing.key, standing.uid
+def _recency(summary: EntrySummary) -> tuple[str, int, str, str]:
+    return summary.updated_at, summary.ordinal, summary.key, summary.uid
 
 
 def _keys(members: Iterable[Member]) -> str:
     return ", ".join(repr(member.entry.key) for member in members)
 
 
-def _worth(standing: EntrySummary) -> str:
-    """What of an entry decided that it goes."""
-    held = "pinned, " if standing.is_held else ""
-    outcomes = f", {standing.failures} failures" if standing.kind == "procedure" else ""
+def _worth(summary: EntrySummary) -> str:
+    """The facts that decided an eviction."""
+    held = "pinned, " if summary.is_held else ""
+    outcomes = f", {summary.failures} failures" if summary.kind == "procedure" else ""
     return (
-        f"{held}importance {standing.importance:g}{outcomes}, confidence {standing.confidence:g}, "
-        f"read {standing.accesses} times, last changed {standing.updated_at}"
+        f"{held}importance {summary.importance:g}{outcomes}, confidence {summary.confidence:g}, "
+        f"read {summary.accesses} times, last changed {summary.updated_at}"
     )
 
 
-def _standing_of_note(note: SummaryNote, *, level: str) -> EntrySummary:
+def _summary_of_note(note: SummaryNote, *, level: str) -> EntrySummary:
     return EntrySummary("", note.key, level, category=note.category, size_bytes=note.size_bytes)
+
+
+def normalised(text: str) -> str:
+    """The text as it is compared: composed, in lower case, with single spaces."""
+    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """The words of a text in their order, in lower case."""
+    return tuple(_WORD.findall(normalised(text)))
+
+
+def says_all_of(longer: TokenSequence, shorter: TokenSequence) -> bool:
+    """Whether the longer text has all words of the shorter one in their order, and few others."""
+    if not FEWEST_WORDS <= len(shorter) <= len(longer) or len(shorter) < NEAR * len(longer):
+        return False
+    ahead = iter(longer)
+    return all(word in ahead for word in shorter)
+
+
+def near_duplicates(texts: Sequence[TokenSequence]) -> Iterator[tuple[int, int]]:
+    """Pairs of positions (stays, goes): the first earlier text that repeats a later one, and does not itself go."""
+    counts = Counter(word for text in texts for word in set(text))
+    holders: dict[str, list[int]] = defaultdict(list)
+    for position, text in enumerate(texts):
+        stays = _first_that_says_all(texts, position, holders[_rarest(text, counts)] if text else ())
+        if stays is not None:
+            yield stays, position
+            continue
+        for word in sorted(set(text)):
+            if len(holders[word]) < MOST_COMPARED:
+                holders[word].append(position)
+
+
+def _rarest(text: TokenSequence, counts: Counter[str]) -> str:
+    return min(set(text), key=lambda word: (counts[word], word))
+
+
+def _first_that_says_all(texts: Sequence[TokenSequence], position: int, candidates: Sequence[int]) -> int | None:
+    return next((other for other in candidates if says_all_of(texts[other], texts[position])), None)

@@ -1,4 +1,4 @@
-"""What the model is shown of the entries at the start of a run, and why an entry is shown or not."""
+"""Hydration of an open memory: the block of entries at the start of a run, and why an entry is in it or not."""
 
 from __future__ import annotations
 
@@ -6,73 +6,72 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from memfiles.entries.hydration import window as hydrating
-from memfiles.entries.hydration.explanation import Explanation
-from memfiles.entries.hydration.window import Hydration, Window
-from memfiles.entries.partitions import Caller, View, view_of
+from memfiles.entries.budgets import EntrySummary
+from memfiles.entries.callers import Caller, View, view_of
+from memfiles.entries.hydration import window
+from memfiles.entries.hydration.window import Explanation, Hydration, Window
 from memfiles.entries.reader import EntryReader
-from memfiles.entries.repository import EntryRepository, entry_at
-from memfiles.entries.stood import standing_in
-from memfiles.entries.summary import EntrySummary, standing_of
-from memfiles.index import queries as reading
+from memfiles.entries.repository import EntryRepository, entry_at, summary_of
+from memfiles.index import queries
 from memfiles.index.index import Index
+from memfiles.index.rows import row_of
 from memfiles.records.entry import Entry
 from memfiles.records.keys import check_key, check_whole
 from memfiles.records.levels import Levels
 
 
-class Showing:
-    """Hydration of one open memory."""
+class Hydrator:
+    """Fills the system-prompt block from one open memory."""
 
     def __init__(
         self,
-        shelf: EntryRepository,
+        repository: EntryRepository,
         index: Index,
-        finder: EntryReader,
+        reader: EntryReader,
         *,
         levels: Levels,
         budget_bytes: int,
         now: Callable[[], str],
     ) -> None:
-        """``budget_bytes`` is what the whole block may take, in UTF-8 bytes; ``now`` says what has expired."""
-        self._shelf = shelf
+        """``budget_bytes`` is the most that the whole block may take, in UTF-8; ``now`` decides what has expired."""
+        self._repository = repository
         self._index = index
-        self._finder = finder
+        self._reader = reader
         self._levels = levels
         self._budget_bytes = budget_bytes
         self._now = now
 
     def hydrate(self, caller: Caller, *, budget_bytes: int | None = None) -> Hydration:
-        """The block of what the caller sees; the same state and budget give the same bytes."""
-        window = Window(self._checked_budget(budget_bytes), now=self._now())
+        """The block of the caller's entries; the same state and budget give the same bytes."""
+        budget, now = self._checked_budget(budget_bytes), self._now()
         view = view_of(caller, self._levels)
-        self._finder.refresh()
+        self._reader.refresh()
 
         def fill(connection: sqlite3.Connection) -> Hydration:
-            fresh = Window(window.budget_bytes, now=window.now)
-            offered = _Offered(connection, view, self._shelf, now=window.now)
-            return fresh.fill(offered.standings(), offered.words)
+            visible = _VisibleEntries(connection, view, self._repository, now=now)
+            return window.hydrate(visible.summaries(), visible.text, budget_bytes=budget, now=now)
 
         return self._index.ask(fill)
 
     def explain(self, caller: Caller, key: str, *, budget_bytes: int | None = None) -> Explanation:
-        """Why the entry of ``key`` is in that block or out of it, in numbers; a hidden key is an unknown one."""
+        """Why the entry of ``key`` is in that block or not, in numbers; a hidden key counts as unknown."""
         check_key(key)
         budget, now = self._checked_budget(budget_bytes), self._now()
         view = view_of(caller, self._levels)
-        self._finder.refresh()
-        records = [entry_at(self._shelf, partition.path(key)) for partition in view]
-        under_key = [standing_of(entry) for entry in records if entry is not None]
+        self._reader.refresh()
+        records = [entry_at(self._repository, partition.path(key)) for partition in view]
+        entries = [entry for entry in records if entry is not None]
+        under_key = [summary_of(row_of(entry, None)) for entry in entries]
 
-        def explained(connection: sqlite3.Connection) -> Explanation:
-            offered = _Offered(connection, view, self._shelf, now=now)
-            offered.know(entry for entry in records if entry is not None)
-            window = Window(budget, now=now)
-            return hydrating.explain(
-                key, window, under_key=under_key, standings=offered.standings(), words=offered.words
+        def explain(connection: sqlite3.Connection) -> Explanation:
+            visible = _VisibleEntries(connection, view, self._repository, now=now)
+            visible.add(entries)
+            summaries = visible.summaries()
+            return window.explain(
+                key, Window(budget, now=now), under_key=under_key, entries=summaries, lookup=visible.text
             )
 
-        return self._index.ask(explained)
+        return self._index.ask(explain)
 
     def _checked_budget(self, budget_bytes: int | None) -> int:
         if budget_bytes is None:
@@ -80,31 +79,31 @@ class Showing:
         return check_whole(budget_bytes, what="budget_bytes", least=0)
 
 
-class _Offered:
-    """The entries that a view shows, in their order: the held ones first, then the newest."""
+class _VisibleEntries:
+    """The entries that a view shows in display order, and their texts; for one walk."""
 
-    def __init__(self, connection: sqlite3.Connection, view: View, shelf: EntryRepository, *, now: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, view: View, repository: EntryRepository, *, now: str) -> None:
         self._connection = connection
-        self._parts = reading.parts(connection, view)
-        self._shelf = shelf
+        self._parts = queries.parts(connection, view)
+        self._repository = repository
         self._now = now
         self._paths: dict[str, str] = {}
 
-    def know(self, entries: Iterable[Entry]) -> None:
-        """Know where these lie, also if the walk ends before it comes to them."""
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Make the texts of these entries known, also if the walk ends before it reaches them."""
         self._paths.update((entry.uid, entry.path) for entry in entries)
 
-    def standings(self) -> Iterator[EntrySummary]:
-        """How each stands, read from the index some at a time."""
-        held = reading.recent(self._connection, self._parts, now=self._now, pinned=True)
-        rest = reading.recent(self._connection, self._parts, now=self._now, pinned=False)
-        for row in chain(held, rest):
-            standing = standing_in(row)
-            self._paths[standing.uid] = row.path
-            yield standing
+    def summaries(self) -> Iterator[EntrySummary]:
+        """The pinned entries and then the others, each newest first; read from the index in batches."""
+        pinned = queries.recent(self._connection, self._parts, now=self._now, pinned=True)
+        rest = queries.recent(self._connection, self._parts, now=self._now, pinned=False)
+        for row in chain(pinned, rest):
+            summary = summary_of(row)
+            self._paths[summary.uid] = row.path
+            yield summary
 
-    def words(self, uid: str) -> Entry | None:
-        """What the entry says now; None if it is hidden or gone meanwhile."""
+    def text(self, uid: str) -> Entry | None:
+        """The entry with its present text; None if it is hidden or gone meanwhile."""
         path = self._paths.get(uid)
-        entry = entry_at(self._shelf, path) if path is not None else None
+        entry = entry_at(self._repository, path) if path is not None else None
         return entry if entry is not None and entry.retired is None else None

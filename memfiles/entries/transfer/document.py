@@ -1,7 +1,7 @@
-"""An entry on its way in or out: the neutral value between the formats and the entries themselves.
+"""Documents: entries on their way in or out, as neutral values between the file formats and the entries.
 
-The rule this file guards: nothing is dropped in silence. What cannot be read becomes a ``Skipped`` that says where
-it stood and why, and repeats no value.
+The rule this file guards: nothing is dropped silently. Every part that cannot be read becomes a ``Skipped`` that gives
+its place and the reason, and repeats no value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from datetime import datetime
 from math import isfinite
 from typing import Any
 
-from memfiles.entries.results import Skipped
 from memfiles.errors import InvalidArgument
 from memfiles.records.entry import MAX_LABEL_BYTES, MAX_SOURCES, Provenance
 from memfiles.records.keys import ENTRY_UID_PATTERN, KEY_MAX_BYTES, check_key
@@ -21,18 +20,27 @@ from memfiles.records.record import MAX_COUNT, TIMESTAMP_PATTERN
 from memfiles.workflow.problems import printable, shown
 
 FILE_MAX_BYTES = 8 * 1024 * 1024
-"""Bytes of a file that holds one entry."""
+"""The most bytes of a file that holds one entry."""
 
 Extra = str | int | float | bool | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
-    """One entry as the formats know it. Times are ``2026-11-21T09:00:00.000Z``.
+class Skipped:
+    """Something that was not imported: its place as ``file``, ``file:line`` or ``file:line:column``, and the reason."""
 
-    ``extra`` holds what else is kept, where it is set: ``confidence`` and ``importance`` (numbers), ``pinned`` (bool),
+    where: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One entry as the file formats know it. Times are ``2026-11-21T09:00:00.000Z``.
+
+    ``extra`` holds the other fields that are set: ``confidence`` and ``importance`` (numbers), ``pinned`` (bool),
     ``expires_at`` (a time), ``links`` (keys), ``successes`` and ``failures`` (counts), ``made_of`` (uids), and
-    ``provenance`` (texts such as ``run=evt-1``). ``where`` is the place it was read from and no part of what it is.
+    ``provenance`` (texts such as ``run=evt-1``). ``where`` is the place it was read from, which does not
+    count in comparisons.
     """
 
     key: str
@@ -48,20 +56,20 @@ class Document:
 
     @property
     def identity(self) -> tuple[str, str, bool]:
-        """What two documents of one entry share: key, level, and whether it is the whole workspace's."""
+        """The identity of an entry: its key, its level, and whether it belongs to the whole workspace."""
         return self.key, self.level or "", self.category == "workspace"
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a format made of its source, in the source's order."""
+    """The result of parsing a source, in the source's order."""
 
     documents: tuple[Document, ...] = ()
     skipped: tuple[Skipped, ...] = ()
 
 
 def joined(parts: Iterable[Parsed]) -> Parsed:
-    """Several sources as one. Of two documents of one entry the first is kept and the other one reported."""
+    """Several results as one. Of two documents of one entry the first is kept and the other one reported."""
     documents: dict[tuple[str, str, bool], Document] = {}
     skipped: list[Skipped] = []
     for part in parts:
@@ -78,17 +86,17 @@ def key_problem(key: str) -> str | None:
     try:
         check_key(key)
     except InvalidArgument:
-        return f"its key cannot be one: 1 to {KEY_MAX_BYTES} bytes, not blank and without control characters, can"
+        return f"its key is invalid: use 1 to {KEY_MAX_BYTES} bytes, not blank and without control characters"
     return None
 
 
 def printed(path: str) -> str:
-    """A path as it may stand in a report: on one line, and at most 300 characters of it."""
+    """A path for a report: on one line, and at most 300 characters of it."""
     return printable(path[:300]) + ("..." if len(path) > 300 else "")
 
 
 def text_in(data: bytes, where: str) -> str | Skipped:
-    """The text that ``data`` is, every character of it, or why it is none."""
+    """``data`` as text, or why it is not text."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -96,7 +104,7 @@ def text_in(data: bytes, where: str) -> str | Skipped:
 
 
 def fields_of(document: Document) -> dict[str, Any]:
-    """Everything but the content, by name and in the order in which it is written; what is not set is left out."""
+    """The fields that are set, without the content, by name in writing order."""
     fields: dict[str, Any] = {name: getattr(document, name) for name in FIELDS}
     fields["tags"] = list(document.tags)
     for name in EXTRAS:
@@ -107,9 +115,9 @@ def fields_of(document: Document) -> dict[str, Any]:
 
 
 def document_of(fields: Mapping[str, Any], content: str, *, where: str) -> Parsed:
-    """The document with these fields and this content; fields that no entry has are left out and reported.
+    """The document with these fields and this content; unknown fields are left out and reported.
 
-    A field that is known and of the wrong kind, or a key that cannot be, leaves no document.
+    There is no document if a known field has the wrong type, or the key is invalid.
     """
     known = {name: value for name, value in fields.items() if name in _KINDS and value is not None}
     unknown = [name for name in fields if name not in _KINDS]
@@ -120,7 +128,7 @@ def document_of(fields: Mapping[str, Any], content: str, *, where: str) -> Parse
             return Parsed(skipped=(Skipped(where, f"{name} must be {kind.words}"),))
     if problem := key_problem(known["key"]):
         return Parsed(skipped=(Skipped(where, problem),))
-    left_out = tuple(Skipped(where, f"the field{shown(name)} is none that an entry has; the rest was read")
+    left_out = tuple(Skipped(where, f"the field{shown(name)} is unknown; the rest was read")
                      for name in unknown)  # fmt: skip
     return Parsed((_built(known, content, where=where),), left_out)
 
@@ -162,7 +170,7 @@ def _is_switch(value: Any) -> bool:
 
 
 def is_time(value: object) -> bool:
-    """Whether it is a moment as records have it, on a day that there is."""
+    """Whether it is a timestamp as records have it, on a day that exists."""
     if not isinstance(value, str) or not re.fullmatch(TIMESTAMP_PATTERN, value, re.ASCII):
         return False
     try:
@@ -173,12 +181,12 @@ def is_time(value: object) -> bool:
 
 
 def written_provenance(provenance: Provenance) -> tuple[str, ...]:
-    """What is known of where an entry comes from, as a document has it."""
+    """The provenance of an entry, as a document holds it."""
     return tuple(f"{name}={value}" for name, value in provenance.to_dict().items())
 
 
 def provenance_in(written: Sequence[str]) -> Provenance | None:
-    """The reverse of ``written_provenance``; None if that is none."""
+    """The reverse of ``written_provenance``; None if the texts are not a provenance."""
     pairs = [text.partition("=") for text in written]
     said: dict[str, Any] = {name: value for name, _, value in pairs}
     ordinal = said.pop("ordinal", "0")
@@ -189,7 +197,7 @@ def provenance_in(written: Sequence[str]) -> Provenance | None:
 
 
 def is_label(text: str) -> bool:
-    """Whether it may stand in a record as where something comes from."""
+    """Whether a record may hold it as a field of a provenance."""
     return text.isprintable() and 1 <= len(text.encode(errors="replace")) <= MAX_LABEL_BYTES
 
 
@@ -209,10 +217,10 @@ _SWITCH = _Kind("true or false", _is_switch)
 _TIME = _Kind("a time such as 2026-11-21T09:00:00.000Z", is_time)
 
 FIELDS = ("key", "category", "kind", "tags", "level", "created", "updated")
-"""What is written first, in this order."""
+"""The fields that are written first, in this order."""
 
 EXTRAS = ("confidence", "importance", "pinned", "expires_at", "links", "successes", "failures", "made_of", "provenance")
-"""What is written after it, where it is set."""
+"""The fields that are written next, if they are set."""
 
 _KINDS = {
     **dict.fromkeys(FIELDS, _TEXT),

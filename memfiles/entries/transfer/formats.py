@@ -1,168 +1,335 @@
-"""Which format a path is in, and the entries that it holds: ours, and those of other programs.
+"""The file formats of an import: Markdown and JSON Lines, which an export writes, and those of three other programs.
 
-What cannot be told apart with certainty is not guessed: the caller is asked to name the format.
+A Markdown file holds one entry: YAML frontmatter for its fields and the content after it, byte for byte. Every field is
+on one line of its own, so no value can end the frontmatter, and everything after its last line feed is the content:
+exporting and importing an entry changes nothing. A JSON Lines file holds one object per line, content included.
+
+Sources of the other layouts: Anthropic's memory tool (``memory_20250818``: text files below ``/memories``); the
+reference memory server of the Model Context Protocol (a knowledge graph, one JSON object per line); Claude Code
+(``CLAUDE.md``, and ``projects/<project>/memory/`` with an index ``MEMORY.md`` and one Markdown file per topic).
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from typing import Literal, get_args
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any, Literal, NoReturn, get_args
 
-from memfiles.entries.results import Skipped
-from memfiles.entries.transfer import foreign, json_lines, markdown
-from memfiles.entries.transfer.document import Parsed, joined, printed, text_in
-from memfiles.entries.transfer.source_files import SourceFile, Wanted, checked_path, read_file, read_folder
-from memfiles.errors import InvalidArgument
+from memfiles.entries.transfer.document import (
+    Document,
+    Extra,
+    Parsed,
+    Skipped,
+    document_of,
+    fields_of,
+    joined,
+    key_problem,
+    printed,
+    text_in,
+)
+from memfiles.errors import InvalidArgument, WorkflowError
+from memfiles.workflow import yaml_source
+from memfiles.workflow.yaml_text import plain_value
 
 Format = Literal["markdown", "jsonl", "memory-directory", "memory-server", "claude-code"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-"""Our two; a directory of Anthropic's memory tool; a graph of MCP's reference server; a memory of Claude Code."""
 
-_LINES = (".jsonl", ".ndjson", ".json")
-_LINE_PARSERS: dict[Format, Callable[..., Parsed]] = {
-    "jsonl": json_lines.parse,
-    "memory-server": foreign.knowledge_graph,
-}
-_GRAPH = "memory.jsonl"
-_LOOKED_AT_MAX = 100
+SUFFIX = ".md"
+_FENCE = "---\n"
+_SLUG_MAX = 48
+_PLAIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._/@:+-]*[A-Za-z0-9._/@+-])?", re.ASCII)
+_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_OPENING = re.compile(r"\ufeff?---[ \t]*\r?\n")
+_CLOSING = re.compile(r"^---[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
+
+INDEX = "MEMORY.md"
+INSTRUCTIONS = ("CLAUDE.md", "CLAUDE.local.md")
+_WIKI_LINK = re.compile(r"\[\[([^\[\]|#\n]{1,255})(?:[|#][^\[\]\n]*)?\]\]")
+_POINTER = re.compile(r"[-*+]\s+\[[^\]\n]*\]\(([^)\n]+)\)")
+_LOOSE_FIELD = re.compile(r"^[ \t]*(name|description|type):[ \t]*(\S.*?)[ \t\r]*$", re.MULTILINE)
+_STEP_INTO = ("memory", "projects", ".claude")
 
 
-def read(path: str | os.PathLike[str], *, format: Format | None = None) -> Parsed:
-    """The entries in the file or folder at ``path``, and what in it was not read and why.
+def file_name(document: Document) -> str:
+    """The file name of an entry: readable, the same at every export, and safe on every file system.
 
-    ``InvalidArgument`` if there is nothing, it cannot be opened, or its format cannot be told and is not given.
+    A slug of the key, and a hash that distinguishes entries with equal slugs. It holds lower-case ASCII letters, digits
+    and hyphens; because of the hash it is not a name that Windows reserves.
     """
-    path = checked_path(path, what="the source")
-    chosen = _checked(format) if format is not None else detect(path)
-    folder = os.path.isdir(path)
-    if chosen in _LINE_PARSERS:
-        lines = os.path.join(path, _GRAPH) if folder else path
-        return _LINE_PARSERS[chosen](read_file(lines), where=printed(os.path.basename(lines)))
-    if chosen == "memory-directory" and folder and os.path.basename(path) != "memories":
-        inner = os.path.join(path, "memories")
-        path = inner if os.path.isdir(inner) and not os.path.islink(inner) else path
-    if folder:
-        return _parsed(read_folder(path, _wanted(chosen, path)), chosen)
-    return _parsed([SourceFile(os.path.basename(path), read_file(path))], chosen)
+    plain = unicodedata.normalize("NFKD", document.key).encode("ascii", "ignore").decode().lower()
+    slug = re.sub(r"[^a-z0-9]+", "-", plain)[:_SLUG_MAX].strip("-") or "entry"
+    digest = hashlib.sha256(json.dumps(document.identity).encode()).hexdigest()
+    return f"{slug}-{digest[:12]}{SUFFIX}"
 
 
-def detect(path: str | os.PathLike[str]) -> Format:
-    """The format of what is at ``path``; ``InvalidArgument`` with the choices where it cannot be told."""
-    if os.path.isdir(path):
-        found = _format_of_folder(path)
-    elif os.path.exists(path):
-        found = _format_of_file(path)
-    else:
-        raise InvalidArgument(f"there is nothing at {printed(os.fspath(path))}")
-    if found is None:
-        raise InvalidArgument(
-            f"the format of {printed(os.fspath(path))} cannot be told; say which it is: {', '.join(FORMATS)}"
-        )
-    return found
+def render_markdown(document: Document) -> bytes:
+    """The file of an entry. ``InvalidArgument`` for half of a surrogate pair, which no file can hold."""
+    lines = [f"{name}: {_written(value)}\n" for name, value in fields_of(document).items()]
+    try:
+        return "".join([_FENCE, *lines, _FENCE, document.content]).encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument("an entry holds half of a surrogate pair, which no file can hold") from None
 
 
-def _format_of_file(path: str | os.PathLike[str]) -> Format | None:
-    name = os.path.basename(path)
-    if name in (foreign.INDEX, *foreign.INSTRUCTIONS):
-        return "claude-code"
-    if name.endswith(_LINES):
-        return _format_of_lines(read_file(path))
-    return _format_of_markdown(read_file(path)) if name.endswith(markdown.SUFFIX) else None
-
-
-def _format_of_folder(path: str | os.PathLike[str]) -> Format | None:
-    if _is_memory_folder(path) or _has(path, *foreign.INSTRUCTIONS, "memory/" + foreign.INDEX, "projects"):
-        return "claude-code"
-    if _name(path) == "memories" or os.path.isdir(os.path.join(path, "memories")):
-        return "memory-directory"
-    if _has(path, _GRAPH):
-        return _format_of_lines(read_file(os.path.join(path, _GRAPH)))
-    formats = (_format_of_markdown(data) for data in _first_files(path))
-    return next((found for found in formats if found), None)
-
-
-def _format_of_lines(data: bytes) -> Format | None:
-    """By the first line that is an object."""
-    for found, _ in json_lines.objects(data, where=""):
-        if not isinstance(found, Skipped):
-            if found.get("type") in ("entity", "relation") and "key" not in found:
-                return "memory-server"
-            return "jsonl" if "key" in found else None
-    return None
-
-
-def _format_of_markdown(data: bytes) -> Format | None:
-    text = text_in(data, "")
-    fields = markdown.fields_in(markdown.split(text)[0], where="") if isinstance(text, str) else text
+def parse_markdown(data: bytes, *, where: str) -> Parsed:
+    """The entry in one file; ``where`` names the file in reports."""
+    text = text_in(data, where)
+    if isinstance(text, Skipped):
+        return Parsed(skipped=(text,))
+    frontmatter, content = split(text)
+    fields = fields_in(frontmatter, where=where)
     if isinstance(fields, Skipped):
-        return None
-    if "key" in fields:
-        return "markdown"
-    return "claude-code" if {"name", "description"} <= fields.keys() else None
+        return Parsed(skipped=(fields,))
+    return document_of(fields, content, where=where)
 
 
-def _first_files(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """Some Markdown files directly in the folder."""
-    files = read_folder(path, lambda name, is_folder: not is_folder and name.endswith(markdown.SUFFIX))
-    return islice((item.data for item in files if isinstance(item, SourceFile)), _LOOKED_AT_MAX)
+def split(text: str) -> tuple[str, str]:
+    """The frontmatter of a Markdown file, with its first line so that lines keep their numbers, and the rest.
+
+    A text without frontmatter is all content. White space at the ends of the two fences, and a byte order mark, are
+    ignored: editors add them.
+    """
+    opening = _OPENING.match(text)
+    closing = _CLOSING.search(text, opening.end()) if opening else None
+    return (text[: closing.start()], text[closing.end() :]) if closing else ("", text)
 
 
-def _name(path: str | os.PathLike[str]) -> str:
-    return os.path.basename(os.path.abspath(path))
+def fields_in(frontmatter: str, *, where: str) -> dict[str, Any] | Skipped:
+    """The fields of a frontmatter, or why it cannot be read; none if it is empty."""
+    if not _has_fields(frontmatter):
+        return {}
+    try:
+        value = yaml_source.parse(frontmatter, name=where).value
+    except WorkflowError as error:
+        return _refused(error, where)
+    return value if isinstance(value, dict) else Skipped(where, "its frontmatter is not a mapping")
 
 
-def _has(path: str | os.PathLike[str], *names: str) -> bool:
-    return any(os.path.exists(os.path.join(path, name)) for name in names)
+def _has_fields(frontmatter: str) -> bool:
+    lines = frontmatter.splitlines()[1:]
+    return any(line.strip() and not line.lstrip().startswith("#") for line in lines)
 
 
-def _is_memory_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether this is Claude Code's memory of one project, in which every Markdown file is a topic."""
-    return _has(path, foreign.INDEX)
+def _refused(error: WorkflowError, where: str) -> Skipped:
+    """The first problem of a frontmatter, with its place."""
+    first = str(error).partition("\n")[0]
+    place = re.match(re.escape(where) + r"(?::\d+:\d+)?", first)
+    end = place.end() if place else 0
+    return Skipped(first[:end] or where, "its frontmatter cannot be read: " + first[end:].lstrip(": "))
 
 
-def _parsed(found: Iterable[SourceFile | Skipped], format: Format) -> Parsed:
-    items = list(found)
-    present = frozenset(item.path for item in items if isinstance(item, SourceFile))
-    parts = []
-    for item in items:
-        if isinstance(item, Skipped):
-            parts.append(Parsed(skipped=(item,)))
-        elif format == "claude-code":
-            parts.append(foreign.claude_code_file(item.data, path=item.path, present=present))
-        elif format == "markdown":
-            parts.append(markdown.parse(item.data, where=printed(item.path)))
+def _written(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_written, value))}]"
+    if isinstance(value, str):
+        return value if _is_plain(value) else _quoted(value)
+    return json.dumps(value)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether YAML reads ``text`` as itself without quotes, also within a list."""
+    return bool(_PLAIN.fullmatch(text)) and ": " not in text and plain_value(text) == text
+
+
+def _quoted(text: str) -> str:
+    """``text`` as JSON writes it, which YAML reads, with line ends that only YAML knows escaped."""
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
+
+
+def render_line(document: Document) -> bytes:
+    """The line of an entry, with its line feed. ``InvalidArgument`` for half of a surrogate pair."""
+    fields = fields_of(document) | {"content": document.content}
+    try:
+        return json.dumps(fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        raise InvalidArgument("an entry holds half of a surrogate pair, which no file can hold") from None
+
+
+def parse_lines(data: bytes, *, where: str) -> Parsed:
+    """The entries in a file; a line without an entry is reported with its number."""
+    return joined(_line_entry(found, at) for found, at in line_objects(data, where=where))
+
+
+def line_objects(data: bytes, *, where: str) -> Iterator[tuple[dict[str, Any] | Skipped, str]]:
+    """Every line's object, or why there is none, with its place as ``where:line``. Blank lines are skipped.
+
+    Lines end with a line feed only: JSON texts may hold other line-end characters unescaped.
+    """
+    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        if line.strip():
+            at = f"{where}:{number}"
+            yield _object(line, at), at
+
+
+def _line_entry(found: dict[str, Any] | Skipped, at: str) -> Parsed:
+    if isinstance(found, Skipped):
+        return Parsed(skipped=(found,))
+    fields = dict(found)
+    content = fields.pop("content", None)
+    if not isinstance(content, str):
+        return Parsed(skipped=(Skipped(at, "it has no content" if content is None else "content must be text"),))
+    return document_of(fields, content, where=at)
+
+
+def _object(line: bytes, at: str) -> dict[str, Any] | Skipped:
+    try:
+        value = json.loads(line.decode(), object_pairs_hook=_unique, parse_constant=_refuse)
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return Skipped(at, "it holds half of a surrogate pair, which is not a character")
+    except UnicodeDecodeError:
+        return Skipped(at, "this line is not UTF-8")
+    except json.JSONDecodeError as error:
+        return Skipped(f"{at}:{error.colno}", f"this is not JSON: {error.msg}")
+    except ValueError as error:
+        return Skipped(at, str(error))
+    except RecursionError:
+        return Skipped(at, "it is nested too deeply")
+    return value if isinstance(value, dict) else Skipped(at, "this line is not an object")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    held = dict(pairs)
+    if len(held) != len(pairs):
+        raise ValueError("it has the same field twice")
+    return held
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON number")
+
+
+def memory_file(data: bytes, *, path: str) -> Parsed:
+    """A file of a memory directory: the key is the path below ``/memories``, the content the text."""
+    text = text_in(data, printed(path))
+    if isinstance(text, Skipped):
+        return Parsed(skipped=(text,))
+    return _checked(Document(path, text, where=path))
+
+
+def knowledge_graph(data: bytes, *, where: str) -> Parsed:
+    """The memory server's ``memory.jsonl``: an entity becomes an entry with one observation per line.
+
+    The key is the entity's name, its type the only tag. A relation becomes a line ``relationType: other`` at the end of
+    the entity it starts from, and a link to the other one; a relation that starts from no entity is reported.
+    """
+    entities: list[Document | Skipped] = []
+    relations: dict[str, list[tuple[dict[str, Any], str]]] = {}
+    for found, at in line_objects(data, where=where):
+        kind = None if isinstance(found, Skipped) else found.get("type")
+        if isinstance(found, Skipped):
+            entities.append(found)
+        elif kind == "relation" and _are_texts(found, "from", "to", "relationType"):
+            relations.setdefault(found["from"], []).append((found, at))
         else:
-            parts.append(foreign.memory_file(item.data, path=item.path))
-    return joined(parts)
+            entities.append(_entity(found, at) if kind == "entity" else Skipped(at, _unknown(kind)))
+            entities += _lost_observations(found, at) if kind == "entity" else ()
+    read = joined(_with_relations(entity, relations) for entity in entities)
+    left = [Skipped(at, "this relation starts from no entity in the file")
+            for group in relations.values() for _, at in group]  # fmt: skip
+    return Parsed(read.documents, (*read.skipped, *left))
 
 
-def _is_shown(path: str, is_folder: bool) -> bool:
-    return not path.rpartition("/")[2].startswith(".")
+def _entity(found: Mapping[str, Any], at: str) -> Document | Skipped:
+    name, observations = found.get("name"), found.get("observations", [])
+    if not isinstance(name, str):
+        return Skipped(at, "this entity has no name")
+    if not isinstance(observations, list):
+        return Skipped(at, "the observations of an entity must be a list of texts")
+    texts = [text for text in observations if isinstance(text, str)]
+    return Document(name, "\n".join(texts), tags=_tag(found.get("entityType")), where=at)
 
 
-def _is_markdown(path: str, is_folder: bool) -> bool:
-    return _is_shown(path, is_folder) and (is_folder or path.endswith(markdown.SUFFIX))
+def _lost_observations(found: Mapping[str, Any], at: str) -> Iterator[Skipped]:
+    """A report of the observations that are not text; the entity keeps the others, as the server does on its disk."""
+    observations = found.get("observations")
+    lost = sum(not isinstance(text, str) for text in observations) if isinstance(observations, list) else 0
+    if lost:
+        yield Skipped(at, f"{lost} of the observations of this entity are not text; the rest was read")
 
 
-def _is_claude_code(path: str, is_folder: bool) -> bool:
-    """A project's folder, or the one in which Claude Code keeps all projects: its instructions, rules and memories."""
-    steps = path.removeprefix(".claude/").split("/")
-    memory = steps[0] in ("memory", "rules") or (steps[0] == "projects" and steps[2:3] in ([], ["memory"]))
-    if is_folder:
-        return memory or path == ".claude"
-    return steps[-1] in foreign.INSTRUCTIONS if len(steps) == 1 else memory and path.endswith(markdown.SUFFIX)
+def _with_relations(entity: Document | Skipped, relations: dict[str, list[tuple[dict[str, Any], str]]]) -> Parsed:
+    if isinstance(entity, Skipped):
+        return Parsed(skipped=(entity,))
+    if problem := key_problem(entity.key):
+        return Parsed(skipped=(Skipped(entity.where, problem),))
+    own = [relation for relation, _ in relations.pop(entity.key, [])]
+    lines = [entity.content] * bool(entity.content) + [f"{it['relationType']}: {it['to']}" for it in own]
+    links = tuple(dict.fromkeys(it["to"] for it in own))
+    return Parsed((Document(entity.key, "\n".join(lines), tags=entity.tags, extra={"links": links} if links else {},
+                            where=entity.where),))  # fmt: skip
 
 
-def _wanted(format: Format, path: str | os.PathLike[str]) -> Wanted:
-    if format == "claude-code" and not _is_memory_folder(path) and _name(path) != "memory":
-        return _is_claude_code
-    return _is_shown if format == "memory-directory" else _is_markdown
+def _unknown(kind: object) -> str:
+    words = {"relation": "a relation needs from, to and relationType, all of them text"}
+    return words.get(kind, "this is neither an entity nor a relation") if isinstance(kind, str) else "it has no type"
 
 
-def _checked(format: str) -> Format:
-    for known in FORMATS:
-        if known == format:
-            return known
-    raise InvalidArgument(f"the format {printed(str(format))!r} is not known; use one of {', '.join(FORMATS)}")
+def claude_code_file(data: bytes, *, path: str, present: frozenset[str]) -> Parsed:
+    """A file of a Claude Code memory; ``present`` are the paths of all files that were found.
+
+    A topic's key is the ``name`` in its frontmatter, or else its file name; the ``description`` becomes the first
+    paragraph of the content, ``type`` a tag, and ``[[names]]`` in the text links. ``CLAUDE.md`` becomes one entry. An
+    index that only points at topics is reported, because they are entries themselves.
+    """
+    text = text_in(data, printed(path))
+    if isinstance(text, Skipped):
+        return Parsed(skipped=(text,))
+    place = PurePosixPath(path)
+    if place.name == INDEX and _only_points(text, folder=place.parent, present=present):
+        return Parsed(skipped=(Skipped(printed(path), "an index of topic files, which are imported themselves"),))
+    if place.name in (INDEX, *INSTRUCTIONS):
+        return _checked(Document(_key(place, place.name), text, where=path))
+    frontmatter, body = split(text)
+    fields = fields_in(frontmatter, where=path)
+    return _topic(_loose_fields(frontmatter) if isinstance(fields, Skipped) else fields, body, place=place)
+
+
+def _loose_fields(frontmatter: str) -> dict[str, Any]:
+    """The fields of a frontmatter that is not YAML, as when a model wrote ``description: Fix: use this``."""
+    return {found[1]: found[2].strip("\"' \t") for found in _LOOSE_FIELD.finditer(frontmatter)}
+
+
+def _topic(fields: Mapping[str, Any], body: str, *, place: PurePosixPath) -> Parsed:
+    name = fields.get("name")
+    metadata = fields.get("metadata")
+    kind = fields.get("type") or (metadata.get("type") if isinstance(metadata, dict) else None)
+    description = fields.get("description")
+    content = body.strip("\n")
+    if isinstance(description, str) and description.strip() and description.strip() not in content:
+        content = f"{description.strip()}\n\n{content}"
+    links = tuple(dict.fromkeys(_WIKI_LINK.findall(content)))
+    extra: dict[str, Extra] = {"links": links} if links else {}
+    key = _key(place, name if isinstance(name, str) and name.strip() else place.stem)
+    document = Document(key, content, tags=_tag(kind), extra=extra, where=str(place))
+    return _checked(document)
+
+
+def _key(place: PurePosixPath, name: str) -> str:
+    """``name`` below the folders that distinguish one project's memory from another's."""
+    steps = [step for step in place.parent.parts if step not in _STEP_INTO]
+    return "/".join([*steps, name])
+
+
+def _only_points(text: str, *, folder: PurePosixPath, present: frozenset[str]) -> bool:
+    """Whether all lines but headings point at files that are there, and at least one does."""
+    lines = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")]
+    targets = [_POINTER.match(line) for line in lines]
+    return bool(lines) and all(target and str(folder / target[1]) in present for target in targets)
+
+
+def _are_texts(found: Mapping[str, Any], *names: str) -> bool:
+    return all(isinstance(found.get(name), str) for name in names)
+
+
+def _tag(kind: object) -> tuple[str, ...]:
+    return (kind.strip(),) if isinstance(kind, str) and kind.strip() else ()
+
+
+def _checked(document: Document) -> Parsed:
+    problem = key_problem(document.key) or ("this is not text: it holds a NUL" if "\0" in document.content else None)
+    return Parsed(skipped=(Skipped(printed(document.where), problem),)) if problem else Parsed((document,))

@@ -1,85 +1,114 @@
-"""Entries in from files: everything that may be saved, and a report of everything that may not.
+"""Import of entries from files: those that may be saved, and a report of the rest.
 
-The rules this file guards: an import is one commit and goes through every gate that a save goes through; it writes at
-the session's level alone; what was forgotten stays forgotten, and what is newer here stays as it is; what is not taken
-in is reported with its place and the reason; and a file that was exported and not changed is imported without a change.
+The rules this file guards: an import is one commit and passes the same checks as a save; it writes at the session's
+level alone; forgotten entries stay forgotten, and newer entries here stay as they are; every skipped document is
+reported with its place and the reason; and importing an unchanged export changes nothing.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from memfiles.entries.callers import Caller, Partition, own_level, view_of
 from memfiles.entries.decisions import Past
-from memfiles.entries.drafts import Draft, check_draft, check_switch, gate_labels
-from memfiles.entries.partitions import Caller, Partition, own_level, view_of
-from memfiles.entries.policy import EntryRules
+from memfiles.entries.drafts import Checked, Draft, EntryRules
 from memfiles.entries.repository import EntryRepository
-from memfiles.entries.results import Imported, Skipped
-from memfiles.entries.transfer.document import Document, is_time, provenance_in
+from memfiles.entries.transfer.document import Document, Skipped, is_time, provenance_in
 from memfiles.entries.transfer.exporter import document_of
-from memfiles.entries.transfer.formats import Format, read
-from memfiles.entries.writer import EntryWriter, ImportedDraft
+from memfiles.entries.transfer.formats import Format
+from memfiles.entries.transfer.sources import read
+from memfiles.entries.writer import EntryWriter
 from memfiles.errors import MemfilesError
 from memfiles.records.entry import GENERAL, Entry, Tombstone
+from memfiles.records.keys import check_switch
 
 _SOURCE = "import"
 
 
-class Importing:
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The result of an import, or of a trial (``dry_run``), and the skipped documents."""
+
+    added: int
+    updated: int
+    unchanged: int
+    skipped: tuple[Skipped, ...]
+    dry_run: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        return {
+            "added": self.added,
+            "updated": self.updated,
+            "unchanged": self.unchanged,
+            "skipped": [{"where": each.where, "why": each.why} for each in self.skipped],
+            "dry_run": self.dry_run,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedDraft:
+    """A document that may be saved: its draft, its place, its past, and whether the entry is there already."""
+
+    checked: Checked
+    place: Partition
+    past: Past
+    is_there: bool
+
+
+class Importer:
     """Reads files into one open memory."""
 
     def __init__(
-        self, shelf: EntryRepository, keeper: EntryWriter, *, rules: EntryRules, now: Callable[[], str]
+        self, repository: EntryRepository, writer: EntryWriter, *, rules: EntryRules, now: Callable[[], str]
     ) -> None:
-        """``now`` is the latest that anything imported can have happened."""
-        self._shelf = shelf
-        self._keeper = keeper
+        """``now`` is the latest time that an imported entry can have."""
+        self._repository = repository
+        self._writer = writer
         self._rules = rules
         self._now = now
 
     def import_(
         self, caller: Caller, source: str | os.PathLike[str], *, format: Format | None = None, dry_run: bool = False
     ) -> Imported:
-        """Take in what is at ``source`` for the caller, at its level; ``dry_run`` only reports.
+        """Import the entries at ``source`` at the caller's level; ``dry_run`` only reports.
 
-        ``InvalidArgument`` if nothing there can be read at all, ``BudgetExceeded`` if it is more than is kept,
-        ``StorageFailed``: nothing was changed.
+        ``InvalidArgument`` if the source cannot be read, ``BudgetExceeded`` if it is over a budget, ``StorageFailed``:
+        nothing was changed.
         """
         check_switch(dry_run, what="dry_run")
         parsed = read(source, format=format)
-        sorted_out = [self._sort(caller, document) for document in parsed.documents]
-        skipped = [*parsed.skipped, *(found for found in sorted_out if isinstance(found, Skipped))]
-        taken = [found for found in sorted_out if isinstance(found, ImportedDraft)]
-        unchanged = sum(found is None for found in sorted_out)
+        judged = [self._judge(caller, document) for document in parsed.documents]
+        skipped = [*parsed.skipped, *(each for each in judged if isinstance(each, Skipped))]
+        taken = [each for each in judged if isinstance(each, ImportedDraft)]
+        unchanged = sum(each is None for each in judged)
         added = sum(not each.is_there for each in taken)
         if not dry_run and taken:
-            self._keeper.take_in(caller, taken)
+            self._writer.take_in(caller, taken)
         return Imported(added, len(taken) - added, unchanged, tuple(skipped), dry_run)
 
-    def _sort(self, caller: Caller, document: Document) -> ImportedDraft | Skipped | None:
-        """What becomes of a document: it is taken in, or skipped for a reason; None if all it says is known."""
+    def _judge(self, caller: Caller, document: Document) -> ImportedDraft | Skipped | None:
+        """Whether a document is imported or skipped, and why; None if it would change nothing."""
         level = document.level or caller.level
         view = view_of(caller, self._rules.levels)
         place = self._place(caller, document, level)
         if isinstance(place, Skipped):
             return place
-        before = self._shelf.find(place.path(document.key)) if place in view else None
+        before = self._repository.find(place.path(document.key)) if place in view else None
         if isinstance(before, Entry) and before.retired is None and _says_the_same(document, before):
             return None
         if level != caller.level:
-            return Skipped(document.where, f"it is at level {level}, and this session writes at {caller.level} alone")
+            return Skipped(document.where, f"it is at level {level}, but this session only writes at {caller.level}")
         if isinstance(before, Tombstone):
-            return Skipped(document.where, f"what was under its key was forgotten at {before.at}")
+            return Skipped(document.where, f"the entry of its key was forgotten at {before.at}")
         if isinstance(before, Entry) and (reason := _keeps(before, document)) is not None:
             return Skipped(document.where, reason)
         try:
-            gate_labels(_origin(document), self._rules.secrets, self._rules.allow)
-            checked = check_draft(
-                _draft(document), secrets=self._rules.secrets, allow=self._rules.allow, scan=self._rules.scan
-            )
+            self._rules.check_labels(_origin(document))
+            checked = self._rules.check(_draft(document))
         except MemfilesError as error:
             return Skipped(document.where, str(error))
         past = _past(document, latest=self._now())
@@ -88,11 +117,11 @@ class Importing:
         return ImportedDraft(checked, place, past, isinstance(before, Entry))
 
     def _place(self, caller: Caller, document: Document, level: str) -> Partition | Skipped:
-        """Where a document belongs at its level."""
+        """The partition of a document at its level."""
         if level not in self._rules.levels.names:
             known = ", ".join(self._rules.levels.names)
-            return Skipped(document.where, f"its level {level[:40]!r} is not declared; declared are {known}")
-        category = self._rules.category(document.category or GENERAL)
+            return Skipped(document.where, f"its level {level[:40]!r} is not declared (declared: {known})")
+        category = self._rules.categories.of(document.category or GENERAL)
         own = own_level(caller, level)
         if category.is_of_one_run and len(own) < 3:
             return Skipped(document.where, f"category {category.name} belongs to a run, and this session has none")
@@ -104,13 +133,13 @@ class Importing:
         return f"it is {size} bytes and the whole budget is {most}" if most is not None and size > most else None
 
     def _over(self, document: Document, past: Past) -> str | None:
-        """Why nobody would see the entry; None if it lives."""
+        """Why the entry would be expired at once; None if it would not."""
         expires_at = past.expires_at or self._rules.expiry(document.category or GENERAL, past.updated_at)
-        return f"its time was over at {expires_at}" if expires_at is not None and expires_at <= self._now() else None
+        return f"it expired at {expires_at}" if expires_at is not None and expires_at <= self._now() else None
 
 
 def _says_the_same(document: Document, entry: Entry) -> bool:
-    """Whether the entry already is what the document says; what it does not say, it does not ask for."""
+    """Whether the entry already has every value in the document."""
     known = document_of(entry)
     untold = {name: known.extra[name] for name in ("made_of", "provenance") if name in known.extra}
     said = replace(document, level=known.level, extra={**untold, **document.extra, **_more_used(document, entry)})
@@ -120,7 +149,7 @@ def _says_the_same(document: Document, entry: Entry) -> bool:
 
 
 def _more_used(document: Document, entry: Entry) -> dict[str, int]:
-    """How often the entry is known to have been of use, by either, where it was."""
+    """The higher counts of success and failure in the document and the entry."""
     extra: dict[str, Any] = dict(document.extra)
     counts = {name: max(extra.get(name, 0), getattr(entry, name)) for name in ("successes", "failures")}
     return {name: count for name, count in counts.items() if count}
@@ -132,7 +161,7 @@ def _origin(document: Document) -> tuple[str, ...]:
 
 
 def _keeps(entry: Entry, document: Document) -> str | None:
-    """Why the entry stays as it is; None if the document is to be taken in."""
+    """Why the entry here wins; None if the document does."""
     if document.updated is not None and document.updated < entry.updated_at:
         return f"the entry here is newer: it changed at {entry.updated_at}, this one at {document.updated}"
     if document.updated is not None and entry.retired is not None and document.updated <= entry.retired.at:
@@ -159,7 +188,7 @@ def _draft(document: Document) -> Draft:
 
 
 def _past(document: Document, *, latest: str) -> Past:
-    """What the document tells of earlier times, none of it later than now."""
+    """The past of a document, no time in it later than now."""
     extra: dict[str, Any] = dict(document.extra)
     updated = _time(document.updated, latest) or latest
     return Past(
@@ -174,7 +203,7 @@ def _past(document: Document, *, latest: str) -> Past:
 
 
 def _time(said: str | None, latest: str | None) -> str | None:
-    """A time as a record has it; None if it is none, and never later than ``latest``."""
+    """A timestamp that is never later than ``latest``; ``latest`` if there is no valid one."""
     if said is None or not is_time(said):
         return latest
     return said if latest is None else min(said, latest)

@@ -11,9 +11,8 @@ import pytest
 
 from memfiles.entries.budgets import Budget
 from memfiles.entries.consolidation.plan import plan_from
-from memfiles.entries.drafts import Draft
+from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.policy import EntryRules
 from memfiles.errors import InvalidArgument, RevisionConflict, SecretRefused, SizeExceeded
 from memfiles.records.entry import Merged, Reorganised
 from memfiles.records.entry_codec import decode_entry, encode_entry

@@ -14,10 +14,18 @@ from hypothesis import strategies as st
 from memfiles.entries.budgets import ALL, Budget, FolderTotals, Limit, Tally, excess
 from memfiles.entries.consolidation.folding import FirstSentences, Summariser, cut, first_sentence
 from memfiles.entries.consolidation.plan import Named, Plan, Step, SummaryNote, changed_since, plan_from
-from memfiles.entries.consolidation.planner import Heading, Member, plan_consolidation
-from memfiles.entries.consolidation.similarity import near_duplicates, normalised, says_all_of, words_of
-from memfiles.entries.summary import standing_of
+from memfiles.entries.consolidation.planner import (
+    Heading,
+    Member,
+    near_duplicates,
+    normalised,
+    plan_consolidation,
+    says_all_of,
+    words_of,
+)
+from memfiles.entries.repository import summary_of
 from memfiles.errors import InvalidArgument
+from memfiles.index.rows import row_of
 from memfiles.records.entry import Provenance
 from tests.entries.summaries import NOW
 from tests.support.records import SEEDED_AT, many_times
@@ -46,7 +54,7 @@ def member(
     source = {name: said.pop(name) for name in ("source_run", "thread") if name in said}
     provenance = Provenance(run=source.get("source_run"), thread=source.get("thread"), ordinal=said.pop("ordinal", 0))
     entry = saved(key, content, provenance=provenance, **said)
-    return Member(standing_of(entry, accesses=accesses), entry, vector)
+    return Member(summary_of(row_of(entry, None), reads=(accesses, None)), entry, vector)
 
 
 def planned(budget: Budget, *members: Member, summariser: Summariser | None = None, spared: Iterable[str] = ()) -> Plan:
@@ -260,7 +268,7 @@ def test_what_is_not_seen_is_not_counted() -> None:
     """Expired, deleted and evicted entries are no part of it."""
     gone = member("gone", expires_at=SEEDED_AT)
     plan = planned(
-        Budget(max_entries=1), member("a"), gone, replace(gone, standing=replace(gone.standing, state="deleted"))
+        Budget(max_entries=1), member("a"), gone, replace(gone, summary=replace(gone.summary, state="deleted"))
     )
 
     assert (Tally(1, 4), ()) == (plan.before, plan.steps)
@@ -301,8 +309,8 @@ def test_a_plan_does_what_it_says(members: list[Member], budget: Budget) -> None
     """The numbers add up, the budget is met or it says so, no step comes after that, and none goes twice."""
     plan = planned(budget, *members, spared=["k0"])
     retired = [named.uid for step in plan.steps for named in step.retired]
-    left = [each.standing for each in members if each.entry.uid not in retired]
-    notes = [member(step.note.key, step.note.content).standing for step in plan.steps if step.note]
+    left = [each.summary for each in members if each.entry.uid not in retired]
+    notes = [member(step.note.key, step.note.content).summary for step in plan.steps if step.note]
     freed = Tally()
     for step in plan.steps:
         freed = freed.plus(step.freed)
@@ -312,7 +320,7 @@ def test_a_plan_does_what_it_says(members: list[Member], budget: Budget) -> None
     assert plan.is_enough == (not excess(budget, FolderTotals.of([*left, *notes])))
     if plan.steps:
         undone = {named.uid for named in plan.steps[-1].retired}
-        kept = [each.standing for each in members if each.entry.uid in undone]
+        kept = [each.summary for each in members if each.entry.uid in undone]
         last = notes[:-1] if plan.steps[-1].note else notes
         assert excess(budget, FolderTotals.of([*left, *kept, *last]))
 
@@ -332,7 +340,7 @@ def test_the_same_entries_give_the_same_plan(members: list[Member], budget: Budg
 @pytest.mark.parametrize("document", [None, [], {}, {"id": "x"}, {"steps": [{"action": "burn"}]}, "\ud800"])
 def test_what_is_no_plan_is_refused(document: object) -> None:
     """With the first place where it is none, and without what stands there."""
-    with pytest.raises(InvalidArgument, match="this is no plan: "):
+    with pytest.raises(InvalidArgument, match="invalid plan: "):
         plan_from(document)
 
 

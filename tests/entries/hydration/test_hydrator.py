@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from memfiles.entries.budgets import Budget
-from memfiles.entries.drafts import Draft
+from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.hydration.explanation import Explanation
-from memfiles.entries.hydration.rendering import HEAD_BYTES, barred, quoted
-from memfiles.entries.policy import EntryRules
+from memfiles.entries.hydration.window import HEAD_BYTES, Explanation, barred, quoted
 from tests.support.saved import Clock, Visitor, entries_in
 
 LEVELS = ("PUBLIC", "INTERNAL", "CONFIDENTIAL")

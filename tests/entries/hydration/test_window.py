@@ -10,10 +10,22 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memfiles.entries.hydration.explanation import Explanation, Reason, unknown
-from memfiles.entries.hydration.rendering import HEAD, barred, block_of, heading_of, least_bytes, quoted
-from memfiles.entries.hydration.window import Hydration, Window, explain, hydrate
-from memfiles.entries.summary import EntrySummary
+from memfiles.entries.budgets import EntrySummary
+from memfiles.entries.hydration.window import (
+    HEAD,
+    Explanation,
+    Hydration,
+    Reason,
+    Window,
+    barred,
+    block_of,
+    explain,
+    heading_of,
+    hydrate,
+    least_bytes,
+    quoted,
+    unknown,
+)
 from tests.entries.summaries import COMING, CONTENTS, NOW, PASSED, STANDINGS, Said, Shelf, in_turn, standing
 from tests.support.records import many_times
 
@@ -52,7 +64,7 @@ def explained(
     words = Shelf({each.uid: said for each, said in entries})
     standings = in_turn(each for each, _ in entries)
     window = Window(budget, now=NOW)
-    return explain(entry.key, window, under_key=under_key or [entry], standings=standings, words=words)
+    return explain(entry.key, window, under_key=under_key or [entry], entries=standings, lookup=words)
 
 
 def numbered(drawn: Store) -> list[tuple[EntrySummary, Said]]:
@@ -315,6 +327,6 @@ def test_an_expired_entry_says_since_when() -> None:
 def test_hidden_forgotten_and_unknown_look_the_same() -> None:
     """Nothing under the key that the session may know of is nothing under the key."""
     window = Window(PLENTY, now=NOW)
-    told = explain("k", window, under_key=[], standings=[], words=Shelf({}))
+    told = explain("k", window, under_key=[], entries=[], lookup=Shelf({}))
 
     assert unknown("k") == told == explained(standing("k", state="forgotten"))

@@ -11,12 +11,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memfiles.entries.results import Skipped
-from memfiles.entries.transfer import json_lines, markdown
-from memfiles.entries.transfer.document import Document, Parsed, joined, key_problem
+from memfiles.entries.transfer import formats
+from memfiles.entries.transfer.document import Document, Parsed, Skipped, joined, key_problem
 from memfiles.errors import InvalidArgument
 
-BAD_KEY = "its key cannot be one: 1 to 255 bytes, not blank and without control characters, can"
+BAD_KEY = "its key is invalid: use 1 to 255 bytes, not blank and without control characters"
 
 FULL = Document(
     "deploy/prod: steps",
@@ -90,16 +89,16 @@ documents = st.builds(
 def test_markdown_comes_back(document: Document) -> None:
     """Whatever an entry holds, its file is read as the same entry, and nothing is reported."""
 
-    assert Parsed((document,)) == markdown.parse(markdown.render(document), where="x.md")
+    assert Parsed((document,)) == formats.parse_markdown(formats.render_markdown(document), where="x.md")
 
 
 @given(documents)
 def test_a_line_comes_back(document: Document) -> None:
     """Whatever an entry holds, its line is one line and read as the same entry."""
-    line = json_lines.render(document)
+    line = formats.render_line(document)
 
     assert (Parsed((document,)), 1, True) == (
-        json_lines.parse(line, where="x"),
+        formats.parse_lines(line, where="x"),
         line.count(b"\n"),
         line.endswith(b"\n"),
     )
@@ -108,15 +107,15 @@ def test_a_line_comes_back(document: Document) -> None:
 @pytest.mark.parametrize("content", CONTENTS, ids=ascii)
 def test_the_content_is_the_end_of_the_file(content: str) -> None:
     """The bytes of the content stand in the file as they are, after the frontmatter."""
-    written = markdown.render(Document("k", content))
+    written = formats.render_markdown(Document("k", content))
 
     assert b"---\nkey: k\ntags: []\n---\n" + content.encode() == written
-    assert content == markdown.parse(written, where="").documents[0].content
+    assert content == formats.parse_markdown(written, where="").documents[0].content
 
 
 def test_markdown_is_written_for_people() -> None:
     """The fields stand in their order, plain where they can be, and what is not set is not there."""
-    written = markdown.render(FULL).decode()
+    written = formats.render_markdown(FULL).decode()
 
     assert written.startswith(
         '---\nkey: "deploy/prod: steps"\ncategory: core\nkind: procedure\n'
@@ -125,13 +124,13 @@ def test_markdown_is_written_for_people() -> None:
         "confidence: 0.30000000000000004\nimportance: 3\npinned: true\nexpires_at: 2027-01-01T00:00:00.000Z\n"
         'links: ["other: key", x]\nsuccesses: 2\nfailures: 0\n---\n# Deploy\n'
     )
-    assert (FULL,) == markdown.parse(written.encode(), where="").documents
+    assert (FULL,) == formats.parse_markdown(written.encode(), where="").documents
 
 
 @given(documents)
 def test_other_programs_read_the_frontmatter(document: Document) -> None:
     """A YAML parser that knows nothing of us reads the same key from it."""
-    frontmatter = markdown.render(document).decode().split("\n---\n")[0].removeprefix("---\n")
+    frontmatter = formats.render_markdown(document).decode().split("\n---\n")[0].removeprefix("---\n")
 
     assert document.key == str(yaml.load(frontmatter, yaml.BaseLoader)["key"])
 
@@ -141,11 +140,11 @@ def test_equal_entries_give_equal_bytes() -> None:
     turned = Document(FULL.key, FULL.content, FULL.category, FULL.kind, FULL.tags, FULL.level, FULL.created,
                       FULL.updated, dict(reversed(list(FULL.extra.items()))))  # fmt: skip
 
-    assert markdown.render(FULL) == markdown.render(turned)
-    assert json_lines.render(FULL) == json_lines.render(turned)
+    assert formats.render_markdown(FULL) == formats.render_markdown(turned)
+    assert formats.render_line(FULL) == formats.render_line(turned)
 
 
-@pytest.mark.parametrize("render", [markdown.render, json_lines.render])
+@pytest.mark.parametrize("render", [formats.render_markdown, formats.render_line])
 @pytest.mark.parametrize("document", [Document("k", "\ud800"), Document("k", "", tags=("\ud800",))])
 def test_half_a_surrogate_pair_is_refused(render: object, document: Document) -> None:
     """What no file can hold is an error, and no broken file."""
@@ -163,7 +162,7 @@ a/b .. . ../x /etc/passwd CON nul com1 LPT9.txt a:PUBLIC % ~ -rf 日本 é e\u03
 
 def test_file_names_are_safe_and_apart() -> None:
     """Every key has a name of its own, also where case does not count, and none that any system gives a meaning."""
-    names = [markdown.file_name(Document(key, "")) for key in HARD_KEYS]
+    names = [formats.file_name(Document(key, "")) for key in HARD_KEYS]
 
     assert len(HARD_KEYS) == len({name.casefold() for name in names})
     assert [] == [name for name in names if not re.fullmatch(r"[a-z0-9][a-z0-9-]*-[0-9a-f]{12}\.md", name)]
@@ -172,12 +171,12 @@ def test_file_names_are_safe_and_apart() -> None:
 
 def test_a_file_name_stays() -> None:
     """The name depends on key, level and whether it is the workspace's, and on nothing that an entry may change."""
-    name = markdown.file_name(Document("deploy/prod", "old", level="INTERNAL", tags=("a",), category="daily"))
+    name = formats.file_name(Document("deploy/prod", "old", level="INTERNAL", tags=("a",), category="daily"))
 
     assert "deploy-prod-09ba3f7bf872.md" == name
-    assert name == markdown.file_name(Document("deploy/prod", "new", level="INTERNAL", category="core"))
-    assert name != markdown.file_name(Document("deploy/prod", "old", level="PUBLIC"))
-    assert name != markdown.file_name(Document("deploy/prod", "old", level="INTERNAL", category="workspace"))
+    assert name == formats.file_name(Document("deploy/prod", "new", level="INTERNAL", category="core"))
+    assert name != formats.file_name(Document("deploy/prod", "old", level="PUBLIC"))
+    assert name != formats.file_name(Document("deploy/prod", "old", level="INTERNAL", category="workspace"))
 
 
 @pytest.mark.parametrize(
@@ -214,14 +213,14 @@ def test_a_file_name_stays() -> None:
 def test_a_file_that_is_no_entry(text: str, expected: Skipped) -> None:
     """What is wrong is told with the file's name, and line and column where there are any."""
 
-    assert Parsed(skipped=(expected,)) == markdown.parse(text.encode(), where="a.md")
+    assert Parsed(skipped=(expected,)) == formats.parse_markdown(text.encode(), where="a.md")
 
 
 def test_bytes_that_are_no_text() -> None:
     """A file that is not UTF-8 is reported."""
 
     assert (Skipped("a.md", "this is not UTF-8 text: byte 4 cannot be read"),) == (
-        markdown.parse(b"---\n\xff", where="a.md").skipped
+        formats.parse_markdown(b"---\n\xff", where="a.md").skipped
     )
 
 
@@ -231,14 +230,14 @@ def test_a_file_from_another_editor() -> None:
 
     assert Parsed(
         (Document("k", "body\r\n"),),
-        (Skipped("a.md", "the field 'mood' is none that an entry has; the rest was read"),),
-    ) == markdown.parse(text.encode(), where="a.md")
+        (Skipped("a.md", "the field 'mood' is unknown; the rest was read"),),
+    ) == formats.parse_markdown(text.encode(), where="a.md")
 
 
 def test_frontmatter_may_end_the_file() -> None:
     """A last line ``---`` without a line feed closes the frontmatter."""
 
-    assert (Document("k", ""),) == markdown.parse(b"---\nkey: k\n---", where="").documents
+    assert (Document("k", ""),) == formats.parse_markdown(b"---\nkey: k\n---", where="").documents
 
 
 def test_bad_lines_are_reported_with_their_number() -> None:
@@ -267,15 +266,15 @@ def test_bad_lines_are_reported_with_their_number() -> None:
             Skipped("m.jsonl:4", "it has no content"),
             Skipped("m.jsonl:5", "content must be text"),
             Skipped("m.jsonl:6", "this line is not an object"),
-            Skipped("m.jsonl:7", "a field stands twice in it"),
-            Skipped("m.jsonl:8", "NaN is no number of JSON"),
-            Skipped("m.jsonl:9", "it holds half of a surrogate pair, which is no character"),
+            Skipped("m.jsonl:7", "it has the same field twice"),
+            Skipped("m.jsonl:8", "NaN is not a JSON number"),
+            Skipped("m.jsonl:9", "it holds half of a surrogate pair, which is not a character"),
             Skipped("m.jsonl:10", "confidence must be a number"),
             Skipped("m.jsonl:11", "it is nested too deeply"),
             Skipped("m.jsonl:12", "an entry with the same key came before it, at m.jsonl:1"),
             Skipped("m.jsonl:14", "this line is not UTF-8"),
         ),
-    ) == json_lines.parse(data, where="m.jsonl")
+    ) == formats.parse_lines(data, where="m.jsonl")
 
 
 def test_one_key_at_two_levels_is_two_entries() -> None:
@@ -292,8 +291,8 @@ def test_no_message_repeats_a_value() -> None:
     """What stands in a file may be a secret, so a report names places, fields and reasons only."""
     secret = "hunter2hunter2"
     files = [f"---\nkey: {secret}\n{secret}\n---\n", f"---\nkey: [{secret}]\n---\n", f"---\nkey: '{secret}\n---\n"]
-    reports = [markdown.parse(text.encode(), where="a").skipped for text in files]
-    reports += [json_lines.parse(f'{{"key": "{secret}"'.encode(), where="a").skipped]
+    reports = [formats.parse_markdown(text.encode(), where="a").skipped for text in files]
+    reports += [formats.parse_lines(f'{{"key": "{secret}"'.encode(), where="a").skipped]
 
     assert [1, 1, 1, 1] == list(map(len, reports))
     assert secret not in str(reports)

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from memfiles.entries.budgets import Budget
-from memfiles.entries.drafts import Draft
+from memfiles.entries.callers import view_of
+from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.partitions import view_of
-from memfiles.entries.policy import EntryRules
 from memfiles.entries.repository import entry_at
 from memfiles.errors import InvalidArgument, SecretRefused
 from tests.support.saved import Clock, Visitor, entries_in
@@ -46,7 +45,9 @@ def known(entries: Entries, visitor: Visitor) -> dict[str, Any]:
     """All that is known of what is seen, but for its history and what plans did with it."""
     view = view_of(visitor, entries.rules.levels)
     seen = [place.path(each.key) for each in entries.list(visitor).memories for place in view]
-    found = [entry for path in seen if (entry := entry_at(entries.shelf, path)) is not None and entry.retired is None]
+    found = [
+        entry for path in seen if (entry := entry_at(entries.repository, path)) is not None and entry.retired is None
+    ]
     own = {"text", "reorganised"}
     times = {entry.key: (entry.content, entry.created_at, entry.updated_at) for entry in found}
     return {
@@ -110,7 +111,7 @@ def test_what_expired_before_it_came_is_told(entries: Entries, tmp_path: Path) -
         {"key": "b", "content": "x", "category": "daily", "updated": old},
     )
 
-    assert ["its time was over at 2001-01-01T00:00:00.000Z", "its time was over at 2001-01-04T00:00:00.000Z"] == reasons
+    assert ["it expired at 2001-01-01T00:00:00.000Z", "it expired at 2001-01-04T00:00:00.000Z"] == reasons
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from memfiles.entries.results import Skipped
-from memfiles.entries.transfer import formats as importing
-from memfiles.entries.transfer import json_lines, markdown
-from memfiles.entries.transfer import source_files as folder
-from memfiles.entries.transfer.document import Document, Parsed
-from memfiles.entries.transfer.formats import FORMATS, Format, detect, read
-from memfiles.entries.transfer.source_files import SourceFile, read_folder
+from memfiles.entries.transfer import formats
+from memfiles.entries.transfer import sources as folder
+from memfiles.entries.transfer.document import Document, Parsed, Skipped
+from memfiles.entries.transfer.formats import FORMATS, Format
+from memfiles.entries.transfer.sources import SourceFile, detect, read, read_folder
 from memfiles.errors import InvalidArgument
 
-BAD_KEY = "its key cannot be one: 1 to 255 bytes, not blank and without control characters, can"
+BAD_KEY = "its key is invalid: use 1 to 255 bytes, not blank and without control characters"
 
 
 def lay(root: Path, files: dict[str, str]) -> Path:
@@ -39,7 +37,7 @@ def test_a_memory_directory(tmp_path: Path) -> None:
     expected = Parsed(
         (Document("notes.txt", "a\r\n"), Document("team/prefs.md", "---\nx: 1\n---\n")),
         (
-            Skipped(".git", "this is no part of the memory"),
+            Skipped(".git", "this is not a part of the memory"),
             Skipped("logo.png", "this is not UTF-8 text: byte 0 cannot be read"),
         ),
     )
@@ -77,11 +75,11 @@ def test_the_memory_server(tmp_path: Path, name: str) -> None:
             Document("Project X", ""),
         ),
         (
-            Skipped(f"{name}:2", "1 of the observations of this entity are no text; the rest was read"),
+            Skipped(f"{name}:2", "1 of the observations of this entity are not text; the rest was read"),
             Skipped(f"{name}:7", "a relation needs from, to and relationType, all of them text"),
             Skipped(f"{name}:8", f"an entry with the same key came before it, at {name}:1"),
             Skipped(f"{name}:9:25", "this is not JSON: Unterminated string starting at"),
-            Skipped(f"{name}:10", "this is no entity and no relation"),
+            Skipped(f"{name}:10", "this is neither an entity nor a relation"),
             Skipped(f"{name}:11", "this entity has no name"),
             Skipped(f"{name}:12", "the observations of an entity must be a list of texts"),
             Skipped(f"{name}:13", BAD_KEY),
@@ -126,8 +124,8 @@ def test_a_claude_code_memory(tmp_path: Path) -> None:
     assert Parsed(
         (API, Document("old", "Fix: use tabs, always.", tags=("user",)), Document("plain", "just text")),
         (
-            Skipped("MEMORY.md", "an index of topic files, which are read themselves"),
-            Skipped("notes.txt", "this is no part of the memory"),
+            Skipped("MEMORY.md", "an index of topic files, which are imported themselves"),
+            Skipped("notes.txt", "this is not a part of the memory"),
         ),
     ) == read(tmp_path)
 
@@ -177,12 +175,12 @@ def test_our_own(tmp_path: Path) -> None:
     exported = tmp_path / "out"
     exported.mkdir()
     for document in documents:
-        (exported / markdown.file_name(document)).write_bytes(markdown.render(document))
-    (tmp_path / "out.jsonl").write_bytes(b"".join(map(json_lines.render, documents)))
+        (exported / formats.file_name(document)).write_bytes(formats.render_markdown(document))
+    (tmp_path / "out.jsonl").write_bytes(b"".join(map(formats.render_line, documents)))
 
     assert Parsed(documents) == read(exported) == read(tmp_path / "out.jsonl")
     assert ("markdown", "jsonl", "markdown") == (
-        detect(exported), detect(tmp_path / "out.jsonl"), detect(exported / markdown.file_name(documents[0])),
+        detect(exported), detect(tmp_path / "out.jsonl"), detect(exported / formats.file_name(documents[0])),
     )  # fmt: skip
 
 
@@ -192,7 +190,7 @@ def test_what_stands_beside_our_files(tmp_path: Path) -> None:
 
     assert Parsed(
         (Document("a", "x"),),
-        (Skipped("README.md", "it has no key"), Skipped("b.txt", "this is no part of the memory")),
+        (Skipped("README.md", "it has no key"), Skipped("b.txt", "this is not a part of the memory")),
     ) == read(tmp_path)
 
 
@@ -213,7 +211,7 @@ def test_what_cannot_be_told_is_asked(tmp_path: Path, files: dict[str, str], pat
     """Nothing is guessed: a home folder named by mistake is not read in."""
     lay(tmp_path, files)
 
-    with pytest.raises(InvalidArgument, match="cannot be told; say which it is: markdown, jsonl, memory-directory"):
+    with pytest.raises(InvalidArgument, match="cannot detect the format of .*: name one of markdown, jsonl"):
         read(tmp_path / path)
 
 
@@ -230,7 +228,7 @@ def test_nothing_there(tmp_path: Path, format: Format) -> None:
 
 def test_an_unknown_format(tmp_path: Path) -> None:
     """A format that is none is refused with the ones there are."""
-    with pytest.raises(InvalidArgument, match="the format 'csv' is not known; use one of markdown, jsonl"):
+    with pytest.raises(InvalidArgument, match="the format 'csv' is unknown; use one of markdown, jsonl"):
         read(tmp_path, format="csv")  # type: ignore[arg-type]
 
 
@@ -249,8 +247,8 @@ def test_nothing_dangerous_is_opened(tmp_path: Path) -> None:
     assert [("a.txt", "a")] == [(it.key, it.content) for it in parsed.documents]
     assert [
         ("/".join("d" * 17), "this is more than 16 folders deep"),
-        ("link.txt", "this is a symbolic link, and none is followed"),
-        ("loop", "this is a symbolic link, and none is followed"),
+        ("link.txt", "this is a symbolic link, which is not followed"),
+        ("loop", "this is a symbolic link, which is not followed"),
         ("pipe", "it is a FIFO, not a regular file"),
         ("sparse", "it has 8589934592 bytes; at most 8388608 are read"),
     ] == [(it.where, it.why) for it in parsed.skipped]
@@ -282,9 +280,9 @@ def test_many_reports_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(folder, "_REPORTED_MAX", 2)
 
     assert [
-        Skipped("0.bin", "this is no part of the memory"),
-        Skipped("1.bin", "this is no part of the memory"),
-        Skipped(".", "and 3 more that are no part of a memory"),
+        Skipped("0.bin", "this is not a part of the memory"),
+        Skipped("1.bin", "this is not a part of the memory"),
+        Skipped(".", "and 3 more that are not a part of the memory"),
     ] == list(read_folder(tmp_path, lambda path, is_folder: False))
 
 
@@ -309,4 +307,4 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
 def test_the_formats_are_those_that_are_read() -> None:
     """The list that an error shows is the list that is read."""
 
-    assert ("markdown", "jsonl", "memory-directory", "memory-server", "claude-code") == importing.FORMATS
+    assert ("markdown", "jsonl", "memory-directory", "memory-server", "claude-code") == formats.FORMATS
