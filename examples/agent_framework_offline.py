@@ -41,7 +41,7 @@ class ScriptedClient(FunctionInvocationLayer[Any], BaseChatClient[Any]):
 
 
 async def main() -> None:
-    """Let the agent answer one customer; what it keeps is in the memory directory beside the workflow."""
+    """Let the agent answer one customer; what it keeps is in the memory directory next to the workflow."""
     async with MCPStdioTool(name="memory", command="memfiles", args=SERVER) as memory:
         told = await memory.get_prompt("memory")  # the index card, and the entries that fit
         agent = Agent(client=ScriptedClient(), name="support", instructions=told, tools=[memory])

@@ -22,9 +22,9 @@ COMMANDS: list[dict[str, Any]] = [
 
 
 def scripted(request: httpx2.Request) -> httpx2.Response:
-    """Stands in for Anthropic's API: a command a turn, then an answer."""
+    """Stand in for Anthropic's API: one command a turn, then an answer."""
     last, turn = json.loads(request.content)["messages"][-1]["content"], 0
-    if isinstance(last, list):  # the result of the command before, as the model is told
+    if isinstance(last, list):  # the result of the last command, as the model sees it
         print(last[0]["content"], end="\n\n")
         turn = int(last[0]["tool_use_id"].removeprefix("toolu_")) + 1
     content: dict[str, Any] = {"type": "text", "text": "Noted, Ada."}
@@ -37,7 +37,7 @@ def scripted(request: httpx2.Request) -> httpx2.Response:
 
 
 def main() -> None:
-    """Let the vendor's tool runner work on a session, then show what it will remember."""
+    """Run the vendor's tool runner on a session, then show what it remembers."""
     client = Anthropic(api_key="none", http_client=httpx2.Client(transport=httpx2.MockTransport(scripted)))
     with memfiles.open(WORKFLOW, watch=False) as memory:
         runner = client.beta.messages.tool_runner(

@@ -22,10 +22,10 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 
 
 def scripted(request: httpx2.Request) -> httpx2.Response:
-    """Stands in for Anthropic's API: a call a turn, then an answer."""
+    """Stand in for Anthropic's API: one call a turn, then an answer."""
     asked = json.loads(request.content)
     last, turn = asked["messages"][-1]["content"], 0
-    if isinstance(last, list):  # the result of the call before, as the model is told
+    if isinstance(last, list):  # the result of the last call, as the model sees it
         print(last[0].get("is_error", False), last[0]["content"].strip())
         turn = int(last[0]["tool_use_id"].removeprefix("toolu_")) + 1
     else:
@@ -41,7 +41,7 @@ def scripted(request: httpx2.Request) -> httpx2.Response:
 
 
 def main() -> None:
-    """Let the vendor's tool runner work on a session, then show what it will remember."""
+    """Run the vendor's tool runner on a session, then show what it remembers."""
     client = Anthropic(api_key="none", http_client=httpx2.Client(transport=httpx2.MockTransport(scripted)))
     with memfiles.open(WORKFLOW, watch=False) as memory:
         session = memory.session("support", run="email-1")

@@ -15,7 +15,7 @@ def main() -> None:
     """Append one line, take it back if it is the third, and show what is on disk."""
     with memfiles.open(WORKFLOW, watch=False) as memory:
         for file in memory.report.files:
-            print(f"{file.name}: {file.status}")  # seeded at the first start, kept ever after
+            print(f"{file.name}: {file.status}")  # seeded at the first start, kept from then on
 
         receipt = memory.manager.append(NOTES, "- Bob is on Pro.\n")
         print(f"revision {receipt.revision}, {receipt.bytes_left} bytes left")

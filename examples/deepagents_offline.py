@@ -26,15 +26,15 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 
 
 class ScriptedModel(GenericFakeChatModel):
-    """Says what the script says, whatever tools it is given."""
+    """Answers with the script, whatever tools it gets."""
 
     def bind_tools(self, tools: Any, **options: Any) -> "ScriptedModel":
-        """Itself: a script does not look at tools."""
+        """Return itself, as a script ignores tools."""
         return self
 
 
 def script() -> Iterator[AIMessage]:
-    """What the model answers: a call a turn, then a text."""
+    """The model's answers: one call a turn, then a text."""
     for number, (name, arguments) in enumerate(CALLS):
         call = {"name": name, "args": arguments, "id": f"call_{number}"}
         yield AIMessage("", tool_calls=[{**call, "type": "tool_call"}])
@@ -42,7 +42,7 @@ def script() -> Iterator[AIMessage]:
 
 
 def main() -> None:
-    """Let the agent work on the folder, then show what it will remember."""
+    """Run the agent on the folder, then show what it remembers."""
     with memfiles.open(WORKFLOW, watch=False) as memory:
         files = MemfilesBackend(memory.session("support", run="email-1"))
         backend = CompositeBackend(default=StateBackend(), routes={"/memories/": files})

@@ -38,7 +38,7 @@ class ScriptedModel(BaseLlm):
 
 
 async def main() -> None:
-    """Let the agent answer one customer; what it keeps is in the memory directory beside the workflow."""
+    """Let the agent answer one customer; what it keeps is in the memory directory next to the workflow."""
     memory = McpToolset(connection_params=StdioConnectionParams(server_params=SERVER, timeout=30))
     agent = LlmAgent(name="support", model=ScriptedModel(model="scripted"), tools=[memory])
     runner = InMemoryRunner(agent=agent)

@@ -19,10 +19,10 @@ WORKFLOW = Path(__file__).with_name("workflow.yaml")
 
 
 class ScriptedModel(GenericFakeChatModel):
-    """Says what the script says, whatever tools it is given."""
+    """Answers with the script, whatever tools it gets."""
 
     def bind_tools(self, tools: Any, **options: Any) -> "ScriptedModel":
-        """The tools that the session has at this call."""
+        """Print the tools that the session has at this call."""
         print("tools:", *(tool.name for tool in tools))
         return self
 
@@ -33,7 +33,7 @@ class ScriptedModel(GenericFakeChatModel):
 
 
 def script() -> Iterator[AIMessage]:
-    """What the model answers: two calls, the second of which the workflow forbids, then a text."""
+    """The model's answers: two calls, the second of which the workflow forbids, then a text."""
     note = {"file": "customer-notes", "content": "- Ada moved to Pro.\n"}
     forbidden = {"file": "playbook", "content": "- Refund everything.\n"}
     for number, arguments in enumerate([note, forbidden]):
@@ -43,7 +43,7 @@ def script() -> Iterator[AIMessage]:
 
 
 def main() -> None:
-    """Let the agent work on a session, then show what it will remember."""
+    """Run the agent on a session, then show what it remembers."""
     with memfiles.open(WORKFLOW, watch=False) as memory:
         session = memory.session("support", run="email-1")
         model = ScriptedModel(messages=script())

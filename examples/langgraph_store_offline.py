@@ -1,4 +1,4 @@
-"""Keep what a LangGraph graph puts into its store as entries of a session.
+"""Keep the store of a LangGraph graph in the entries of a session.
 
 Needs memfiles[langgraph]. Run it: python examples/langgraph_store_offline.py
 """
@@ -35,7 +35,7 @@ def remember(state: Email, runtime: Runtime[None]) -> None:
 
 
 def main() -> None:
-    """Run the graph, end the program's memory, and ask the next one what it knows."""
+    """Run the graph, close the memory, open it again, and search it."""
     graph = StateGraph(Email)
     graph.add_node("remember", remember)
     graph.add_edge(START, "remember")

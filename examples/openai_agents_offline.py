@@ -18,13 +18,13 @@ NOTE = "- Ada was charged twice; refunded.\n"
 
 
 def first_turn(call: ModelCall) -> ModelStepResult:
-    """Show what a real model would be told, then read the playbook."""
+    """Print the instructions that a real model would get, then read the playbook."""
     print(call.system_instructions)
     return [function_call("read_memory", {"file": "playbook"}, call_id="call_1")]
 
 
 def main() -> None:
-    """Let the agent answer one customer, then show what it was told and what it will remember."""
+    """Let the agent answer one customer, then show what it was told and what it remembers."""
     script = ScriptedModel(
         [
             ModelStep.respond(first_turn),

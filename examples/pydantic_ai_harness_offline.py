@@ -22,7 +22,7 @@ agents:
 
 
 def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Stands in for a model: take what it was asked to remember into the notebook, or say what stands there."""
+    """Stand in for a model: write to the notebook, or answer from it."""
     asked = str(messages[0].parts)
     if "<memory>" in asked:
         return ModelResponse(parts=[TextPart("Ada is on Pro." if "- Ada is on Pro." in asked else "I do not know.")])
@@ -32,7 +32,7 @@ def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 
 def answer(folder: Path, question: str) -> str:
-    """One run of the agent, on a memory that is opened for it alone."""
+    """Run the agent once, on a memory that is open for this run only."""
     with memfiles.open(folder / "workflow.yaml", watch=False) as memory:
         store = SessionStore(memory.session("support"))
         agent = Agent(FunctionModel(scripted), capabilities=[Memory(store=store)])
@@ -40,7 +40,7 @@ def answer(folder: Path, question: str) -> str:
 
 
 def main() -> None:
-    """Tell the agent something, ask another run for it, then show where it is kept."""
+    """Tell the agent something, ask for it in another run, then show where it is kept."""
     with TemporaryDirectory() as directory:
         folder = Path(directory)
         (folder / "workflow.yaml").write_text(WORKFLOW)

@@ -15,7 +15,7 @@ WORKFLOW = Path(__file__).with_name("workflow.yaml")
 
 
 def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Stands in for a model: read the playbook, try to change it, keep a note, answer."""
+    """Stand in for a model: read the playbook, try to change it, keep a note, answer."""
     if len(messages) == 1:
         print(info.instructions)  # the index card, as a real model would get it
         return ModelResponse(parts=[ToolCallPart("read_memory", {"file": "playbook"})])
@@ -30,7 +30,7 @@ def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 
 def main() -> None:
-    """Let the agent answer one customer, then show what it will remember."""
+    """Let the agent answer one customer, then show what it remembers."""
     with memfiles.open(WORKFLOW, watch=False) as memory:
         session = memory.session("support", run="email-1")
         toolset, instructions = MemoryToolset(session), memory_instructions(session)

@@ -40,14 +40,14 @@ class ScriptedModel(Model):
         yield {}
 
     def update_config(self, **_: Any) -> None:
-        """There is nothing to set."""
+        """Ignore the settings."""
 
     def get_config(self) -> Any:
-        """There is nothing set."""
+        """No settings."""
 
 
 def main() -> None:
-    """Let the agent answer one customer; what it keeps is in the memory directory beside the workflow."""
+    """Let the agent answer one customer; what it keeps is in the memory directory next to the workflow."""
     with MCPClient(lambda: stdio_client(SERVER)) as memory:
         agent = Agent(model=ScriptedModel(), tools=memory.list_tools_sync(), callback_handler=None)
         print(agent("I was charged twice. Ada"), end="")

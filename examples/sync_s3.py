@@ -1,6 +1,6 @@
-"""Two machines, one bucket: both keep what the other wrote, and a machine that lost its disk starts where it was.
+"""Two machines share a bucket: each gets the other's changes, and one that lost its disk recovers.
 
-The bucket is in a local S3 server that this program starts. It needs one: pip install 'moto[s3,server]'
+The program starts a local S3 server for the bucket. It needs moto: pip install 'moto[s3,server]'
 Run it: python examples/sync_s3.py
 """
 
@@ -32,12 +32,12 @@ def machine(folder: Path, bucket_url: str) -> Path:
 
 
 def main(folder: Path, bucket_url: str) -> None:
-    """Append on both machines at once, look at what each has, then lose a disk."""
+    """Append on both machines, compare them, then lose a disk."""
     one, two = machine(folder / "one", bucket_url), machine(folder / "two", bucket_url)
     with memfiles.open(one, watch=False) as here, memfiles.open(two, watch=False) as there:
         here.manager.append(NOTES, "- Ada is on Pro.\n")
         there.manager.append(NOTES, "- Bob is on Free.\n")
-        for memory in (here, there, here):  # what another machine changed is fetched, and merged with what is here
+        for memory in (here, there, here):  # fetch the other machine's changes and merge them
             memory.sync.pull(timeout=30)
         print(f"both machines have the same: {here.manager.read(NOTES) == there.manager.read(NOTES)}")
 
@@ -49,7 +49,7 @@ def main(folder: Path, bucket_url: str) -> None:
 
 if __name__ == "__main__":
     os.environ.update(AWS_ACCESS_KEY_ID="local", AWS_SECRET_ACCESS_KEY="only", AWS_DEFAULT_REGION="us-east-1")
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # its log of requests
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # not every request
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     endpoint = "http://{}:{}".format(*server.get_host_and_port())

@@ -13,7 +13,7 @@ ROLE = "You answer customers of a small software company. Keep what the next shi
 
 
 def request(session: memfiles.Session, message: str) -> dict[str, object]:
-    """The body of one request. Card and tools are rendered now: they hold what is true at this moment."""
+    """The body of one request, with the card and the tools of this moment."""
     return {
         "model": "claude-sonnet-4-5",
         "max_tokens": 1024,
@@ -24,12 +24,12 @@ def request(session: memfiles.Session, message: str) -> dict[str, object]:
 
 
 def main() -> None:
-    """Print the request, then the answer to a tool call as the API would send it."""
+    """Print the request, then the result of a tool call as the API expects it."""
     with memfiles.open(WORKFLOW, watch=False) as memory:
         session = memory.session("support", run="email-1")
         print(json.dumps(request(session, "I was charged twice."), indent=2))
 
-        # What the model sends back, and what it is answered; a failure is an answer too.
+        # What the model sends back, and the result it gets; a failure is a result too.
         result = session.call("read_memory", {"file": "playbook"}, call_id="toolu_01")
         answer = {"tool_use_id": "toolu_01", "content": result.text, "is_error": result.is_error}
         print(json.dumps({"type": "tool_result", **answer}, indent=2))

@@ -23,7 +23,7 @@ TOP_LEVEL = {
     *("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile"),
     *("memfiles", "mirrors", "tests", "examples", "schemas", "docs"),
 }
-BUILT = {"build", "dist"}  # what a packager leaves; git ignores it
+BUILT = {"build", "dist", "PKG-INFO"}  # what a packager leaves, and what an sdist adds
 LONGEST = 420
 EMPTY_WORDS = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
 LATE_LIBRARIES = {
