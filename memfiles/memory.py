@@ -21,7 +21,7 @@ from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Refusals, Subscribers, utc_now
 from memfiles.storage.store import Store
 from memfiles.sync import NullSync, Sync, settings_of
-from memfiles.sync.ledger import Bookkeeping
+from memfiles.sync.ledger import Ledger
 from memfiles.sync.status import status_on_disk
 from memfiles.tools.session import Session, SessionProvenance
 from memfiles.workflow.fields import check_tool_names
@@ -56,7 +56,7 @@ def open(
     workflow = load(path) if mirror is None else Workflow.load(path)
     mirror = mirror if mirror is not None else open_mirror_of(workflow)
     settings = settings_of(workflow.memory.mirror)
-    ledger = Bookkeeping(workflow.directory, mirror=settings.url) if mirror is not None else None
+    ledger = Ledger(workflow.directory, mirror=settings.url) if mirror is not None else None
     with ExitStack() as cleanup:  # closes in reverse what was opened, if a later step fails
         manager = _make_manager(workflow, mirror=_counted(mirror, progress), ledger=ledger)
         cleanup.callback(manager.close)
@@ -68,7 +68,7 @@ def open(
         cleanup.callback(entries.close)
         sync: Sync | NullSync = NullSync()
         if mirror is not None and ledger is not None and replica is not None:
-            sync = Sync(replica, mirror=mirror, book=ledger, settings=settings)
+            sync = Sync(replica, mirror=mirror, ledger=ledger, settings=settings)
             cleanup.callback(sync.close)
             _start_sync(sync, manager=manager, entries=entries)
         if watch:
@@ -239,7 +239,7 @@ class Memory:
             raise InvalidArgument("this memory is closed; open it again")
 
 
-def _make_manager(workflow: Workflow, *, mirror: Mirror | None, ledger: Bookkeeping | None) -> MemoryManager:
+def _make_manager(workflow: Workflow, *, mirror: Mirror | None, ledger: Ledger | None) -> MemoryManager:
     declared = workflow.memory
     return MemoryManager(
         workflow.directory,
@@ -310,7 +310,7 @@ def _mirror_at(url: str) -> Mirror:
     return open_mirror(url)
 
 
-def _origin(ledger: Bookkeeping) -> str | None:
+def _origin(ledger: Ledger) -> str | None:
     """The directory's id; None where none can be made: a read-only disk has no changes to attribute."""
     try:
         return ledger.origin()

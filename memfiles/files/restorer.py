@@ -29,7 +29,7 @@ from memfiles.storage.atomic import Signature, is_settled
 from memfiles.storage.record_kinds import Observed, version_of
 from memfiles.storage.store import Store, storage_failure
 from memfiles.storage.transaction import LeftBehind, NewVersion, groups_of
-from memfiles.sync.fetching import DEADLINE_SECONDS, fetch
+from memfiles.sync.downloads import DEADLINE_SECONDS, fetch
 from memfiles.sync.mirror import Answer, Mirror, Stored
 
 _ATTEMPTS = 20

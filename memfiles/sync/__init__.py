@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from memfiles.sync.engine import Sync
-    from memfiles.sync.null_sync import NullSync
-    from memfiles.sync.reports import SyncReport, SyncSettings, SyncStatus, settings_of
+    from memfiles.sync.status import NullSync, SyncReport, SyncSettings, SyncStatus, settings_of
 
 _MODULES = {
-    "NullSync": "null_sync",
+    "NullSync": "status",
     "Sync": "engine",
-    "SyncReport": "reports",
-    "SyncSettings": "reports",
-    "SyncStatus": "reports",
-    "settings_of": "reports",
+    "SyncReport": "status",
+    "SyncSettings": "status",
+    "SyncStatus": "status",
+    "settings_of": "status",
 }
 
 __all__ = ["NullSync", "Sync", "SyncReport", "SyncSettings", "SyncStatus", "settings_of"]

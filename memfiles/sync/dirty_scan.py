@@ -15,9 +15,9 @@ from memfiles.errors import RecordCorrupt
 from memfiles.records.keys import ENTRIES
 from memfiles.records.record import digest
 from memfiles.storage.atomic import Signature, is_settled
-from memfiles.sync.downloads import Newcomers
-from memfiles.sync.ledger import Acknowledged, Bookkeeping
-from memfiles.sync.merge.record_types import copies_of
+from memfiles.sync.downloads import EntryDownloads
+from memfiles.sync.ledger import Acknowledged, Ledger
+from memfiles.sync.merge.record_types import decode_copy
 from memfiles.sync.mirror import Stored
 from memfiles.sync.replica import Replica
 
@@ -50,13 +50,13 @@ class _Compared:
         return is_unchanged or (patient and monotonic() - self.at < _PATIENCE_SECONDS)
 
 
-class Survey:
+class DirtyScan:
     """Looks for what the mirror lacks. Threads may share it."""
 
-    def __init__(self, replica: Replica, book: Bookkeeping, newcomers: Newcomers) -> None:
+    def __init__(self, replica: Replica, ledger: Ledger, downloads: EntryDownloads) -> None:
         self._replica = replica
-        self._book = book
-        self._newcomers = newcomers
+        self._ledger = ledger
+        self._downloads = downloads
         self._compared: dict[str, _Compared] = {}
         self._private: dict[str, Signature] = {}
 
@@ -74,18 +74,18 @@ class Survey:
 
     def changed(self, listed: Mapping[str, str]) -> list[str]:
         """The records whose copies are not at the version last known, or that have none any more."""
-        known = self._book.versions()
+        known = self._ledger.versions()
         return [path for path in self._replica.paths() if listed.get(path) != known.get(path)]
 
     def lost(self, listed: Mapping[str, str]) -> list[str]:
         """The records of which the mirror once had a copy and has none any more."""
-        known = self._book.versions()
+        known = self._ledger.versions()
         return [path for path in self._replica.paths() if path in known and path not in listed]
 
     def _compare_folder(self, folder: str, changed_ns: int, *, care: Care) -> list[Dirty]:
         before = self._compared.get(folder)
         is_known = before is not None and before.still_holds(changed_ns, patient=care == "patient")
-        with self._newcomers.settled():
+        with self._downloads.settled():
             if before is not None and is_known and care != "thorough":
                 dirty = self._compare(self._signatures(before.dirty), under=f"{ENTRIES}/{folder}")
                 self._compared[folder] = replace(before, dirty=[record.path for record in dirty])
@@ -97,9 +97,9 @@ class Survey:
 
     def _compare(self, found: Mapping[str, Signature], *, under: str) -> list[Dirty]:
         """Those of the records with these signatures whose versions the mirror has not acknowledged."""
-        noted = self._book.signatures(under=under) if found else {}
+        noted = self._ledger.signatures(under=under) if found else {}
         changed = [(path, now) for path, now in found.items() if noted.get(path) != now]
-        digests = self._book.digests(under=under) if changed else {}
+        digests = self._ledger.digests(under=under) if changed else {}
         dirty: list[Dirty] = []
         settled: dict[str, Signature] = {}
         for path, signature in changed:
@@ -112,7 +112,7 @@ class Survey:
             elif is_settled(local.signature):
                 settled[path] = local.signature
         if settled:
-            self._book.settle(settled)
+            self._ledger.settle(settled)
         return dirty
 
     def _is_private(self, path: str, signature: Signature) -> bool:
@@ -129,14 +129,14 @@ class Survey:
         return {path: seen for path, seen in found if seen is not None}
 
 
-def note_hydrated(book: Bookkeeping, hydrated: Mapping[str, Stored]) -> None:
+def note_hydrated(ledger: Ledger, hydrated: Mapping[str, Stored]) -> None:
     """Note the copies that a restore fetched: the mirror holds them, at these versions."""
     copies = []
     for path, stored in hydrated.items():
         try:
-            record = copies_of(path).decode(stored.body, path=path)
+            record = decode_copy(stored.body, path=path)
         except RecordCorrupt:
             continue
         copies.append(Acknowledged(path, stored.version, stored.body, record.revision, digest(stored.body)))
     if copies:
-        book.acknowledge(*copies)
+        ledger.acknowledge(*copies)

@@ -1,47 +1,69 @@
-"""The threads of the synchronisation: one hands out what is due, a few others carry it out.
+"""The threads of the sync: one hands out the records that are due, a few workers carry the tasks out.
 
-The rules this file guards: nobody who reads or writes waits for any of them; a record is in one pair of hands at a
-time; and whoever waits for them has set a time.
+The rules this file guards: readers and writers never wait for these threads; a record is in the hands of one worker at
+a time; waiting for the threads has a time limit; and a call that hangs does not keep the program from ending.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from queue import SimpleQueue
 from random import SystemRandom
 
 from memfiles.errors import FileNotDeclared, LockTimeout, MirrorRefused, MirrorUnavailable
+from memfiles.records.keys import record_path
+from memfiles.storage.events import RecordChanged
 from memfiles.sync.schedule import Schedule, Task
-from memfiles.sync.throttle import Courtesy
-from memfiles.sync.timer import Timer
-from memfiles.sync.workers import Workers
 
+WRITING_SECONDS = 0.25  # after a write, its thread is assumed to go on writing for this time
 Progress = Callable[[int, int], None]
-_HANDS = 16
-_ELSEWHERE_SECONDS = 0.2  # until a record that another process has in hand is looked at again
+_WORKERS = 16
+_ELSEWHERE_SECONDS = 0.2  # until a record that another process works on is tried again
 _OWN_FAULT_SECONDS = 30.0  # until a record is tried again that failed although the mirror answers
 _TICK_SECONDS = 0.1
-_chance = SystemRandom()  # the module's own numbers are the program's, which may have seeded them
+_REST = 10.0  # times the processor time of a transfer
+_LONGEST_REST_SECONDS = 0.5
+_log = logging.getLogger("memfiles.sync")
+_chance = SystemRandom()  # the module-level generator belongs to the program, which may have seeded it
+
+
+@dataclass(slots=True)
+class Timer:
+    """A job that is due ``at`` a time, and then every ``every`` seconds (infinite: never again)."""
+
+    run: Callable[[], None]
+    at: float
+    every: float
+
+    def run_if_due(self, now: float) -> None:
+        """Run the job if it is due."""
+        if now >= self.at:
+            self.at = now + self.every
+            self.run()
 
 
 class Dispatcher:
-    """Has tasks carried out when they are due; runs from the first one on until it is closed."""
+    """Has tasks carried out when they are due, from the first task until it is closed."""
 
     def __init__(self, carry_out: Callable[[Task], bool], *, timers: Callable[[float], Sequence[Timer]]) -> None:
-        """``carry_out`` returns whether the mirror had to be asked; ``timers`` are made when it starts to run."""
+        """``carry_out`` returns whether the mirror had to be asked; ``timers`` are made when the thread starts."""
         self._carry_out = carry_out
         self._make_timers = timers
         self.is_closed = False
         self.renew()
 
     def renew(self) -> None:
-        """Nothing is running: at the beginning, and in the child of a fork."""
+        """Reset to a state in which nothing runs, as at first and in the child of a fork."""
         self._turn = threading.Condition()
-        self._schedule = Schedule(hands=_HANDS)
-        self._workers = Workers(_HANDS, name="memfiles-sync")
-        self._courtesy = Courtesy()
+        self._schedule = Schedule(hands=_WORKERS)
+        self._workers = Workers(_WORKERS, name="memfiles-sync")
+        self._throttle = Throttle()
         self._thread: threading.Thread | None = None
         self._failed_at = 0.0
         self._answers = False
@@ -57,16 +79,18 @@ class Dispatcher:
         return self._schedule.is_failing
 
     def start(self) -> None:
-        """Run, if that has not begun."""
+        """Start the thread if it does not run."""
         with self._turn:
             self._ensure_running()
 
-    def changed(self, path: str) -> None:
-        """Somebody changed the record at ``path``: it is due after a short quiet."""
-        self._courtesy.notice_write()
+    def notice(self, event: RecordChanged) -> None:
+        """A record changed: it is due after a short quiet. Called after every write, so it must be cheap."""
+        if event.origin == "mirror":
+            return
+        self._throttle.notice_write()
         with self._turn:
             self._ensure_running()
-            if self._schedule.changed(path, now=time.monotonic()):
+            if self._schedule.changed(event.path or record_path(event.uid), now=time.monotonic()):
                 self._turn.notify_all()
 
     def at_once(self, path: str, *, look: bool = False) -> None:
@@ -76,7 +100,7 @@ class Dispatcher:
             self._turn.notify_all()
 
     def in_background(self, job: Callable[[], None]) -> threading.Event:
-        """Have a worker do this; the event is set once it is done."""
+        """Have a worker do this job; the event is set once it is done."""
         done = threading.Event()
 
         def run() -> None:
@@ -89,13 +113,13 @@ class Dispatcher:
         return done
 
     def wait(self, timeout: float, *, insist: bool, progress: Progress | None) -> bool:
-        """Wait until everything due is done, at most ``timeout`` seconds; whether it is.
+        """Wait at most ``timeout`` seconds until everything due is done; returns whether it is.
 
-        Gives up when all that is left was put off for long; ``insist`` False also when the mirror does not answer.
-        ``progress`` is told how many of how many are done.
+        Gives up if all remaining tasks are postponed for long, and with ``insist`` False also if the mirror does not
+        answer. ``progress`` is called with (done, total).
         """
         begun = time.monotonic()
-        with self._courtesy.waived(), self._turn:
+        with self._throttle.waived(), self._turn:
             self._ensure_running()
             self._schedule.hurry(now=begun)
             self._turn.notify_all()
@@ -115,14 +139,14 @@ class Dispatcher:
         return not pending
 
     def close(self) -> None:
-        """Hand out nothing more; what hangs is left to itself."""
+        """Hand out nothing more; hanging calls are left to end by themselves."""
         with self._turn:
             self.is_closed = True
             self._turn.notify_all()
         self._workers.close()
 
     def _ensure_running(self) -> None:
-        """The thread that hands out, started if it is not there; the turn is held."""
+        """Start the thread that hands out tasks if it does not run; the caller holds the turn."""
         if self._thread is None and not self.is_closed:
             self._thread = threading.Thread(target=self._run, name="memfiles-sync", daemon=True)
             self._thread.start()
@@ -134,17 +158,17 @@ class Dispatcher:
                 timer.run_if_due(time.monotonic())
             with self._turn:
                 while (task := self._schedule.take(now=time.monotonic())) is not None:
-                    self._workers.submit(partial(self._courtesy.transfer, partial(self._do, task)))
+                    self._workers.submit(partial(self._throttle.transfer, partial(self._do, task)))
                 at = min(at for at in (*(timer.at for timer in timers), self._schedule.next_at()) if at is not None)
                 if not self.is_closed:
                     self._turn.wait(max(0.0, at - time.monotonic()))
 
     def _do(self, task: Task) -> None:
-        """Carry out one task, and tell the schedule how that went."""
+        """Carry out one task and report the result to the schedule."""
         answered, error = False, None
         try:
             answered = self._carry_out(task)
-        except Exception as raised:  # carry_out has said what there is to say
+        except Exception as raised:  # carry_out has logged it
             error = raised
         now = time.monotonic()
         with self._turn:
@@ -153,7 +177,7 @@ class Dispatcher:
                 self._schedule.done(task, answered=answered)
             elif isinstance(error, LockTimeout):
                 self._schedule.postponed(task, now=now, seconds=_ELSEWHERE_SECONDS)
-            elif isinstance(error, MirrorRefused) and self._answers:  # others are taken: it is this record's fault
+            elif isinstance(error, MirrorRefused) and self._answers:  # others are accepted: this record is at fault
                 self._schedule.postponed(task, now=now, seconds=_OWN_FAULT_SECONDS)
             elif isinstance(error, MirrorUnavailable):
                 self._failed_at, self._answers = now, False
@@ -161,3 +185,93 @@ class Dispatcher:
             else:
                 self._schedule.postponed(task, now=now, seconds=_OWN_FAULT_SECONDS)
             self._turn.notify_all()
+
+
+class Workers:
+    """At most ``limit`` daemon threads, each started when all others are busy."""
+
+    def __init__(self, limit: int, *, name: str) -> None:
+        self._limit = limit
+        self._name = name
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._counting = threading.Lock()
+        self._threads = 0
+        self._unfinished = 0
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Have ``job`` carried out soon; errors that it raises are logged."""
+        with self._counting:
+            self._unfinished += 1
+            is_needed = self._unfinished > self._threads and self._threads < self._limit
+            self._threads += is_needed
+            number = self._threads
+        self._jobs.put(job)
+        if is_needed:
+            threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True).start()
+
+    def close(self) -> None:
+        """Let every thread end after its current job, without waiting for it."""
+        with self._counting:
+            for _ in range(self._threads):
+                self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job()
+            except Exception:
+                _log.exception("a job of the sync failed")
+            finally:
+                with self._counting:
+                    self._unfinished -= 1
+
+
+class Throttle:
+    """Slows transfers down while somebody writes in this process.
+
+    All threads share one interpreter, of which a transfer takes 2 to 4 ms: sixteen at once made an append take 27 ms
+    instead of half a one. While somebody writes, transfers therefore run one at a time, and each is followed by a rest
+    ten times as long.
+    """
+
+    def __init__(
+        self,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        cpu_time: Callable[[], float] = time.thread_time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """``cpu_time`` is the processor time of the calling thread; all are in seconds."""
+        self._monotonic = monotonic
+        self._cpu_time = cpu_time
+        self._sleep = sleep
+        self._written_at = float("-inf")
+        self._waiting = 0
+        self._one_at_a_time = threading.Lock()
+
+    def notice_write(self) -> None:
+        """Somebody writes."""
+        self._written_at = self._monotonic()
+
+    @contextmanager
+    def waived(self) -> Iterator[None]:
+        """Somebody waits for the transfers: meanwhile they are not slowed down."""
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    def transfer(self, carry_out: Callable[[], None]) -> None:
+        """Carry out a transfer; while somebody writes, alone and with a rest after it."""
+        if not self._is_due():
+            carry_out()
+            return
+        with self._one_at_a_time:
+            begun = self._cpu_time()
+            carry_out()
+            if self._is_due():
+                self._sleep(min(_LONGEST_REST_SECONDS, _REST * (self._cpu_time() - begun)))
+
+    def _is_due(self) -> bool:
+        return not self._waiting and self._monotonic() - self._written_at < WRITING_SECONDS

@@ -1,116 +1,224 @@
-"""Entries that only the mirror has: brought here many at a time, through the pack where there is one.
+"""Downloads: many objects of a mirror at once, for a cold start in bounded time and for entries that only it has.
 
-The rules this file guards: what is not what its path says is left where it is; a record that is here already is never
-written over, but brought together with its copy like any other; and what was brought is noted only once it is here,
-and before anyone looks for what is to be pushed.
+The rules this file guards:
+
+- Every key asked for has an answer when the time is up. A mirror that is down, slow, silent or wrong is only ever the
+  reason in such an answer; it raises nothing and keeps nobody waiting.
+- An object that is not what its path says is left in the mirror. A record that exists here is never overwritten, but
+  merged with its copy like any other.
+- A downloaded entry is acknowledged only once it is written, and before anyone scans for records to push.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
-from memfiles.errors import LockTimeout, MirrorUnavailable, RecordCorrupt
-from memfiles.records.entry import EntryRecord
+from memfiles.errors import LockTimeout, MirrorRefused, MirrorUnavailable, RecordCorrupt
 from memfiles.records.keys import entry_place
 from memfiles.records.record import digest
-from memfiles.sync.bulk_reads import get_many
-from memfiles.sync.fetching import FAILURES_IN_A_ROW, FEW
-from memfiles.sync.ledger import Acknowledged, Bookkeeping
-from memfiles.sync.merge.record_types import copies_of
-from memfiles.sync.mirror import Mirror, Stored
+from memfiles.sync.bulk_reads import THREADS, get_many, in_parallel
+from memfiles.sync.ledger import Acknowledged, Ledger
+from memfiles.sync.merge.record_types import decode_entry_copy, encode_copy, is_dead
+from memfiles.sync.mirror import Answer, Mirror, Stored
 from memfiles.sync.pack import read_pack
-from memfiles.sync.replica import Replica
-from memfiles.sync.reports import Outcome
 
-_AT_ONCE = 500
-_BYTES_AT_ONCE = 16 * 1024 * 1024  # far below what a commit may have
-_log = logging.getLogger("memfiles.sync")
+if TYPE_CHECKING:
+    from memfiles.records.entry import EntryRecord
+    from memfiles.sync.replica import Replica
+
+DEADLINE_SECONDS = 30.0
+SECONDS_EACH = 0.005  # more for each file: boto3 gets 400 small objects a second
+SILENCE_SECONDS = 15.0  # as long as an S3 client waits for a byte
+FAILURES_IN_A_ROW = 16  # prove that the mirror is down: with a third of the calls failing, once in 40 million
+FEW = THREADS  # are read one by one, without a listing and without the pack
+_POLL_SECONDS = 0.02
+_COMMIT_RECORDS = 500
+_COMMIT_BYTES = 16 * 1024 * 1024  # far below the limit of a commit
+_log = logging.getLogger("memfiles.mirror")
 
 
-class Newcomers:
-    """Brings the entries here that are in the mirror alone."""
+def fetch(
+    mirror: Mirror,
+    keys: Iterable[str],
+    *,
+    deadline_seconds: float = DEADLINE_SECONDS,
+    silence_seconds: float = SILENCE_SECONDS,
+) -> dict[str, Answer]:
+    """The object at each key, None if there is none, or the error that says why that is not known.
 
-    def __init__(self, replica: Replica, *, mirror: Mirror, book: Bookkeeping) -> None:
+    ``deadline_seconds`` is for all keys together, plus 5 ms for each key. A mirror that sends nothing for
+    ``silence_seconds``, or fails 16 times in a row, is not waited for any longer.
+    """
+    asked = list(dict.fromkeys(keys))
+    if not asked:
+        return {}
+    download = _Download(mirror, asked)
+    answers, missing = download.wait(deadline_seconds + SECONDS_EACH * len(asked), silence_seconds=silence_seconds)
+    return answers | {key: missing for key in asked if key not in answers}
+
+
+def get_objects(
+    mirror: Mirror, keys: Collection[str], *, listed: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, Answer]]:
+    """Each key with its answer, as they arrive: few keys by single reads, many by listing, pack and bulk read.
+
+    ``listed`` is the mirror's listing, if known. Stops after 16 failures in a row, as the mirror is down then: the last
+    failure is also the reason why the other keys have no answer.
+    """
+    if len(keys) <= FEW:
+        return _until_down(in_parallel(mirror.get, keys))
+    if listed is None:
+        try:
+            listed = dict(mirror.list())
+        except MirrorRefused:  # some users may get and not list
+            return _until_down(get_many(mirror, keys))
+    return _until_down(_many(mirror, keys, listed))
+
+
+class EntryDownloads:
+    """Downloads the entries that only the mirror has."""
+
+    def __init__(self, replica: Replica, *, mirror: Mirror, ledger: Ledger) -> None:
         self._replica = replica
         self._mirror = mirror
-        self._book = book
+        self._ledger = ledger
         self._writing = threading.Lock()
 
     def settled(self) -> AbstractContextManager[object]:
-        """Meanwhile nothing is here that was brought and not noted yet."""
+        """A lock under which every downloaded entry that is written is acknowledged, too."""
         return self._writing
 
     def missing(self, listed: Mapping[str, str]) -> list[str]:
-        """The entries that the mirror lists and that are not here."""
+        """The paths of entries that the mirror lists and this directory lacks."""
         if not self._replica.entries.is_kept:
             return []
         there = [path for path in listed if entry_place(path) is not None]
         here = set(self._replica.entries.paths()) if there else set()
         return [path for path in there if path not in here]
 
-    def bring(self, paths: Iterable[str], *, listed: Mapping[str, str]) -> Iterator[str]:
-        """Fetch these entries and write them, some hundred in a commit; the paths of those that were written.
+    def bring(self, paths: Collection[str], *, listed: Mapping[str, str]) -> Iterator[str]:
+        """Download these entries and write them, some hundred in a commit; yields the paths that were written.
 
-        ``MirrorUnavailable`` if some were not given; the others are here then.
+        Raises ``MirrorUnavailable`` in the end if some could not be read; the others are written.
         """
         batch: dict[str, Stored] = {}
         size = 0
-        for path, stored in self._fetched(set(paths), listed):
-            batch[path] = stored
-            size += len(stored.body)
-            if len(batch) >= _AT_ONCE or size >= _BYTES_AT_ONCE:
-                yield from self._take(batch)
-                batch, size = {}, 0
-        yield from self._take(batch)
-
-    def bring_one(self, path: str) -> Outcome:
-        """Fetch the entry at ``path``, where nothing that can be read lies; ``LockTimeout`` for a memory file."""
-        if entry_place(path) is None:
-            raise LockTimeout(f"{path} cannot be read just now: someone is in the middle of changing it")
-        stored = self._mirror.get(path) if self._replica.entries.is_kept else None
-        return "pulled" if stored is not None and self._take({path: stored}) else "equal"
-
-    def _fetched(self, wanted: set[str], listed: Mapping[str, str]) -> Iterator[tuple[str, Stored]]:
-        """Each object, from the pack or by a call; in the end the first error, if there was one."""
         failure: MirrorUnavailable | None = None
-        if len(wanted) > FEW:
-            for path, stored in read_pack(self._mirror, listed=listed):
-                if path in wanted:
-                    wanted.remove(path)
-                    yield path, stored
-        in_a_row = 0
-        for path, answer in get_many(self._mirror, sorted(wanted)):
-            in_a_row = in_a_row + 1 if isinstance(answer, MirrorUnavailable) else 0
+        for path, answer in get_objects(self._mirror, paths, listed=listed):
             if isinstance(answer, MirrorUnavailable):
                 failure = failure or answer
             elif answer is not None:
-                yield path, answer
-            if in_a_row == FAILURES_IN_A_ROW:
-                break
+                batch[path] = answer
+                size += len(answer.body)
+            if len(batch) >= _COMMIT_RECORDS or size >= _COMMIT_BYTES:
+                yield from self._write(batch)
+                batch, size = {}, 0
+        yield from self._write(batch)
         if failure is not None:
             raise failure
 
-    def _take(self, batch: Mapping[str, Stored]) -> list[str]:
-        """Write what can be used of these; where each was written."""
+    def bring_one(self, path: str) -> bool:
+        """Download the entry at ``path``, of which no readable record is here; whether it was written.
+
+        ``LockTimeout`` for a memory file.
+        """
+        if entry_place(path) is None:
+            raise LockTimeout(f"{path} cannot be read now: another program is changing it")
+        stored = self._mirror.get(path) if self._replica.entries.is_kept else None
+        return stored is not None and bool(self._write({path: stored}))
+
+    def _write(self, batch: Mapping[str, Stored]) -> list[str]:
+        """Write the usable ones of these objects; returns the paths that were written."""
         records: dict[str, EntryRecord] = {}
         for path, stored in batch.items():
             try:
-                records[path] = copies_of(path).decode(stored.body, path=path)
+                records[path] = decode_entry_copy(stored.body, path=path)
             except RecordCorrupt as error:
-                _log.warning("the mirror's copy is left where it is: %s", error)
+                _log.warning("the mirror's copy is left as it is: %s", error)
         if not records:
             return []
         with self._writing:
-            written = self._replica.adopt(records)
-            self._book.acknowledge(*[self._noted(record, batch[record.path]) for record in written])
-        dead = [record.path for record in written if copies_of(record.path).is_dead(record)]
+            written = self._replica.adopt(records)  # 1 durable
+            self._ledger.acknowledge(*[_acknowledged(record, batch[record.path]) for record in written])  # 2
+        dead = [record.path for record in written if is_dead(record)]
         if dead:
-            self._replica.remove_copies(dead)
+            self._replica.remove_copies(dead)  # 3 nothing here holds a forgotten text
         return [record.path for record in written]
 
-    def _noted(self, record: EntryRecord, stored: Stored) -> Acknowledged:
-        body = copies_of(record.path).encode(record)
-        return Acknowledged(record.path, stored.version, stored.body, record.revision, digest(body))
+
+class _Download:
+    """Answers of a mirror, collected by a thread that nobody has to wait for."""
+
+    def __init__(self, mirror: Mirror, asked: list[str]) -> None:
+        self._count = len(asked)
+        self._answers: dict[str, Answer] = {}
+        self._missing: MirrorUnavailable | None = None
+        self._adding = threading.Lock()
+        self._is_wanted = True
+        self._done = threading.Event()
+        threading.Thread(target=self._run, args=(mirror, asked), name="memfiles-downloads", daemon=True).start()
+
+    def wait(self, seconds: float, *, silence_seconds: float) -> tuple[dict[str, Answer], MirrorUnavailable]:
+        """The answers when all have arrived or the time is up, and the reason why others are missing.
+
+        Polls: to be woken for each of thousands of objects would cost as much as fetching it.
+        """
+        end = time.monotonic() + seconds
+        heard, quiet_until = 0, time.monotonic() + silence_seconds
+        while not self._done.wait(_POLL_SECONDS) and time.monotonic() < min(end, quiet_until):
+            if len(self._answers) > heard:
+                heard, quiet_until = len(self._answers), time.monotonic() + silence_seconds
+        with self._adding:
+            self._is_wanted = False
+            late = MirrorUnavailable(f"{len(self._answers)} of {self._count} answers came in time")
+            return self._answers, self._missing or late
+
+    def _run(self, mirror: Mirror, asked: list[str]) -> None:
+        try:
+            answer: Answer = None
+            for key, answer in get_objects(mirror, asked):
+                with self._adding:
+                    if not self._is_wanted:
+                        return
+                    self._answers[key] = answer
+            self._missing = answer if isinstance(answer, MirrorUnavailable) else None
+        except MirrorUnavailable as error:
+            self._missing = error
+        except Exception as error:  # the edge of the thread; a third-party mirror must not fail a start
+            _log.exception("the mirror raised an error that the contract does not allow")
+            self._missing = MirrorUnavailable(f"the mirror failed: {type(error).__name__}: {error}")
+        finally:
+            self._done.set()
+
+
+def _many(mirror: Mirror, keys: Iterable[str], listed: Mapping[str, str]) -> Iterator[tuple[str, Answer]]:
+    """Absent keys by the listing, packed ones from the pack, the others in bulk."""
+    wanted: dict[str, None] = {}
+    for key in keys:
+        if key in listed:
+            wanted[key] = None
+        else:
+            yield key, None
+    for key, stored in read_pack(mirror, listed=listed):
+        if key in wanted:
+            del wanted[key]
+            yield key, stored
+    yield from get_many(mirror, wanted)
+
+
+def _until_down(answers: Iterable[tuple[str, Answer]]) -> Iterator[tuple[str, Answer]]:
+    failures = 0
+    for key, answer in answers:
+        yield key, answer
+        failures = failures + 1 if isinstance(answer, MirrorUnavailable) else 0
+        if failures == FAILURES_IN_A_ROW:
+            return
+
+
+def _acknowledged(record: EntryRecord, stored: Stored) -> Acknowledged:
+    return Acknowledged(record.path, stored.version, stored.body, record.revision, digest(encode_copy(record)))

@@ -1,8 +1,8 @@
-"""The engine that keeps a directory and its mirror equal, beside the work and never in its way.
+"""The sync engine: keeps a directory and its mirror equal, in background threads that never delay other work.
 
-The rules this file guards: there is no queue that could be lost, since what is to be done is found by comparing the
-disk with what the mirror acknowledged; several processes on a directory take turns record by record; and whatever the
-mirror does, closing is over in seconds.
+The rules this file guards: there is no queue that could be lost, as pending work is found by comparing the disk with
+what the mirror acknowledged; several processes on a directory take turns record by record; and whatever the mirror
+does, closing takes seconds.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from functools import partial
 from math import inf
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, LockTimeout, MemfilesError, MirrorUnavailable
-from memfiles.records.keys import entry_place, record_path
-from memfiles.storage.events import RecordChanged, utc_now
+from memfiles.records.keys import entry_place
+from memfiles.storage.events import utc_now
 from memfiles.storage.fork_safety import renew_in_child
-from memfiles.sync.dirty_scan import Care, Survey, note_hydrated
-from memfiles.sync.dispatcher import Dispatcher, Progress
-from memfiles.sync.ledger import Bookkeeping
+from memfiles.sync.dirty_scan import Care, DirtyScan, note_hydrated
+from memfiles.sync.dispatcher import Dispatcher, Progress, Timer
+from memfiles.sync.downloads import EntryDownloads
+from memfiles.sync.ledger import Ledger
 from memfiles.sync.mirror import Mirror, Stored
-from memfiles.sync.packer import Packer
+from memfiles.sync.pack import Packer
 from memfiles.sync.reconciler import Reconciler
-from memfiles.sync.replica import Replica
-from memfiles.sync.reports import OUTCOMES, Outcome, SyncReport, SyncSettings, SyncStatus
+from memfiles.sync.replica import OUTCOMES, Outcome, Replica
 from memfiles.sync.schedule import Task
-from memfiles.sync.timer import Timer
+from memfiles.sync.status import SyncReport, SyncSettings, SyncStatus
 
 _SWEEP_SECONDS = 30.0
-_THOROUGH_SECONDS = 600.0  # how often also files are compared that can only have been written to in place
-_FETCH_SECONDS = 15.0  # how often entries are asked for that the mirror has not given yet
-_START_SECONDS = 30.0  # how long a start waits for entries where there are none at all
-_LOSS_SECONDS = 3600.0  # how often it is asked whether the mirror has lost anything
-_IDLE_SECONDS = 5.0  # how often it is asked whether there is time to write a pack
+_THOROUGH_SECONDS = 600.0  # between sweeps that also compare files that can only have been written to in place
+_FETCH_SECONDS = 15.0  # between requests for entries that the mirror has not given yet
+_START_SECONDS = 30.0  # how long a start waits for entries if there are none at all
+_LOSS_SECONDS = 3600.0  # between checks whether the mirror has lost anything
+_IDLE_SECONDS = 5.0  # between checks whether there is time to write a pack
 _PACK_SECONDS = 600.0  # between one pack and the next
 _CLOSE_SECONDS = 5.0
 _log = logging.getLogger("memfiles.sync")
@@ -49,40 +49,50 @@ class Sync:
         replica: Replica,
         *,
         mirror: Mirror,
-        book: Bookkeeping,
+        ledger: Ledger,
         settings: SyncSettings,
         now: Callable[[], str] = utc_now,
     ) -> None:
-        """``now`` gives the time for changes and notes."""
+        """``now`` gives the time for changes and for copies that are kept."""
         self.settings = settings
         self._replica = replica
-        self._mirror = mirror
-        self._book = book
-        self._packer = Packer(replica, mirror=mirror, book=book)
-        self._reconciler = Reconciler(replica, mirror=mirror, book=book, on_conflict=settings.on_conflict, now=now)
-        self._survey = Survey(replica, book, self._reconciler.newcomers)
-        self._dispatcher = Dispatcher(self._carry_out, timers=self._timers)
-        self._hydrated: Mapping[str, Stored] = {}
+        self._ledger = ledger
+        downloads = EntryDownloads(replica, mirror=mirror, ledger=ledger)
+        self._scan = DirtyScan(replica, ledger, downloads)
+        self._reconciler = Reconciler(
+            replica, mirror=mirror, ledger=ledger, downloads=downloads, on_conflict=settings.on_conflict, now=now
+        )
+        self._dispatcher = Dispatcher(self._reconcile, timers=self._timers)
+        self.notice = self._dispatcher.notice  # the subscriber of changes, without a detour: it runs after every write
+        self._errors = _ErrorLog(ledger, self._dispatcher)
+        self._jobs = _Jobs(
+            replica,
+            mirror=mirror,
+            ledger=ledger,
+            scan=self._scan,
+            downloads=downloads,
+            reconciler=self._reconciler,
+            dispatcher=self._dispatcher,
+            errors=self._errors,
+            note=self._note,
+        )
         self._loss_after = 0.0
-        self._last_error: str | None = None
-        self._pack_after = 0.0
-        self._thorough_at = 0.0
         self._renew()
         renew_in_child(self, Sync._renew)
 
     def _renew(self) -> None:
-        """Nothing was done yet: at the beginning, and in the child of a fork."""
+        """Reset to a state in which nothing was done, as at first and in the child of a fork."""
         self._dispatcher.renew()
-        self._reporting = threading.Lock()
+        self._noting = threading.Lock()
         self._looking: threading.Event | None = None
         self._outcomes: dict[str, Outcome] = {}
 
     def start(self, *, hydrated: Mapping[str, Stored] | None = None) -> None:
-        """Push whatever the mirror lacks and go on doing so; ``hydrated`` are the copies that a restore fetched.
+        """Push what the mirror lacks, and go on doing so; ``hydrated`` are the copies that a restore fetched.
 
-        Where there are no entries at all, those of the mirror are waited for; if it does not answer, they come later.
+        If there are no entries at all, waits for those of the mirror; if it does not answer, they come later.
         """
-        self._hydrated = hydrated or {}
+        self._jobs.hydrated = hydrated or {}
         is_looking = self._lacks_all_entries()
         self._loss_after = _LOSS_SECONDS if is_looking else 0.0
         self._dispatcher.start()
@@ -90,74 +100,54 @@ class Sync:
             self._bring_entries()
 
     def entries_are_kept(self) -> None:
-        """Entries are used for the first time, after the start; they are waited for as a start does."""
+        """Entries are used for the first time after the start: wait for them as a start does."""
         if not self._dispatcher.is_closed and self._lacks_all_entries():
             self._bring_entries()
 
-    def _bring_entries(self) -> None:
-        try:
-            self._look(self._find_lost_copies, _START_SECONDS)
-        except MemfilesError as error:
-            self._complain("the entries are not here yet", error)
-
-    def _lacks_all_entries(self) -> bool:
-        """Whether there are no entries here and the mirror may have some; not if it just did not answer."""
-        if not self._replica.entries.is_kept or self._replica.entries.paths():
-            return False
-        if self._book.has_fetched_entries() and not any(map(entry_place, self._book.versions())):
-            return False
-        files = (self._replica.read(path) for path in self._replica.file_paths())
-        return not any(copy is not None and copy.is_provisional for copy in files)
-
-    def notice(self, event: RecordChanged) -> None:
-        """A record changed; called after every change, and costs it next to nothing."""
-        if event.origin != "mirror":
-            self._dispatcher.changed(event.path or record_path(event.uid))
-
     def status(self) -> SyncStatus:
         """How far the mirror is behind, found on the disk alone."""
-        dirty = sorted(self._survey.dirty(), key=lambda record: record.since_ns)
+        dirty = sorted(self._scan.dirty(), key=lambda record: record.since_ns)
         lag = max(0.0, (time.time_ns() - dirty[0].since_ns) / 1e9) if dirty else 0.0
         return SyncStatus(
             mirror=self.settings.url,
             pending=len(dirty),
             oldest_pending=dirty[0].path if dirty else None,
             lag_seconds=round(lag, 3),
-            last_error=self._last_error,
+            last_error=self._errors.last,
             conflicts=tuple(path for path, _ in self._replica.conflicts()),
         )
 
     def flush(self, timeout: float = 30.0, *, insist: bool = True, progress: Progress | None = None) -> bool:
-        """Push what the mirror lacks now, and wait for it; whether that was done within ``timeout`` seconds.
+        """Push what the mirror lacks now, and wait for it; returns whether that was done within ``timeout`` seconds.
 
-        ``insist`` False gives up as soon as the mirror does not answer. ``progress`` is told how many records are done
-        and how many there are.
+        With ``insist`` False, gives up as soon as the mirror does not answer. ``progress`` is called with
+        (done, total).
         """
-        self._find_dirty_records()
+        self._jobs.find_dirty_records()
         return self._dispatcher.wait(timeout, insist=insist, progress=progress)
 
     def push(self, timeout: float = 300.0, *, progress: Progress | None = None) -> SyncReport:
-        """Push what the mirror lacks or has lost, and write the pack anew if there are many records.
+        """Push what the mirror lacks or has lost, and rewrite the pack if there are many records.
 
-        The report tells what was done since the last one, or since the start.
+        The report covers everything since the last report, or since the start.
         """
         begun = time.monotonic()
         with suppress(MirrorUnavailable):  # the report says what is pending
-            self._look(self._find_lost_copies, timeout)
+            self._look(self._jobs.find_lost_copies, timeout)
         left = max(0.0, timeout - (time.monotonic() - begun))
-        if self.flush(left, progress=progress) and self._packer.is_worth_it():
-            self._packer.refresh()
+        if self.flush(left, progress=progress):
+            self._jobs.refresh_pack()
         return self._report()
 
     def pull(self, timeout: float = 300.0, *, progress: Progress | None = None) -> SyncReport:
-        """Fetch what changed elsewhere, push what the mirror lacks; the report as of ``push``.
+        """Fetch what changed elsewhere, and push what the mirror lacks; the report as of ``push``.
 
         ``MirrorUnavailable`` if the mirror cannot be listed within ``timeout`` seconds; nothing was changed then.
         """
         begun = time.monotonic()
-        self._look(self._find_changed_copies, timeout)
+        self._look(self._jobs.find_changed_copies, timeout)
         self.flush(max(0.0, timeout - (time.monotonic() - begun)), progress=progress)
-        self._wipe()
+        self._jobs.wipe()
         return self._report()
 
     def close(self, timeout: float = _CLOSE_SECONDS) -> bool:
@@ -173,32 +163,35 @@ class Sync:
                 done = self.flush(timeout, insist=False)
         finally:
             self._dispatcher.close()
-            self._book.close()
+            self._ledger.close()
         return done
 
-    def _timers(self, now: float) -> list[Timer]:
-        """What is looked at again and again, once the engine runs."""
-        at_start, every = self.settings.pull_at_start, self.settings.pull_seconds
-        looks = [(self._tidy_up, now + _IDLE_SECONDS, _IDLE_SECONDS)]
-        if at_start or every is not None:
-            looks.append((self._find_changed_copies, now if at_start else now + (every or 0.0), every or inf))
-        if not at_start:
-            looks.append((self._find_lost_copies, now + self._loss_after, _LOSS_SECONDS))
-        looks.append((self._find_first_entries, now + _FETCH_SECONDS, _FETCH_SECONDS))
-        later = [Timer(partial(self._look_later, look), at, period) for look, at, period in looks]
-        return [Timer(self._sweep, now, _SWEEP_SECONDS), *later]
-
-    def _sweep(self) -> None:
-        """Find what no event told of: what is left of an earlier run, and what others changed."""
+    def _bring_entries(self) -> None:
         try:
-            hydrated, self._hydrated = self._hydrated, {}
-            note_hydrated(self._book, hydrated)
-            is_thorough = time.monotonic() >= self._thorough_at
-            if is_thorough:
-                self._thorough_at = time.monotonic() + _THOROUGH_SECONDS
-            self._find_dirty_records("thorough" if is_thorough else "patient")
-        except Exception as error:
-            self._complain("what is to be pushed cannot be found out", error)
+            self._look(self._jobs.find_lost_copies, _START_SECONDS)
+        except MemfilesError as error:
+            self._errors.note("the entries are not here yet", error)
+
+    def _lacks_all_entries(self) -> bool:
+        """Whether there are no entries here and the mirror may have some; not if it just did not answer."""
+        if not self._replica.entries.is_kept or self._replica.entries.paths():
+            return False
+        if self._ledger.has_fetched_entries() and not any(map(entry_place, self._ledger.versions())):
+            return False
+        files = (self._replica.read(path) for path in self._replica.file_paths())
+        return not any(copy is not None and copy.is_provisional for copy in files)
+
+    def _timers(self, now: float) -> list[Timer]:
+        """The periodic jobs, once the engine runs."""
+        at_start, every = self.settings.pull_at_start, self.settings.pull_seconds
+        looks = [(self._jobs.tidy_up, now + _IDLE_SECONDS, _IDLE_SECONDS)]
+        if at_start or every is not None:
+            looks.append((self._jobs.find_changed_copies, now if at_start else now + (every or 0.0), every or inf))
+        if not at_start:
+            looks.append((self._jobs.find_lost_copies, now + self._loss_after, _LOSS_SECONDS))
+        looks.append((self._jobs.find_first_entries, now + _FETCH_SECONDS, _FETCH_SECONDS))
+        later = [Timer(partial(self._look_later, look), at, period) for look, at, period in looks]
+        return [Timer(self._jobs.sweep, now, _SWEEP_SECONDS), *later]
 
     def _look_later(self, look: Callable[[], None]) -> None:
         """Have a worker look at the mirror, unless one still does."""
@@ -207,108 +200,172 @@ class Sync:
             try:
                 look()
             except Exception as error:
-                self._complain("the mirror cannot be looked at", error)
+                self._errors.note("the mirror cannot be listed", error)
 
         if self._looking is None or self._looking.is_set():
             self._looking = self._dispatcher.in_background(attempt)
 
     def _look(self, look: Callable[[], None], timeout: float) -> None:
-        """Look at the mirror in a worker, so that one that hangs is given up after ``timeout`` seconds."""
+        """Look at the mirror in a worker, to give up after ``timeout`` seconds if it hangs."""
         if self._dispatcher.is_closed:
             raise InvalidArgument("this memory is closed; open it again")
-        failure: list[Exception] = []
+        failure: Exception | None = None
 
         def attempt() -> None:
+            nonlocal failure
             try:
                 look()
             except Exception as error:
-                failure.append(error)
+                failure = error
 
         if not self._dispatcher.in_background(attempt).wait(timeout):
             raise MirrorUnavailable(f"the mirror did not list its records within {timeout:g} s")
-        if failure:
-            raise failure[0]
+        if failure is not None:
+            raise failure
 
-    def _find_dirty_records(self, care: Care = "usual") -> None:
-        for record in self._survey.dirty(care=care):
+    def _reconcile(self, task: Task) -> bool:
+        """Reconcile one record with its copy; returns whether the mirror had to be asked."""
+        try:
+            with self._replica.turn(task.path):
+                outcome = self._reconciler.reconcile(task.path, look=task.look)
+        except (LockTimeout, FileNotDeclared):
+            raise
+        except Exception as error:
+            self._errors.note(task.path, error)
+            raise
+        self._note(task.path, outcome)
+        answered = task.look or outcome != "equal"
+        if answered or not self._dispatcher.is_failing:
+            self._errors.last = None
+        return answered
+
+    def _note(self, path: str, outcome: Outcome) -> None:
+        """Note an outcome for the next report."""
+        with self._noting:
+            self._outcomes[path] = max(self._outcomes.get(path, "equal"), outcome, key=OUTCOMES.index)
+
+    def _report(self) -> SyncReport:
+        with self._noting:
+            outcomes, self._outcomes = self._outcomes, {}
+        pending = tuple(record.path for record in self._scan.dirty())
+        return SyncReport(dict(sorted(outcomes.items())), pending)
+
+
+class _ErrorLog:
+    """The last error, logged once however often it repeats, and kept in the ledger for other processes."""
+
+    def __init__(self, ledger: Ledger, dispatcher: Dispatcher) -> None:
+        self.last: str | None = None
+        self._ledger = ledger
+        self._dispatcher = dispatcher
+
+    def note(self, what: str, error: Exception) -> None:
+        """Log an error; one that is not ours with its traceback."""
+        before, self.last = self.last, f"{what}: {error}"
+        if not self._dispatcher.is_closed and before != self.last:
+            _log.warning("%s", self.last, exc_info=error if not isinstance(error, MemfilesError) else None)
+            with suppress(MemfilesError):
+                self._ledger.note_error(self.last)
+
+    def forget(self) -> None:
+        """The mirror answered."""
+        self.last = None
+        self._ledger.note_error(None)
+
+
+class _Jobs:
+    """The periodic jobs of the sync. Each may be repeated, and stopped at any point."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        *,
+        mirror: Mirror,
+        ledger: Ledger,
+        scan: DirtyScan,
+        downloads: EntryDownloads,
+        reconciler: Reconciler,
+        dispatcher: Dispatcher,
+        errors: _ErrorLog,
+        note: Callable[[str, Outcome], None],
+    ) -> None:
+        self.hydrated: Mapping[str, Stored] = {}
+        self._replica = replica
+        self._mirror = mirror
+        self._ledger = ledger
+        self._scan = scan
+        self._downloads = downloads
+        self._reconciler = reconciler
+        self._dispatcher = dispatcher
+        self._errors = errors
+        self._note = note
+        self._packer = Packer(replica, mirror=mirror, ledger=ledger)
+        self._pack_after = 0.0
+        self._thorough_at = 0.0
+
+    def sweep(self) -> None:
+        """Find changes that no event reported: left from an earlier run, or made by other programs."""
+        try:
+            hydrated, self.hydrated = self.hydrated, {}
+            note_hydrated(self._ledger, hydrated)
+            is_thorough = time.monotonic() >= self._thorough_at
+            if is_thorough:
+                self._thorough_at = time.monotonic() + _THOROUGH_SECONDS
+            self.find_dirty_records("thorough" if is_thorough else "patient")
+        except Exception as error:
+            self._errors.note("the records to push cannot be found", error)
+
+    def find_dirty_records(self, care: Care = "usual") -> None:
+        """Have the records pushed that the mirror lacks."""
+        for record in self._scan.dirty(care=care):
             self._dispatcher.at_once(record.path)
 
-    def _find_changed_copies(self) -> None:
+    def find_changed_copies(self) -> None:
+        """Have the records reconciled whose copies changed in the mirror, and fetch new entries."""
         listed = dict(self._mirror.list())
-        for path in self._survey.changed(listed):
+        for path in self._scan.changed(listed):
             self._dispatcher.at_once(path, look=True)
         self._fetch_entries(listed)
-        self._forget_error()
+        self._errors.forget()
 
-    def _find_lost_copies(self) -> None:
+    def find_lost_copies(self) -> None:
+        """Have the records pushed whose copies the mirror lost, and fetch the entries if that was never completed."""
         listed = dict(self._mirror.list())
-        for path in self._survey.lost(listed):
+        for path in self._scan.lost(listed):
             self._dispatcher.at_once(path, look=True)
-        if not self._book.has_fetched_entries() or not self._replica.entries.paths():
+        if not self._ledger.has_fetched_entries() or not self._replica.entries.paths():
             self._fetch_entries(listed)
-        self._forget_error()
+        self._errors.forget()
 
-    def _find_first_entries(self) -> None:
-        """What a start asked for in vain, or was killed over, is asked for until it is all here."""
-        if self._replica.entries.is_kept and not self._book.has_fetched_entries():
-            self._find_lost_copies()
+    def find_first_entries(self) -> None:
+        """Repeat the fetch of entries that failed at the start, or was killed, until all are here."""
+        if self._replica.entries.is_kept and not self._ledger.has_fetched_entries():
+            self.find_lost_copies()
 
-    def _fetch_entries(self, listed: Mapping[str, str]) -> None:
-        """Bring the entries here that only the mirror has, where entries are used; else they were not fetched."""
-        if not self._replica.entries.is_kept:
-            return
-        newcomers = self._reconciler.newcomers
-        for path in newcomers.bring(newcomers.missing(listed), listed=listed):
-            with self._reporting:
-                self._outcomes[path] = "pulled"
-        self._book.entries_are_fetched()
-
-    def _tidy_up(self) -> None:
-        """Let nothing hold what was forgotten, and write the pack anew if there is time for it."""
-        self._wipe()
+    def tidy_up(self) -> None:
+        """Wipe what was forgotten, and write the pack anew if there is time for it."""
+        self.wipe()
         self._reconciler.remove_stale_pack()
         now = time.monotonic()
         if now >= self._pack_after and self._dispatcher.is_idle and self._packer.is_worth_it():
             self._pack_after = now + _PACK_SECONDS
             self._packer.refresh()
 
-    def _wipe(self) -> None:
-        """Leave nothing in journals, index and notes of what was forgotten elsewhere."""
-        if self._book.must_wipe():
+    def wipe(self) -> None:
+        """Remove what was forgotten elsewhere from journals, index and ledger."""
+        if self._ledger.must_wipe():
             self._replica.let_go()
-            self._book.wipe()
+            self._ledger.wipe()
 
-    def _carry_out(self, task: Task) -> bool:
-        """Bring one record and its copy together; whether the mirror had to be asked."""
-        try:
-            with self._replica.turn(task.path):
-                outcome = self._reconciler.bring_together(task.path, look=task.look)
-        except (LockTimeout, FileNotDeclared):
-            raise
-        except Exception as error:
-            self._complain(task.path, error)
-            raise
-        with self._reporting:
-            self._outcomes[task.path] = max(self._outcomes.get(task.path, "equal"), outcome, key=OUTCOMES.index)
-        answered = task.look or outcome != "equal"
-        if answered or not self._dispatcher.is_failing:
-            self._last_error = None
-        return answered
+    def refresh_pack(self) -> None:
+        """Write the pack anew if it is worth it."""
+        if self._packer.is_worth_it():
+            self._packer.refresh()
 
-    def _complain(self, what: str, error: Exception) -> None:
-        """Say what went wrong, once however often it happens again; what is no error of ours with its traceback."""
-        said, self._last_error = self._last_error, f"{what}: {error}"
-        if not self._dispatcher.is_closed and said != self._last_error:
-            _log.warning("%s", self._last_error, exc_info=error if not isinstance(error, MemfilesError) else None)
-            with suppress(MemfilesError):
-                self._book.note_error(self._last_error)
-
-    def _forget_error(self) -> None:
-        self._last_error = None
-        self._book.note_error(None)
-
-    def _report(self) -> SyncReport:
-        with self._reporting:
-            outcomes, self._outcomes = self._outcomes, {}
-        pending = tuple(record.path for record in self._survey.dirty())
-        return SyncReport(dict(sorted(outcomes.items())), pending)
+    def _fetch_entries(self, listed: Mapping[str, str]) -> None:
+        """Download the entries that only the mirror has, if entries are used here."""
+        if not self._replica.entries.is_kept:
+            return
+        for path in self._downloads.bring(self._downloads.missing(listed), listed=listed):
+            self._note(path, "pulled")
+        self._ledger.entries_are_fetched()

@@ -88,7 +88,7 @@ class Acknowledged:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class LedgerSnapshot:
     """What a look from outside finds: by path what needs no push, and what last went wrong."""
 
     signatures: Mapping[str, Signature]
@@ -96,7 +96,7 @@ class Noted:
     last_error: str | None
 
 
-class Bookkeeping:
+class Ledger:
     """The notes on one directory and one mirror. Threads and processes may share them."""
 
     def __init__(self, directory: Path, *, mirror: str) -> None:
@@ -105,7 +105,7 @@ class Bookkeeping:
         self._database = DerivedDatabase(_FILE, directory, create=_create, check=self._drop_untrusted)
         self._turn = threading.Lock()
         self._is_closed = False
-        renew_in_child(self, Bookkeeping._leave_to_parent)
+        renew_in_child(self, Ledger._leave_to_parent)
 
     def close(self) -> None:
         """Let go of the database, on the disk as it is. May be called again."""
@@ -313,17 +313,17 @@ class Bookkeeping:
         self._database.leave_to_parent()
 
 
-def peek(directory: Path, *, mirror: str) -> Noted:
+def peek(directory: Path, *, mirror: str) -> LedgerSnapshot:
     """The notes as a look from outside finds them: nothing is made or changed, and no other mirror's count."""
     try:
         with closing(_FILE.connect(directory)) as connection:
             meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
             if _is_trusted(meta, mirror=mirror):
                 signatures = {path: Signature(*there) for path, *there in connection.execute(_SIGNATURES)}
-                return Noted(signatures, dict(connection.execute(_DIGESTS).fetchall()), meta.get("last_error"))
+                return LedgerSnapshot(signatures, dict(connection.execute(_DIGESTS).fetchall()), meta.get("last_error"))
     except sqlite3.Error:
         pass  # there are none, or none that can be read
-    return Noted({}, {}, None)
+    return LedgerSnapshot({}, {}, None)
 
 
 def scrub(directory: Path, path: str, *, revision: int) -> None:

@@ -1,8 +1,8 @@
-"""One record and its copy in the mirror, brought together.
+"""Reconciliation of one record with its copy in the mirror: a pure decision, and the steps that carry it out.
 
-The rules this file guards: nothing is put but on top of a version that was seen, so that no one's change is
-overwritten; what is put is noted first, and put again as it was until its fate is known, so that a lost answer neither
-loses nor doubles anything; and every step may be the last one before a kill.
+The rules this file guards: a record is put only over a version that was seen, so nobody's change is overwritten; a put
+is noted in the ledger first and repeated unchanged until its outcome is known, so a lost answer neither loses nor
+doubles anything; and a kill is safe after every step.
 """
 
 from __future__ import annotations
@@ -11,228 +11,339 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Literal, TypeAlias, assert_never
 
 from memfiles.errors import MirrorConflict, MirrorUnavailable, RecordCorrupt
 from memfiles.records.record import FORMAT, digest
 from memfiles.storage.atomic import is_settled
-from memfiles.sync.downloads import Newcomers
-from memfiles.sync.ledger import Acknowledged, Bookkeeping, LedgerRow, Sent
+from memfiles.sync.downloads import EntryDownloads
+from memfiles.sync.ledger import Acknowledged, Ledger, LedgerRow
 from memfiles.sync.merge.merge_files import ConflictPolicy
-from memfiles.sync.merge.record_types import MergeContext, copies_of
+from memfiles.sync.merge.record_types import (
+    MergeContext,
+    SyncedRecord,
+    confirm,
+    decode_copy,
+    encode_copy,
+    has_same_content_only,
+    is_dead,
+    is_overtaken,
+    merge_copies,
+)
 from memfiles.sync.mirror import ABSENT, Mirror, Stored, equals
 from memfiles.sync.pack import remove_pack
-from memfiles.sync.replica import Replica, Resolution
-from memfiles.sync.replica_sides import LocalCopy
-from memfiles.sync.reports import OUTCOMES, Outcome
+from memfiles.sync.replica import OUTCOMES, LocalCopy, Outcome, Replica, Resolution
 
 _ROUNDS = 50
 _log = logging.getLogger("memfiles.sync")
 
 
 @dataclass(frozen=True, slots=True)
-class _Decided:
-    """What a merge comes to; ``settled`` is the digest of a record that need not be pushed.
+class Wait:
+    """Do nothing: the mirror has the record as it is."""
 
-    ``buries`` is the revision before which nothing of the record may be kept, ``is_outlived`` says that this holds for
-    the mirror's copy as well.
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read the copy in the mirror, and decide again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """Put ``body`` over ``version`` (None: where no copy is)."""
+
+    body: bytes
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """Note that the mirror has no copy; a provisional record becomes an ordinary one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """Note that the mirror has ``stored``; a local record with this ``digest`` needs no push."""
+
+    stored: Stored
+    digest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Merge the local record with ``remote``, the record in ``stored``."""
+
+    stored: Stored
+    remote: SyncedRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Put the local record over a copy that is not a record; ``why`` says what is wrong with it."""
+
+    stored: Stored
+    why: str
+
+
+Step: TypeAlias = Wait | Read | Push | Confirm | Acknowledge | Merge | Replace
+Unread: TypeAlias = Literal["unread"]
+
+
+def next_step(
+    path: str, local: LocalCopy, row: LedgerRow, stored: Stored | None | Unread = "unread", *, look: bool = False
+) -> Step:
+    """The next step for a record, given its ledger row and, if it was read, its copy in the mirror (None: no copy).
+
+    | copy | case | step |
+    |---|---|---|
+    | unread | ``look``, or the record is provisional | read |
+    | unread | a put is under way whose answer was lost | push the same again |
+    | unread | the ledger has this digest | wait |
+    | unread | the mirror had a tombstone, and the record is an older entry (restored from a backup) | merge |
+    | unread | any other | push |
+    | none | | confirm |
+    | read | it equals the local record, or what was last sent | acknowledge |
+    | read | it is the one in the ledger | acknowledge |
+    | read | it is not a record | replace |
+    | read | it has the same content and no history, from a mirror that keeps content only | acknowledge |
+    | read | any other | merge |
     """
+    if stored == "unread":
+        return _step_by_ledger(path, local, row, look=look)
+    if stored is None:
+        return Confirm()
+    if stored.body == local.body or (row.sent and stored.body == row.sent.body):
+        return Acknowledge(stored, digest(stored.body))
+    if stored.body == row.body:
+        return Acknowledge(stored, row.digest)
+    try:
+        remote = decode_copy(stored.body, path=path)
+    except RecordCorrupt as error:
+        return Replace(stored, why=f"the mirror's copy cannot be used: {error}")
+    if has_same_content_only(remote, local.record):
+        return Acknowledge(stored, local.digest)
+    return Merge(stored, remote)
 
-    resolution: Resolution
+
+def _step_by_ledger(path: str, local: LocalCopy, row: LedgerRow, *, look: bool) -> Wait | Read | Push | Merge:
+    if look or local.is_provisional:
+        return Read()
+    if row.sent is not None:
+        return Push(row.sent.body, row.sent.version)
+    if row.digest == local.digest:
+        return Wait()
+    if row.body and is_overtaken(local.record, by=(known := decode_copy(row.body, path=path))):
+        return Merge(Stored(row.body, row.version or ""), known)
+    return Push(local.body, row.version)
+
+
+def plan_merge(
+    path: str, local: SyncedRecord, remote: SyncedRecord, row: LedgerRow, *, on_conflict: ConflictPolicy, at: str
+) -> Resolution:
+    """What becomes of the local record, given the mirror's copy and the copies that the mirror is known to have had."""
+    sent = row.sent.body if row.sent else None
+    known = [decode_copy(body, path=path) for body in (sent, row.body) if body]
+    settled_before = {row.digest, digest(sent) if sent else None}
+    is_settled = settled_before == {None} or digest(encode_copy(local)) in settled_before
+    merged = merge_copies(local, remote, context=MergeContext(known, is_settled, on_conflict, at))
+    record: SyncedRecord | None = merged.record
     outcome: Outcome
-    settled: str | None = None
-    note: str | None = None
-    buries: int | None = None
-    is_outlived: bool = False
+    if merged.record == local:
+        record, is_ours, outcome = None, True, "equal"
+    elif merged.record.revision == local.revision:  # the mirror lacks nothing of it but that it is confirmed
+        return Resolution(confirm(local, at=at), outcome="equal")
+    elif merged.record.revision <= remote.revision:
+        is_ours, outcome = False, "pulled"
+    else:
+        is_ours, outcome = True, "merged" if merged.loser is None else "conflict"
+    return Resolution(
+        record,
+        outcome=outcome,
+        is_ours=is_ours,
+        loser=merged.loser if outcome == "conflict" else None,
+        why=merged.note or f"the {on_conflict} copy won where both had changed the same lines",
+        note=merged.note,
+        settled=None if merged.is_news else digest(encode_copy(merged.record)),
+        buries=merged.record.revision if merged.is_buried or merged.is_outlived else None,
+        is_outlived=merged.is_outlived,
+    )
 
 
 class Reconciler:
-    """Brings records and their copies together, one at a time; the caller holds the record's turn."""
+    """Reconciles records with their copies, one at a time; the caller holds the record's turn."""
 
     def __init__(
         self,
         replica: Replica,
         *,
         mirror: Mirror,
-        book: Bookkeeping,
+        ledger: Ledger,
+        downloads: EntryDownloads,
         on_conflict: ConflictPolicy,
         now: Callable[[], str],
     ) -> None:
         """``on_conflict`` says whose text wins where two changes cannot be merged."""
-        self.newcomers = Newcomers(replica, mirror=mirror, book=book)
         self._replica = replica
         self._mirror = mirror
-        self._book = book
+        self._ledger = ledger
+        self._downloads = downloads
         self._on_conflict = on_conflict
         self._now = now
-        self._complaint = ""
+        self._last_warning = ""
 
-    def bring_together(self, path: str, *, look: bool) -> Outcome:
+    def reconcile(self, path: str, *, look: bool) -> Outcome:
         """Make the record at ``path`` and its copy equal; ``look`` at the copy even if nothing changed here.
 
         ``MirrorUnavailable``, ``MirrorConflict`` (others are always faster), ``StorageFailed``: done in part at most,
-        and to be done again.
+        and to be repeated.
         """
         outcome: Outcome = "equal"
         for _ in range(_ROUNDS):
             local = self._replica.read(path)
             if local is None:
-                return max(outcome, self.newcomers.bring_one(path), key=OUTCOMES.index)
+                return _worse(outcome, "pulled" if self._downloads.bring_one(path) else "equal")
             if local.is_private:
                 return outcome
-            note = self._book.find(path)
-            if look or local.is_provisional:
+            row = self._ledger.find(path)
+            step = next_step(path, local, row, look=look)
+            if isinstance(step, Read):
                 look = False
-                step = self._meet(path, local, note, self._mirror.get(path))
-            elif note.sent is None and note.digest == local.digest:
+                step = next_step(path, local, row, self._mirror.get(path))
+            if isinstance(step, Wait):
                 if is_settled(local.signature):
-                    self._book.settle({path: local.signature})
+                    self._ledger.settle({path: local.signature})
                 return outcome
-            else:
-                step = self._put(path, local, note)
-            outcome = max(outcome, step, key=OUTCOMES.index)
-            if step == "pushed" and note.sent is None:
-                return outcome  # what changed meanwhile waits for a quiet of its own
-        raise MirrorConflict(f"{path} changed {_ROUNDS} times while it was brought together with the mirror's copy")
-
-    def _put(self, path: str, local: LocalCopy, note: LedgerRow) -> Outcome:
-        """Put what was sent before without an answer, or else the record as it is now."""
-        sent, copies = note.sent, copies_of(path)
-        if sent is None:
-            if note.body and copies.is_overtaken(local.record, by=(known := copies.decode(note.body, path=path))):
-                return self._merge(path, Stored(note.body, note.version or ""), known, note)  # put back from a backup
-            sent = Sent(local.body, note.version)
-            if not self._book.sending(path, sent.body, version=sent.version, revision=local.record.revision):
-                self._let_back(path, local)
-                return "equal"  # redacted meanwhile
-        try:
-            version = self._mirror.put(path, sent.body, when=equals(sent.version) if sent.version else ABSENT)
-        except MirrorConflict:
-            return self._meet(path, local, note, self._mirror.get(path))
-        if copies.is_dead(local.record) and note.body and not copies.is_dead(copies.decode(note.body, path=path)):
-            self._bury(path, local.record.revision)  # whoever forgot it was killed before that
-        self._acknowledge(path, Stored(sent.body, version), digest(sent.body), local)
-        self.remove_stale_pack()
-        return "pushed"
-
-    def _bury(self, path: str, revision: int) -> None:
-        """Have nothing beside the record hold what was forgotten: no note, no kept copy, no pack and no journal."""
-        self._book.bury(path, revision=revision)
-        self._replica.remove_copies([path])
-
-    def _let_back(self, path: str, refused: LocalCopy) -> None:
-        """Let a record be pushed that a person put back as it was before a redaction."""
-        again = self._replica.read(path)
-        if again is not None and again.body == refused.body:
-            self._book.forget_redaction(path)
+            done = self._carry_out(step, path, local, row)
+            outcome = _worse(outcome, done)
+            if done == "pushed" and row.sent is None:
+                return outcome  # a change made meanwhile waits for a quiet of its own
+        raise MirrorConflict(f"{path} changed {_ROUNDS} times while it was reconciled with the mirror's copy")
 
     def remove_stale_pack(self) -> None:
-        """After a redaction the pack holds what was taken out; what cannot be removed now is tried again later."""
-        if self._book.must_remove_pack():
+        """Remove the pack after a redaction, as it holds the redacted text; on failure it is tried again later."""
+        if self._ledger.must_remove_pack():
             try:
                 remove_pack(self._mirror)
             except MirrorUnavailable as error:
-                if str(error) != self._complaint:  # said once, however often it is tried
-                    self._complaint = str(error)
+                if str(error) != self._last_warning:  # logged once, however often it is tried
+                    self._last_warning = str(error)
                     _log.warning("the mirror's pack may hold a redacted text and cannot be removed: %s", error)
             else:
-                self._complaint = ""
-                self._book.pack_is_removed()
+                self._last_warning = ""
+                self._ledger.pack_is_removed()
 
-    def _meet(self, path: str, local: LocalCopy, note: LedgerRow, stored: Stored | None) -> Outcome:
-        """Decide over what the mirror holds now; the next round does the rest."""
-        if stored is None:
-            self._book.gone(path)
-            self._replica.confirm(path)
-            return "equal"
-        if stored.body == local.body or (note.sent and stored.body == note.sent.body):
-            self._acknowledge(path, stored, digest(stored.body), local)
-            return "equal"
-        if stored.body == note.body:
-            self._acknowledge(path, stored, note.digest, local)
-            return "equal"
-        try:
-            remote = copies_of(path).decode(stored.body, path=path)
-        except RecordCorrupt as error:
-            return self._replace_unusable(path, stored, local, why=f"the mirror's copy cannot be used: {error}")
-        if copies_of(path).says_no_more(remote, than=local.record):
-            self._acknowledge(path, stored, local.digest, local)
-            return "equal"
-        return self._merge(path, stored, remote, note)
-
-    def _merge(self, path: str, stored: Stored, remote: Any, note: LedgerRow) -> Outcome:
-        """Make of the record what both copies say; what the mirror lacks then is put in the next round.
-
-        Long edits take seconds to merge: that is done without the record's lock, and again if it changed meanwhile.
-        """
-        self._book.find(path)  # raises if it was closed while the mirror was asked: nothing changes any more
-        for is_last_try in (False, False, False, True):
-            seen = self._replica.current(path)
-            decided = self._decided(path, seen, remote, note)
-            if decided.buries is not None:
-                self._bury(path, decided.buries)
-            is_outdated = False
-
-            def decide(current: Any) -> Resolution:
-                nonlocal decided, is_outdated
-                is_outdated = current != seen and not is_last_try  # noqa: B023 (called in this very round)
-                if current != seen and is_last_try:  # noqa: B023
-                    decided = self._decided(path, current, remote, note)
-                return Resolution(None) if is_outdated else decided.resolution
-
-            self._replica.change(path, decide)
-            if not is_outdated:
-                break
-        if decided.note is not None:
-            _log.warning("%s: %s", path, decided.note)
-        if stored.version:
-            body = None if note.is_redacted or decided.is_outlived else stored.body  # it may hold what was taken out
-            self._book.acknowledge(Acknowledged(path, stored.version, body, remote.revision, digest=decided.settled))
-        return decided.outcome
-
-    def _decided(self, path: str, local: Any, remote: Any, note: LedgerRow) -> _Decided:
-        """What becomes of the record, given the copies that the mirror is known to have had."""
-        copies, at = copies_of(path), self._now()
-        sent = note.sent.body if note.sent else None
-        known = [copies.decode(body, path=path) for body in (sent, note.body) if body]
-        settled_before = {note.digest, digest(sent) if sent else None}
-        is_settled = settled_before == {None} or digest(copies.encode(local)) in settled_before
-        met = copies.merge(local, remote, meeting=MergeContext(known, is_settled, self._on_conflict, at))
-        settled = None if met.is_news else digest(copies.encode(met.record))
-        buries = met.record.revision if met.is_buried or met.is_outlived else None
-        what = partial(_Decided, settled=settled, note=met.note, buries=buries, is_outlived=met.is_outlived)
-        if met.record == local:
-            return what(Resolution(None), "equal")
-        if met.record.revision == local.revision:
-            return _Decided(Resolution(copies.confirmed(local, at=at)), "equal")
-        if met.record.revision <= remote.revision:
-            return what(Resolution(met.record, is_ours=False), "pulled")
-        why = met.note or f"the {self._on_conflict} copy won where both had changed the same lines"
-        outcome: Outcome = "merged" if met.loser is None else "conflict"
-        return what(Resolution(met.record, loser=met.loser, why=why), outcome)
-
-    def _replace_unusable(self, path: str, stored: Stored, local: LocalCopy, *, why: str) -> Outcome:
-        """Have the next round put the local record over a copy that is no record, once it was read so twice."""
-        if _says_another_format(stored.body):
-            raise RecordCorrupt(f"{why}; it says it has a format that this version does not know, and is left alone")
-        if self._mirror.get(path) != stored:
-            return "equal"  # it was read badly, or has changed: met again in the next round
-        self._replica.keep_unusable(path, stored.body, why=why)
-        _log.warning("%s: %s; it is kept in quarantine here and replaced there", path, why)
-        self._book.acknowledge(Acknowledged(path, stored.version, b"", local.record.revision))
+    def _carry_out(self, step: Step, path: str, local: LocalCopy, row: LedgerRow) -> Outcome:
+        """Carry out one step; the next round does the rest."""
+        match step:
+            case Push():
+                return self._push(step, path, local, row)
+            case Merge():
+                return self._merge(step, path, row)
+            case Confirm():
+                self._ledger.gone(path)
+                self._replica.confirm(path)
+            case Acknowledge():
+                self._acknowledge(path, step.stored, step.digest, local)
+            case Replace():
+                self._replace(step, path, local)
+            case Wait() | Read():
+                pass
+            case _:
+                assert_never(step)
         return "equal"
 
+    def _push(self, step: Push, path: str, local: LocalCopy, row: LedgerRow) -> Outcome:
+        is_new = row.sent is None
+        if is_new and not self._ledger.sending(
+            path, step.body, version=step.version, revision=local.record.revision
+        ):  # 1 noted before it is put
+            self._allow_restored(path, local)
+            return "equal"  # redacted meanwhile
+        try:
+            version = self._mirror.put(path, step.body, when=equals(step.version) if step.version else ABSENT)  # 2
+        except MirrorConflict:
+            return self._carry_out(next_step(path, local, row, self._mirror.get(path)), path, local, row)
+        if is_dead(local.record) and row.body and not is_dead(decode_copy(row.body, path=path)):
+            self._bury(path, local.record.revision)  # 3 whoever forgot it was killed before doing so
+        self._acknowledge(path, Stored(step.body, version), digest(step.body), local)  # 4
+        self.remove_stale_pack()  # 5
+        return "pushed"
+
+    def _merge(self, step: Merge, path: str, row: LedgerRow) -> Outcome:
+        """Merge both copies into the record; the next round pushes what the mirror lacks.
+
+        Long edits take seconds to merge. So they are merged without the record's lock, and again if it changed
+        meanwhile; the fourth time under the lock.
+        """
+        self._ledger.find(path)  # raises if the ledger was closed meanwhile: nothing may change any more
+        resolution = None
+        for is_last_try in (False, False, False, True):
+            resolution = self._try_merge(step.remote, path, row, is_last_try=is_last_try)
+            if resolution is not None:
+                break
+        if resolution is None:
+            return "equal"  # the record is gone
+        if resolution.note is not None:
+            _log.warning("%s: %s", path, resolution.note)
+        if step.stored.version:
+            keeps_body = not (row.is_redacted or resolution.is_outlived)  # else it may hold redacted or forgotten text
+            body = step.stored.body if keeps_body else None
+            self._ledger.acknowledge(
+                Acknowledged(path, step.stored.version, body, step.remote.revision, digest=resolution.settled)
+            )
+        return resolution.outcome
+
+    def _try_merge(self, remote: SyncedRecord, path: str, row: LedgerRow, *, is_last_try: bool) -> Resolution | None:
+        """Merge once; None if the record changed meanwhile, or is gone."""
+        seen = self._replica.current(path)
+        planned = self._plan(path, seen, remote, row)
+        if planned.buries is not None:
+            self._bury(path, planned.buries)
+
+        def decide(current: SyncedRecord) -> Resolution | None:
+            if current == seen:
+                return planned
+            return self._plan(path, current, remote, row) if is_last_try else None
+
+        return self._replica.change(path, decide)
+
+    def _plan(self, path: str, local: SyncedRecord, remote: SyncedRecord, row: LedgerRow) -> Resolution:
+        return plan_merge(path, local, remote, row, on_conflict=self._on_conflict, at=self._now())
+
+    def _replace(self, step: Replace, path: str, local: LocalCopy) -> None:
+        """Have the next round put the local record over a copy that is not a record, once it was read so twice."""
+        if _has_another_format(step.stored.body):
+            raise RecordCorrupt(f"{step.why}; it has a format that this version does not know, and is left as it is")
+        if self._mirror.get(path) != step.stored:
+            return  # it was read badly, or has changed: the next round decides anew
+        self._replica.keep_unusable(path, step.stored.body, why=step.why)
+        _log.warning("%s: %s; it is kept in quarantine here and replaced in the mirror", path, step.why)
+        self._ledger.acknowledge(Acknowledged(path, step.stored.version, b"", local.record.revision))
+
+    def _bury(self, path: str, revision: int) -> None:
+        """Remove forgotten text from everything but the record: ledger, kept copies, pack and journal."""
+        self._ledger.bury(path, revision=revision)
+        self._replica.remove_copies([path])
+
+    def _allow_restored(self, path: str, refused: LocalCopy) -> None:
+        """Allow a push of a record that a person restored as it was before a redaction."""
+        again = self._replica.read(path)
+        if again is not None and again.body == refused.body:
+            self._ledger.forget_redaction(path)
+
     def _acknowledge(self, path: str, stored: Stored, settled: str | None, local: LocalCopy) -> None:
-        """The mirror holds this copy, and a local record with the digest ``settled`` needs no push."""
-        copies = copies_of(path)
+        """Note that the mirror has this copy, and that a local record with the digest ``settled`` needs no push."""
         is_other = stored.body != local.body
-        revision = copies.decode(stored.body, path=path).revision if is_other else local.record.revision
+        revision = decode_copy(stored.body, path=path).revision if is_other else local.record.revision
         signature = local.signature if settled == local.digest and is_settled(local.signature) else None
-        self._book.acknowledge(Acknowledged(path, stored.version, stored.body, revision, settled, signature))
+        self._ledger.acknowledge(Acknowledged(path, stored.version, stored.body, revision, settled, signature))
 
 
-def _says_another_format(body: bytes) -> bool:
+def _worse(one: Outcome, other: Outcome) -> Outcome:
+    return max(one, other, key=OUTCOMES.index)
+
+
+def _has_another_format(body: bytes) -> bool:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):

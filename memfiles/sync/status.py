@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import time_ns
+from typing import Any, Literal
 
 from memfiles.errors import RecordCorrupt
 from memfiles.records.entry_codec import is_of_one_run
@@ -17,9 +19,9 @@ from memfiles.storage import entry_folders as folders
 from memfiles.storage.atomic import Signature
 from memfiles.storage.store import storage_failure
 from memfiles.sync.dirty_scan import Dirty
-from memfiles.sync.ledger import Noted, peek
-from memfiles.sync.reports import SyncStatus
-from memfiles.workflow.workflow import Workflow
+from memfiles.sync.ledger import LedgerSnapshot, peek
+from memfiles.sync.replica import Outcome
+from memfiles.workflow.workflow import MirrorSpec, Workflow
 
 
 def status_on_disk(workflow: Workflow) -> SyncStatus:
@@ -50,7 +52,7 @@ def kept_conflicts(directory: Path) -> list[tuple[str, str]]:
         return quarantine.listing(descriptor, folder=quarantine.CONFLICTS) if descriptor is not None else []
 
 
-def _dirty(workflow: Workflow, noted: Noted) -> list[Dirty]:
+def _dirty(workflow: Workflow, noted: LedgerSnapshot) -> list[Dirty]:
     """The records that the mirror has not acknowledged as they are; what is not on the disk is not to be pushed."""
     with _opened(workflow.directory) as descriptor:
         if descriptor is None:
@@ -100,3 +102,95 @@ def _opened(directory: Path) -> Iterator[int | None]:
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSettings:
+    """``url`` names the mirror; ``pull_seconds`` is how often it is looked at for changes (None: never by itself)."""
+
+    url: str = "given by the program"
+    on_conflict: Literal["local", "remote"] = "local"
+    pull_at_start: bool = False
+    pull_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SyncStatus:
+    """How far the mirror is behind; ``mirror`` is None where there is none.
+
+    ``pending`` counts the records whose last change the mirror has not acknowledged, ``lag_seconds`` is how long the
+    one called ``oldest_pending`` has been waiting. ``last_error`` is what last went wrong, None once all went well.
+    ``conflicts`` are the losing copies that were kept.
+    """
+
+    mirror: str | None = None
+    pending: int = 0
+    oldest_pending: str | None = None
+    lag_seconds: float = 0.0
+    last_error: str | None = None
+    conflicts: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object with every field."""
+        return {**asdict(self), "conflicts": list(self.conflicts)}
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReport:
+    """What a pull or push did: the outcome for each record it looked at, by path, and what is still pending.
+
+    ``equal``: nothing to do; ``pushed``: the mirror has it now; ``pulled``: the mirror's was taken; ``merged``: both
+    writers' changes are in both copies now; ``conflict``: so are those that agree, and the losing copy was kept.
+    """
+
+    outcomes: Mapping[str, Outcome]
+    pending: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object of the whole report."""
+        return {"records": dict(self.outcomes), "pending": list(self.pending)}
+
+
+def settings_of(declared: MirrorSpec | None) -> SyncSettings:
+    """The settings that a workflow declares."""
+    if declared is None:
+        return SyncSettings()
+    seconds = float(declared.pull) if isinstance(declared.pull, int) else None
+    at_start = declared.pull != "cold-start"
+    return SyncSettings(declared.url, declared.on_conflict, pull_at_start=at_start, pull_seconds=seconds)
+
+
+class NullSync:
+    """Takes the calls that ``Sync`` takes."""
+
+    settings = SyncSettings()
+
+    def __init__(self, status: Callable[[], SyncStatus] = SyncStatus) -> None:
+        """``status`` reads the status of a mirror that nothing is pushed to; without it nothing is behind."""
+        self._status = status
+
+    def status(self) -> SyncStatus:
+        """How far the mirror is behind."""
+        return self._status()
+
+    def flush(
+        self,
+        timeout: float = 30.0,
+        *,
+        insist: bool = True,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> bool:
+        """True at once."""
+        return True
+
+    def push(self, timeout: float = 300.0, *, progress: Callable[[int, int], None] | None = None) -> SyncReport:
+        """Nothing is pushed."""
+        return SyncReport({}, ())
+
+    def pull(self, timeout: float = 300.0, *, progress: Callable[[int, int], None] | None = None) -> SyncReport:
+        """Nothing is fetched."""
+        return SyncReport({}, ())
+
+    def close(self, timeout: float = 0.0) -> bool:
+        """True: nothing is left."""
+        return True

@@ -16,8 +16,7 @@ import pytest
 from memfiles import MemoryFile, MemoryManager
 from memfiles.sync.bulk_reads import get_many
 from memfiles.sync.mirror import Answer, Mirror, Stored
-from memfiles.sync.pack import write_pack
-from memfiles.sync.pack_format import FOLDER
+from memfiles.sync.pack import FOLDER, write_pack
 from mirrors import S3Mirror
 from mirrors.memory import MemoryMirror
 from mirrors.s3.bucket import Bucket

@@ -244,7 +244,7 @@ def test_status_of_a_mirror_that_is_behind(there: Path) -> None:
     after = run("sync", "status", "--json").data
 
     assert (1, "notes-1.json") == (behind["pending"], behind["oldest_pending"])
-    assert "is not there" in behind["last_error"]
+    assert "does not exist" in behind["last_error"]
     assert re.search(r"^pending +1 record, the oldest \(notes\) for \d+ s$", shown, re.MULTILINE)
     assert (0, None, None, 0.0) == (
         after["pending"],

@@ -34,7 +34,7 @@ from memfiles.errors import MemfilesError
 from memfiles.index.search.embedder import Embedder
 from memfiles.sync.engine import Sync
 from memfiles.sync.mirror import ANY, BulkMirror, CandidMirror, Condition, Stored
-from memfiles.sync.reports import SyncReport, SyncStatus
+from memfiles.sync.status import SyncReport, SyncStatus
 from memfiles.tools.session import tools
 from memfiles.workflow.workflow import AgentSpec, CategorySpec, EntriesSpec, KindSpec, MemorySpec, MirrorSpec
 

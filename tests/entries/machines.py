@@ -11,7 +11,7 @@ from typing import Any
 from memfiles.records.entry import Entry, EntryRecord, Tombstone
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.history import contents
-from memfiles.sync.merge.merge_entries import merge_entries, which_stands
+from memfiles.sync.merge.merge_entries import merge_entries, surviving_copy
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from tests.support.records import TickingClock
 from tests.support.saved import buried, deleted, refaceted, resaved, saved, saved_over
@@ -97,9 +97,9 @@ class EntryMachine:
             self.acknowledged = remote
             return False
         merged = merge_entries(local, remote, base=self.acknowledged, on_conflict=self.on_conflict, at=self.now())
-        if isinstance(local, Entry) and which_stands(local, remote) == "remote":
+        if isinstance(local, Entry) and surviving_copy(local, remote) == "remote":
             self.leaves_no_copies()
-        self.conflicts += [merged.loser] if merged.loser is not None else []
+        self.conflicts += [merged.loser] if isinstance(merged.loser, Entry) else []
         is_new = merged.record.revision > max(local.revision, remote.revision)
         (self.keeps if is_new else self.stores)(merged.record)
         self.acknowledged = None if merged.is_outlived else remote

@@ -15,7 +15,8 @@ from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.files.manager import MemoryManager
 from memfiles.storage.events import Subscribers, utc_now
-from memfiles.sync.ledger import Bookkeeping
+from memfiles.sync.downloads import EntryDownloads
+from memfiles.sync.ledger import Ledger
 from memfiles.sync.reconciler import Reconciler
 from mirrors.urls import open_mirror
 from tests.durability.sweep import Acknowledge, run_sweeps
@@ -86,15 +87,18 @@ class EntryScenario:
     def act(self, place: Path, acknowledge: Acknowledge) -> Callable[[], None]:
         """See ``Scenario``."""
         mirror = open_mirror((place / "mirror").as_uri())
-        book = Bookkeeping(place / "here", mirror="the shared one")
-        manager = MemoryManager(place / "here", mirror, origin=book.origin)
+        ledger = Ledger(place / "here", mirror="the shared one")
+        manager = MemoryManager(place / "here", mirror, origin=ledger.origin)
         manager.restore([declared("notes", content="# notes\n")])
         entries = Entries(manager.store, rules=EntryRules(), subscribers=Subscribers(), origin=manager.origin)
         replica = manager.replica.with_entries(entries.repository, let_go=entries.let_go)
-        reconciler = Reconciler(replica, mirror=mirror, book=book, on_conflict="local", now=utc_now)
+        downloads = EntryDownloads(replica, mirror=mirror, ledger=ledger)
+        reconciler = Reconciler(
+            replica, mirror=mirror, ledger=ledger, downloads=downloads, on_conflict="local", now=utc_now
+        )
 
         def act() -> None:
-            reconciler.bring_together(saved(KEY, agent=AGENT).path, look=True)
+            reconciler.reconcile(saved(KEY, agent=AGENT).path, look=True)
             acknowledge()
 
         return act

@@ -16,7 +16,7 @@ from memfiles.records.entry import Entry, EntryRecord, Tombstone
 from memfiles.records.entry_codec import decode_entry
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.sync import Sync, SyncSettings
-from memfiles.sync.ledger import Bookkeeping
+from memfiles.sync.ledger import Ledger
 from memfiles.sync.mirror import Mirror
 from memfiles.workflow.workflow import MemoryFile
 from tests.support.records import declared
@@ -33,7 +33,7 @@ class EntryMachine:
         """``settings`` are those of the synchronisation."""
         self.directory = directory
         self.told: list[RecordChanged] = []
-        self.book = Bookkeeping(directory, mirror="the shared one")
+        self.book = Ledger(directory, mirror="the shared one")
         self.manager = MemoryManager(directory, mirror, origin=self.book.origin)
         self.manager.restore(list(files) or [declared("notes", content="# notes\n")])
         subscribers = Subscribers()
@@ -41,7 +41,7 @@ class EntryMachine:
         self.entries = Entries(self.manager.store, rules=RULES, subscribers=subscribers, origin=origin)
         self.shelf = self.entries.repository
         replica = self.manager.replica.with_entries(self.shelf, let_go=self.entries.let_go)
-        self.sync = Sync(replica, mirror=mirror, book=self.book, settings=SyncSettings(**settings))
+        self.sync = Sync(replica, mirror=mirror, ledger=self.book, settings=SyncSettings(**settings))
         self.manager.subscribe(self.sync.notice)
         subscribers.add(self.sync.notice)
         subscribers.add(self.told.append)

@@ -17,7 +17,8 @@ from memfiles import Workflow
 from memfiles.files.manager import MemoryManager
 from memfiles.memory import open_mirror_of
 from memfiles.storage.events import utc_now
-from memfiles.sync.ledger import Bookkeeping
+from memfiles.sync.downloads import EntryDownloads
+from memfiles.sync.ledger import Ledger
 from memfiles.sync.reconciler import Reconciler
 from tests.durability.sweep import Acknowledge, run_sweeps
 from tests.sync.sync_machines import content, record_bytes, workflow
@@ -67,21 +68,24 @@ class FileScenario:
         with memfiles.open(there, watch=False) as memory:
             _make(memory.manager, self._story.there)
         declared = Workflow.load(here)
-        with MemoryManager(declared.directory, origin=_book(declared).origin) as manager:  # nothing is pushed
+        with MemoryManager(declared.directory, origin=_ledger(declared).origin) as manager:  # nothing is pushed
             manager.restore(declared)
             _make(manager, self._story.here)
 
     def act(self, place: Path, acknowledge: Acknowledge) -> Callable[[], None]:
         """See ``Scenario``."""
         declared = Workflow.load(_workflow(place, "here"))
-        book, mirror = _book(declared), open_mirror_of(declared)
+        ledger, mirror = _ledger(declared), open_mirror_of(declared)
         assert mirror is not None
-        manager = MemoryManager(declared.directory, mirror, origin=book.origin)
+        manager = MemoryManager(declared.directory, mirror, origin=ledger.origin)
         manager.restore(declared)
-        reconciler = Reconciler(manager.replica, mirror=mirror, book=book, on_conflict="local", now=utc_now)
+        downloads = EntryDownloads(manager.replica, mirror=mirror, ledger=ledger)
+        reconciler = Reconciler(
+            manager.replica, mirror=mirror, ledger=ledger, downloads=downloads, on_conflict="local", now=utc_now
+        )
 
         def act() -> None:
-            reconciler.bring_together(PATH, look=True)
+            reconciler.reconcile(PATH, look=True)
             acknowledge()
 
         return act
@@ -101,9 +105,9 @@ def _make(manager: MemoryManager, change: Change) -> None:
         getattr(manager, change[0])(UID, *change[1:])
 
 
-def _book(declared: Workflow) -> Bookkeeping:
+def _ledger(declared: Workflow) -> Ledger:
     assert declared.memory.mirror is not None
-    return Bookkeeping(declared.directory, mirror=declared.memory.mirror.url)
+    return Ledger(declared.directory, mirror=declared.memory.mirror.url)
 
 
 def _examine(story: Story, here: Path, there: Path, *, mirror: Path) -> list[str]:

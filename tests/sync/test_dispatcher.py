@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from memfiles.sync.timer import Timer
+from memfiles.sync.dispatcher import Timer
 
 
 def test_a_timer_runs_when_it_is_time_and_again_after_that() -> None:

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from memfiles.errors import MirrorRefused, MirrorUnavailable
-from memfiles.sync.fetching import FAILURES_IN_A_ROW, FEW, fetch
+from memfiles.sync.downloads import FAILURES_IN_A_ROW, FEW, fetch
 from memfiles.sync.mirror import Answer, Stored
-from memfiles.sync.pack import write_pack
-from memfiles.sync.pack_format import FOLDER
+from memfiles.sync.pack import FOLDER, write_pack
 from mirrors import FaultyMirror, MemoryMirror
 from mirrors.faulty import HONEST
 from tests.mirrors.repeating import RepeatingMirror

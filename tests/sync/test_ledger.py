@@ -14,7 +14,7 @@ import pytest
 from memfiles.errors import StorageFailed
 from memfiles.storage.atomic import Signature
 from memfiles.sync import ledger as bookkeeping
-from memfiles.sync.ledger import PATH, Acknowledged, Bookkeeping, LedgerRow, Noted, Sent, peek
+from memfiles.sync.ledger import PATH, Acknowledged, Ledger, LedgerRow, LedgerSnapshot, Sent, peek
 
 MIRROR = "file:///somewhere"
 SIGNATURE = Signature(1, 2, 3)
@@ -22,8 +22,8 @@ COPY = Acknowledged("a.json", "v1", b"body", 3, "digest", SIGNATURE)
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> Iterator[Bookkeeping]:
-    book = Bookkeeping(tmp_path, mirror=MIRROR)
+def book(tmp_path: Path) -> Iterator[Ledger]:
+    book = Ledger(tmp_path, mirror=MIRROR)
     yield book
     book.close()
 
@@ -32,7 +32,7 @@ def stored_bytes(directory: Path) -> bytes:
     return b"".join(path.read_bytes() for path in (directory / ".state").iterdir())
 
 
-def test_nothing_is_noted_at_first(book: Bookkeeping) -> None:
+def test_nothing_is_noted_at_first(book: Ledger) -> None:
     """A record that was never mirrored has an empty note."""
 
     assert LedgerRow() == book.find("a.json")
@@ -41,12 +41,12 @@ def test_nothing_is_noted_at_first(book: Bookkeeping) -> None:
 
 def test_nothing_is_made_before_it_is_used(tmp_path: Path) -> None:
     """Making and closing the notes touches nothing."""
-    Bookkeeping(tmp_path, mirror=MIRROR).close()
+    Ledger(tmp_path, mirror=MIRROR).close()
 
     assert [] == list(tmp_path.iterdir())
 
 
-def test_an_acknowledged_copy_is_noted(book: Bookkeeping) -> None:
+def test_an_acknowledged_copy_is_noted(book: Ledger) -> None:
     """What the mirror acknowledged is found again, and what was on its way is not any more."""
     book.sending("a.json", b"body", version=None, revision=3)
     book.acknowledge(COPY)
@@ -57,18 +57,18 @@ def test_an_acknowledged_copy_is_noted(book: Bookkeeping) -> None:
     assert {"a.json": "digest"} == book.digests()
 
 
-def test_what_was_sent_is_known_after_a_kill(tmp_path: Path, book: Bookkeeping) -> None:
+def test_what_was_sent_is_known_after_a_kill(tmp_path: Path, book: Ledger) -> None:
     """Another process knows what this one sent and on top of what, and that the record is not settled."""
     book.acknowledge(COPY)
     book.sending("a.json", b"newer", version="v1", revision=4)
-    other = Bookkeeping(tmp_path, mirror=MIRROR)
+    other = Ledger(tmp_path, mirror=MIRROR)
 
     assert Sent(b"newer", "v1") == other.find("a.json").sent
     assert {} == other.signatures()
     assert {} == other.digests()
 
 
-def test_a_copy_that_is_gone_is_to_be_put_again(book: Bookkeeping) -> None:
+def test_a_copy_that_is_gone_is_to_be_put_again(book: Ledger) -> None:
     """Where the mirror lost its copy, nothing is settled, and the last known text stays the base of a merge."""
     book.acknowledge(COPY)
     book.gone("a.json")
@@ -77,34 +77,34 @@ def test_a_copy_that_is_gone_is_to_be_put_again(book: Bookkeeping) -> None:
     assert {} == book.versions()
 
 
-def test_the_origin_is_one_for_all_processes_and_for_good(tmp_path: Path, book: Bookkeeping) -> None:
+def test_the_origin_is_one_for_all_processes_and_for_good(tmp_path: Path, book: Ledger) -> None:
     """Every process on a directory finds the same random id, also later."""
     origin = book.origin()
     book.close()
 
-    assert origin == Bookkeeping(tmp_path, mirror="another").origin()
+    assert origin == Ledger(tmp_path, mirror="another").origin()
     assert 12 == len(bytes.fromhex(origin).hex())
-    assert origin != Bookkeeping(tmp_path / "other", mirror=MIRROR).origin()
+    assert origin != Ledger(tmp_path / "other", mirror=MIRROR).origin()
 
 
-def test_notes_on_another_mirror_count_for_nothing(tmp_path: Path, book: Bookkeeping) -> None:
+def test_notes_on_another_mirror_count_for_nothing(tmp_path: Path, book: Ledger) -> None:
     """When the declared URL changes, everything is to be pushed there."""
     book.acknowledge(COPY)
     book.close()
 
-    assert LedgerRow() == Bookkeeping(tmp_path, mirror="file:///elsewhere").find("a.json")
+    assert LedgerRow() == Ledger(tmp_path, mirror="file:///elsewhere").find("a.json")
 
 
-def test_notes_from_before_a_power_cut_count_for_nothing(tmp_path: Path, book: Bookkeeping) -> None:
+def test_notes_from_before_a_power_cut_count_for_nothing(tmp_path: Path, book: Ledger) -> None:
     """Notes that were not closed before the machine started anew may be damaged in any way, and are dropped."""
     book.acknowledge(COPY)
     with closing(sqlite3.connect(tmp_path / PATH, isolation_level=None)) as connection:
         connection.execute("UPDATE meta SET value = 'an earlier start' WHERE key = 'boot'")
 
-    assert LedgerRow() == Bookkeeping(tmp_path, mirror=MIRROR).find("a.json")
+    assert LedgerRow() == Ledger(tmp_path, mirror=MIRROR).find("a.json")
 
 
-def test_notes_that_were_closed_survive_a_restart_of_the_machine(tmp_path: Path, book: Bookkeeping) -> None:
+def test_notes_that_were_closed_survive_a_restart_of_the_machine(tmp_path: Path, book: Ledger) -> None:
     """A close brings them to the disk, and says so."""
     book.acknowledge(COPY)
     book.close()
@@ -112,12 +112,12 @@ def test_notes_that_were_closed_survive_a_restart_of_the_machine(tmp_path: Path,
         boots = connection.execute("SELECT value FROM meta WHERE key = 'boot'").fetchall()
 
     assert [(None,)] == boots
-    assert "v1" == Bookkeeping(tmp_path, mirror=MIRROR).find("a.json").version
+    assert "v1" == Ledger(tmp_path, mirror=MIRROR).find("a.json").version
 
 
-def test_one_that_goes_on_after_another_closed_is_not_taken_for_closed(tmp_path: Path, book: Bookkeeping) -> None:
+def test_one_that_goes_on_after_another_closed_is_not_taken_for_closed(tmp_path: Path, book: Ledger) -> None:
     """Of two processes, the one that closes does not vouch for what the other notes later."""
-    other = Bookkeeping(tmp_path, mirror=MIRROR)
+    other = Ledger(tmp_path, mirror=MIRROR)
     other.origin()
     book.origin()
     book.close()
@@ -129,19 +129,19 @@ def test_one_that_goes_on_after_another_closed_is_not_taken_for_closed(tmp_path:
 
 
 @pytest.mark.parametrize("damage", [b"", b"not a database" * 100, b"SQLite format 3\0" + b"\xff" * 4096])
-def test_damaged_notes_are_started_over(tmp_path: Path, book: Bookkeeping, damage: bytes) -> None:
+def test_damaged_notes_are_started_over(tmp_path: Path, book: Ledger, damage: bytes) -> None:
     """A file that is no database is replaced, and nothing is noted then."""
     book.acknowledge(COPY)
     book.close()
     (tmp_path / PATH).write_bytes(damage)
-    again = Bookkeeping(tmp_path, mirror=MIRROR)
+    again = Ledger(tmp_path, mirror=MIRROR)
 
     assert LedgerRow() == again.find("a.json")
     again.acknowledge(COPY)
     assert "v1" == again.find("a.json").version
 
 
-def test_a_redaction_takes_the_text_out(tmp_path: Path, book: Bookkeeping) -> None:
+def test_a_redaction_takes_the_text_out(tmp_path: Path, book: Ledger) -> None:
     """No file of the notes holds the text of the record from before it was redacted; the version stays known."""
     book.acknowledge(Acknowledged("a.json", "v1", b"a needle in it", 3, "digest", SIGNATURE))
     book.sending("a.json", b"needle again", version="v1", revision=4)
@@ -151,7 +151,7 @@ def test_a_redaction_takes_the_text_out(tmp_path: Path, book: Bookkeeping) -> No
     assert LedgerRow("v1", "digest", SIGNATURE, is_redacted=True) == book.find("a.json")
 
 
-def test_an_acknowledgement_that_comes_after_a_redaction_brings_no_text(tmp_path: Path, book: Bookkeeping) -> None:
+def test_an_acknowledgement_that_comes_after_a_redaction_brings_no_text(tmp_path: Path, book: Ledger) -> None:
     """A push that was under way when the record was redacted is noted without its text, and no other is begun."""
     book.acknowledge(COPY)
     bookkeeping.scrub(tmp_path, "a.json", revision=5)
@@ -171,7 +171,7 @@ def test_scrubbing_a_directory_without_notes_makes_none(tmp_path: Path) -> None:
     assert [] == list(tmp_path.iterdir())
 
 
-def test_the_notes_are_private(tmp_path: Path, book: Bookkeeping) -> None:
+def test_the_notes_are_private(tmp_path: Path, book: Ledger) -> None:
     """They hold text, so only the owner may read them."""
     old = os.umask(0)
     try:
@@ -183,7 +183,7 @@ def test_the_notes_are_private(tmp_path: Path, book: Bookkeeping) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # another test may have left a thread
-def test_a_child_of_a_fork_opens_its_own(tmp_path: Path, book: Bookkeeping) -> None:
+def test_a_child_of_a_fork_opens_its_own(tmp_path: Path, book: Ledger) -> None:
     """A forked child notes what it does without disturbing its parent."""
     book.acknowledge(COPY)
     pid = os.fork()
@@ -201,10 +201,10 @@ def test_a_directory_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) 
     (tmp_path / ".state").write_text("in the way")
 
     with pytest.raises(StorageFailed, match="notes on the mirror"):
-        Bookkeeping(tmp_path, mirror=MIRROR).origin()
+        Ledger(tmp_path, mirror=MIRROR).origin()
 
 
-def test_what_is_not_in_the_pack_is_counted(book: Bookkeeping) -> None:
+def test_what_is_not_in_the_pack_is_counted(book: Ledger) -> None:
     """Every acknowledged copy counts until a pack holds it."""
     book.acknowledge(COPY, Acknowledged("b.json", "v1", b"b", 1))
     book.packed(1)
@@ -213,32 +213,34 @@ def test_what_is_not_in_the_pack_is_counted(book: Bookkeeping) -> None:
     assert ["a.json", "b.json"] == [path for path, _ in book.copies()]
 
 
-def test_a_look_from_outside_sees_the_notes(tmp_path: Path, book: Bookkeeping) -> None:
+def test_a_look_from_outside_sees_the_notes(tmp_path: Path, book: Ledger) -> None:
     """What needs no push is seen while the notes are open and after; of another mirror nothing is."""
     book.acknowledge(COPY)
     open_yet = peek(tmp_path, mirror=MIRROR)
     book.close()
 
-    assert Noted({"a.json": SIGNATURE}, {"a.json": "digest"}, None) == open_yet == peek(tmp_path, mirror=MIRROR)
-    assert Noted({}, {}, None) == peek(tmp_path, mirror="s3://another")
+    assert (
+        LedgerSnapshot({"a.json": SIGNATURE}, {"a.json": "digest"}, None) == open_yet == peek(tmp_path, mirror=MIRROR)
+    )
+    assert LedgerSnapshot({}, {}, None) == peek(tmp_path, mirror="s3://another")
 
 
 def test_a_look_from_outside_makes_nothing(tmp_path: Path) -> None:
     """Where there are no notes, or none that can be read, there are none afterwards."""
-    assert Noted({}, {}, None) == peek(tmp_path, mirror=MIRROR)
+    assert LedgerSnapshot({}, {}, None) == peek(tmp_path, mirror=MIRROR)
     assert [] == list(tmp_path.iterdir())
 
     (tmp_path / ".state").mkdir()
     (tmp_path / PATH).write_bytes(b"no database")
-    assert Noted({}, {}, None) == peek(tmp_path, mirror=MIRROR)
+    assert LedgerSnapshot({}, {}, None) == peek(tmp_path, mirror=MIRROR)
     assert b"no database" == (tmp_path / PATH).read_bytes()
 
 
-def test_the_last_error_is_seen_until_all_goes_well(tmp_path: Path, book: Bookkeeping) -> None:
+def test_the_last_error_is_seen_until_all_goes_well(tmp_path: Path, book: Ledger) -> None:
     """An acknowledgement takes it back, whichever process gets it."""
     book.note_error("a.json: no answer")
     before = peek(tmp_path, mirror=MIRROR).last_error
-    another = Bookkeeping(tmp_path, mirror=MIRROR)
+    another = Ledger(tmp_path, mirror=MIRROR)
     another.acknowledge(COPY)
     another.close()
 
@@ -246,7 +248,7 @@ def test_the_last_error_is_seen_until_all_goes_well(tmp_path: Path, book: Bookke
 
 
 @pytest.mark.parametrize("is_ours", [True, False])
-def test_what_was_forgotten_is_nowhere_in_the_file(tmp_path: Path, book: Bookkeeping, is_ours: bool) -> None:
+def test_what_was_forgotten_is_nowhere_in_the_file(tmp_path: Path, book: Ledger, is_ours: bool) -> None:
     """Not even where a row lay before it was moved: forgotten here, or elsewhere and heard of through the mirror."""
     chances = random.Random(0)
     names = [f"entries/a/{number}.json" for number in chances.sample(range(10**15), 2000)]
@@ -269,7 +271,7 @@ def test_what_was_forgotten_is_nowhere_in_the_file(tmp_path: Path, book: Bookkee
     assert book.must_remove_pack()
 
 
-def test_notes_of_a_folder_are_told_from_the_others(book: Bookkeeping) -> None:
+def test_notes_of_a_folder_are_told_from_the_others(book: Ledger) -> None:
     """What is asked of one folder of entries costs no look at the rest."""
     paths = ["a.json", "entries/a/1.json", "entries/a/2.json", "entries/a-b/3.json", "z.json"]
     book.acknowledge(*[Acknowledged(path, "v", b"body", 1, "digest", SIGNATURE) for path in paths])
@@ -279,12 +281,12 @@ def test_notes_of_a_folder_are_told_from_the_others(book: Bookkeeping) -> None:
     assert {"entries/a-b/3.json"} == set(book.digests(under="entries/a-b"))
 
 
-def test_that_all_entries_were_fetched_is_known_of_one_mirror(tmp_path: Path, book: Bookkeeping) -> None:
+def test_that_all_entries_were_fetched_is_known_of_one_mirror(tmp_path: Path, book: Ledger) -> None:
     """Another mirror may have other entries."""
     before = book.has_fetched_entries()
     book.entries_are_fetched()
     book.close()
 
     assert not before
-    assert Bookkeeping(tmp_path, mirror=MIRROR).has_fetched_entries()
-    assert not Bookkeeping(tmp_path, mirror="s3://another").has_fetched_entries()
+    assert Ledger(tmp_path, mirror=MIRROR).has_fetched_entries()
+    assert not Ledger(tmp_path, mirror="s3://another").has_fetched_entries()

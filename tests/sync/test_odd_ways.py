@@ -11,7 +11,7 @@ import pytest
 from memfiles import MemoryManager
 from memfiles.errors import InvalidArgument, MirrorRefused, MirrorUnavailable
 from memfiles.sync.mirror import ANY, Condition, Stored
-from memfiles.sync.pack_format import INDEX
+from memfiles.sync.pack import INDEX
 from mirrors.memory import MemoryMirror
 from tests.sync.conftest import Opener, content_in, in_mirror, on_disk
 from tests.sync.mirrors_for_tests import AbsentMirror

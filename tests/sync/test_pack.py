@@ -12,8 +12,7 @@ import pytest
 
 from memfiles.errors import MirrorRefused, MirrorUnavailable
 from memfiles.sync.mirror import ANY, Condition, Stored
-from memfiles.sync.pack import read_pack, remove_pack, write_pack
-from memfiles.sync.pack_format import FOLDER, INDEX, encode_index, encode_parts, part_key
+from memfiles.sync.pack import FOLDER, INDEX, encode_index, encode_parts, part_key, read_pack, remove_pack, write_pack
 from mirrors import MemoryMirror
 
 
@@ -227,7 +226,7 @@ def test_a_damaged_pack_is_not_used(spoil: str, caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.WARNING):
         assert {} == dict(read_pack(mirror))
 
-    assert ["the pack in the mirror is not used any further"] == [text.partition(":")[0] for text in caplog.messages]
+    assert ["stopped using the mirror's pack"] == [text.partition(":")[0] for text in caplog.messages]
 
 
 @pytest.mark.parametrize("error", [MirrorUnavailable("down"), MirrorRefused("has 70000000000 bytes")])

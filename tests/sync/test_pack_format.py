@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfiles.sync.mirror import Stored, check_key
-from memfiles.sync.pack_format import (
+from memfiles.sync.pack import (
     FOLDER,
     INDEX_MAX_BYTES,
     PART_MAX_BYTES,

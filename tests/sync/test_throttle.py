@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from memfiles.sync.throttle import WRITING_SECONDS, Courtesy
+from memfiles.sync.dispatcher import WRITING_SECONDS, Throttle
 
 
 class Clock:
@@ -31,18 +31,18 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def courtesy(clock: Clock) -> Courtesy:
-    return Courtesy(monotonic=lambda: clock.now, cpu_time=lambda: clock.cpu, sleep=clock.sleep)
+def courtesy(clock: Clock) -> Throttle:
+    return Throttle(monotonic=lambda: clock.now, cpu_time=lambda: clock.cpu, sleep=clock.sleep)
 
 
-def test_nobody_writes(courtesy: Courtesy, clock: Clock) -> None:
+def test_nobody_writes(courtesy: Throttle, clock: Clock) -> None:
     """Without a writer there is no rest."""
     courtesy.transfer(clock.transfer)
 
     assert [] == clock.rests
 
 
-def test_somebody_writes(courtesy: Courtesy, clock: Clock) -> None:
+def test_somebody_writes(courtesy: Throttle, clock: Clock) -> None:
     """While somebody writes, a transfer is followed by a rest of ten times the processor time it took."""
     courtesy.notice_write()
     courtesy.transfer(clock.transfer)
@@ -50,7 +50,7 @@ def test_somebody_writes(courtesy: Courtesy, clock: Clock) -> None:
     assert [0.04] == clock.rests
 
 
-def test_somebody_wrote(courtesy: Courtesy, clock: Clock) -> None:
+def test_somebody_wrote(courtesy: Throttle, clock: Clock) -> None:
     """A moment after the last write there is no rest any more."""
     courtesy.notice_write()
     clock.now += WRITING_SECONDS
@@ -59,7 +59,7 @@ def test_somebody_wrote(courtesy: Courtesy, clock: Clock) -> None:
     assert [] == clock.rests
 
 
-def test_somebody_waits_for_the_transfers(courtesy: Courtesy, clock: Clock) -> None:
+def test_somebody_waits_for_the_transfers(courtesy: Throttle, clock: Clock) -> None:
     """A flush is not slowed down by the writes before it."""
     courtesy.notice_write()
     with courtesy.waived():
@@ -71,7 +71,7 @@ def test_somebody_waits_for_the_transfers(courtesy: Courtesy, clock: Clock) -> N
     assert [0.04] == clock.rests
 
 
-def test_one_at_a_time(courtesy: Courtesy) -> None:
+def test_one_at_a_time(courtesy: Throttle) -> None:
     """While somebody writes, a second transfer waits for the first."""
     courtesy.notice_write()
     began, may_end, order = threading.Event(), threading.Event(), []

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from memfiles.sync.workers import Workers
+from memfiles.sync.dispatcher import Workers
 from tests.support.records import wait_until
 
 

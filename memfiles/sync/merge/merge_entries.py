@@ -8,44 +8,39 @@ that both writers were promised; and what is decided stands above both revisions
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
-from memfiles.records.entry import FORGOTTEN_KEPT, MAX_MOVED, Entry, EntryRecord, Tombstone, passed
+from memfiles.records.entry import (
+    FORGOTTEN_KEPT,
+    MAX_LINKS,
+    MAX_MOVED,
+    MAX_SOURCES,
+    MAX_TAGS,
+    Entry,
+    EntryRecord,
+    Merged,
+    Retired,
+    Tombstone,
+    passed,
+)
 from memfiles.records.history import extend
 from memfiles.records.keys import entry_place
 from memfiles.records.lineage import base_revision, joined
 from memfiles.records.record import Change, Record, successor
-from memfiles.sync.merge.merge_base import how_they_stand
-from memfiles.sync.merge.merge_fields import EntryPair, merged_facets
-from memfiles.sync.merge.merge_files import ConflictPolicy, MergedFile, merge, supersede
+from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge, supersede
+from memfiles.sync.merge.rebase import how_they_stand
 
 Survivor = Literal["local", "remote", "both"]
 
 
-@dataclass(frozen=True, slots=True)
-class MergedEntry:
-    """The record that knows both copies; the one whose content lost, whole; what else is to be told.
-
-    ``is_news``: the mirror lacks something of it. ``is_outlived``: what the remote copy holds was forgotten, and no
-    copy of it may be kept anywhere. ``is_buried``: so was what the local copy held.
-    """
-
-    record: EntryRecord
-    loser: Entry | None = None
-    note: str | None = None
-    is_news: bool = True
-    is_outlived: bool = False
-    is_buried: bool = False
-
-
 def merge_entries(
     local: EntryRecord, remote: EntryRecord, *, base: EntryRecord | None = None, on_conflict: ConflictPolicy, at: str
-) -> MergedEntry:
+) -> MergeResult[EntryRecord]:
     """Bring two copies of an entry together; ``base`` is what the mirror last acknowledged, if that is known.
 
     ``on_conflict`` says whose text stands where both changed it differently and the kind does not say.
     """
-    stands = which_stands(local, remote)
+    stands = surviving_copy(local, remote)
     if stands == "both" and isinstance(local, Entry) and isinstance(remote, Entry):
         known = base if isinstance(base, Entry) and set(base.forgotten) == set(remote.forgotten) else None
         return _two_entries(local, remote, base=known, on_conflict=on_conflict, at=at)
@@ -55,7 +50,7 @@ def merge_entries(
     return replace(_standing(remote, local, remote, at=at), is_buried=isinstance(local, Entry))
 
 
-def which_stands(local: EntryRecord, remote: EntryRecord) -> Survivor:
+def surviving_copy(local: EntryRecord, remote: EntryRecord) -> Survivor:
     """Which of two copies stands alone, because of what was forgotten; both do if nothing that one has was."""
     if isinstance(local, Tombstone) and isinstance(remote, Tombstone):
         return "local" if _rank(local) >= _rank(remote) else "remote"
@@ -67,11 +62,6 @@ def which_stands(local: EntryRecord, remote: EntryRecord) -> Survivor:
         is_passed = tombstone.id in (remote_ids if is_local else local_ids)
         return "local" if is_local != is_passed else "remote"
     return _later_life(local, remote)
-
-
-def without_origins(record: EntryRecord) -> EntryRecord:
-    """The record as one that does not say whose changes it includes."""
-    return record.with_origins({})
 
 
 def _rank(tombstone: Tombstone) -> tuple[int, str, str]:
@@ -105,14 +95,14 @@ def _later_life(local: Entry, remote: Entry) -> Survivor:
     return "local" if ours >= theirs else "remote"
 
 
-def _standing(wanted: EntryRecord, local: EntryRecord, remote: EntryRecord, *, at: str) -> MergedEntry:
+def _standing(wanted: EntryRecord, local: EntryRecord, remote: EntryRecord, *, at: str) -> MergeResult[EntryRecord]:
     """One of the two copies, as it is where every machine will take it, else above both revisions."""
     record = _united(wanted, remote if wanted is local else local)
     if record == remote and (record == local or remote.revision > local.revision):
-        return MergedEntry(remote, is_news=False)
+        return MergeResult(remote, is_news=False)
     if record == local and local.revision > remote.revision:
-        return MergedEntry(local)
-    return MergedEntry(_raised(record, local, remote, at=at))
+        return MergeResult(local)
+    return MergeResult(_raised(record, local, remote, at=at))
 
 
 def _united(wanted: EntryRecord, other: EntryRecord) -> EntryRecord:
@@ -155,7 +145,7 @@ def _raised(record: EntryRecord, local: EntryRecord, remote: EntryRecord, *, at:
 
 def _two_entries(
     local: Entry, remote: Entry, *, base: Entry | None, on_conflict: ConflictPolicy, at: str
-) -> MergedEntry:
+) -> MergeResult[EntryRecord]:
     """Two live or retired entries, neither of which holds what the other outlived."""
     stand = how_they_stand(local.text, remote.text)
     if set(local.forgotten) == set(remote.forgotten):
@@ -178,7 +168,7 @@ def _two_entries(
     )
     if record.revision <= max(local.revision, remote.revision):  # the texts are one, what is said of them is not
         record = _raised(record, local, remote, at=at)
-    return MergedEntry(record, loser, merged.note)
+    return MergeResult(record, loser, merged.note)
 
 
 def _exact(base: Entry | None, local: Entry, remote: Entry) -> Entry | None:
@@ -191,7 +181,7 @@ def _exact(base: Entry | None, local: Entry, remote: Entry) -> Entry | None:
 
 def _texts(
     local: Record, remote: Record, *, base: Record | None, kind: str, policy: ConflictPolicy, at: str
-) -> MergedFile:
+) -> MergeResult[Record]:
     """The two texts as their kind wants it: of facts the newest, of episodes the first, of all else both."""
     if kind not in ("fact", "episode"):
         return merge(local, remote, base=base, on_conflict=policy, at=at)
@@ -217,3 +207,110 @@ def _expiry(told: EntryPair, source: Entry) -> str | None:
         return source.expires_at
     expires_at: str | None = told.newer_of("expires_at")
     return expires_at
+
+
+_SINGLE = ("category", "kind", "confidence", "importance", "pinned")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPair:
+    """Two copies, and the one that both began with where it is known exactly.
+
+    ``is_content_known``: some earlier version is known at least.
+    """
+
+    local: Entry
+    remote: Entry
+    base: Entry | None
+    is_content_known: bool = False
+
+    @property
+    def newer(self) -> Entry:
+        """The copy that was changed last, in whatever way; the same whoever asks."""
+        return max(
+            self.local, self.remote, key=lambda it: (_changed_at(it), it.revision, it.text.sha256, repr(it.tags))
+        )
+
+    def newer_of(self, name: str) -> Any:
+        """One facet: of the copy that alone changed it, else of the one that was changed last."""
+        here, there = getattr(self.local, name), getattr(self.remote, name)
+        if self.base is not None:
+            before = getattr(self.base, name)
+            if here == before:
+                return there
+            if there == before:
+                return here
+        return getattr(self.newer, name)
+
+
+def merged_facets(told: EntryPair, *, kept: int) -> Entry:
+    """An entry with the facets of both; text, provenance and expiry are still those of the remote copy.
+
+    At most so many names of tombstones are ``kept``.
+    """
+    local, remote = told.local, told.remote
+    missing = tuple(each for each in local.forgotten if each not in remote.forgotten)
+    single: dict[str, Any] = {name: told.newer_of(name) for name in _SINGLE}
+    return replace(
+        remote,
+        **single,
+        tags=_labels(told, "tags", most=MAX_TAGS),
+        links=_labels(told, "links", most=MAX_LINKS),
+        successes=_count(told, "successes"),
+        failures=_count(told, "failures"),
+        retired=_retired(told),
+        forgotten=(*missing, *remote.forgotten)[-kept:],
+        made_of=tuple(dict.fromkeys((*remote.made_of, *local.made_of)))[-MAX_SOURCES:],
+        merged=_merged(told),
+        reorganised=told.newer_of("reorganised"),
+    )
+
+
+def _merged(told: EntryPair) -> tuple[Merged, ...]:
+    """What gave way to either copy; of one that both know, what the newer says."""
+    known = {each.uid: each for copy in (told.remote, told.local, told.newer) for each in copy.merged}
+    return tuple(known.values())[-MAX_SOURCES:]
+
+
+def _labels(told: EntryPair, name: str, *, most: int) -> tuple[str, ...]:
+    """The labels of both, without those that one of them took away from what they began with."""
+    here, there = getattr(told.local, name), getattr(told.remote, name)
+    before = getattr(told.base, name) if told.base is not None else ()
+    gone = {label for label in before if label not in here or label not in there}
+    return tuple(dict.fromkeys(label for label in (*there, *here) if label not in gone))[:most]
+
+
+def _count(told: EntryPair, name: str) -> int:
+    """What both began with and what each added to it; the higher one where the beginning is not known."""
+    here, there = getattr(told.local, name), getattr(told.remote, name)
+    if told.base is None:
+        return int(max(here, there))
+    return int(max(0, here + there - getattr(told.base, name)))
+
+
+def _retired(told: EntryPair) -> Retired | None:
+    """Hidden or not: a text that was changed meanwhile is shown, else the newer of hiding and bringing back stands."""
+    local, remote = told.local, told.remote
+    if local.retired is not None and remote.retired is not None:
+        return max(local.retired, remote.retired, key=lambda it: (it.at, it.state, it.cause))
+    shown, hidden = (local, remote) if local.retired is None else (remote, local)
+    if hidden.retired is None:
+        return None
+    before = told.base.content if told.base is not None else hidden.content
+    if shown.content != before:
+        return None
+    if told.base is not None and told.base.retired == hidden.retired:
+        return None  # only the other copy changed it: it was brought back
+    if told.base is not None and told.base.retired is None and _is_same_life(told.base, shown):
+        return hidden.retired
+    return hidden.retired if hidden.retired.at >= _changed_at(shown) else None
+
+
+def _is_same_life(base: Entry, shown: Entry) -> bool:
+    """Whether the shown copy was never hidden and brought back since the base."""
+    later = [change for change in shown.text.history if change.revision > base.revision]
+    return not any(change.op == "restore" for change in later)
+
+
+def _changed_at(entry: Entry) -> str:
+    return entry.text.history[-1].at if entry.text.history else entry.updated_at

@@ -9,19 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from memfiles.records.declared_metadata import Metadata, metadata_in
 from memfiles.records.history import extend, without_text
 from memfiles.records.lineage import joined
 from memfiles.records.record import Change, Record, with_content
-from memfiles.sync.merge.merge_base import Parting, exact_base, how_they_stand, is_untouched, part, was_redacted
 from memfiles.sync.merge.rebase import (
+    Parting,
     Rebased,
     Suffix,
+    exact_base,
+    how_they_stand,
+    is_untouched,
+    part,
     rebase,
     splice_change,
     suffix_after,
+    was_redacted,
     with_changes,
     without_effect,
 )
@@ -37,24 +42,28 @@ from memfiles.sync.merge.text_merge import (
 )
 
 ConflictPolicy = Literal["local", "remote"]
+R_co = TypeVar("R_co", covariant=True)
 _MARKER = "[redacted]"
 _CARRIED = 50  # changes without their text: more would push the other copy's out of the history
 _DROPPED = "a text was redacted on one side; what the other side made of the same lines is not kept"
 
 
 @dataclass(frozen=True, slots=True)
-class MergedFile:
-    """The record that knows both copies; the one that lost lines in a conflict, whole; what else is to be told.
+class MergeResult(Generic[R_co]):
+    """The record that includes both copies, the copy that lost lines in a conflict (whole), and a note for the log.
 
-    A change was made here, and is to be stamped, if the record's revision is higher than that of both copies.
-    ``is_news``: the mirror lacks something of it. If not, nothing is to be pushed, also where the bytes differ,
-    because the file is declared otherwise here.
+    A merge was made here, and is to be stamped, if the record's revision is higher than that of both copies.
+    ``is_news``: the mirror lacks something of the record. If not, nothing is pushed, even if the bytes differ because
+    the file is declared differently here. ``is_outlived``: what the remote copy holds was forgotten, and no copy of it
+    may be kept anywhere. ``is_buried``: so was what the local copy held.
     """
 
-    record: Record
-    loser: Record | None = None
+    record: R_co
+    loser: R_co | None = None
     note: str | None = None
     is_news: bool = True
+    is_outlived: bool = False
+    is_buried: bool = False
 
 
 def adopt(remote: Record, *, metadata: Metadata, revision: int, at: str) -> Record:
@@ -73,7 +82,7 @@ def adopt(remote: Record, *, metadata: Metadata, revision: int, at: str) -> Reco
 
 def merge(
     local: Record, remote: Record, *, base: Record | None = None, on_conflict: ConflictPolicy, at: str
-) -> MergedFile:
+) -> MergeResult[Record]:
     """Bring two copies of a record together; ``base`` is what the mirror last acknowledged, if that is known.
 
     ``on_conflict`` says whose lines stand where both changed the same ones differently.
@@ -81,14 +90,14 @@ def merge(
     stand = how_they_stand(local, remote)
     if stand in ("equal", "ahead"):
         record = replace(local, provisional=False) if local.provisional else local
-        return MergedFile(record, is_news=stand == "ahead")
+        return MergeResult(record, is_news=stand == "ahead")
     parting = part(local, remote, base=base)
     is_first_meeting = parting is None or parting.is_seed
     if stand == "behind" or (is_first_meeting and is_untouched(local)):
         record = adopt(remote, metadata=metadata_in(local), revision=local.revision, at=at)
-        return MergedFile(record, is_news=record.revision > remote.revision)
+        return MergeResult(record, is_news=record.revision > remote.revision)
     if is_first_meeting and is_untouched(remote) and not _is_seed_of(parting, remote):
-        return MergedFile(_finished(local, remote, [_merge_change(at)], local.content, onto=local))
+        return MergeResult(_finished(local, remote, [_merge_change(at)], local.content, onto=local))
     here = was_redacted(local, after=parting.local if parting is not None else 0)
     there = was_redacted(remote, after=parting.remote if parting is not None else 0)
     if here or there:
@@ -97,11 +106,13 @@ def merge(
         _united(local, remote, at=at) if parting is None else _rebased(local, remote, parting, winner="second", at=at)
     )
     if ours.is_clean:
-        return MergedFile(_finished(local, remote, ours.changes, ours.content, onto=remote))
+        return MergeResult(_finished(local, remote, ours.changes, ours.content, onto=remote))
     return _decided(local, remote, parting, ours, on_conflict=on_conflict, at=at)
 
 
-def supersede(local: Record, remote: Record, *, base: Record | None, winner: ConflictPolicy, at: str) -> MergedFile:
+def supersede(
+    local: Record, remote: Record, *, base: Record | None, winner: ConflictPolicy, at: str
+) -> MergeResult[Record]:
     """Two copies of which neither knows the other: the winner's text stands whole, the other's is in the history."""
     parting = part(local, remote, base=base)
     suffix = suffix_after(local, parting.local if parting is not None else 0)
@@ -119,12 +130,12 @@ def supersede(local: Record, remote: Record, *, base: Record | None, winner: Con
     if winner == "remote":
         changes.append(splice_change(local.content, remote.content, _merge_change(at)))
         content = remote.content
-    return MergedFile(_finished(local, remote, changes or [_merge_change(at)], content, onto=remote))
+    return MergeResult(_finished(local, remote, changes or [_merge_change(at)], content, onto=remote))
 
 
 def _decided(
     local: Record, remote: Record, parting: Parting | None, ours: Rebased, *, on_conflict: ConflictPolicy, at: str
-) -> MergedFile:
+) -> MergeResult[Record]:
     """The winner's text where both changed the same lines; the history has both, so that an undo brings it back."""
     content, loser = ours.content, remote
     if on_conflict == "remote":
@@ -136,7 +147,7 @@ def _decided(
     changes = list(ours.changes)
     if content != ours.content:
         changes.append(splice_change(ours.content, content, _merge_change(at)))
-    return MergedFile(_finished(local, remote, changes, content, onto=remote), loser=loser)
+    return MergeResult(_finished(local, remote, changes, content, onto=remote), loser=loser)
 
 
 def _appended(suffix: Suffix) -> list[str]:
@@ -189,7 +200,7 @@ def _united(local: Record, remote: Record, *, at: str) -> Rebased:
 
 def _without_redacted(
     local: Record, remote: Record, parting: Parting | None, *, base: Record | None, at: str, here: bool, there: bool
-) -> MergedFile:
+) -> MergeResult[Record]:
     """A merge that brings no redacted text back: on the redacted copy, whose lines win; no loser is kept."""
     if here and there:
         return _both_redacted(local, remote, parting, at=at)
@@ -211,10 +222,10 @@ def _without_redacted(
     if here:
         changes.append(_redaction_of(local))
     record = _finished(local, remote, changes or [_merge_change(at)], content, onto=clean)
-    return MergedFile(record, note=None if is_clean else _DROPPED)
+    return MergeResult(record, note=None if is_clean else _DROPPED)
 
 
-def _both_redacted(local: Record, remote: Record, parting: Parting | None, *, at: str) -> MergedFile:
+def _both_redacted(local: Record, remote: Record, parting: Parting | None, *, at: str) -> MergeResult[Record]:
     """Each copy may hold what the other took out: the lines that both have, and what was added since they parted."""
     ends = (parting.remote, parting.local) if parting is not None else (remote.revision, local.revision)
     theirs, ours = suffix_after(remote, ends[0]), suffix_after(local, ends[1])
@@ -228,7 +239,7 @@ def _both_redacted(local: Record, remote: Record, parting: Parting | None, *, at
     bare = replace(remote, history=without_text(remote.history))
     whole = Change(revision=1, at=at, op="redact", bytes=len(content.encode()), offset=0, opaque=True)
     changes = [whole, *_carried([step.change for step in (*theirs.steps, *ours.steps)])]
-    return MergedFile(_finished(local, remote, changes, content, onto=bare), note=None if is_clean else _DROPPED)
+    return MergeResult(_finished(local, remote, changes, content, onto=bare), note=None if is_clean else _DROPPED)
 
 
 def _finished(local: Record, remote: Record, changes: Sequence[Change], content: str, *, onto: Record) -> Record:

@@ -10,8 +10,8 @@ import pytest
 from memfiles.records.entry import Entry, EntryRecord, Retired, Tombstone, moved_to
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.history import contents
-from memfiles.sync.merge.merge_entries import MergedEntry, merge_entries, which_stands
-from memfiles.sync.merge.merge_files import ConflictPolicy
+from memfiles.sync.merge.merge_entries import merge_entries, surviving_copy
+from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult
 from tests.support.saved import buried, deleted, refaceted, resaved, saved, saved_over
 
 HERE, THERE = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
@@ -39,7 +39,7 @@ def there(entry: EntryRecord) -> Any:
 
 def merged(
     local: EntryRecord, remote: EntryRecord, *, base: Any = None, on_conflict: ConflictPolicy = "local"
-) -> MergedEntry:
+) -> MergeResult[EntryRecord]:
     """The merge, whose record is above both revisions or one of the two, and can be read back."""
     found = merge_entries(local, remote, base=base, on_conflict=on_conflict, at=MERGED_AT)
     record = found.record
@@ -48,7 +48,7 @@ def merged(
     return found
 
 
-def entry_of(found: MergedEntry) -> Entry:
+def entry_of(found: MergeResult[EntryRecord]) -> Entry:
     assert isinstance(found.record, Entry)
     return found.record
 
@@ -56,15 +56,15 @@ def entry_of(found: MergedEntry) -> Entry:
 def test_equal_copies_are_no_news() -> None:
     """Neither is written again."""
 
-    assert MergedEntry(shared(), is_news=False) == merged(shared(), shared())
+    assert MergeResult(shared(), is_news=False) == merged(shared(), shared())
 
 
 def test_the_copy_that_knows_more_is_taken_as_it_is() -> None:
     """Byte for byte, facets and all."""
     later = there(refaceted(there(resaved(shared(), "x", at=at(2))), at=at(3), tags=("a",), pinned=True))
 
-    assert MergedEntry(later, is_news=False) == merged(shared(), later)
-    assert MergedEntry(later) == merged(later, shared())
+    assert MergeResult(later, is_news=False) == merged(shared(), later)
+    assert MergeResult(later) == merged(later, shared())
 
 
 def test_notes_are_merged_as_text() -> None:
@@ -195,8 +195,8 @@ def test_a_save_over_a_tombstone_beats_it() -> None:
     anew = there(saved_over(tombstone, "steps", "new\n", at=at(4)))
     stale = here(resaved(shared(), "stale\n", at=at(9)))
 
-    assert MergedEntry(anew, is_news=False) == merged(tombstone, anew)
-    assert MergedEntry(anew) == merged(anew, tombstone)
+    assert MergeResult(anew, is_news=False) == merged(tombstone, anew)
+    assert MergeResult(anew) == merged(anew, tombstone)
     for found in (merged(stale, anew), merged(anew, stale)):
         assert "new\n" == entry_of(found).content
         assert b"stale" not in encode_entry(found.record)
@@ -210,7 +210,7 @@ def test_of_two_tombstones_one_stands_and_names_the_other() -> None:
     assert isinstance(found, Tombstone)
     assert isinstance(back, Tombstone)
     assert ("2" * 12, ("1" * 12,)) == (found.id, found.forgotten) == (back.id, back.forgotten)
-    assert "local" == which_stands(saved_over(found, "steps", "new", at=at(4)), one)
+    assert "local" == surviving_copy(saved_over(found, "steps", "new", at=at(4)), one)
 
 
 def test_what_was_forgotten_and_saved_apart_is_merged() -> None:

@@ -13,7 +13,7 @@ from memfiles.records.file_changes import Decision, append, edit, replace_conten
 from memfiles.records.history import MAX_CHANGES, content_at, contents, extend
 from memfiles.records.lineage import joined, relation
 from memfiles.records.record import Actor, Change, Record, Stamp, encode
-from memfiles.sync.merge.merge_files import ConflictPolicy, MergedFile, adopt, merge
+from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, adopt, merge
 from tests.support.records import LATER, SEEDED_AT, TickingClock, seeded
 
 HERE, THERE, ELSEWHERE = "a" * 12, "b" * 12, "c" * 12
@@ -50,7 +50,7 @@ def shared(content: str = "# Notes\n") -> Record:
 
 def merged(
     local: Record, remote: Record, *, base: Record | None = None, on_conflict: ConflictPolicy = "local"
-) -> MergedFile:
+) -> MergeResult[Record]:
     """The merge, of which holds whatever was merged: it can be walked, is above both and knows both."""
     result = merge(local, remote, base=base, on_conflict=on_conflict, at=AT)
     record = result.record
@@ -70,7 +70,7 @@ def test_what_only_the_mirror_knows_is_taken_over_as_it_is() -> None:
     local = shared()
     remote = done(local, *appends("theirs\n"), by=THERE)
 
-    assert MergedFile(remote, is_news=False) == merged(local, remote)
+    assert MergeResult(remote, is_news=False) == merged(local, remote)
 
 
 def test_what_only_this_side_knows_stays_as_it_is() -> None:
@@ -78,14 +78,14 @@ def test_what_only_this_side_knows_stays_as_it_is() -> None:
     remote = shared()
     local = done(remote, *appends("ours\n"), by=HERE)
 
-    assert MergedFile(local) == merged(local, remote)
+    assert MergeResult(local) == merged(local, remote)
 
 
 def test_the_same_on_both_sides_is_no_news() -> None:
     """Also where it is declared otherwise here: two declarations must not answer each other for ever."""
     local = replace(shared(), description="another")
 
-    assert MergedFile(local, is_news=False) == merged(local, shared())
+    assert MergeResult(local, is_news=False) == merged(local, shared())
 
 
 # both know something
@@ -322,8 +322,8 @@ def test_without_origins_the_common_history_is_the_base() -> None:
     local, remote = done(start, *appends("ours\n"), by=None), done(start, *appends("theirs\n"), by=None)
 
     assert "a\nb\ntheirs\nours\n" == merged(local, remote).record.content
-    assert MergedFile(remote, is_news=False) == merged(start, remote)
-    assert MergedFile(local) == merged(local, start)
+    assert MergeResult(remote, is_news=False) == merged(start, remote)
+    assert MergeResult(local) == merged(local, start)
 
 
 def own_seed(content: str, *, by: str) -> Record:
@@ -335,7 +335,7 @@ def test_a_seed_that_nobody_touched_gives_way() -> None:
     """To the mirror's copy, whatever that is."""
     remote = done(own_seed("theirs\n", by=THERE), *appends("more\n"), by=THERE)
 
-    assert MergedFile(remote, is_news=False) == merged(own_seed("ours\n", by=HERE), remote)
+    assert MergeResult(remote, is_news=False) == merged(own_seed("ours\n", by=HERE), remote)
 
 
 def test_a_seed_in_the_mirror_that_nobody_touched_gives_way() -> None:
@@ -438,7 +438,7 @@ def test_a_copy_from_before_its_changes_were_renumbered_adds_nothing() -> None:
     local, remote = done(shared(), *appends("ours\n"), by=HERE), done(shared(), *appends("theirs\n"), by=THERE)
     pushed = merged(local, remote).record.stamped(HERE)
 
-    assert MergedFile(pushed, is_news=False) == merged(local, pushed)
+    assert MergeResult(pushed, is_news=False) == merged(local, pushed)
 
 
 def test_a_copy_is_adopted_byte_for_byte() -> None:

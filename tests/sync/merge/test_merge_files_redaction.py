@@ -14,7 +14,7 @@ from memfiles.errors import MemfilesError
 from memfiles.records.file_changes import Decision, append, edit, redact, replace_content, undo
 from memfiles.records.history import contents
 from memfiles.records.record import Actor, Record, Stamp, encode
-from memfiles.sync.merge.merge_files import ConflictPolicy, MergedFile, merge
+from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge
 from tests.support.records import TickingClock, many_times, seeded
 
 HERE, THERE = "a" * 12, "b" * 12
@@ -45,7 +45,7 @@ def shared(content: str = START) -> Record:
 
 def merged(
     local: Record, remote: Record, *, base: Record | None = None, on_conflict: ConflictPolicy = "local"
-) -> MergedFile:
+) -> MergeResult[Record]:
     result = merge(local, remote, base=base, on_conflict=on_conflict, at=AT)
     list(contents(result.record))
     assert result.record.revision > max(local.revision, remote.revision)
@@ -57,7 +57,7 @@ SAME_LINE: Call = partial(edit, old="the word is", new="the word was")
 OTHER_LINE: Call = partial(edit, old="three", new="3")
 
 
-def both_ways(dirty: Record, clean: Record, **how: object) -> list[MergedFile]:
+def both_ways(dirty: Record, clean: Record, **how: object) -> list[MergeResult[Record]]:
     """Merged by the side that has the text, and by the side that took it out."""
     return [merged(dirty, clean, **how), merged(clean, dirty, **how)]  # type: ignore[arg-type]
 
