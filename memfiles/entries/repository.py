@@ -71,7 +71,7 @@ class EntryFiles:
 
 
 def entry_at(repository: EntryRepository, path: str) -> Entry | None:
-    """The entry at ``path``, hidden or not; None if there is none, or a tombstone."""
+    """The entry at ``path``, hidden or not; None for a tombstone or no record."""
     record = repository.look(path).record
     return record if isinstance(record, Entry) else None
 

@@ -30,12 +30,12 @@ from memfiles.files.restore_report import (
 )
 from memfiles.files.restorer import Restorer, stored_record
 from memfiles.files.start_cache import CacheRow
-from memfiles.records import file_changes, history, record
+from memfiles.records import file_changes, history
 from memfiles.records.file_changes import Decision, FileCard, Receipt, Redaction, card_of, with_warnings
 from memfiles.records.keys import RECORD_SUFFIX, record_path, uid_of
 from memfiles.records.levels import DEFAULT_LEVELS
 from memfiles.records.lineage import check_origin
-from memfiles.records.record import Actor, Change, Record, Stamp
+from memfiles.records.record import Actor, Change, Record, Stamp, check_text, stamp_of
 from memfiles.secrets.gate import Gated, Policy, Scanner, gate
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import FILES
@@ -142,7 +142,8 @@ class MemoryManager:
 
     def uids(self) -> list[str]:
         """The uids of the live files, sorted."""
-        return sorted(map(_uid_of, self._records.paths())) if self._records is not None else []
+        paths = self._records.paths() if self._records is not None else []
+        return sorted(path.removesuffix(RECORD_SUFFIX) for path in paths)
 
     def card(self, uid: str) -> FileCard:
         """Name, description, level, sizes in UTF-8 bytes and revision of a file, as it is now."""
@@ -203,7 +204,7 @@ class MemoryManager:
 
         ``EmptyText`` without ``old``, ``EditNoMatch`` with the nearest line as a hint; else as ``append``.
         """
-        record.check_text(old)
+        check_text(old)
         gated = self._gated(uid, new)
         stamp = self._stamp(by, call_id, expected_revision)
         return self._change(
@@ -254,7 +255,7 @@ class MemoryManager:
         copies that hold the text; 4. scrub the sync ledger; 5. scrub every process's journal. ``LockTimeout`` if
         another process does not answer: the record is clean then, but that process's journal may not be.
         """
-        record.check_text(text)
+        check_text(text)
         stamp = self._stamp(by, None, expected_revision)
         path = _path(uid)
 
@@ -360,11 +361,11 @@ class MemoryManager:
         return with_warnings(self._live.change([path], run), warnings)
 
     def _stamp(self, by: Actor | None, call_id: str | None, expected_revision: int | None) -> Stamp:
-        return record.stamp_of(by, at=self._now(), call_id=call_id, expected_revision=expected_revision)
+        return stamp_of(by, at=self._now(), call_id=call_id, expected_revision=expected_revision)
 
     def _gated(self, uid: str, text: str) -> Gated:
         """The text that may be stored: valid Unicode that passed the secrets gate."""
-        record.check_text(text)
+        check_text(text)
         return self._gate(text, allow=self._allowed.get(str(uid), ()))
 
 
@@ -406,10 +407,6 @@ def _path(uid: str) -> str:
     if not isinstance(uid, str):
         raise FileNotDeclared(f"no memory file {str(uid)[:80]!r} is declared")
     return uid + RECORD_SUFFIX
-
-
-def _uid_of(path: str) -> str:
-    return path.removesuffix(RECORD_SUFFIX)
 
 
 def _found(record: Record | None) -> Record:

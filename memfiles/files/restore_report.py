@@ -1,7 +1,6 @@
-"""What a restore does to one declared file, decided without touching anything, and the report of it.
+"""Declarations and the restore report: the input of a restore, checked, and its result.
 
-The rule this file guards: per file, local record over mirror copy over declared content; declared
-metadata is authoritative and content survives.
+The rule this file guards: declared metadata is authoritative, and content survives a redeploy.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ Status = Literal["kept", "updated", "hydrated", "seeded", "provisional", "quaran
 
 @runtime_checkable
 class DeclaredFile(Protocol):
-    """What a restore needs of a declaration; ``workflow.MemoryFile`` is one."""
+    """A declared memory file, as a restore needs it; ``workflow.MemoryFile`` is one."""
 
     @property
     def uid(self) -> str:
-        """What the record is stored under."""
+        """The stable identity, which names the record."""
         ...
 
     @property
     def name(self) -> str:
-        """What the model calls the file."""
+        """The name that the model uses."""
         ...
 
     @property
     def description(self) -> str:
-        """What the file is for."""
+        """The purpose of the file."""
         ...
 
     @property
@@ -58,11 +57,11 @@ class DeclaredFile(Protocol):
 
 
 class FileReport(NamedTuple):
-    """What a restore did, or would do, with one declared file.
+    """The result of a restore, or of its plan, for one declared file.
 
-    ``status``: kept (as it was), updated (new metadata), hydrated (from the mirror), seeded (from the
-    declaration), provisional (seeded while the mirror did not answer), quarantined (the local record could
-    not be read and was set aside; ``detail`` says why and where the content came from).
+    ``status``: kept (unchanged), updated (new metadata), hydrated (from the mirror), seeded (from the declaration),
+    provisional (seeded while the mirror did not answer), quarantined (the local record was unreadable and moved to
+    quarantine; ``detail`` says why, and where the content came from).
     """
 
     uid: str
@@ -74,26 +73,26 @@ class FileReport(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """What a restore did, or would do: one row a declared file, and the records nobody declared."""
+    """The result of a restore, or of its plan: one row per declared file, and the undeclared records."""
 
     files: tuple[FileReport, ...]
     orphans: tuple[str, ...] = ()
 
     def __getitem__(self, uid: str) -> FileReport:
-        """The row of one declared file; ``KeyError`` if it is not declared."""
+        """The row of a declared file; ``KeyError`` for others."""
         for row in self.files:
             if row.uid == uid:
                 return row
         raise KeyError(uid)
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object of the whole report."""
+        """The report as a JSON object."""
         return {"files": [row._asdict() for row in self.files], "orphans": list(self.orphans)}
 
 
 @dataclass(frozen=True)
 class FileView:
-    """One declared file: what a restore would report of it, and the record it would leave.
+    """One declared file with the report and the record that a restore would leave.
 
     ``stored`` is the record on disk, None if there is none that can be read.
     """
@@ -127,22 +126,22 @@ def view_of(file: DeclaredFile, report: FileReport, stored: Record | None, *, lo
 
 
 def metadata_of(file: DeclaredFile, *, lowest_level: str) -> Metadata:
-    """The declared metadata of a file; without a level it is at the lowest, which everyone may read."""
+    """The declared metadata of a file; without a declared level it is at the lowest."""
     return Metadata(file.name, file.description, file.max_size_bytes, file.level or lowest_level)
 
 
 def declared_files(files: Iterable[DeclaredFile]) -> list[DeclaredFile]:
-    """A list of declarations; ``InvalidArgument`` for anything else."""
+    """The declarations as a list; ``InvalidArgument`` for anything else."""
     found = list(files) if isinstance(files, Iterable) else None
     if found is None or not all(isinstance(file, DeclaredFile) for file in found):
-        raise InvalidArgument("pass a workflow or the memory files to restore, each with what a MemoryFile has")
+        raise InvalidArgument("pass a workflow, or memory files with the fields of a MemoryFile")
     for file in found:
         check_whole(file.max_size_bytes, what=f"max_size_bytes of {file.name}", least=1)
     return found
 
 
 def check_declarations(files: Sequence[DeclaredFile]) -> None:
-    """Refuse declarations that cannot be live together: ``WorkflowError`` says which and why."""
+    """Refuse contradictory declarations and contents over their cap: ``WorkflowError`` with the reason."""
     uids = [check_uid(file.uid) for file in files]
     names = [check_name(file.name) for file in files]
     for what, values in (("uid", uids), ("name", names)):
@@ -152,14 +151,9 @@ def check_declarations(files: Sequence[DeclaredFile]) -> None:
     for one, other in case_clashes(uids):
         raise WorkflowError(f"uids {one!r} and {other!r} differ only by case: some file systems cannot tell them apart")
     for file in files:
-        if len(file.content) * _UTF8_MAX > file.max_size_bytes:
-            _check_seed(file)
-
-
-def _check_seed(file: DeclaredFile) -> None:
-    size = len(file.content.encode())
-    if size > file.max_size_bytes:
-        raise WorkflowError(
-            f"{file.name}: the declared content has {size} bytes, over its cap of {file.max_size_bytes}: "
-            f"raise max_size_bytes or shorten the content"
-        )
+        cap = file.max_size_bytes
+        if len(file.content) * _UTF8_MAX > cap and (size := len(file.content.encode())) > cap:
+            raise WorkflowError(
+                f"{file.name}: the declared content has {size} bytes, over its cap of {cap}: "
+                f"raise max_size_bytes or shorten the content"
+            )

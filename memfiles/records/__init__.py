@@ -1,1 +1,1 @@
-"""What is kept: records as values, their codecs and history, and the pure decisions over them."""
+"""Records as values, their codecs and history, and the pure decisions over them."""

@@ -201,7 +201,7 @@ def decode_entry(data: bytes, *, path: str) -> EntryRecord:
     """
     found = read_entry(data, of=path)
     if found.path != path:
-        raise RecordCorrupt(f"record {path}: it holds the record that belongs at {found.path} instead")
+        raise RecordCorrupt(f"record {path}: it contains the record of {found.path} instead")
     if isinstance(found, Entry):
         check_order(found.text, of=path)
     elif any(known > found.revision for known in found.origins.values()):

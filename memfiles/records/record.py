@@ -50,14 +50,8 @@ class Actor:
 
     def to_dict(self) -> dict[str, str]:
         """The fields that are known."""
-        known = {}
-        if self.agent is not None:
-            known["agent"] = self.agent
-        if self.session is not None:
-            known["session"] = self.session
-        if self.call is not None:
-            known["call"] = self.call
-        return known
+        mine = vars(self)
+        return {name: mine[name] for name in ("agent", "session", "call") if mine[name] is not None}
 
 
 NOBODY = Actor()
@@ -113,24 +107,10 @@ class Change:
             "by": self.by.to_dict(),
             "bytes": self.bytes,
         }
-        if self.offset is not None:
-            shown["offset"] = self.offset
-        if self.matches is not None:
-            shown["matches"] = self.matches
-        if self.line is not None:
-            shown["line"] = self.line
-        if self.undone is not None:
-            shown["undone"] = self.undone
-        if self.target is not None:
-            shown["target"] = self.target
-        if self.old:
-            shown["old"] = self.old
-        if self.opaque:
-            shown["opaque"] = True
-        if self.redacted:
-            shown["redacted"] = True
-        if self.merged:
-            shown["merged"] = True
+        mine = vars(self)
+        optional = ("offset", "matches", "line", "undone", "target")
+        shown |= {name: mine[name] for name in optional if mine[name] is not None}
+        shown |= {name: mine[name] for name in ("old", "opaque", "redacted", "merged") if mine[name]}
         return shown
 
     @property
@@ -298,7 +278,7 @@ def decode(data: bytes, *, uid: str) -> Record:
     """
     record = read_record(data, of=uid)
     if record.uid != uid:
-        raise RecordCorrupt(f"record {uid}: it holds the record of {record.uid!r} instead")
+        raise RecordCorrupt(f"record {uid}: it contains the record of {record.uid!r} instead")
     fields = _fields(data, uid=uid)
     if "format" not in fields or "type" not in fields:
         raise RecordCorrupt(f"record {uid}: its format and type are missing")

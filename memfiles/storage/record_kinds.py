@@ -1,8 +1,8 @@
 """Observed records: the state of a record's file, judged by the rules of its kind (memory file, or entry).
 
-The rules this file guards: a version written by memfiles is told from a hand edit, which becomes a revision over the
-version known before; a change is announced once, whoever made it; and nothing is committed that the next start could
-not read back: each version is decoded again before it is written. Pure functions; ``repository`` reads and writes.
+The rules this file guards: a hand edit is distinguished from a version written by memfiles, and becomes a revision over
+the version known before; a change is announced once, whoever made it; and nothing is committed that the next start
+could not read back: each version is decoded again before it is written. Pure functions; ``repository`` does the I/O.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Observed(Generic[R]):
 
     @property
     def is_absent(self) -> bool:
-        """Whether there is no file, and none has to be."""
+        """Whether there is no file, and none is required."""
         return self.signature is None and self.problem is None
 
     @property
@@ -246,7 +246,7 @@ def judged(
 ) -> Observed[R]:
     """Tell a version written by memfiles from a hand edit; ``RecordCorrupt`` if that is over the cap.
 
-    A file put where none had to be is taken as it is: a key may begin anew.
+    A file put where there was none is accepted as it is: a key may start again.
     """
     settled, known = is_settled(signature), before.last_stored if before is not None else None
     reappeared = before is not None and before.is_absent
@@ -280,7 +280,7 @@ def news_of(kind: RecordKind[R], seen: Observed[R]) -> list[RecordChanged]:
 
 
 def _origin_of(found: R, before: Observed[R] | None) -> Origin | None:
-    """Where an intact version came from that was not read before; None if it is not news."""
+    """The origin of an intact version that was not read before; None if it is not news."""
     if before is None:
         return None
     if found == before.last_stored and not before.is_absent:

@@ -213,7 +213,7 @@ REFUSED: dict[str, tuple[Callable[[Fields], bytes], str]] = {
     "a number without end": (spliced(',"x":' + "9" * 5000), "number out of range"),
     "a key twice": (spliced(',"level":"PUBLIC"'), "duplicate key"),
     "a key twice, further in": (spliced(',"x":{"a":1,"a":2}'), "duplicate key"),
-    "another record": (replaced(uid="other"), "it holds the record of 'other' instead"),
+    "another record": (replaced(uid="other"), "it contains the record of 'other' instead"),
     "a uid that is a path": (replaced(uid="../notes"), "uid: String should match pattern"),
     "a name with a newline": (replaced(name="notes\n"), "name: String should match pattern"),
     "no format": (without("format"), "format and type are missing"),
