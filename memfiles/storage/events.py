@@ -120,7 +120,7 @@ class AuditEvent:
     """
 
     op: str
-    outcome: str = "ok"
+    outcome: Literal["ok", "refused", "failed"] = "ok"
     path: str | None = None
     level: str | None = None
     agent: str | None = None

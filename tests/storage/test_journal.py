@@ -1,0 +1,173 @@
+"""The journal's states: what is durable survives, what failed never counts, and no frame follows a failed write."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from memfiles.storage import atomic
+from memfiles.storage.journal import FOLDER, Journal
+from memfiles.storage.journal_frames import Version, must_rewrite, read_frames, scrub_token_in
+
+BODY = b'{"content":"x"}\n'
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[int]:
+    (tmp_path / FOLDER).mkdir()
+    descriptor = atomic.open_directory(tmp_path)
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.fixture
+def journal(directory: int) -> Iterator[Journal]:
+    numbers = count(1)
+    journal = Journal(directory, new_id=lambda: f"j{next(numbers)}")
+    yield journal
+    journal.close()
+
+
+def append(journal: Journal, directory: int, path: str = "a.json") -> None:
+    """Stage, journal and publish one version, as a transaction does."""
+    version = Version(path, 1, BODY, atomic.stage(directory, path, BODY, flush=False))
+    try:
+        with journal.turn:
+            journal.append([[version]])
+        atomic.publish(directory, path)
+    finally:
+        atomic.drop(directory, path)
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / FOLDER).iterdir())
+
+
+def paths_in(folder: Path, name: str) -> list[str]:
+    frames = read_frames((folder / FOLDER / name).read_bytes())
+    return [version.path for frame in frames for version in frame.versions]
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Have the next use of a system call fail, as on a failing disk."""
+    real = getattr(os, call)
+
+    def fail(*_: object) -> None:
+        monkeypatch.setattr(os, call, real)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, call, fail)
+
+
+def test_there_is_no_file_before_the_first_frame(journal: Journal, directory: int, tmp_path: Path) -> None:
+    """A process that only reads makes none."""
+    before = (journal.name, journal.is_dirty, files(tmp_path))
+    append(journal, directory)
+
+    assert ("", False, []) == before
+    assert ("j1.journal", True, ["j1.journal"]) == (journal.name, journal.is_dirty, files(tmp_path))
+
+
+def test_a_checkpoint_leaves_no_byte_of_the_frames(journal: Journal, directory: int, tmp_path: Path) -> None:
+    """The header shows the token of the request, and the file takes frames again."""
+    append(journal, directory)
+    done = journal.checkpoint(scrub_token=b"0123456789abcdef")
+    data = (tmp_path / FOLDER / journal.name).read_bytes()
+    append(journal, directory, "b.json")
+
+    assert done
+    assert (b"0123456789abcdef", False) == (scrub_token_in(data), BODY in data)
+    assert ["b.json"] == paths_in(tmp_path, journal.name)
+
+
+def test_a_frame_that_was_voided_is_not_read_back(journal: Journal, directory: int, tmp_path: Path) -> None:
+    """Those around it are."""
+    versions = [Version(path, 1, BODY, atomic.Signature(1, len(BODY), 1)) for path in ("a.json", "b.json", "c.json")]
+    with journal.turn:
+        positions = journal.append([[version] for version in versions])
+        journal.void(positions[1])
+
+    assert ["a.json", "c.json"] == paths_in(tmp_path, journal.name)
+
+
+def test_a_failed_frame_does_not_count_and_the_next_goes_to_a_new_file(
+    journal: Journal, directory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a failed flush left on the disk is unknown; the old file goes once all it names is flushed."""
+    append(journal, directory)
+    failing(monkeypatch, "fdatasync")
+    with pytest.raises(OSError, match="Input/output error"):
+        append(journal, directory, "failed.json")
+    after_failure = paths_in(tmp_path, "j1.journal")
+    append(journal, directory, "b.json")
+
+    assert ["a.json"] == after_failure
+    assert ["j2.journal"] == files(tmp_path)
+    assert ["b.json"] == paths_in(tmp_path, "j2.journal")
+
+
+def test_a_file_whose_checkpoint_failed_takes_no_more_frames(
+    journal: Journal, directory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first blocks may be torn: a frame behind them might never be read back."""
+    append(journal, directory)
+    failing(monkeypatch, "pwrite")
+    with pytest.raises(OSError, match="Input/output error"):
+        journal.checkpoint()
+    append(journal, directory, "b.json")
+
+    assert ["j2.journal"] == files(tmp_path)
+    assert ["b.json"] == paths_in(tmp_path, "j2.journal")
+
+
+def test_a_file_is_left_for_recovery_if_published_files_cannot_be_flushed(
+    journal: Journal, directory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps its frames, and says that the files must be written anew: the next flush may succeed for nothing."""
+    append(journal, directory)
+    failing(monkeypatch, "fsync")
+    with pytest.raises(OSError, match="Input/output error"):
+        journal.checkpoint()
+    done = journal.checkpoint()
+
+    assert (False, "", ["j1.journal"]) == (done, journal.name, files(tmp_path))
+    assert must_rewrite((tmp_path / FOLDER / "j1.journal").read_bytes())
+    assert ["a.json"] == paths_in(tmp_path, "j1.journal")
+    assert not journal.close()
+
+
+def test_a_clean_close_leaves_nothing_and_takes_nothing_more(journal: Journal, directory: int, tmp_path: Path) -> None:
+    """A thread that is still writing must not make another file."""
+    append(journal, directory)
+    done = journal.close()
+
+    with pytest.raises(OSError, match="the memory was closed"):
+        append(journal, directory, "b.json")
+    assert (True, []) == (done, files(tmp_path))
+
+
+def test_a_file_that_was_left_is_not_ours_any_more(journal: Journal, directory: int, tmp_path: Path) -> None:
+    """Whoever recovers replays it; a frame in it can no longer be voided."""
+    append(journal, directory)
+    with journal.turn:
+        position = journal.append([[Version("b.json", 1, BODY, atomic.Signature(1, len(BODY), 1))]])[0]
+        journal.leave()
+        with pytest.raises(OSError, match="given up"):
+            journal.void(position)
+
+    assert ["a.json", "b.json"] == paths_in(tmp_path, "j1.journal")
+    assert not journal.close()
+
+
+def test_a_forked_child_leaves_the_file_to_its_parent(journal: Journal, directory: int, tmp_path: Path) -> None:
+    """It is neither flushed nor removed."""
+    append(journal, directory)
+    journal.abandon()
+
+    assert journal.close()
+    assert ["a.json"] == paths_in(tmp_path, "j1.journal")
