@@ -250,7 +250,7 @@ class Journal:
             return not self._has_left
 
     def leave(self) -> None:
-        """Let go of the file as it is: whoever recovers next replays it. The turn is held."""
+        """Release the file as it is: whoever recovers next replays it. The turn is held."""
         if self._file is not None:
             self._leave(then=JournalState.ABSENT)
 
