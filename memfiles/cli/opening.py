@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 AUTHOR = "cli"
 SESSION_LEVEL = click.option("--level", help="Session level.  [default: the agent's]")
-as_session = options(
+_session_options = options(
     click.option("--agent", metavar="NAME", help="Agent whose entries to use.  [default: the only one declared]"),
     SESSION_LEVEL,
     click.option("--run", metavar="ID", help="Session run; entries of a run are visible in that run only."),
@@ -110,6 +111,16 @@ class Opened:
     workflow: Workflow
     entries: Entries
     session: Session
+
+
+def as_session(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a session to a command, which gets them as ``who``."""
+
+    @wraps(function)
+    def run(*args: Any, agent: str | None, level: str | None, run: str | None, **given: Any) -> None:
+        function(*args, who=As(agent, level, run), **given)
+
+    return _session_options(run)
 
 
 def load_workflow() -> Workflow:

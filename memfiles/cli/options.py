@@ -45,9 +45,32 @@ def options(*added: Callable[[Decorated], Decorated]) -> Callable[[Decorated], D
     return decorate
 
 
-def example(*lines: str) -> str:
-    """Example calls for the end of a command's help."""
-    return "\b\n" + "\n".join(["Example:", *(f"  {line}" for line in lines)])  # \b: click must not wrap it
+def command(
+    name: str, *examples: str, cls: type[click.Command] = click.Command
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a function a command with the shared options, and with ``examples`` at the end of its help."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        made = click.command(name, cls=cls, epilog=_epilog(examples))(function)
+        made.params += SHARED_OPTIONS
+        return made
+
+    return decorate
+
+
+def group(name: str, *examples: str) -> Callable[[Callable[..., Any]], click.Group]:
+    """The same for a group of commands."""
+
+    def decorate(function: Callable[..., Any]) -> click.Group:
+        made = click.group(name, epilog=_epilog(examples))(function)
+        made.params += SHARED_OPTIONS
+        return made
+
+    return decorate
+
+
+def _epilog(examples: tuple[str, ...]) -> str:
+    return "\b\n" + "\n".join(["Example:", *(f"  {line}" for line in examples)])  # \b: click must not wrap it
 
 
 def _set_workflow(context: click.Context, _: click.Parameter, value: str | None) -> None:
@@ -74,35 +97,34 @@ def _set_color(context: click.Context, _: click.Parameter, value: bool | None) -
             context.color = True
 
 
-shared_options: Callable[[Decorated], Decorated] = options(
-    click.option(
-        "-w",
-        "--workflow",
+SHARED_OPTIONS: list[click.Parameter] = [
+    click.Option(
+        ["-w", "--workflow"],
         type=click.Path(dir_okay=False),
         callback=_set_workflow,
         expose_value=False,
         help="Workflow file.  [default: ./workflow.yaml]",
     ),
-    click.option(
-        "--json",
+    click.Option(
+        ["--json"],
         is_flag=True,
         callback=_set_json,
         expose_value=False,
         help="Print JSON on stdout, errors as JSON on stderr.",
     ),
-    click.option(
-        "--color/--no-color",
+    click.Option(
+        ["--color/--no-color"],
         default=None,
         callback=_set_color,
         expose_value=False,
         help="Use colours.  [default: on a terminal; respects NO_COLOR and FORCE_COLOR]",
     ),
-    click.option(
-        "--debug",
+    click.Option(
+        ["--debug"],
         is_flag=True,
         envvar="MEMFILES_DEBUG",
         callback=_set_debug,
         expose_value=False,
         help="Show tracebacks (also: MEMFILES_DEBUG=1).",
     ),
-)
+]

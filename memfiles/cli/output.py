@@ -39,6 +39,13 @@ def data(shown: object) -> None:
     click.echo((json.dumps(shown, ensure_ascii=False, indent=2) + "\n").encode(), nl=False)
 
 
+def as_json(shown: object) -> bool:
+    """Print a JSON document if ``--json`` asks for it; whether it did."""
+    if current().json:
+        data(shown)
+    return current().json
+
+
 def content(text: str) -> None:
     """Print content exactly as it is; only a terminal gets escapes and a final newline."""
     if sys.stdout.isatty():

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 import memfiles
-from memfiles.cli.options import Settings, shared_options
+from memfiles.cli.options import SHARED_OPTIONS, Settings
 
 PROGRAM = "memfiles"
 
@@ -158,7 +158,6 @@ def _show_version(context: click.Context, _: click.Parameter, value: bool) -> No
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=_EPILOG,
 )
-@shared_options
 @click.option(
     "--version",
     is_flag=True,
@@ -169,3 +168,6 @@ def _show_version(context: click.Context, _: click.Parameter, value: bool) -> No
 )
 def program() -> None:
     """Durable memory for LLM agents: declared in YAML, kept as plain files."""
+
+
+program.params[:0] = SHARED_OPTIONS

@@ -15,7 +15,7 @@ from memfiles.cli import output
 from memfiles.cli.commands.write import given_text
 from memfiles.cli.failures import ToolFailed
 from memfiles.cli.opening import SESSION_LEVEL, MemoryView, agent_of, known_agent, load_workflow, view
-from memfiles.cli.options import current, example, shared_options, usage_error
+from memfiles.cli.options import command, current, usage_error
 from memfiles.cli.with_mirror import mention_trouble, mirrored
 from memfiles.errors import ExtraMissing
 from memfiles.files.manager import MemoryManager
@@ -40,27 +40,25 @@ _TOOL_NAMES = click.option(
 )
 
 
-@click.command("card", epilog=example("memfiles card support --level INTERNAL"))
+@command("card", "memfiles card support --level INTERNAL")
 @click.argument("agent")
 @SESSION_LEVEL
-@shared_options
 def card_command(agent: str, level: str | None) -> None:
     """Print the index card an agent gets in its system prompt."""
     card = card_of_files(_visible(view(), agent, level))
-    if current().json:
-        output.data({"agent": agent, "card": card})
-    elif card:
+    if output.as_json({"agent": agent, "card": card}):
+        return
+    if card:
         output.content(card + "\n")
     else:
         output.note(f"{agent} may not read any memory file, so it has no card")
 
 
-@click.command("tools", epilog=example("memfiles tools support --dialect openai"))
+@command("tools", "memfiles tools support --dialect openai")
 @click.argument("agent")
 @click.option("--dialect", type=click.Choice(sorted(DIALECTS)), default="anthropic", show_default=True)
 @SESSION_LEVEL
 @_TOOL_NAMES
-@shared_options
 def tools_command(agent: str, dialect: str, level: str | None, tool_names: ToolNames | None) -> None:
     """Print an agent's tools in a vendor's format.
 
@@ -76,7 +74,7 @@ def tools_command(agent: str, dialect: str, level: str | None, tool_names: ToolN
     output.data(render(definitions, dialect))
 
 
-@click.command("call", epilog=example('memfiles call support read_memory \'{"file": "customer-notes"}\''))
+@command("call", 'memfiles call support read_memory \'{"file": "customer-notes"}\'')
 @click.argument("agent")
 @click.argument("tool")
 @click.argument("arguments", metavar="JSON")
@@ -84,7 +82,6 @@ def tools_command(agent: str, dialect: str, level: str | None, tool_names: ToolN
 @click.option("--run", help="Run of the call, recorded in the history.")
 @click.option("--call-id", help="Idempotency key: repeating the call with the same ID has no effect.")
 @_TOOL_NAMES
-@shared_options
 def call_command(agent: str, tool: str, arguments: str, tool_names: ToolNames | None, **given: str | None) -> None:
     """Call a tool as an agent would.
 
@@ -99,9 +96,7 @@ def call_command(agent: str, tool: str, arguments: str, tool_names: ToolNames | 
         result = session.call(tool, sent, call_id=given["call_id"])
     if result.is_error:
         raise ToolFailed(result.text, code=result.code, data=result.data)
-    if current().json:
-        output.data(result.to_dict())
-    else:
+    if not output.as_json(result.to_dict()):
         output.content(result.text if result.text.endswith("\n") else result.text + "\n")
 
 
@@ -127,7 +122,7 @@ def _visible(seen: MemoryView, agent: str, level: str | None) -> list[VisibleFil
     return visible_files(declared.memory, cast(MemoryManager, seen), clearance=clearance)
 
 
-@click.command("mcp", epilog=example("memfiles mcp --agent support", "memfiles mcp --agent support --http --read-only"))
+@command("mcp", "memfiles mcp --agent support", "memfiles mcp --agent support --http --read-only")
 @click.option("--agent", metavar="NAME", help="Agent to serve.  [default: the only one declared]")
 @SESSION_LEVEL
 @click.option("--run", metavar="ID", help="Run of the changes, recorded in the history.")
@@ -141,7 +136,6 @@ def _visible(seen: MemoryView, agent: str, level: str | None) -> list[VisibleFil
     envvar="MEMFILES_MCP_TOKEN",
     help="With --http: bearer token that clients must send (also: MEMFILES_MCP_TOKEN).  [default: a new one]",
 )
-@shared_options
 def mcp_command(agent: str | None, level: str | None, run: str | None, read_only: bool, **over: object) -> None:
     """Serve an agent's memory to MCP clients.
 

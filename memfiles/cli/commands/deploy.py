@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
 from memfiles.cli import output
 from memfiles.cli.commands.read import entries_in, entry_lines
 from memfiles.cli.doctor.checks import JOURNALS, names_in, quarantined
 from memfiles.cli.opening import MemoryView, listed, load_workflow, state_of, view
-from memfiles.cli.options import current, example, shared_options
+from memfiles.cli.options import command, current
 from memfiles.cli.output import waiting
 from memfiles.cli.with_mirror import mirror_lines, mirrored, pull_what_changed
 from memfiles.files.restore_report import FileView, RestoreReport
@@ -18,8 +16,7 @@ from memfiles.memory import look
 from memfiles.workflow.workflow import misplaced_keys
 
 
-@click.command("check", epilog=example("memfiles check -w workflows/support.yaml"))
-@shared_options
+@command("check", "memfiles check -w workflows/support.yaml")
 def check_command() -> None:
     """Validate the workflow without touching the disk.
 
@@ -38,8 +35,7 @@ def check_command() -> None:
     output.line(f"{current().workflow}: ok, {what}")
 
 
-@click.command("plan", epilog=example("memfiles plan"))
-@shared_options
+@command("plan", "memfiles plan")
 def plan_command() -> None:
     """Show what restore would do, without doing it.
 
@@ -53,8 +49,7 @@ def plan_command() -> None:
         output.note("run `memfiles restore` to do it")
 
 
-@click.command("restore", epilog=example("memfiles restore --json"))
-@shared_options
+@command("restore", "memfiles restore --json")
 def restore_command() -> None:
     """Bring the memory directory in line with the workflow.
 
@@ -68,14 +63,12 @@ def restore_command() -> None:
             pull_what_changed(memory)
 
 
-@click.command("status", epilog=example("memfiles status --json"))
-@shared_options
+@command("status", "memfiles status --json")
 def status_command() -> None:
     """Show the directory, its files and their sizes."""
     seen = view()
     shown = status_of(seen)
-    if current().json:
-        output.data(shown)
+    if output.as_json(shown):
         return
     output.line(
         f"directory    {shown['directory']}{'' if shown['exists'] else ' (not created yet; run memfiles restore)'}"
@@ -113,8 +106,7 @@ def status_of(seen: MemoryView) -> dict[str, Any]:
 
 def show_report(report: RestoreReport) -> None:
     """Print the report of a restore or a plan."""
-    if current().json:
-        output.data(report.to_dict())
+    if output.as_json(report.to_dict()):
         return
     rows = ((file.name, state_of(file), file.detail or "") for file in report.files)
     output.table(("NAME", "STATE", "DETAIL"), rows)

@@ -1,9 +1,13 @@
-"""``entries``: the group of commands for keyed memory."""
+"""``entries``: the group, and those of its commands that change entries; ``entries_read`` has the others."""
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import click
 
+from memfiles.cli import output
 from memfiles.cli.commands.entries_read import (
     explain_command,
     get_command,
@@ -11,24 +15,263 @@ from memfiles.cli.commands.entries_read import (
     list_command,
     search_command,
 )
-from memfiles.cli.commands.entries_write import (
-    consolidate_command,
-    delete_command,
-    forget_command,
-    restore_command,
-    save_command,
-)
-from memfiles.cli.options import example, shared_options
+from memfiles.cli.commands.write import CALL_ID, TextCommand, given_text
+from memfiles.cli.opening import AUTHOR, As, as_session, changing_entries, reading_entries
+from memfiles.cli.options import command, current, group, options, usage_error
+from memfiles.entries.budgets import Tally
+from memfiles.entries.consolidation.consolidator import Applied
+from memfiles.entries.consolidation.plan import Plan, Step
+from memfiles.entries.drafts import Saved
+from memfiles.entries.forget import Forgotten
+from memfiles.errors import MirrorUnavailable
+from memfiles.records.entry import KINDS
+from memfiles.records.keys import ENTRIES
+from memfiles.sync.status import pending_records
+from memfiles.workflow.fields import seconds_in
+from memfiles.workflow.workflow import Workflow
+
+SHOWN = 20  # keys that a message lists
+ORIGINS = ("agent", "session", "run", "channel", "thread", "call", "source")
 
 
-@click.group(
-    "entries",
-    epilog=example(
-        'memfiles entries save plan "Ada is on Pro" --agent support',
-        "memfiles entries search ada --agent support --level INTERNAL",
+def _in_seconds(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    """The seconds of a time span such as 90s, 5m, 72h or 30d."""
+    try:
+        return None if value is None else seconds_in(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+_share = click.FloatRange(0, 1)
+_entry_fields = options(
+    click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag; repeatable."),
+    click.option("--category", help="core, daily, workspace, or your own.  [default: general]"),
+    click.option("--kind", type=click.Choice(KINDS), help="Kind of entry.  [default: note]"),
+    click.option("--importance", type=_share, metavar="0..1", help="How much losing it would matter.  [default: 0.5]"),
+    click.option("--confidence", type=_share, metavar="0..1", help="How certain it is.  [default: 1]"),
+    click.option("--pinned/--not-pinned", default=None, help="Show it to agents at the start of every run."),
+    click.option("--link", "links", multiple=True, metavar="KEY", help="Related entry; repeatable."),
+    click.option("--ttl", callback=_in_seconds, metavar="TIME", help="Time to live after the last change, e.g. 72h."),
+    click.option(
+        "--expected-revision",
+        type=click.IntRange(min=0),
+        metavar="REVISION",
+        help="Fail unless the entry is at this revision (0: must not exist).",
     ),
+    CALL_ID,
 )
-@shared_options
+_selector = options(
+    click.option("--key", help="The entry with this key."),
+    click.option("--uid", help="The entry whose record has this uid."),
+    click.option("--tag", help="Entries with this tag."),
+    click.option("--kind", type=click.Choice(KINDS), help="Entries of this kind."),
+    click.option("--category", help="Entries of this category."),
+    *(click.option(f"--from-{name}", metavar="ID", help=f"Entries that came from this {name}.") for name in ORIGINS),
+)
+
+
+@command(
+    "save",
+    'memfiles entries save customers/ada/plan "Ada is on Pro" --agent support --tag ada',
+    "memfiles entries save how-to/refund - --agent support --kind procedure < refund.md",
+    cls=TextCommand,
+)
+@click.argument("key")
+@click.argument("text", required=False)
+@_entry_fields
+@as_session
+def save_command(key: str, text: str | None, who: As, **given: Any) -> None:
+    """Save TEXT under KEY, at the session's level.
+
+    An existing entry is replaced; fields without an option keep their values. With - for TEXT, or with a pipe and no
+    TEXT, it is read from stdin (UTF-8).
+    """
+    content = given_text(text, what="save")
+    fields = {name: value for name, value in given.items() if value is not None and value != ()}
+    with changing_entries(who) as opened:
+        confirm_saved(opened.entries.save(opened.session, key, content, source=AUTHOR, **fields), done="saved")
+
+
+@command("delete", "memfiles entries delete customers/ada/plan --agent support")
+@click.argument("key")
+@as_session
+def delete_command(key: str, who: As) -> None:
+    """Hide an entry; it can be restored.
+
+    To remove its text for good, everywhere, use `memfiles entries forget`.
+    """
+    with changing_entries(who) as opened:
+        deleted = opened.entries.delete(opened.session, key)
+    if not output.as_json(deleted.to_dict()):
+        output.note(output.one_line(f"{key}: deleted at level {deleted.level}; undo with `memfiles entries restore`"))
+
+
+@command("restore", "memfiles entries restore customers/ada/plan --agent support")
+@click.argument("key")
+@as_session
+def restore_command(key: str, who: As) -> None:
+    """Restore a deleted, evicted or expired entry."""
+    with changing_entries(who) as opened:
+        confirm_saved(opened.entries.restore(opened.session, key), done="restored")
+
+
+def confirm_saved(saved: Saved, *, done: str) -> None:
+    """Print the result of a save or a restore."""
+    if output.as_json(saved.to_dict()):
+        return
+    now = f"revision {saved.revision}, {saved.size_bytes} bytes"
+    result = f"already done, as {now}; nothing changed" if saved.replayed else f"{done} at level {saved.level}, {now}"
+    output.note(output.one_line(f"{saved.key}: {result}"))
+    if saved.evicted:
+        output.warn(output.one_line(f"evicted to stay within the budget: {', '.join(saved.evicted)}"))
+    for warning in saved.warnings:
+        output.warn(output.one_line(warning))
+
+
+@command(
+    "forget",
+    "memfiles entries forget --key customers/ada/plan --agent support",
+    "memfiles entries forget --from-thread T-17 --agent support --dry-run",
+)
+@_selector
+@click.option("--why", default="", metavar="TEXT", help="Reason; it stays when the entry is gone.")
+@click.option("--dry-run", is_flag=True, help="Show what would be forgotten.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@as_session
+def forget_command(dry_run: bool, yes: bool, why: str, who: As, **given: Any) -> None:
+    """Forget entries for good.
+
+    This selects the entries at the session's own level that match every given option. Their text is removed from the
+    record, its history, the index, every kept copy, and the mirror; only who forgot it, when and why remains. This
+    cannot be undone.
+
+    The exit code is 7 until the mirror's copies are gone as well. A bucket with versioning keeps its old versions:
+    delete them there.
+    """
+    selector = selector_of(given)
+    if dry_run or not yes:
+        with reading_entries(who) as opened:
+            found = opened.entries.forget(opened.session, **selector, dry_run=True)
+        if dry_run or not found.count:
+            show_forgotten(found, mirror_is_clean=None)
+            return
+        ask(found)
+    with changing_entries(who) as opened:
+        forgotten = opened.entries.forget(opened.session, **selector, why=why)
+    is_clean = not pending_entries(opened.workflow)
+    show_forgotten(forgotten, mirror_is_clean=is_clean)
+    if not is_clean:
+        output.warn("the mirror's copies are not gone yet; repeat `memfiles sync push` until it exits with 0")
+        click.get_current_context().exit(MirrorUnavailable.exit_code)
+
+
+def selector_of(given: dict[str, Any]) -> dict[str, Any]:
+    """The selector for the library; a usage error without any option."""
+    provenance = {name: value for name in ORIGINS if (value := given.pop(f"from_{name}")) is not None}
+    selector = {name: value for name, value in given.items() if value is not None}
+    if provenance:
+        selector["provenance"] = provenance
+    if not selector:
+        raise usage_error("choose what to forget: --key, --tag, --kind, --category, --uid or --from-...")
+    return selector
+
+
+def ask(found: Forgotten) -> None:
+    """Ask for confirmation; a usage error without a terminal to ask on."""
+    if current().json or not sys.stdin.isatty():
+        raise usage_error(f"this forgets {output.entries(found.count)} for good; confirm with --yes, or use --dry-run")
+    list_keys(found)
+    click.confirm(f"Forget {output.entries(found.count)} for good?", abort=True, err=True)
+
+
+def show_forgotten(forgotten: Forgotten, *, mirror_is_clean: bool | None) -> None:
+    """Print what a forget did, or would do."""
+    if current().json:
+        mirror = {} if mirror_is_clean is None else {"mirror_is_clean": mirror_is_clean}
+        output.data(forgotten.to_dict() | mirror)
+    elif not forgotten.count:
+        output.note("no such entry at this session's level")
+    elif forgotten.dry_run:
+        output.note(f"{output.entries(forgotten.count)} would be forgotten")
+        list_keys(forgotten)
+    else:
+        output.note(f"forgot {output.entries(forgotten.count)}")
+
+
+def list_keys(found: Forgotten) -> None:
+    """Print the first keys."""
+    for key in found.keys[:SHOWN]:
+        output.note(f"  {output.one_line(key)}")
+    if found.count > SHOWN:
+        output.note(f"  and {found.count - SHOWN} more")
+
+
+def pending_entries(workflow: Workflow) -> list[str]:
+    """The paths of entries whose current record the mirror lacks."""
+    return [path for path in pending_records(workflow) if path.startswith(f"{ENTRIES}/")]
+
+
+@command(
+    "consolidate",
+    "memfiles entries consolidate --agent support",
+    "memfiles entries consolidate --agent support --apply",
+)
+@click.option("--apply", "apply_it", is_flag=True, help="Apply the plan.")
+@click.option("--undo", metavar="ID", help="Undo an applied plan.")
+@as_session
+def consolidate_command(apply_it: bool, undo: str | None, who: As) -> None:
+    """Show or apply a consolidation at the session's level.
+
+    Duplicates are merged first, then episodes are folded into notes, and only then are entries over a budget evicted.
+    Without --apply nothing changes; --undo takes the ID that --apply printed.
+    """
+    if apply_it and undo is not None:
+        raise usage_error("use either --apply or --undo")
+    if not apply_it and undo is None:
+        with reading_entries(who) as opened:
+            show_plan(opened.entries.plan(opened.session))
+        return
+    with changing_entries(who) as opened:
+        entries, session = opened.entries, opened.session
+        applied = entries.apply(session, entries.plan(session)) if undo is None else entries.undo(session, undo)
+    show_applied(applied, done="applied" if undo is None else "undone")
+
+
+def show_plan(plan: Plan) -> None:
+    """Print the steps of a plan, least destructive first."""
+    if output.as_json(plan.to_dict()):
+        return
+    if not plan.steps:
+        output.note(f"nothing to do: {_tally(plan.before)} at level {plan.level} are within the budget")
+        return
+    output.table(("STEP", "HIDES", "FREES", "WHY"), map(_step_row, plan.steps), numeric=("HIDES", "FREES"))
+    output.note(f"{_tally(plan.before)} would become {_tally(plan.after)}; use --apply to do it")
+    if not plan.is_enough:
+        output.warn("that is still over the budget")
+
+
+def show_applied(applied: Applied, *, done: str) -> None:
+    """Print what was done, and how to undo it."""
+    if output.as_json(applied.to_dict()):
+        return
+    hidden, shown = (output.entries(len(keys)) for keys in (applied.hidden, applied.shown))
+    undo = f"; undo with --undo {applied.plan}" if done == "applied" and applied.hidden else ""
+    output.note(f"{done}: {hidden} hidden, {shown} shown again{undo}")
+
+
+def _step_row(step: Step) -> tuple[object, ...]:
+    return step.action.replace("_", " "), len(step.retired), step.freed.size_bytes, step.why
+
+
+def _tally(tally: Tally) -> str:
+    return f"{output.entries(tally.entries)}, {tally.size_bytes} bytes"
+
+
+@group(
+    "entries",
+    'memfiles entries save plan "Ada is on Pro" --agent support',
+    "memfiles entries search ada --agent support --level INTERNAL",
+)
 def entries_command() -> None:
     """Save, find and forget the entries of agents.
 

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from memfiles.cli import output
 from memfiles.cli.opening import As, as_session, filtering, reading_entries
-from memfiles.cli.options import current, example, shared_options
+from memfiles.cli.options import command, current
 from memfiles.entries.reader import Found, Match, Page, Results
 from memfiles.errors import EntryNotFound
-from memfiles.records.entry import Kind
 from memfiles.tools.entry_definitions import DEFAULT_PAGE, DEFAULT_RESULTS, MAX_PAGE, MAX_RESULTS
 
 _SNIPPET_WIDTH = 60
 
 
-@click.command("get", epilog=example("memfiles entries get customers/ada/plan --agent support"))
+@command("get", "memfiles entries get customers/ada/plan --agent support")
 @click.argument("key")
 @as_session
-@shared_options
-def get_command(key: str, agent: str | None, level: str | None, run: str | None) -> None:
+def get_command(key: str, who: As) -> None:
     """Print the entry saved under KEY.
 
     A file or pipe gets its text byte for byte; --json shows every field.
     """
-    with reading_entries(As(agent, level, run)) as opened:
+    with reading_entries(who) as opened:
         found = opened.entries.get(opened.session, key)
     if found is None:
         raise unseen(key)
-    if current().json:
-        output.data(found.to_dict())
-    else:
+    if not output.as_json(found.to_dict()):
         output.content(found.content)
 
 
-@click.command("search", epilog=example('memfiles entries search "which plan is Ada on?" --agent support'))
+@command("search", 'memfiles entries search "which plan is Ada on?" --agent support')
 @click.argument("query")
 @click.option(
     "-n",
@@ -52,34 +50,19 @@ def get_command(key: str, agent: str | None, level: str | None, run: str | None)
 )
 @filtering
 @as_session
-@shared_options
-def search_command(  # noqa: PLR0913
-    query: str,
-    max_results: int,
-    association: bool,
-    tags: tuple[str, ...],
-    category: str | None,
-    kind: Kind | None,
-    **who: str | None,
-) -> None:
+def search_command(query: str, max_results: int, association: bool, who: As, **filters: Any) -> None:
     """Search the entries, best match first.
 
     Any text is a query; there is no query syntax. FOUND BY shows which method matched.
     """
-    with reading_entries(As(**who)) as opened:
+    with reading_entries(who) as opened:
         results = opened.entries.search(
-            opened.session,
-            query,
-            max_results=max_results,
-            tags=tags,
-            category=category,
-            kind=kind,
-            associate=association,
+            opened.session, query, max_results=max_results, associate=association, **filters
         )
     show_results(results)
 
 
-@click.command("list", epilog=example("memfiles entries list --agent support --prefix customers/"))
+@command("list", "memfiles entries list --agent support --prefix customers/")
 @click.option("--prefix", metavar="TEXT", help="Only keys that start with this text.")
 @click.option(
     "--limit",
@@ -91,34 +74,22 @@ def search_command(  # noqa: PLR0913
 @click.option("--cursor", metavar="CURSOR", help="Continue where an earlier list ended.")
 @filtering
 @as_session
-@shared_options
-def list_command(  # noqa: PLR0913
-    prefix: str | None,
-    limit: int,
-    cursor: str | None,
-    tags: tuple[str, ...],
-    category: str | None,
-    kind: Kind | None,
-    **who: str | None,
-) -> None:
+def list_command(who: As, **given: Any) -> None:
     """List entries by key, without their text."""
-    with reading_entries(As(**who)) as opened:
-        page = opened.entries.list(
-            opened.session, prefix=prefix, tags=tags, category=category, kind=kind, limit=limit, cursor=cursor
-        )
+    with reading_entries(who) as opened:
+        page = opened.entries.list(opened.session, **given)
     show_page(page)
 
 
-@click.command("hydrate", epilog=example("memfiles entries hydrate --agent support --budget 4096"))
+@command("hydrate", "memfiles entries hydrate --agent support --budget 4096")
 @click.option("--budget", type=click.IntRange(min=0), metavar="BYTES", help="Byte budget.  [default: as declared]")
 @as_session
-@shared_options
-def hydrate_command(budget: int | None, **who: str | None) -> None:
+def hydrate_command(budget: int | None, who: As) -> None:
     """Print the entries in an agent's system prompt.
 
     This is the block as it is in the prompt: pinned entries first, then the newest that fit.
     """
-    with reading_entries(As(**who)) as opened:
+    with reading_entries(who) as opened:
         hydration = opened.entries.hydrate(opened.session, budget_bytes=budget)
     if current().json:
         shown = {name: getattr(hydration, name) for name in ("text", "keys", "size_bytes", "budget_bytes")}
@@ -129,18 +100,16 @@ def hydrate_command(budget: int | None, **who: str | None) -> None:
         output.note("no entries shown: there are none, or none fit")
 
 
-@click.command("explain", epilog=example("memfiles entries explain customers/ada/plan --agent support"))
+@command("explain", "memfiles entries explain customers/ada/plan --agent support")
 @click.argument("key")
 @as_session
-@shared_options
-def explain_command(key: str, **who: str | None) -> None:
+def explain_command(key: str, who: As) -> None:
     """Explain why an agent sees an entry, or does not."""
-    with reading_entries(As(**who)) as opened:
+    with reading_entries(who) as opened:
         explanation = opened.entries.explain(opened.session, key)
     if explanation.reason == "unknown":
         raise unseen(key)
-    if current().json:
-        output.data(explanation.to_dict())
+    if output.as_json(explanation.to_dict()):
         return
     for each in (explanation, *explanation.others):
         output.line(output.one_line(f"{each.key} ({each.level}): {each.sentence}"))
@@ -153,9 +122,9 @@ def unseen(key: str) -> EntryNotFound:
 
 def show_results(results: Results) -> None:
     """Print the results of a search."""
-    if current().json:
-        output.data(results.to_dict())
-    elif results.matches:
+    if output.as_json(results.to_dict()):
+        return
+    if results.matches:
         headers = ("KEY", "LEVEL", "SCORE", "FOUND BY", "SNIPPET")
         output.table(headers, map(_match_row, results.matches), numeric=("SCORE",))
     else:
@@ -164,8 +133,7 @@ def show_results(results: Results) -> None:
 
 def show_page(page: Page) -> None:
     """Print one page of a list, and how to get the next."""
-    if current().json:
-        output.data(page.to_dict())
+    if output.as_json(page.to_dict()):
         return
     if not page.memories:
         output.note("no such entry")

@@ -10,7 +10,7 @@ import click
 
 from memfiles.cli import output
 from memfiles.cli.failures import AlreadyThere
-from memfiles.cli.options import DEFAULT_WORKFLOW, current, example, shared_options, usage_error
+from memfiles.cli.options import DEFAULT_WORKFLOW, command, current, usage_error
 from memfiles.storage import atomic
 from memfiles.tools.json_schemas import record_schema, tools_schema, workflow_schema
 
@@ -84,9 +84,8 @@ agents:
 """
 
 
-@click.command("init", epilog=example("memfiles init my-agents && cd my-agents && memfiles read notes"))
+@command("init", "memfiles init my-agents && cd my-agents && memfiles read notes")
 @click.argument("directory", required=False, type=click.Path(file_okay=False))
-@shared_options
 def init_command(directory: str | None) -> None:
     """Create a ready-to-use, commented workflow.
 
@@ -95,8 +94,7 @@ def init_command(directory: str | None) -> None:
     """
     folder, name = _place(directory)
     written = write_new(folder, {name: WORKFLOW, SCHEMA: _json_text(workflow_schema())})
-    if current().json:
-        output.data({"directory": str(folder.resolve()), "written": [str(path) for path in written]})
+    if output.as_json({"directory": str(folder.resolve()), "written": [str(path) for path in written]}):
         return
     for path in written:
         output.note(f"wrote {path}")
@@ -149,9 +147,8 @@ def _json_text(document: dict[str, object]) -> str:
     return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
 
 
-@click.command("schema", epilog=example("memfiles schema workflow > schemas/workflow.schema.json"))
+@command("schema", "memfiles schema workflow > schemas/workflow.schema.json")
 @click.argument("what", type=click.Choice(sorted(SCHEMAS)))
-@shared_options
 def schema_command(what: str) -> None:
     """Print the JSON Schema of the workflow, a record or the tools."""
     output.data(SCHEMAS[what]())

@@ -9,7 +9,7 @@ import click
 
 from memfiles.cli import output
 from memfiles.cli.opening import listed, state_of, view
-from memfiles.cli.options import current, example, shared_options
+from memfiles.cli.options import command, current
 from memfiles.errors import StorageFailed
 from memfiles.files.restore_report import FileView
 from memfiles.memory import look
@@ -21,42 +21,36 @@ if TYPE_CHECKING:
     from memfiles.index.queries import Counted
 
 
-@click.command("ls", epilog=example("memfiles ls --json"))
-@shared_options
+@command("ls", "memfiles ls --json")
 def ls_command() -> None:
     """List the memory files.
 
     STATE is "kept" if the file on disk matches the workflow; otherwise it says what `memfiles restore` would do.
     """
     seen = view()
-    if current().json:
-        output.data({"files": [listed(file) for file in seen.files]})
+    if output.as_json({"files": [listed(file) for file in seen.files]}):
         return
     headers = ("NAME", "LEVEL", "REVISION", "BYTES", "CAP", "USED", "STATE", "DESCRIPTION")
     output.table(headers, map(_listed_row, seen.files), numeric=("REVISION", "BYTES", "CAP", "USED"))
     _mention_entries(seen.workflow)
 
 
-@click.command("read", epilog=example("memfiles read customer-notes > notes.md"))
+@command("read", "memfiles read customer-notes > notes.md")
 @click.argument("name")
-@shared_options
 def read_command(name: str) -> None:
     """Print the content of a memory file.
 
     A file or pipe gets it byte for byte; a terminal shows control characters as escapes.
     """
     file = view().find(name)
-    if current().json:
-        output.data(listed(file) | {"content": file.record.content})
-    else:
+    if not output.as_json(listed(file) | {"content": file.record.content}):
         output.content(file.record.content)
         _mention_state(file)
 
 
-@click.command("log", epilog=example("memfiles log customer-notes -n 5"))
+@command("log", "memfiles log customer-notes -n 5")
 @click.argument("name")
 @click.option("-n", "--max-count", type=click.IntRange(min=1), help="Maximum number of changes.")
-@shared_options
 def log_command(name: str, max_count: int | None) -> None:
     """List the changes of a memory file, newest first."""
     file = view().find(name)
@@ -70,11 +64,10 @@ def log_command(name: str, max_count: int | None) -> None:
     _mention_state(file)
 
 
-@click.command("diff", epilog=example("memfiles diff customer-notes 3 7"))
+@command("diff", "memfiles diff customer-notes 3 7")
 @click.argument("name")
 @click.argument("from_revision", metavar="[FROM]", required=False, type=click.IntRange(min=1))
 @click.argument("to_revision", metavar="[TO]", required=False, type=click.IntRange(min=1))
-@shared_options
 def diff_command(name: str, from_revision: int | None, to_revision: int | None) -> None:
     """Show what changed between two revisions of a memory file.
 

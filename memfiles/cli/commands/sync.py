@@ -15,7 +15,7 @@ import click
 from memfiles.cli import output
 from memfiles.cli.failures import NoMirror
 from memfiles.cli.opening import load_workflow
-from memfiles.cli.options import current, example, shared_options
+from memfiles.cli.options import command, current, group
 from memfiles.cli.output import ProgressCallback, progress
 from memfiles.cli.with_mirror import NAMED, mention_conflicts, mirror_lines, name_of, new_conflicts, restored
 from memfiles.errors import MirrorConflict, MirrorUnavailable
@@ -35,15 +35,13 @@ _TIMEOUT = click.option(
 )
 
 
-@click.group("sync", epilog=example("memfiles sync status", "memfiles sync push --timeout 300"))
-@shared_options
+@group("sync", "memfiles sync status", "memfiles sync push --timeout 300")
 def sync_command() -> None:
     """Push to the mirror, pull from it, or show what is pending."""
 
 
-@sync_command.command("push", epilog=example("memfiles sync push --timeout 300"))
+@command("push", "memfiles sync push --timeout 300")
 @_TIMEOUT
-@shared_options
 def push_command(timeout: int) -> None:
     """Push pending changes to the mirror.
 
@@ -53,9 +51,8 @@ def push_command(timeout: int) -> None:
     transfer(lambda sync, progress: sync.push(timeout, progress=progress), label="Pushing")
 
 
-@sync_command.command("pull", epilog=example("memfiles sync pull --json"))
+@command("pull", "memfiles sync pull --json")
 @_TIMEOUT
-@shared_options
 def pull_command(timeout: int) -> None:
     """Fetch changes from the mirror, and push pending ones.
 
@@ -64,8 +61,7 @@ def pull_command(timeout: int) -> None:
     transfer(lambda sync, progress: sync.pull(timeout, progress=progress), label="Pulling")
 
 
-@sync_command.command("status", epilog=example("memfiles sync status --json"))
-@shared_options
+@command("status", "memfiles sync status --json")
 def status_command() -> None:
     """Show what is pending, without contacting the mirror.
 
@@ -74,13 +70,16 @@ def status_command() -> None:
     """
     workflow = load_workflow()
     status = status_on_disk(workflow)
-    if current().json:
-        output.data(status.to_dict())
+    if output.as_json(status.to_dict()):
         return
     for label, text in mirror_lines(status, workflow=workflow):
         output.line(f"{label:<12} {output.one_line(text)}")
     for path in status.conflicts:
         output.line(f"  {path}")
+
+
+for _command in (push_command, pull_command, status_command):
+    sync_command.add_command(_command)
 
 
 def transfer(run: Transfer, *, label: str) -> None:

@@ -6,7 +6,7 @@ import click
 
 from memfiles.cli import output
 from memfiles.cli.opening import As, as_session, changing_entries, reading_entries
-from memfiles.cli.options import current, example, shared_options
+from memfiles.cli.options import command
 from memfiles.entries.transfer.exporter import EXPORT_FORMATS, Exported, ExportFormat
 from memfiles.entries.transfer.formats import FORMATS, Format
 from memfiles.entries.transfer.importer import Imported
@@ -14,12 +14,7 @@ from memfiles.entries.transfer.importer import Imported
 SHOWN = 20
 
 
-@click.command(
-    "export",
-    epilog=example(
-        "memfiles export backup --agent support", "memfiles export all.jsonl --agent support --format jsonl"
-    ),
-)
+@command("export", "memfiles export backup --agent support", "memfiles export all.jsonl --agent support --format jsonl")
 @click.argument("target", type=click.Path())
 @click.option(
     "--format",
@@ -28,29 +23,24 @@ SHOWN = 20
     help="A folder of Markdown files, or one JSON Lines file.  [default: by TARGET's name]",
 )
 @as_session
-@shared_options
-def export_command(target: str, format: ExportFormat | None, **who: str | None) -> None:
+def export_command(target: str, format: ExportFormat | None, who: As) -> None:
     """Write an agent's entries to a folder or a file.
 
     This exports the entries that the session may read. A TARGET ending in .jsonl becomes a file, any other a folder.
     Files of the same names are replaced; others are left alone. `memfiles import` reads both formats.
     """
     chosen: ExportFormat = format or ("jsonl" if target.endswith((".jsonl", ".ndjson")) else "markdown")
-    with reading_entries(As(**who)) as opened:
+    with reading_entries(who) as opened:
         exported = opened.entries.export(opened.session, target, format=chosen)
     show_exported(exported)
 
 
-@click.command(
-    "import",
-    epilog=example("memfiles import backup --agent support --dry-run", "memfiles import ~/.claude --agent support"),
-)
+@command("import", "memfiles import backup --agent support --dry-run", "memfiles import ~/.claude --agent support")
 @click.argument("source", metavar="PATH", type=click.Path())
 @click.option("--format", "format", type=click.Choice(FORMATS), help="Format of PATH.  [default: detected]")
 @click.option("--dry-run", is_flag=True, help="Show what would be imported.")
 @as_session
-@shared_options
-def import_command(source: str, format: Format | None, dry_run: bool, **who: str | None) -> None:
+def import_command(source: str, format: Format | None, dry_run: bool, who: As) -> None:
     """Import entries from a folder or a file, all or nothing.
 
     PATH can be an export of `memfiles export`, a directory of Anthropic's memory tool, the memory.jsonl of MCP's memory
@@ -58,15 +48,14 @@ def import_command(source: str, format: Format | None, dry_run: bool, **who: str
     ones are reported with the reason.
     """
     opening = reading_entries if dry_run else changing_entries
-    with opening(As(**who)) as opened:
+    with opening(who) as opened:
         imported = opened.entries.import_(opened.session, source, format=format, dry_run=dry_run)
     show_imported(imported, dry_run=dry_run)
 
 
 def show_exported(exported: Exported) -> None:
     """Print what an export wrote, and warn of files of an earlier export whose entries are gone."""
-    if current().json:
-        output.data(exported.to_dict())
+    if output.as_json(exported.to_dict()):
         return
     output.note(f"wrote {output.entries(exported.count)} to {output.one_line(exported.target)}")
     for name in exported.stale[:SHOWN]:
@@ -77,8 +66,7 @@ def show_exported(exported: Exported) -> None:
 
 def show_imported(imported: Imported, *, dry_run: bool) -> None:
     """Print what an import saved and skipped."""
-    if current().json:
-        output.data(imported.to_dict())
+    if output.as_json(imported.to_dict()):
         return
     would = "would be " if dry_run else ""
     output.note(f"{would}added: {imported.added}, updated: {imported.updated}, unchanged: {imported.unchanged}, "

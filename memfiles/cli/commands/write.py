@@ -15,17 +15,13 @@ import click
 from memfiles.cli import output
 from memfiles.cli.failures import failure_of
 from memfiles.cli.opening import view, writing
-from memfiles.cli.options import current, example, options, shared_options, usage_error
+from memfiles.cli.options import command, current, options, usage_error
 from memfiles.errors import InvalidArgument, MemfilesError, MirrorUnavailable
 from memfiles.records.file_changes import Receipt, Redaction
 from memfiles.records.keys import record_path
 from memfiles.records.record import Record
 from memfiles.sync.status import pending_records
 
-APPEND_EXAMPLE = example(
-    'memfiles append customer-notes --line "- Bob is on Pro"',
-    "git log --oneline -5 | memfiles append customer-notes -",
-)
 CALL_ID = click.option(
     "--call-id", metavar="ID", help="Idempotency key: repeating the change with the same ID has no effect."
 )
@@ -55,12 +51,16 @@ class TextCommand(click.Command):
             raise click.UsageError(f"{error.format_message()} {hint}", ctx) from None
 
 
-@click.command("append", cls=TextCommand, epilog=APPEND_EXAMPLE)
+@command(
+    "append",
+    'memfiles append customer-notes --line "- Bob is on Pro"',
+    "git log --oneline -5 | memfiles append customer-notes -",
+    cls=TextCommand,
+)
 @click.argument("name")
 @click.argument("text", required=False)
 @click.option("-n", "--line", is_flag=True, help="Add a newline to TEXT if it does not end with one.")
 @checked_options
-@shared_options
 def append_command(name: str, text: str | None, line: bool, expected_revision: int | None, call_id: str | None) -> None:
     """Append text to a memory file, exactly as given.
 
@@ -73,12 +73,11 @@ def append_command(name: str, text: str | None, line: bool, expected_revision: i
         confirm(file.manager.append(file.uid, added, expected_revision=expected_revision, **file.caller))
 
 
-@click.command("edit", epilog=example('memfiles edit customer-notes --old "Bob is on Free" --new "Bob is on Pro"'))
+@command("edit", 'memfiles edit customer-notes --old "Bob is on Free" --new "Bob is on Pro"')
 @click.argument("name")
 @click.option("--old", required=True, help="Text to replace, exactly as it is in the file.")
 @click.option("--new", required=True, help="Replacement; empty removes the text.")
 @checked_options
-@shared_options
 def edit_command(name: str, old: str, new: str, expected_revision: int | None, call_id: str | None) -> None:
     """Replace the first occurrence of a text in a memory file."""
     with writing(name, call_id=call_id) as file:
@@ -86,11 +85,10 @@ def edit_command(name: str, old: str, new: str, expected_revision: int | None, c
         confirm(receipt)
 
 
-@click.command("undo", epilog=example("memfiles undo customer-notes --to 3"))
+@command("undo", "memfiles undo customer-notes --to 3")
 @click.argument("name")
 @click.option("--to", "to_revision", type=click.IntRange(min=1), metavar="REVISION", help="Revision to go back to.")
 @checked_options
-@shared_options
 def undo_command(name: str, to_revision: int | None, expected_revision: int | None, call_id: str | None) -> None:
     """Undo the last change of a memory file, or go back to a revision.
 
@@ -103,10 +101,9 @@ def undo_command(name: str, to_revision: int | None, expected_revision: int | No
         confirm(receipt)
 
 
-@click.command("redact", cls=TextCommand, epilog=example("memfiles redact customer-notes -"))
+@command("redact", "memfiles redact customer-notes -", cls=TextCommand)
 @click.argument("name")
 @click.argument("text", required=False)
-@shared_options
 def redact_command(name: str, text: str | None) -> None:
     """Remove a text from a memory file and from its history.
 
@@ -163,8 +160,7 @@ def given_text(text: str | None, *, what: str) -> str:
 
 def confirm(receipt: Receipt) -> None:
     """Print the result of a write."""
-    if current().json:
-        output.data(receipt.to_dict())
+    if output.as_json(receipt.to_dict()):
         return
     output.note(f"{receipt.name}: {_done(receipt)}; {receipt.size_bytes} of {receipt.max_size_bytes} bytes used")
     if receipt.warning:
@@ -182,11 +178,8 @@ def _done(receipt: Receipt) -> str:
     return done
 
 
-@click.command(
-    "open", epilog=example("memfiles open customer-notes", 'EDITOR="code --wait" memfiles open customer-notes')
-)
+@command("open", "memfiles open customer-notes", 'EDITOR="code --wait" memfiles open customer-notes')
 @click.argument("name")
-@shared_options
 def open_command(name: str) -> None:
     """Edit a memory file in your editor.
 

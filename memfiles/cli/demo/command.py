@@ -20,7 +20,7 @@ from memfiles.cli import output
 from memfiles.cli.demo.story import LineKind, tell
 from memfiles.cli.demo.support_desk import workflow_text
 from memfiles.cli.failures import AlreadyThere
-from memfiles.cli.options import current, example, shared_options
+from memfiles.cli.options import command, current
 from memfiles.tools.json_schemas import workflow_schema
 
 MARK = ".memfiles-demo"
@@ -31,9 +31,8 @@ _PREFIX = {"text": "", "person": "", "call": "-> ", "result": "<- ", "error": "<
 _COLOR = {"call": "cyan", "error": "yellow"}
 
 
-@click.command("demo", epilog=example("memfiles demo --dir demo"))
+@command("demo", "memfiles demo --dir demo")
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help="Directory to work in and keep.")
-@shared_options
 def demo_command(directory: str | None) -> None:
     """Show an agent with memory: tool calls, a crash, an undo, a lost disk.
 

@@ -14,7 +14,7 @@ from memfiles.cli.doctor import checks
 from memfiles.cli.doctor.checks import CheckResult, check_entries
 from memfiles.cli.failures import failure_of
 from memfiles.cli.opening import quiet_log
-from memfiles.cli.options import current, example, shared_options
+from memfiles.cli.options import command, current
 from memfiles.cli.with_mirror import name_of, pending_in
 from memfiles.errors import MemfilesError, MirrorRefused, RecordCorrupt
 from memfiles.memory import open_mirror_of
@@ -27,8 +27,7 @@ from memfiles.workflow.workflow import Workflow
 _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-@click.command("doctor", epilog=example("memfiles doctor --json"))
-@shared_options
+@command("doctor", "memfiles doctor --json")
 def doctor_command() -> None:
     """Check for problems and suggest fixes.
 
@@ -38,9 +37,7 @@ def doctor_command() -> None:
     quiet_log()
     findings = list(look(Path(current().workflow)))
     failed = any(finding.state == "fail" for finding in findings)
-    if current().json:
-        output.data({"ok": not failed, "checks": [asdict(finding) for finding in findings]})
-    else:
+    if not output.as_json({"ok": not failed, "checks": [asdict(finding) for finding in findings]}):
         for finding in findings:
             mark = click.style(f"{finding.state:<4}", fg=_COLORS[finding.state])
             output.line(f"{mark}  {output.one_line(finding.check)}: {output.one_line(finding.detail)}")
