@@ -109,10 +109,9 @@ class MemfilesBackend(protocol.BackendProtocol):
     def _upload(self, path: str, data: bytes) -> str | None:
         try:
             self._folder.put(_name(path), data.decode())
-        except (FileNotDeclared, LevelDenied, ReadOnly):
-            return protocol.PERMISSION_DENIED
         except (MemfilesError, ValueError) as error:
-            return str(error)
+            is_denied = isinstance(error, (FileNotDeclared, LevelDenied, ReadOnly))
+            return protocol.PERMISSION_DENIED if is_denied else str(error)
         return None
 
     def _download(self, path: str) -> protocol.FileDownloadResponse:

@@ -20,7 +20,7 @@ import memfiles
 from memfiles.adapters.deepagents import MemfilesBackend
 from memfiles.tools.session import Session
 from tests.adapters.exam import TextExam
-from tests.support.memory_desk import ENTRIES, FILES, Opening
+from tests.adapters.memory_desk import ENTRIES, FILES, Opening
 
 
 @pytest.fixture

@@ -14,19 +14,7 @@ from memfiles.adapters.anthropic_memory import MemoryTool
 from memfiles.adapters.shapes.memory_tool import lines_with, listing, name_of, names_of, numbered, readable
 from memfiles.errors import InvalidArgument
 from memfiles.tools.session import Session
-from tests.support.memory_desk import ENTRIES, FILES, Opening, calls, said_by
-
-
-@pytest.fixture
-def session(open_memory: Opening) -> Session:
-    """Of a workflow that declares memory files alone."""
-    return open_memory(FILES).session("support", run="monday")
-
-
-@pytest.fixture
-def with_entries(open_memory: Opening) -> Session:
-    return open_memory(ENTRIES).session("support", run="monday")
-
+from tests.adapters.memory_desk import calls, said_by
 
 SCRIPT: list[dict[str, Any]] = [
     {"command": "view", "path": "/memories/plan.md"},
@@ -80,11 +68,11 @@ def test_it_says_what_the_vendor_s_own_tool_says(with_entries: Session, tmp_path
     assert [said_by(vendors, **command) for command in SCRIPT] == calls(with_entries, *SCRIPT)
 
 
-def test_a_declared_file_is_read_and_written_under_its_name(session: Session) -> None:
+def test_a_declared_file_is_read_and_written_under_its_name(files_alone: Session) -> None:
     """An empty one can be created, as a model does; what is there can be changed, and deleting empties it."""
     path = "/memories/notes"
     results = calls(
-        session,
+        files_alone,
         {"command": "create", "path": path, "file_text": "- Ada is on Free\n"},
         {"command": "create", "path": path, "file_text": "again"},
         {"command": "insert", "path": path, "insert_line": 1, "insert_text": "- Bob is on Pro"},
@@ -105,8 +93,8 @@ def test_a_declared_file_is_read_and_written_under_its_name(session: Session) ->
         "Successfully deleted the content of /memories/notes; the file is declared, so it stays, empty",
         "Here's the content of /memories/notes with line numbers:\n     1\t",
     ] == results
-    assert ["append", "append", "edit", "edit"] == [change.op for change in session.manager.log("u-notes")][-4:]
-    assert {"support"} == {change.by.agent for change in session.manager.log("u-notes")[-4:]}
+    assert ["append", "append", "edit", "edit"] == [change.op for change in files_alone.manager.log("u-notes")][-4:]
+    assert {"support"} == {change.by.agent for change in files_alone.manager.log("u-notes")[-4:]}
 
 
 @pytest.mark.parametrize(
@@ -145,28 +133,30 @@ def test_a_declared_file_is_read_and_written_under_its_name(session: Session) ->
         ({}, "use one of view, create, str_replace, insert, delete, rename"),
     ],
 )
-def test_what_is_not_allowed_is_a_tool_error_that_says_why(session: Session, command: dict[str, Any], why: str) -> None:
+def test_what_is_not_allowed_is_a_tool_error_that_says_why(
+    files_alone: Session, command: dict[str, Any], why: str
+) -> None:
     """And it changes nothing."""
-    before = [session.manager.snapshot(uid) for uid in session.manager.uids()]
+    before = [files_alone.manager.snapshot(uid) for uid in files_alone.manager.uids()]
     with pytest.raises(ToolError) as refused:
-        MemoryTool(session).call(command)
+        MemoryTool(files_alone).call(command)
 
     assert why.lower() in str(refused.value).lower()
     assert len(str(refused.value)) < 500
-    assert before == [session.manager.snapshot(uid) for uid in session.manager.uids()]
+    assert before == [files_alone.manager.snapshot(uid) for uid in files_alone.manager.uids()]
 
 
 @pytest.mark.parametrize("sent", [None, "view", 7, [], {"command": ["view"]}])
-def test_what_is_no_command_is_a_tool_error(session: Session, sent: object) -> None:
+def test_what_is_no_command_is_a_tool_error(files_alone: Session, sent: object) -> None:
     """Whatever a model sends."""
     with pytest.raises(ToolError, match="use one of view, create"):
-        MemoryTool(session).call(sent)
+        MemoryTool(files_alone).call(sent)
 
 
-def test_names_that_are_obviously_meant_are_understood(session: Session) -> None:
+def test_names_that_are_obviously_meant_are_understood(files_alone: Session) -> None:
     """And a null means "not given"."""
     results = calls(
-        session,
+        files_alone,
         {"command": "create", "file_path": "/memories/notes", "content": "one\n"},
         {"command": "str_replace", "path": "/memories/notes", "old_string": "one\n", "new_string": None},
         {"command": "insert", "path": "/memories/notes", "line": 0.0, "text": "two"},
@@ -179,26 +169,26 @@ def test_names_that_are_obviously_meant_are_understood(session: Session) -> None
 @pytest.mark.parametrize(
     "view_range", ["1", ["1", "2"], [True, 2], [1.5, 2], [1, 2, 3], {"start": 1}, 5, "[1", "[" * 9999]
 )
-def test_a_range_that_is_none_is_told_how_to_write_one(session: Session, view_range: object) -> None:
+def test_a_range_that_is_none_is_told_how_to_write_one(files_alone: Session, view_range: object) -> None:
     """It is made of numbers, so nobody is told to write texts."""
     with pytest.raises(ToolError) as refused:
-        MemoryTool(session).call({"command": "view", "path": "/memories/playbook", "view_range": view_range})
+        MemoryTool(files_alone).call({"command": "view", "path": "/memories/playbook", "view_range": view_range})
 
     assert "memory view: 'view_range' must be two line numbers such as [1, 20]" in str(refused.value)
 
 
 @pytest.mark.parametrize("view_range", ["[1, 1]", [1, 1], [1.0, 1.0], [], "[]", [-5, -1]])
-def test_a_range_is_understood_as_models_write_it(session: Session, view_range: object) -> None:
+def test_a_range_is_understood_as_models_write_it(files_alone: Session, view_range: object) -> None:
     """Also as JSON text; and an empty one is none, as the vendor's tool has it."""
-    shown = MemoryTool(session).call({"command": "view", "path": "/memories/playbook", "view_range": view_range})
+    shown = MemoryTool(files_alone).call({"command": "view", "path": "/memories/playbook", "view_range": view_range})
 
     assert "     1\tBe kind." in shown
 
 
-def test_a_refusal_is_in_the_audit_log(session: Session) -> None:
+def test_a_refusal_is_in_the_audit_log(files_alone: Session) -> None:
     """Like that of every other surface, once."""
-    calls(session, {"command": "delete", "path": "/memories/playbook"})
-    lines = "".join(path.read_text() for path in (session.manager.directory / "audit").iterdir()).splitlines()
+    calls(files_alone, {"command": "delete", "path": "/memories/playbook"})
+    lines = "".join(path.read_text() for path in (files_alone.manager.directory / "audit").iterdir()).splitlines()
     told = [json.loads(line) for line in lines if "refused" in line]
 
     assert [("memory", "read_only", "support")] == [(line["op"], line["code"], line["agent"]) for line in told]
