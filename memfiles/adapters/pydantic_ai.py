@@ -64,7 +64,8 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
         """The tools that can be used at this step."""
         session = await _session_of(self._session, ctx)
-        definitions = await run_in_worker(lambda: or_fallback(session.definitions, fallback=[]))
+        nothing: list[tool_definitions.ToolDefinition] = []
+        definitions = await run_in_worker(lambda: or_fallback(session.definitions, fallback=nothing))
         return {each.name: self._offered(each, ctx) for each in definitions}
 
     async def call_tool(

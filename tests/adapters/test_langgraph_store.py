@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, TypedDict
 
 import pytest
@@ -22,6 +21,7 @@ from memfiles.adapters.langgraph_store import MemfilesStore
 from memfiles.errors import InvalidArgument, LevelDenied, MemfilesError, SecretRefused, SizeExceeded
 from memfiles.tools.session import Session
 from tests.adapters.exam import TextExam
+from tests.adapters.memory_desk import Opening
 
 WORKFLOW = """\
 memory:
@@ -34,10 +34,8 @@ agents:
 
 
 @pytest.fixture
-def memory(tmp_path: Path) -> Iterator[memfiles.Memory]:
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
-    with memfiles.open(tmp_path / "workflow.yaml", watch=False) as opened:
-        yield opened
+def memory(open_memory: Opening) -> memfiles.Memory:
+    return open_memory(WORKFLOW)
 
 
 @pytest.fixture

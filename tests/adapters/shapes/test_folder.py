@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import memfiles
 from memfiles.adapters.shapes.folder import MemoryFolder
 from memfiles.errors import FileNotDeclared, LevelDenied, ReadOnly
 from memfiles.tools.session import Session
+from tests.adapters.memory_desk import Opening
 
 WORKFLOW = """\
 memory:
@@ -25,15 +23,9 @@ agents:
 """
 
 
-def opened(tmp_path: Path, workflow: str) -> memfiles.Memory:
-    (tmp_path / "workflow.yaml").write_text(workflow)
-    return memfiles.open(tmp_path / "workflow.yaml", watch=False)
-
-
 @pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    with opened(tmp_path, WORKFLOW) as memory:
-        yield memory.session("support", run="monday")
+def session(open_memory: Opening) -> Session:
+    return open_memory(WORKFLOW).session("support", run="monday")
 
 
 @pytest.fixture
@@ -64,15 +56,14 @@ def test_a_text_is_put_whether_it_is_there_or_not(folder: MemoryFolder, session:
     assert ["second", "second"] == [listed.content for listed in folder.texts().values()]
 
 
-def test_without_entries_none_is_made(tmp_path: Path) -> None:
+def test_without_entries_none_is_made(open_memory: Opening) -> None:
     """The error names the files there are."""
-    with opened(tmp_path, WORKFLOW.replace("  entries: {max_entries: 100}\n", "")) as memory:
-        folder = MemoryFolder(memory.session("support"))
+    folder = MemoryFolder(open_memory(WORKFLOW.replace("  entries: {max_entries: 100}\n", "")).session("support"))
 
-        assert ["notes"] == list(folder.texts())
-        with pytest.raises(FileNotDeclared, match="none can be created; the files are: notes"):
-            folder.put("plan", "text")
-        assert 0 == folder.delete("plan")
+    assert ["notes"] == list(folder.texts())
+    with pytest.raises(FileNotDeclared, match="none can be created; the files are: notes"):
+        folder.put("plan", "text")
+    assert 0 == folder.delete("plan")
 
 
 def test_what_is_deleted_is_what_has_the_name_and_what_lies_below_it(folder: MemoryFolder) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import memfiles
 from memfiles.adapters.shapes.items import (
     ROOT,
     ItemChange,
@@ -27,6 +24,7 @@ from memfiles.adapters.shapes.items import (
 from memfiles.errors import InvalidArgument, LevelDenied
 from memfiles.records.keys import check_key
 from memfiles.tools.session import Session
+from tests.adapters.memory_desk import Opening
 
 WORKFLOW = """\
 memory: {durability: os, entries: {max_entries: 100}}
@@ -36,10 +34,8 @@ agents:
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
-    with memfiles.open(tmp_path / "workflow.yaml", watch=False) as memory:
-        yield memory.session("support")
+def session(open_memory: Opening) -> Session:
+    return open_memory(WORKFLOW).session("support")
 
 
 @pytest.fixture
