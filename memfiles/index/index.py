@@ -223,11 +223,9 @@ class MemoryFallback:
             writer = RowWriter(connection)
             self._records.update(writer, paths)
             writer.finish()
-            connection.execute("COMMIT")
         except BaseException:
             self.drop()
             raise
-        connection.execute("BEGIN")
         try:
             yield connection
         finally:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from memfiles.index.change_log import Announcements, ChangeLog, Line
-from memfiles.index.rows import CountKey, PartitionKey, Row, Sum, Sums, Totals, add_row, totals_of
+from memfiles.index.rows import PartitionKey, Row, Sums, Totals, add_row, totals_of
 
 MAX_ROWS = 512
 MAX_BYTES = 4 * 1024 * 1024
@@ -94,8 +95,9 @@ class RunningTotals:
 
     def of(self, partition: PartitionKey) -> Totals | None:
         """The totals of a partition; None if its sums in the database are not loaded."""
-        loaded = self._loaded.get(partition)
-        return None if loaded is None else totals_of(_joined(loaded, self._changes.get(partition, {})))
+        if (loaded := self._loaded.get(partition)) is None:
+            return None
+        return totals_of(chain(loaded.items(), self._changes.get(partition, {}).items()))
 
 
 class PendingWrites:
@@ -186,8 +188,3 @@ class PendingWrites:
         """In a forked child: the rows are the parent's to write."""
         self.announcements.leave_to_parent()
         self._reset()
-
-
-def _joined(one: Sums, other: Sums) -> Iterator[tuple[CountKey, Sum]]:
-    yield from one.items()
-    yield from other.items()

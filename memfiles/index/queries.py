@@ -13,12 +13,10 @@ from heapq import merge
 from itertools import islice
 from typing import Any, NamedTuple
 
-from pydantic_core import to_json
-
 from memfiles.index.rows import SELECTED, PartitionKey, Row, row_from
 from memfiles.index.text import fts
+from memfiles.index.text.fts import as_json
 
-_FROM = f"SELECT e.id, {SELECTED} FROM entry AS e {{hint}} JOIN part AS p ON p.id = e.part"
 _LIVE = "e.state = 'live' AND (e.expires_at IS NULL OR e.expires_at > :now)"
 _UNSHADOWED = """
     NOT EXISTS (
@@ -46,6 +44,9 @@ _COUNTS = f"""
         coalesce(sum(count) FILTER (WHERE state <> 'live'), 0)
     FROM part JOIN total ON total.part = part.id
     GROUP BY part.id ORDER BY scope, level, run
+"""
+_SIZES = """
+    SELECT part, sum(count) FROM total WHERE part IN (SELECT value FROM json_each(?)) AND state = 'live' GROUP BY part
 """
 _BEYOND = "\U0010ffff" * 64  # sorts after any rest of a key
 _BATCH = 64  # rows
@@ -89,15 +90,15 @@ def visible(
 ) -> set[int]:
     """The ids whose entries are in the view, live, unexpired, not shadowed, and pass the filters."""
     found: set[int] = set()
-    asked = _json(ids)
     condition, values = _filtered(filters)
+    values |= {"ids": as_json(ids), "now": now}
     for place, part in enumerate(parts):
         statement = f"""
             SELECT e.id FROM json_each(:ids) AS i CROSS JOIN entry AS e ON e.id = i.value
             WHERE e.part = :part AND {_LIVE} AND {condition} AND {_UNSHADOWED if place else "1"}
         """
-        bound = {**values, "ids": asked, "part": part, "now": now, "before": _json(parts[:place])}
-        found.update(row[0] for row in connection.execute(statement, bound))
+        bound = {**values, "part": part, "before": as_json(parts[:place])}
+        found.update(id for (id,) in connection.execute(statement, bound))
     return found
 
 
@@ -115,10 +116,10 @@ def shadowed(connection: sqlite3.Connection, parts: Sequence[int], *, now: str) 
     The cost grows with the smaller one of every two partitions.
     """
     found: set[int] = set()
-    sizes = {part: _live(connection, part) for part in parts} if len(parts) > 1 else {}
+    sizes = dict(connection.execute(_SIZES, (as_json(parts),)).fetchall()) if len(parts) > 1 else {}
     for place, part in enumerate(parts):
         for before in parts[:place]:
-            if not sizes[before] or not sizes[part]:
+            if not sizes.get(before) or not sizes.get(part):
                 continue
             first, second = ("s", "e") if sizes[before] <= sizes[part] else ("e", "s")
             statement = f"""
@@ -131,13 +132,6 @@ def shadowed(connection: sqlite3.Connection, parts: Sequence[int], *, now: str) 
     return frozenset(found)
 
 
-def _live(connection: sqlite3.Connection, part: int) -> int:
-    ((count,),) = connection.execute(
-        "SELECT coalesce(sum(count), 0) FROM total WHERE part = ? AND state = 'live'", (part,)
-    )
-    return int(count)
-
-
 def page(
     connection: sqlite3.Connection, parts: Sequence[int], *, now: str, filters: Filters, after: str, limit: int
 ) -> list[Row]:
@@ -147,13 +141,13 @@ def page(
     found: list[Row] = []
     for place, part in enumerate(parts):
         statement = f"""
-            {_FROM.format(hint="INDEXED BY entry_by_key")}
+            {_select("entry_by_key")}
             WHERE e.part = :part AND e.key > :after AND e.key >= :prefix AND e.key < :beyond AND {_LIVE} AND {condition}
               AND {_UNSHADOWED if place else "1"}
             ORDER BY e.key LIMIT :limit
         """
-        bound = {**values, "part": part, "before": _json(parts[:place])}
-        found += (row_from(row[1:]) for row in connection.execute(statement, bound))
+        bound = {**values, "part": part, "before": as_json(parts[:place])}
+        found += _rows(connection, statement, bound)
     return sorted(found, key=lambda row: row.key)[:limit]
 
 
@@ -173,15 +167,15 @@ def recent(
 def _stream(connection: sqlite3.Connection, before: Sequence[int], part: int, *, now: str, kept: bool) -> Iterator[Row]:
     """The rows of one partition, newest first, in batches, so that no statement stays open meanwhile."""
     statement = f"""
-        {_FROM.format(hint="INDEXED BY entry_by_time")}
+        {_select("entry_by_time")}
         WHERE e.part = :part AND e.kept = :kept AND {_LIVE} AND {_UNSHADOWED if before else "1"}
           AND (e.updated_at, e.ordinal, e.key) < (:at, :ordinal, :key)
         ORDER BY e.updated_at DESC, e.ordinal DESC, e.key DESC LIMIT {_BATCH}
     """
-    values = {"part": part, "kept": kept, "now": now, "before": _json(before)}
+    values = {"part": part, "kept": kept, "now": now, "before": as_json(before)}
     last: dict[str, Any] = {"at": "~", "ordinal": 0, "key": ""}
     while True:
-        found = [row_from(row[1:]) for row in connection.execute(statement, values | last)]
+        found = _rows(connection, statement, values | last)
         yield from found
         if len(found) < _BATCH:
             return
@@ -221,48 +215,48 @@ def least_worthy(
 def expired(connection: sqlite3.Connection, place: PartitionKey, *, now: str, limit: int) -> list[Row]:
     """Live entries that have expired, the earliest first."""
     statement = f"""
-        {_FROM.format(hint="INDEXED BY entry_by_expiry")}
+        {_select("entry_by_expiry")}
         WHERE e.part = ({_PART}) AND e.state = 'live' AND e.expires_at <= ? ORDER BY e.expires_at LIMIT ?
     """
-    return [row_from(found[1:]) for found in connection.execute(statement, (*place, now, limit))]
+    return _rows(connection, statement, (*place, now, limit))
 
 
 def retired(connection: sqlite3.Connection, place: PartitionKey, *, limit: int) -> list[Row]:
     """Deleted and evicted entries, the earliest first."""
     statement = f"""
-        {_FROM.format(hint="INDEXED BY entry_by_retirement")}
+        {_select("entry_by_retirement")}
         WHERE e.part = ({_PART}) AND e.state IN ('deleted', 'evicted') ORDER BY e.retired_at LIMIT ?
     """
-    return [row_from(found[1:]) for found in connection.execute(statement, (*place, limit))]
+    return _rows(connection, statement, (*place, limit))
 
 
 def matching(connection: sqlite3.Connection, parts: Sequence[int], selector: RowFilter) -> list[Row]:
     """The rows in these partitions that fit the selector, by key, without tombstones."""
     conditions = ["e.part IN (SELECT value FROM json_each(:parts))", "e.state <> 'forgotten'"]
-    values: dict[str, str] = {"parts": _json(parts)}
+    values: dict[str, str] = {"parts": as_json(parts)}
     for name in ("key", "path", "kind"):
         if (wanted := getattr(selector, name)) is not None:
             conditions.append(f"e.{name} = :{name}")
             values[name] = wanted
     if selector.tag is not None:
         conditions.append(_TAGGED)
-        values["tags"] = _json([selector.tag])
+        values["tags"] = as_json([selector.tag])
     for name, wanted in selector.provenance.items():
         conditions.append(f"json_extract(e.provenance, :at_{name}) = :is_{name}")
         values |= {f"at_{name}": f"$.{name}", f"is_{name}": wanted}
-    statement = f"{_FROM.format(hint='')} WHERE {' AND '.join(conditions)} ORDER BY e.key, e.path"
-    return [row_from(found[1:]) for found in connection.execute(statement, values)]
+    statement = f"{_select()} WHERE {' AND '.join(conditions)} ORDER BY e.key, e.path"
+    return _rows(connection, statement, values)
 
 
 def retired_by(connection: sqlite3.Connection, parts: Sequence[int], *, prefix: str) -> list[Row]:
     """The rows in these partitions that are retired for a cause with this ``prefix``, which is not empty."""
     statement = f"""
-        {_FROM.format(hint="INDEXED BY entry_by_cause")}
+        {_select("entry_by_cause")}
         WHERE e.cause <> '' AND e.cause >= :prefix AND e.cause < :beyond
         AND e.part IN (SELECT value FROM json_each(:parts)) AND e.state <> 'forgotten'
     """
-    values = {"prefix": prefix, "beyond": prefix + _BEYOND, "parts": _json(parts)}
-    return [row_from(found[1:]) for found in connection.execute(statement, values)]
+    values = {"prefix": prefix, "beyond": prefix + _BEYOND, "parts": as_json(parts)}
+    return _rows(connection, statement, values)
 
 
 def followed(connection: sqlite3.Connection) -> list[str]:
@@ -275,22 +269,22 @@ def made_of_others(connection: sqlite3.Connection, parts: Sequence[int], *, pref
     """The rows of entries made from others, and of notes whose keys have that ``prefix``."""
     exists = "e.part = :part AND e.state <> 'forgotten' AND"
     ways = (
-        (_FROM.format(hint="INDEXED BY entry_by_sources"), "e.sources <> '[]'"),
-        (_FROM.format(hint=""), "e.key >= :prefix AND e.key < :beyond AND e.kind = 'note'"),
+        (_select("entry_by_sources"), "e.sources <> '[]'"),
+        (_select(), "e.key >= :prefix AND e.key < :beyond AND e.kind = 'note'"),
     )
     found: dict[str, Row] = {}
     for part in parts:
         values = {"part": part, "prefix": prefix, "beyond": f"{prefix}{_BEYOND}"}
         for select, condition in ways if prefix is not None else ways[:1]:
-            rows = (row_from(row[1:]) for row in connection.execute(f"{select} WHERE {exists} {condition}", values))
-            found.update((row.path, row) for row in rows)
+            for row in _rows(connection, f"{select} WHERE {exists} {condition}", values):
+                found[row.path] = row
     return list(found.values())
 
 
 def reads(connection: sqlite3.Connection, parts: Sequence[int]) -> dict[str, tuple[int, str]]:
     """The number of reads and the time of the last one, by path, of entries that were ever read."""
     statement = "SELECT path, reads, read_at FROM entry WHERE part IN (SELECT value FROM json_each(?)) AND reads > 0"
-    return {path: (count, at) for path, count, at in connection.execute(statement, (_json(parts),))}
+    return {path: (count, at) for path, count, at in connection.execute(statement, (as_json(parts),))}
 
 
 class Counted(NamedTuple):
@@ -317,7 +311,8 @@ def counted(connection: sqlite3.Connection, *, now: str) -> list[Counted]:
 
 def has_expired_texts(connection: sqlite3.Connection, parts: Sequence[int], *, now: str) -> bool:
     """Whether these partitions hold texts of expired entries, which would count in scores."""
-    return connection.execute(f"SELECT 1 {_EXPIRED_TEXTS} LIMIT 1", _due(parts, now)).fetchone() is not None
+    asked = {"parts": as_json(parts), "now": now}
+    return connection.execute(f"SELECT 1 {_EXPIRED_TEXTS} LIMIT 1", asked).fetchone() is not None
 
 
 def remove_expired_texts(connection: sqlite3.Connection, parts: Sequence[int], *, now: str) -> None:
@@ -326,13 +321,10 @@ def remove_expired_texts(connection: sqlite3.Connection, parts: Sequence[int], *
     Their rows stay, with the digest of no content: so the text is written again when the entry is renewed, even with
     the same content.
     """
-    for id, part in connection.execute(f"SELECT e.id, e.part {_EXPIRED_TEXTS}", _due(parts, now)).fetchall():
+    asked = {"parts": as_json(parts), "now": now}
+    for id, part in connection.execute(f"SELECT e.id, e.part {_EXPIRED_TEXTS}", asked).fetchall():
         fts.remove(connection, part, id)
         connection.execute("UPDATE entry SET digest = '' WHERE id = ?", (id,))
-
-
-def _due(parts: Sequence[int], now: str) -> dict[str, str]:
-    return {"parts": _json(parts), "now": now}
 
 
 def _filtered(filters: Filters) -> tuple[str, dict[str, Any]]:
@@ -342,10 +334,10 @@ def _filtered(filters: Filters) -> tuple[str, dict[str, Any]]:
         conditions.append("substr(e.key, 1, length(:prefix)) = :prefix")
     if filters.tags:
         conditions.append(_TAGGED)
-        values["tags"] = _json(filters.tags)
+        values["tags"] = as_json(filters.tags)
     if filters.keys is not None:
         conditions.append("e.key IN (SELECT value FROM json_each(:keys))")
-        values["keys"] = _json(filters.keys)
+        values["keys"] = as_json(filters.keys)
     for name in ("category", "kind"):
         if (wanted := getattr(filters, name)) is not None:
             conditions.append(f"e.{name} = :{name}")
@@ -353,5 +345,10 @@ def _filtered(filters: Filters) -> tuple[str, dict[str, Any]]:
     return " AND ".join(conditions), values
 
 
-def _json(values: Collection[int | str]) -> str:
-    return to_json(list(values)).decode()
+def _select(index: str = "") -> str:
+    """The beginning of a statement that selects rows, in the order of one index or of none."""
+    return f"SELECT {SELECTED} FROM entry AS e {index and f'INDEXED BY {index}'} JOIN part AS p ON p.id = e.part"
+
+
+def _rows(connection: sqlite3.Connection, statement: str, values: Mapping[str, object] | Sequence[object]) -> list[Row]:
+    return [row_from(found) for found in connection.execute(statement, values)]

@@ -117,20 +117,17 @@ COLUMNS = (
     "expires_at source_run thread ordinal provenance state retired_at cause revision digest inode file_size mtime_ns "
     "sources"
 ).split()
-_SELECTED = (
-    "e.path p.scope p.level p.run e.key e.tags e.links e.category e.kind e.pinned e.importance e.confidence e.size "
-    "e.successes e.failures e.created_at e.updated_at e.expires_at e.provenance e.state e.retired_at e.cause "
-    "e.revision e.digest e.inode e.file_size e.mtime_ns"
-).split()
-SELECTED = ", ".join(_SELECTED)
-_TAGS_AT, _LINKS_AT, _PINNED_AT, _PROVENANCE_AT, _SIGNATURE_AT = (
-    _SELECTED.index(f"e.{name}") for name in "tags links pinned provenance inode".split()
+_TAGS_AT, _LINKS_AT, _PINNED_AT, _MEASURES_AT, _PROVENANCE_AT, _STATE_AT, _SIGNATURE_AT = (
+    Row._fields.index(name) for name in "tags links pinned importance provenance state signature".split()
 )
+_SELECTED = [f"{'p' if name in ('scope', 'level', 'run') else 'e'}.{name}" for name in Row._fields[:_SIGNATURE_AT]]
+SELECTED = ", ".join([*_SELECTED, "e.inode", "e.file_size", "e.mtime_ns"])
 
 
 def values_of(row: Row) -> tuple[Any, ...]:
     """The row's values in ``COLUMNS``; ``kept`` entries are evicted last and hydrated first."""
     provenance = row.provenance
+    plain: tuple[Any, ...] = row
     return (
         row.path,
         row.key,
@@ -140,23 +137,12 @@ def values_of(row: Row) -> tuple[Any, ...]:
         row.kind,
         row.pinned,
         row.pinned or row.category == CORE,
-        row.importance,
-        row.confidence,
-        row.size,
-        row.successes,
-        row.failures,
-        row.created_at,
-        row.updated_at,
-        row.expires_at,
+        *plain[_MEASURES_AT:_PROVENANCE_AT],  # importance to expires_at
         provenance.run or "",
         provenance.thread or "",
         provenance.ordinal & MASK,
         to_json(provenance.to_dict()).decode(),
-        row.state,
-        row.retired_at,
-        row.cause,
-        row.revision,
-        row.digest,
+        *plain[_STATE_AT:_SIGNATURE_AT],  # state to digest
         *(stored(row.signature) or (None, None, None)),
         to_json(row.sources).decode() if row.sources else "[]",
     )
@@ -189,9 +175,9 @@ class Sum(NamedTuple):
     number: int = 0
     size: int = 0
 
-    def plus(self, other: Sum, times: int = 1) -> Sum:
-        """The sum of both; with ``times`` -1 the difference."""
-        return Sum(self.number + times * other.number, self.size + times * other.size)
+    def plus(self, other: Sum) -> Sum:
+        """The sum of both."""
+        return Sum(self.number + other.number, self.size + other.size)
 
 
 NOTHING = Sum()

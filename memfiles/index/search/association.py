@@ -13,8 +13,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import fsum
 
-from pydantic_core import to_json
-
 from memfiles.index.text import fts
 
 SOURCES = 30  # the best hits; with 20, a search by meaning lost entries found by words in two categories
@@ -39,6 +37,10 @@ _NEIGHBOURS = """
     WHERE source.source_run <> ''
 """
 _BUT = "AND id NOT IN (SELECT value FROM json_each(:but))"
+_LINKED = """
+    SELECT id FROM entry INDEXED BY entry_key WHERE part IN (SELECT value FROM json_each(?))
+        AND key IN (SELECT value FROM json_each(?)) AND state = 'live' AND digest <> ''
+"""
 _AMONG = "id IN (SELECT value FROM json_each(?))"
 
 _Near = tuple[int, ...]  # a source and its neighbours in the order of ``_SHARES``; 0 where there is none
@@ -74,12 +76,12 @@ def _ties(
 ) -> Iterator[tuple[int, int, float]]:
     """Source, related entry and share, for each link and each shared tag of the sources."""
     rows = connection.execute(
-        f"SELECT id, tags, links FROM entry WHERE {_AMONG} AND (tags <> '[]' OR links <> '[]')", (_json(sources),)
+        f"SELECT id, tags, links FROM entry WHERE {_AMONG} AND (tags <> '[]' OR links <> '[]')", (fts.as_json(sources),)
     )
     tagged: dict[str, list[int]] = {}  # hits often share their tags
     for source, tags, links in rows.fetchall():
-        yield from ((source, target, LINK) for target in _linked(connection, parts, _strings(links)))
-        for tag in _strings(tags)[:MAX_TAGS]:
+        yield from ((source, target, LINK) for target in _linked(connection, parts, json.loads(links)))
+        for tag in json.loads(tags)[:MAX_TAGS]:
             if tag not in tagged:
                 tagged[tag] = _tagged(connection, parts, tag, but)
             yield from ((source, target, TAG) for target in tagged[tag])
@@ -89,7 +91,7 @@ def _neighbours(
     connection: sqlite3.Connection, parts: Sequence[int], sources: Sequence[int], but: Collection[int]
 ) -> Iterable[_Near]:
     """The nearest visible entries on either side of each source; hidden entries between them do not count."""
-    asked = {"sources": _json(sources), "but": _json(sorted(but))}
+    asked = {"sources": fts.as_json(sources), "but": fts.as_json(sorted(but))}
     statement = _STATEMENT_BUT if but else _STATEMENT
     found = [near for part in parts for near in connection.execute(statement, {**asked, "part": part})]
     return found if len(parts) == 1 else _nearest(connection, found)
@@ -110,7 +112,7 @@ _STATEMENT, _STATEMENT_BUT = _statement(""), _statement(_BUT)
 def _nearest(connection: sqlite3.Connection, found: Sequence[_Near]) -> Iterator[_Near]:
     """The nearest of the neighbours found in several partitions."""
     statement = f"SELECT id, ordinal FROM entry WHERE {_AMONG}"
-    ordinals = dict(connection.execute(statement, (_json({id for near in found for id in near}),)).fetchall())
+    ordinals = dict(connection.execute(statement, (fts.as_json({id for near in found for id in near}),)).fetchall())
     together: dict[int, set[int]] = defaultdict(set)
     for source, *near in found:
         together[source].update(filter(None, near))
@@ -126,29 +128,13 @@ def _padded(near: Sequence[int]) -> Sequence[int]:
 
 
 def _linked(connection: sqlite3.Connection, parts: Sequence[int], keys: Sequence[str]) -> list[int]:
-    keys = keys[:MAX_LINKS]
-    marks = ",".join("?" * len(keys))
-    statement = (
-        f"SELECT id FROM entry WHERE part IN ({_list(parts)}) AND key IN ({marks}) AND state = 'live' AND digest <> ''"
-    )
-    return [row for (row,) in connection.execute(statement, keys)] if keys else []
+    if not keys:
+        return []
+    asked = fts.as_json(parts), fts.as_json(keys[:MAX_LINKS])
+    return [id for (id,) in connection.execute(_LINKED, asked)]
 
 
 def _tagged(connection: sqlite3.Connection, parts: Sequence[int], tag: str, but: Collection[int]) -> list[int]:
     """The entries with the tag; none if many share it."""
     found = [row for part in parts for row in fts.tagged(connection, part, tag, limit=MAX_TAGGED + 1, but=but)]
     return found if len(found) <= MAX_TAGGED else []
-
-
-def _strings(text: str | None) -> list[str]:
-    values = json.loads(text or "[]")
-    return [value for value in values if isinstance(value, str)]
-
-
-def _json(ids: Collection[int]) -> str:
-    """A list as one parameter, so that a statement stays the same and is prepared once."""
-    return to_json(list(ids)).decode()
-
-
-def _list(numbers: Iterable[int]) -> str:
-    return ",".join(str(int(number)) for number in numbers)

@@ -17,7 +17,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 
 from memfiles.index.text.tokenizer import Term, TokenizedText, stem
 from memfiles.index.text.vocabulary import STOP_WORDS
@@ -63,7 +63,7 @@ class Scorer:
         """The score of each term in the text, by the term's place; terms that the text does not hold are left out."""
         counts = self._counts(text)
         words = text.content.count(" ") + 1 if text.content else 0
-        norm = K1 * _length_norm(words + len(text.rest) // 6)
+        norm = K1 * (1 - B + B * max(1.0, (words + len(text.rest) // 6) / SHORT))
         terms = self._terms
         gains = {place: terms[place].weight * count * (K1 + 1) / (count + norm) for place, count in counts.items()}
         if text.label:
@@ -76,7 +76,8 @@ class Scorer:
         counts: dict[int, float] = {}
         for weight, stems in (CONTENT, text.content), (KEY, text.key), (TAGS, text.tags):
             if stems:
-                _count(self._words, _spaced(stems), weight, counts)
+                spaced = f" {stems.replace(' ', '  ')} "  # two spaces: a stem twice in a row is counted twice
+                _count(self._words, spaced, weight, counts)
                 if self._phrases:
                     _count(self._phrases, f" {stems} ", weight, counts)
         if text.rest:
@@ -87,11 +88,6 @@ class Scorer:
         for place, it in enumerate(self._terms):
             if times := sum(rest.count(" ".join(form)) for form in it.term.stems):
                 counts[place] = counts.get(place, 0.0) + times
-
-
-def _spaced(stems: str) -> str:
-    """The stems with two spaces between them, so that a stem twice in a row is counted twice."""
-    return f" {stems.replace(' ', '  ')} "
 
 
 def _count(wanted: Sequence[tuple[str, int]], stems: str, weight: float, counts: dict[int, float]) -> None:
@@ -111,18 +107,19 @@ def rarity(matches: int, *, entries: int) -> float:
     return math.log(1 + max(0.0, entries - matches + 0.5) / (matches + 0.5))
 
 
-def _length_norm(words: int) -> float:
-    return 1 - B + B * max(1.0, words / SHORT)
-
-
-def feedback(texts: Sequence[TokenizedText], scores: Mapping[int, float], *, asked: frozenset[str]) -> dict[int, float]:
-    """What texts, best first, gain by stems that the best of them share; stems ``asked`` for do not count."""
-    shared = _shared(texts[:TEACHERS]) - asked - _STOP_STEMS
-    holding = {text.id: shared.intersection(text.words) for text in texts}
+def feedback(
+    texts: Sequence[TokenizedText], scores: Mapping[int, float], *, terms: Sequence[WeightedTerm]
+) -> dict[int, float]:
+    """Gains of the texts by stems that the best of them share, except for those of the terms; ``scores`` best first."""
+    by_id = {text.id: text for text in texts}
+    teachers = [by_id[id] for id in islice(scores, TEACHERS)]
+    asked = {word for it in terms for form in it.term.stems for word in form}
+    shared = _shared(teachers) - asked - _STOP_STEMS
+    holding = {id: shared.intersection(by_id[id].words) for id in scores}
     held = Counter(chain.from_iterable(holding.values()))
     most = MOST_HELD * len(texts)
     worth = {word: rarity(count, entries=len(texts)) for word, count in held.items() if count <= most}
-    lessons = _lessons([(scores[text.id], holding[text.id]) for text in texts[:TEACHERS]], worth)
+    lessons = _lessons([(scores[text.id], holding[text.id]) for text in teachers], worth)
     gained = {word: share * worth[word] for word, share in lessons.items()}
     return {id: math.fsum(map(gained.__getitem__, gained.keys() & words)) for id, words in holding.items()}
 

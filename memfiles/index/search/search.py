@@ -14,10 +14,9 @@ from math import fsum
 from typing import Literal
 
 from memfiles.index.search import association, bm25, vectors
-from memfiles.index.search.bm25 import WeightedTerm
 from memfiles.index.search.embedder import Embedder
 from memfiles.index.search.scope import ENOUGH, Keep, SearchScope
-from memfiles.index.text.tokenizer import Term, TokenizedText, needles_of, spans_of, terms_of
+from memfiles.index.text.tokenizer import Term, needles_of, spans_of, terms_of
 from memfiles.records.graphemes import whole_after, whole_before
 
 Leg = Literal["words", "substring", "association", "meaning"]
@@ -50,14 +49,10 @@ class RankedEntries:
 
     def add(self, gains: Mapping[int, float], *, leg: Leg) -> None:
         """Add what a leg gives to entries."""
-        scores, found_by = self.scores, self.legs
         for id, gain in gains.items():
-            if id not in scores:
-                scores[id], found_by[id] = gain, (leg,)
-            else:
-                scores[id] += gain
-                if leg not in found_by[id]:
-                    found_by[id] += (leg,)
+            self.scores[id] = self.scores.get(id, 0.0) + gain
+            if leg not in (legs := self.legs.get(id, ())):
+                self.legs[id] = (*legs, leg)
 
     def best(self) -> dict[int, float]:
         """Entries and scores, best first, newest row first among equals."""
@@ -104,17 +99,10 @@ def _add_words(scope: SearchScope, terms: Sequence[Term], ranked: RankedEntries,
     scorer = bm25.Scorer(weighted)
     gains = {text.id: scorer.gains(text) for text in texts}
     ranked.add({id: fsum(gained.values()) for id, gained in gains.items()}, leg="words")
-    ranked.add(_feedback(weighted, texts, ranked), leg="words")
+    ranked.add(bm25.feedback(texts, ranked.best(), terms=weighted), leg="words")
     found = {place for gained in gains.values() for place in gained}
     all_seen = len(texts) < wanted
     return [it.term for n, it in enumerate(weighted) if not it.matches or (all_seen and n not in found)]
-
-
-def _feedback(terms: Sequence[WeightedTerm], texts: Sequence[TokenizedText], ranked: RankedEntries) -> dict[int, float]:
-    by_id = {text.id: text for text in texts}
-    best = ranked.best()
-    asked = frozenset(word for it in terms for form in it.term.stems for word in form)
-    return bm25.feedback([by_id[id] for id in best], best, asked=asked)
 
 
 def _substring_gains(scope: SearchScope, needle: str, *, wanted: int) -> dict[int, float]:

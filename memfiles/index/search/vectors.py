@@ -62,11 +62,6 @@ def keep(connection: sqlite3.Connection, model: str, vectors: Iterable[tuple[byt
     connection.executemany("INSERT OR REPLACE INTO vector (model, digest, data) VALUES (?, ?, ?)", rows)
 
 
-def drop_vectors(connection: sqlite3.Connection) -> int:
-    """Delete all vectors; returns their number. They are made again when they are next needed."""
-    return connection.execute("DELETE FROM vector").rowcount
-
-
 def gains(scope: SearchScope, embedder: Embedder, query: str, *, best: float) -> dict[int, float]:
     """Gains of the entries nearest in meaning: ``SHARE`` of ``best`` for the nearest, nothing for the farthest."""
     import numpy

@@ -77,7 +77,8 @@ def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[NewTex
     connection.executemany(
         f"INSERT INTO words_{part} (rowid, key, content, tags) VALUES (?, ?, ?, ?)", map(_words, texts)
     )
-    connection.executemany(f"INSERT INTO grams_{part} (rowid, text) VALUES (?, ?)", map(_grams, texts))
+    grams = [(text.id, text.folded) for text in texts]
+    connection.executemany(f"INSERT INTO grams_{part} (rowid, text) VALUES (?, ?)", grams)
 
 
 def remove(connection: sqlite3.Connection, part: int, id: int) -> None:
@@ -89,7 +90,7 @@ def remove(connection: sqlite3.Connection, part: int, id: int) -> None:
             _words(text),
         )
         connection.execute(
-            f"INSERT INTO grams_{part} (grams_{part}, rowid, text) VALUES ('delete', ?, ?)", _grams(text)
+            f"INSERT INTO grams_{part} (grams_{part}, rowid, text) VALUES ('delete', ?, ?)", (text.id, text.folded)
         )
         connection.execute(f"DELETE FROM text_{part} WHERE id = ?", (id,))
 
@@ -127,28 +128,28 @@ def all_parts(connection: sqlite3.Connection) -> list[int]:
 def present(connection: sqlite3.Connection, parts: Iterable[int]) -> list[int]:
     """The given partitions that have text, in the order given."""
     wanted = "SELECT part FROM text_part WHERE part IN (SELECT value FROM json_each(?))"
-    known = {part for (part,) in connection.execute(wanted, (_json(parts),))}
+    known = {part for (part,) in connection.execute(wanted, (as_json(parts),))}
     return [part for part in parts if part in known]
 
 
 def texts(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[StoredText]:
     """The texts of the given entries that are indexed in the partition, in any order."""
     wanted = f"SELECT id, key, content, tags FROM text_{part} WHERE id IN (SELECT value FROM json_each(?))"
-    return [StoredText(*row) for row in _rows_if_made(connection, wanted, _json(ids))]
+    return [StoredText(*row) for row in _rows_if_made(connection, wanted, as_json(ids))]
 
 
 def sources(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[TextSource]:
     """The contents and records of the given entries that are indexed in the partition, in any order."""
     wanted = f"""SELECT id, text.content, entry.key, path, revision, ordinal FROM text_{part} AS text
                  JOIN entry USING (id) WHERE id IN (SELECT value FROM json_each(?))"""
-    return [TextSource._make(row) for row in _rows_if_made(connection, wanted, _json(ids))]
+    return [TextSource._make(row) for row in _rows_if_made(connection, wanted, as_json(ids))]
 
 
 def tokens(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[TokenizedText]:
     """The tokens of the given entries that are indexed in the partition, in any order."""
     wanted = f"SELECT id, reading FROM text_{part} WHERE id IN (SELECT value FROM json_each(?))"
     try:
-        return [unpacked(*row) for row in _rows_if_made(connection, wanted, _json(ids))]
+        return [unpacked(*row) for row in _rows_if_made(connection, wanted, as_json(ids))]
     except (ValueError, AttributeError) as error:
         raise _corruption() from error
 
@@ -163,7 +164,7 @@ def matches(connection: sqlite3.Connection, part: int, match: str, *, but: Colle
     """How many entries of the partition an FTS5 expression matches, without the rows ``but``."""
     statement = f"SELECT count(*) FROM words_{part} WHERE words_{part} MATCH ?"
     ((count,),) = connection.execute(
-        f"{statement} {_BUT}" if but else statement, (match, *([_json(but)] if but else []))
+        f"{statement} {_BUT}" if but else statement, (match, *([as_json(but)] if but else []))
     )
     return int(count)
 
@@ -195,7 +196,7 @@ def tagged(connection: sqlite3.Connection, part: int, tag: str, *, limit: int, b
         return []
     left_out = _BUT if but else ""
     statement = f"SELECT rowid FROM words_{part} WHERE words_{part} MATCH ? {left_out} LIMIT ?"
-    asked = f'tags : "{" ".join(words)}"', *([_json(but)] if but else []), limit
+    asked = f'tags : "{" ".join(words)}"', *([as_json(but)] if but else []), limit
     rows = connection.execute(statement, asked).fetchall()
     return [row for (row,) in rows if len(rows) == limit or _has_tag(connection, part, row, tag)]
 
@@ -279,10 +280,6 @@ def _words(text: StoredText) -> tuple[int, str, str, str]:
     return text.id, indexed(text.key), indexed(text.content), indexed(text.tags)
 
 
-def _grams(text: StoredText) -> tuple[int, str]:
-    return text.id, text.folded
-
-
 def _rows_if_made(connection: sqlite3.Connection, statement: str, value: int | str) -> list[tuple[Any, ...]]:
     """The rows of a statement about one partition; none if it has no tables yet."""
     try:
@@ -293,6 +290,6 @@ def _rows_if_made(connection: sqlite3.Connection, statement: str, value: int | s
         raise
 
 
-def _json(values: Iterable[int | str]) -> str:
+def as_json(values: Iterable[int | str]) -> str:
     """A list as one parameter, so that a statement stays the same and is prepared once."""
     return to_json(list(values)).decode()

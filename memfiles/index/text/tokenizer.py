@@ -209,13 +209,9 @@ def _terms_of_chunk(chunk: str) -> Iterator[Term]:
     for word in dict.fromkeys([*words, *words_of(_spelled_out(chunk))]):
         yield _term([(form,) for form in dict.fromkeys([word, *FORMS.get(word, ())])])
     for run in _UNSPACED_RUN.findall(folded):
-        yield from _pairs("".join(words_of(run)))
-
-
-def _pairs(run: str) -> Iterator[Term]:
-    if len(run) == 1:
-        yield _term([(run,)])
-    yield from (_term([tuple(run[at : at + 2])]) for at in range(len(run) - 1))
+        characters = "".join(words_of(run))
+        pairs = [characters[at : at + 2] for at in range(len(characters) - 1)]
+        yield from (_term([tuple(pair)]) for pair in pairs or characters)
 
 
 def _term(forms: list[tuple[str, ...]]) -> Term:
@@ -290,7 +286,7 @@ def _restored(word: str) -> str:
     """The word without its ending: ``hopp(ing)`` becomes ``hop``, ``fil(ing)`` ``file``, ``siz(ed)`` ``size``."""
     if word.endswith(("at", "bl", "iz")):
         return word + "e"
-    if _is_double(word):
+    if len(word) > 1 and word[-1] == word[-2] and _shape(word)[-1] == "c":
         return word if word[-1] in "lsz" else word[:-1]
     return word + "e" if _measure(word) == 1 and _ends_short(word) else word
 
@@ -336,10 +332,6 @@ def _measure(word: str) -> int:
 
 def _has_vowel(word: str) -> bool:
     return "v" in _shape(word)
-
-
-def _is_double(word: str) -> bool:
-    return len(word) > 1 and word[-1] == word[-2] and _shape(word)[-1] == "c"
 
 
 def _ends_short(word: str) -> bool:
