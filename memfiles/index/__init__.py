@@ -1,5 +1,10 @@
-"""The derived index of entries: their rows and texts in one small database, which can be deleted at any time.
+"""The derived index of entries: their rows and texts in one small database, which may be deleted at any time.
 
-The records are the truth. What the index says of them is compared with the disk wherever it may have fallen behind,
-and whatever cannot be trusted is built anew from the records.
+The records are the truth: wherever the index may have fallen behind, it is compared with them, and whatever cannot be
+trusted is built again from them.
 """
+
+from memfiles.index.index import Index
+from memfiles.index.search.embedder import Embedder
+
+__all__ = ["Embedder", "Index"]

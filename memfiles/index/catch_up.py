@@ -49,8 +49,14 @@ class RecordSource:
         except OSError:
             return None
 
+    def refresh(self, connection: sqlite3.Connection, paths: Iterable[str]) -> None:
+        """Make the rows of these records equal to the files, in the caller's transaction."""
+        writer = RowWriter(connection)
+        self.update(writer, paths)
+        writer.finish()
+
     def update(self, writer: RowWriter, paths: Iterable[str]) -> None:
-        """Make the rows of these records equal to the files."""
+        """As ``refresh``, with a writer that has more to write."""
         for path in paths:
             found = self.signature(path)
             if found is not None and found == writer.signature(path):
@@ -257,9 +263,7 @@ class Maintenance:
             remaining = iter(list(self._records.differing(connection, left_over)))
             while paths := list(islice(remaining, _BATCH)):
                 with self.database.transaction() as connection:
-                    writer = RowWriter(connection)
-                    self._records.update(writer, paths)
-                    writer.finish()
+                    self._records.refresh(connection, paths)
         with self.database.transaction() as connection:
             _note_complete(connection, times, now_ns=now_ns)
         self.trust, self.has_verified = Trust.CURRENT, True

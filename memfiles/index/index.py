@@ -19,11 +19,13 @@ from memfiles.errors import StorageFailed
 from memfiles.index.catch_up import Maintenance, RecordSource, Trust
 from memfiles.index.database import IndexUnusable, create_tables, failures, index_database
 from memfiles.index.pending_writes import MAX_FACTOR, PendingWrites
-from memfiles.index.rows import PartitionKey, Row, RowWriter, Totals, load_sums, totals_of
+from memfiles.index.rows import PartitionKey, Row, Totals, load_sums, totals_of
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
 from memfiles.storage.fork_safety import renew_in_child
 
 T = TypeVar("T")
+_Transaction = Callable[[], AbstractContextManager[sqlite3.Connection]]
+_Work = Callable[[sqlite3.Connection], T]
 _STUCK_SECONDS = 5.0  # how long a database that could not be used is left alone
 
 
@@ -91,11 +93,11 @@ class Index:
                 return []
             return self._maintain(self._maintenance.verify) or []
 
-    def ask(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def ask(self, work: _Work[T]) -> T:
         """Answer ``work`` from the tables, which nobody changes meanwhile; it may be called a second time."""
         return self._answer(self._maintenance.snapshot, work)
 
-    def change(self, work: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> T:
+    def change(self, work: _Work[T], *, durable: bool = True) -> T:
         """Let ``work`` write what is derived from the texts; it may be called a second time.
 
         With ``durable`` False, the change may be lost: it goes to the fallback while the database cannot be used.
@@ -166,11 +168,7 @@ class Index:
                     return self._retried(work)
         return None
 
-    def _answer(
-        self,
-        transaction: Callable[[], AbstractContextManager[sqlite3.Connection]],
-        work: Callable[[sqlite3.Connection], T],
-    ) -> T:
+    def _answer(self, transaction: _Transaction, work: _Work[T]) -> T:
         """Do the work in a transaction on the database, or on the fallback where the database cannot be used."""
         with self._turn:
             self._refuse_closed()
@@ -220,9 +218,7 @@ class MemoryFallback:
         paths = list(self._records.differing(connection, []))
         connection.execute("BEGIN")
         try:
-            writer = RowWriter(connection)
-            self._records.update(writer, paths)
-            writer.finish()
+            self._records.refresh(connection, paths)
         except BaseException:
             self.drop()
             raise
@@ -282,8 +278,6 @@ class BackgroundWriter:
             self._work()
 
 
-def _within(
-    transaction: Callable[[], AbstractContextManager[sqlite3.Connection]], work: Callable[[sqlite3.Connection], T]
-) -> T:
+def _within(transaction: _Transaction, work: _Work[T]) -> T:
     with transaction() as connection:
         return work(connection)

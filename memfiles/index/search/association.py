@@ -21,6 +21,7 @@ REACH = 2  # neighbours on either side
 BEFORE = (0.3, 0.3)  # shares of the score for the neighbours saved before, the nearest first
 AFTER = (0.5, 0.4)
 _SHARES = (*AFTER, *BEFORE)
+_NOBODY = (0,) * REACH
 LINK = 0.4
 TAG = 0.2
 MAX_TAGGED = 20  # entries; a tag that more of them share relates none of them
@@ -120,11 +121,7 @@ def _nearest(connection: sqlite3.Connection, found: Sequence[_Near]) -> Iterator
         away = sorted((abs(ordinals[id] - ordinals[source]), id) for id in ids)
         after = [id for _, id in away if ordinals[id] > ordinals[source]]
         before = [id for _, id in away if ordinals[id] < ordinals[source]]
-        yield source, *_padded(after), *_padded(before)
-
-
-def _padded(near: Sequence[int]) -> Sequence[int]:
-    return [*near, *(0,) * REACH][:REACH]
+        yield source, *[*after, *_NOBODY][:REACH], *[*before, *_NOBODY][:REACH]
 
 
 def _linked(connection: sqlite3.Connection, parts: Sequence[int], keys: Sequence[str]) -> list[int]:

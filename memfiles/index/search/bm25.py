@@ -97,13 +97,8 @@ def _count(wanted: Sequence[tuple[str, int]], stems: str, weight: float, counts:
             counts[place] = counts.get(place, 0.0) + weight * times
 
 
-def weigh(term: Term, *, matches: int, entries: int) -> WeightedTerm:
-    """The term weighted by its rarity; never negative."""
-    return WeightedTerm(term, matches, rarity(matches, entries=entries))
-
-
 def rarity(matches: int, *, entries: int) -> float:
-    """The inverse document frequency of a word that ``matches`` of the ``entries`` hold."""
+    """The inverse document frequency of a word that ``matches`` of the ``entries`` hold; never negative."""
     return math.log(1 + max(0.0, entries - matches + 0.5) / (matches + 0.5))
 
 

@@ -33,14 +33,12 @@ class Embedder(Protocol):
     @property
     def model_id(self) -> str:
         """A name that changes whenever the same text would get another vector."""
-        ...
 
     def embed(self, texts: Sequence[str]) -> Iterable[Any]:
         """One vector of finite numbers for each text, all of one length; the same vector for the same text.
 
         It gets many texts at once, never an empty list. It works offline or raises. Several threads may call it.
         """
-        ...
 
 
 class SentenceEncoder:

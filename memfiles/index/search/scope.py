@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 
-from memfiles.index.search.bm25 import WeightedTerm, weigh
+from memfiles.index.search.bm25 import WeightedTerm, rarity
 from memfiles.index.text import fts
 from memfiles.index.text.fts import StoredText, TextSource
 from memfiles.index.text.tokenizer import Term, TokenizedText
@@ -60,7 +60,8 @@ class SearchScope:
     def weighted(self, terms: Sequence[Term]) -> list[WeightedTerm]:
         """The terms with their weights in this scope."""
         counts = self._counts(list({form[0] for term in terms if not term.is_phrase for form in term.stems}))
-        return [weigh(term, matches=self._matches(term, counts), entries=self.entries) for term in terms]
+        found = [(term, self._matches(term, counts)) for term in terms]
+        return [WeightedTerm(term, matches, rarity(matches, entries=self.entries)) for term, matches in found]
 
     def sources(self, ids: Sequence[int]) -> list[TextSource]:
         """The contents and records of these entries, in any order."""

@@ -79,9 +79,11 @@ def search(
     scope = SearchScope(connection, parts, keep=keep, shadowed=shadowed)
     terms = terms_of(query)
     ranked = RankedEntries()
-    missing = _add_words(scope, terms, ranked, wanted=max(ENOUGH, limit))
-    for needle in needles_of(query, missing):
-        ranked.add(_substring_gains(scope, needle, wanted=max(ENOUGH, limit)), leg="substring")
+    wanted = max(ENOUGH, limit)
+    for needle in needles_of(query, _add_words(scope, terms, ranked, wanted=wanted)):
+        found = scope.with_substring(needle, wanted=wanted)
+        gain = SUBSTRING_SHARE * bm25.rarity(len(found), entries=scope.entries)
+        ranked.add({text.id: gain for text in found}, leg="substring")
     if embedder:
         vectors.fill(connection, scope.parts, embedder)
         best = max(ranked.scores.values(), default=1.0)
@@ -103,12 +105,6 @@ def _add_words(scope: SearchScope, terms: Sequence[Term], ranked: RankedEntries,
     found = {place for gained in gains.values() for place in gained}
     all_seen = len(texts) < wanted
     return [it.term for n, it in enumerate(weighted) if not it.matches or (all_seen and n not in found)]
-
-
-def _substring_gains(scope: SearchScope, needle: str, *, wanted: int) -> dict[int, float]:
-    found = scope.with_substring(needle, wanted=wanted)
-    gain = SUBSTRING_SHARE * bm25.rarity(len(found), entries=scope.entries)
-    return {text.id: gain for text in found}
 
 
 def _hits(scope: SearchScope, ranked: RankedEntries, *, terms: Sequence[Term], limit: int) -> list[Hit]:

@@ -58,7 +58,10 @@ def missing(connection: sqlite3.Connection, parts: Sequence[int], model: str) ->
 
 def keep(connection: sqlite3.Connection, model: str, vectors: Iterable[tuple[bytes, Any]]) -> None:
     """Write vectors, by the digests of their contents, in the caller's transaction."""
-    rows = [(model, digest, _packed(vector)) for digest, vector in vectors]
+    import numpy
+
+    found = ((digest, _unit(numpy.asarray([vector], dtype=numpy.float32))[0]) for digest, vector in vectors)
+    rows = [(model, digest, vector.astype(numpy.float16).tobytes()) for digest, vector in found]
     connection.executemany("INSERT OR REPLACE INTO vector (model, digest, data) VALUES (?, ?, ?)", rows)
 
 
@@ -103,12 +106,6 @@ def _all(scope: SearchScope, model: str, *, length: int) -> tuple[list[int], NDA
     flat = numpy.frombuffer(b"".join(data for _, data in rows), dtype=numpy.float16)
     matrix = flat.reshape(len(rows), -1) if rows else flat.reshape(0, 0)
     return [id for id, _ in rows], matrix.astype(numpy.float32)
-
-
-def _packed(vector: Sequence[float]) -> bytes:
-    import numpy
-
-    return bytes(_unit(numpy.asarray([vector], dtype=numpy.float32))[0].astype(numpy.float16).tobytes())
 
 
 def _unit(vectors: NDArray[float32]) -> NDArray[float32]:

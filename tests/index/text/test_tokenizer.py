@@ -1,4 +1,4 @@
-"""Stems in Python are the stems in SQLite."""
+"""Stems computed in Python are those of SQLite."""
 
 from __future__ import annotations
 
