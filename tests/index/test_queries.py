@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memfiles.entries.entries import Entries
 from memfiles.entries.drafts import EntryRules
+from memfiles.entries.entries import Entries
 from memfiles.files.manager import MemoryManager
 from memfiles.index import queries as reading
 from memfiles.index.queries import Counted, Filters, RowFilter
