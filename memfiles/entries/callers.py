@@ -32,18 +32,10 @@ if TYPE_CHECKING:
 SpanOperation = Literal["search_memory", "create_memory", "update_memory", "upsert_memory", "delete_memory"]
 
 _OPERATIONS: dict[str, SpanOperation] = {
-    "save": "upsert_memory",
-    "import": "upsert_memory",
-    "update": "update_memory",
-    "relocate": "update_memory",
-    "restore": "update_memory",
-    "consolidate": "update_memory",
-    "delete": "delete_memory",
-    "forget": "delete_memory",
-    "get": "search_memory",
-    "search": "search_memory",
-    "list": "search_memory",
-    "hydrate": "search_memory",
+    **dict.fromkeys(("save", "import"), "upsert_memory"),
+    **dict.fromkeys(("update", "relocate", "restore", "consolidate"), "update_memory"),
+    **dict.fromkeys(("delete", "forget"), "delete_memory"),
+    **dict.fromkeys(("get", "search", "list", "hydrate"), "search_memory"),
 }
 _API = "opentelemetry.trace"
 _ATTRIBUTES = {

@@ -253,7 +253,7 @@ def _first(
     content = draft.content or ""
     text = new_text(place.agent, draft.key, level=place.level, run=place.run, content=content, at=stamp.at)
     revision = before.revision if before is not None else 0
-    change = _change(revision + 1, stamp, op="save", size=text.size_bytes, offset=0)
+    change = Change(revision + 1, stamp.at, "save", by=stamp.by, bytes=text.size_bytes, offset=0)
     facets = {"category": GENERAL, **facets_of(draft)}
     entry = Entry(
         extend(text, change),
@@ -338,16 +338,14 @@ def _stored(entry: Entry, stamp: Stamp, *, op: EntryOperation, text: Record, ren
     """The entry with ``text`` and its change recorded; ``updated_at`` moves only with the content."""
     before = entry.text
     splice = splice_between(before.content_bytes, text.content_bytes)
-    change = _change(before.revision + 1, stamp, op=op, size=splice.bytes, offset=splice.offset, old=splice.old)
+    change = Change(
+        before.revision + 1, stamp.at, op, by=stamp.by, bytes=splice.bytes, offset=splice.offset, old=splice.old
+    )
     longer = extend(text, change)
     if text.content == before.content and not renews:
         longer = successor(longer, updated_at=before.updated_at)
     stored = entry.amended(text=longer)
     return Decided(stored, stored)
-
-
-def _change(revision: int, stamp: Stamp, *, op: EntryOperation, size: int, offset: int | None, old: str = "") -> Change:
-    return Change(revision=revision, at=stamp.at, op=op, by=stamp.by, bytes=size, offset=offset, old=old)
 
 
 def _counted(entry: Entry, draft: Draft) -> Entry:

@@ -33,15 +33,7 @@ from memfiles.index import queries
 from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
 from memfiles.index.index import Index
 from memfiles.index.rows import Row
-from memfiles.records.entry import (
-    FORGOTTEN_KEPT,
-    MAX_WHY_BYTES,
-    Entry,
-    EntryRecord,
-    Provenance,
-    Tombstone,
-    moved_to,
-)
+from memfiles.records.entry import FORGOTTEN_KEPT, MAX_WHY_BYTES, Entry, EntryRecord, Provenance, Tombstone, moved_to
 from memfiles.records.keys import ENTRY_UID_PATTERN, check_key, check_switch, entry_path, entry_place
 from memfiles.records.record import Stamp, check_text
 from memfiles.secrets.gate import Policy, gate

@@ -71,13 +71,7 @@ class EntryWriter:
     """The writes of one open memory. Threads may share it."""
 
     def __init__(
-        self,
-        repository: EntryRepository,
-        index: Index,
-        moves: Moves,
-        *,
-        rules: EntryRules,
-        now: Callable[[], str],
+        self, repository: EntryRepository, index: Index, moves: Moves, *, rules: EntryRules, now: Callable[[], str]
     ) -> None:
         """``now`` gives the time of changes."""
         self._repository = repository

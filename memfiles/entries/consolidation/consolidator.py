@@ -211,14 +211,7 @@ def _home(caller: Caller) -> Partition:
 
 def _draft_of_note(note: SummaryNote) -> Draft:
     return Draft(
-        note.key,
-        note.content,
-        note.tags,
-        note.category,
-        "note",
-        note.confidence,
-        note.importance,
-        links=note.links,
+        note.key, note.content, note.tags, note.category, "note", note.confidence, note.importance, links=note.links
     )
 
 

@@ -216,12 +216,7 @@ def hydrate(entries: Iterable[EntrySummary], lookup: TextLookup, *, budget_bytes
 
 
 def explain(
-    key: str,
-    window: Window,
-    *,
-    under_key: Sequence[EntrySummary],
-    entries: Iterable[EntrySummary],
-    lookup: TextLookup,
+    key: str, window: Window, *, under_key: Sequence[EntrySummary], entries: Iterable[EntrySummary], lookup: TextLookup
 ) -> Explanation:
     """Why the entry of ``key`` is in the block that ``entries`` would make in ``window``, still empty, or is not.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from math import isfinite
-from typing import Any
+from typing import Any, TypeGuard
 
 from memfiles.errors import InvalidArgument
 from memfiles.records.entry import MAX_LABEL_BYTES, MAX_SOURCES, Provenance
@@ -119,13 +119,14 @@ def document_of(fields: Mapping[str, Any], content: str, *, where: str) -> Parse
 
     There is no document if a known field has the wrong type, or the key is invalid.
     """
-    known = {name: value for name, value in fields.items() if name in _KINDS and value is not None}
-    unknown = [name for name in fields if name not in _KINDS]
+    known = {name: value for name, value in fields.items() if name in _TYPES and value is not None}
+    unknown = [name for name in fields if name not in _TYPES]
     if "key" not in known:
         return Parsed(skipped=(Skipped(where, "it has no key"),))
     for name, value in known.items():
-        if not (kind := _KINDS[name]).accepts(value):
-            return Parsed(skipped=(Skipped(where, f"{name} must be {kind.words}"),))
+        words, accepts = _TYPES[name]
+        if not accepts(value):
+            return Parsed(skipped=(Skipped(where, f"{name} must be {words}"),))
     if problem := key_problem(known["key"]):
         return Parsed(skipped=(Skipped(where, problem),))
     left_out = tuple(Skipped(where, f"the field{shown(name)} is unknown; the rest was read")
@@ -141,32 +142,6 @@ def _built(known: Mapping[str, Any], content: str, *, where: str) -> Document:
 
 def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    words: str
-    accepts: Callable[[Any], bool]
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
-
-
-def _is_switch(value: Any) -> bool:
-    return isinstance(value, bool)
 
 
 def is_time(value: object) -> bool:
@@ -188,12 +163,12 @@ def written_provenance(provenance: Provenance) -> tuple[str, ...]:
 def provenance_in(written: Sequence[str]) -> Provenance | None:
     """The reverse of ``written_provenance``; None if the texts are not a provenance."""
     pairs = [text.partition("=") for text in written]
-    said: dict[str, Any] = {name: value for name, _, value in pairs}
-    ordinal = said.pop("ordinal", "0")
-    is_one = len({name for name, _, _ in pairs}) == len(pairs) and _ORIGINS.issuperset(said)
-    if not is_one or not all(map(is_label, said.values())) or not re.fullmatch(r"[0-9]{1,19}", ordinal):
+    known: dict[str, Any] = {name: value for name, _, value in pairs}
+    ordinal = known.pop("ordinal", "0")
+    is_one = len({name for name, _, _ in pairs}) == len(pairs) and _ORIGINS.issuperset(known)
+    if not is_one or not all(map(is_label, known.values())) or not re.fullmatch(r"[0-9]{1,19}", ordinal):
         return None
-    return Provenance(**said, ordinal=min(int(ordinal), 2**63 - 1))
+    return Provenance(**known, ordinal=min(int(ordinal), 2**63 - 1))
 
 
 def is_label(text: str) -> bool:
@@ -201,20 +176,20 @@ def is_label(text: str) -> bool:
     return text.isprintable() and 1 <= len(text.encode(errors="replace")) <= MAX_LABEL_BYTES
 
 
-def _is_provenance(value: Any) -> bool:
-    return _is_texts(value) and provenance_in(value) is not None
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _is_uids(value: Any) -> bool:
-    return _is_texts(value) and len(value) <= MAX_SOURCES and all(re.fullmatch(_UID, uid, re.ASCII) for uid in value)
+def _is_texts(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _are_uids(texts: Sequence[str]) -> bool:
+    return len(texts) <= MAX_SOURCES and all(re.fullmatch(_UID, uid, re.ASCII) for uid in texts)
 
 
 _UID = ENTRY_UID_PATTERN[1:-1]
 _ORIGINS = frozenset(each.name for each in fields(Provenance))
-_TEXT, _TEXTS = _Kind("text", _is_text), _Kind("a list of texts", _is_texts)
-_NUMBER, _COUNT = _Kind("a number", _is_number), _Kind(f"a whole number from 0 to {MAX_COUNT}", _is_count)
-_SWITCH = _Kind("true or false", _is_switch)
-_TIME = _Kind("a time such as 2026-11-21T09:00:00.000Z", is_time)
 
 FIELDS = ("key", "category", "kind", "tags", "level", "created", "updated")
 """The fields that are written first, in this order."""
@@ -222,18 +197,26 @@ FIELDS = ("key", "category", "kind", "tags", "level", "created", "updated")
 EXTRAS = ("confidence", "importance", "pinned", "expires_at", "links", "successes", "failures", "made_of", "provenance")
 """The fields that are written next, if they are set."""
 
-_KINDS = {
+_FieldType = tuple[str, Callable[[Any], bool]]
+_TEXT: _FieldType = "text", lambda value: isinstance(value, str)
+_TEXTS: _FieldType = "a list of texts", _is_texts
+_TIME: _FieldType = "a time such as 2026-11-21T09:00:00.000Z", is_time
+_NUMBER: _FieldType = "a number", lambda value: _is_number(value) and isfinite(value)
+_COUNT: _FieldType = (
+    f"a whole number from 0 to {MAX_COUNT}",
+    lambda value: _is_number(value) and isinstance(value, int) and 0 <= value <= MAX_COUNT,
+)
+_TYPES: dict[str, _FieldType] = {
     **dict.fromkeys(FIELDS, _TEXT),
-    "tags": _TEXTS,
-    "confidence": _NUMBER,
-    "importance": _NUMBER,
-    "pinned": _SWITCH,
-    "expires_at": _TIME,
-    "created": _TIME,
-    "updated": _TIME,
-    "links": _TEXTS,
-    "successes": _COUNT,
-    "failures": _COUNT,
-    "made_of": _Kind("a list of uids of entries", _is_uids),
-    "provenance": _Kind("a list of texts such as run=evt-1", _is_provenance),
+    **dict.fromkeys(("tags", "links"), _TEXTS),
+    **dict.fromkeys(("confidence", "importance"), _NUMBER),
+    **dict.fromkeys(("successes", "failures"), _COUNT),
+    **dict.fromkeys(("created", "updated", "expires_at"), _TIME),
+    "pinned": ("true or false", lambda value: isinstance(value, bool)),
+    "made_of": ("a list of uids of entries", lambda value: _is_texts(value) and _are_uids(value)),
+    "provenance": (
+        "a list of texts such as run=evt-1",
+        lambda value: _is_texts(value) and provenance_in(value) is not None,
+    ),
 }
+"""The type of each field, in words and as a check."""

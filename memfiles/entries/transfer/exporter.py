@@ -10,7 +10,7 @@ import errno
 import os
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from memfiles.entries.callers import Caller, view_of
 from memfiles.entries.reader import EntryReader
 from memfiles.entries.repository import EntryRepository, entry_at
 from memfiles.entries.transfer import formats
-from memfiles.entries.transfer.document import Document, written_provenance
+from memfiles.entries.transfer.document import EXTRAS, Document, written_provenance
 from memfiles.entries.transfer.sources import checked_path
 from memfiles.errors import InvalidArgument, StorageFailed
 from memfiles.index import queries
@@ -29,6 +29,7 @@ from memfiles.storage import atomic
 
 ExportFormat = Literal["markdown", "jsonl"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = ("markdown", "jsonl")
+_DEFAULTS = {each.name: each.default for each in fields(Entry)}
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -86,17 +87,10 @@ class Exporter:
 
 def document_of(entry: Entry) -> Document:
     """The document of an entry; fields with default values are left out."""
-    extra: dict[str, Any] = {
-        "confidence": entry.confidence if entry.confidence != 1.0 else None,
-        "importance": entry.importance if entry.importance != 0.5 else None,
-        "pinned": entry.pinned or None,
-        "expires_at": entry.expires_at,
-        "links": entry.links or None,
-        "successes": entry.successes or None,
-        "failures": entry.failures or None,
-        "made_of": entry.made_of or None,
-        "provenance": written_provenance(entry.provenance) or None,
-    }
+    values = ((name, getattr(entry, name)) for name in EXTRAS if name != "provenance")
+    extra = {name: value for name, value in values if value != _DEFAULTS[name]}
+    if provenance := written_provenance(entry.provenance):
+        extra["provenance"] = provenance
     return Document(
         key=entry.key,
         content=entry.content,
@@ -106,7 +100,7 @@ def document_of(entry: Entry) -> Document:
         level=entry.level,
         created=entry.created_at,
         updated=entry.updated_at,
-        extra={name: value for name, value in extra.items() if value is not None},
+        extra=extra,
     )
 
 
