@@ -39,7 +39,7 @@ class IndexUpdates:
 
 
 class EntryFiles:
-    """The files of all entries of one open memory; see ``files.watched.Watched``."""
+    """The files of all entries of one open memory; see ``storage.watcher.Watched``."""
 
     is_deep = True
     what = "entry"

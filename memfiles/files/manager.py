@@ -136,7 +136,7 @@ class MemoryManager:
         return restored.report
 
     def take_hydrated(self) -> dict[str, Stored]:
-        """``hydrated``, which is empty from then on: a sync needs these copies once."""
+        """``hydrated``, which is then emptied: a sync needs these copies once."""
         taken, self.hydrated = self.hydrated, {}
         return taken
 

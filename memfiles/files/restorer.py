@@ -86,27 +86,6 @@ class Restored:
     hydrated: dict[str, Stored]
 
 
-class MirrorAnswers:
-    """The mirror's answers during one restore; each file is asked for at most once."""
-
-    def __init__(self, mirror: Mirror | None, *, deadline_seconds: float) -> None:
-        self._mirror = mirror
-        self._deadline_seconds = deadline_seconds
-        self._answers: dict[str, Answer] = {}
-
-    def ask(self, uids: Iterable[str]) -> None:
-        """Fetch the copies of these files in one call, except those that were asked for before."""
-        paths = [path for path in map(record_path, uids) if path not in self._answers]
-        if paths and self._mirror is not None:
-            found = fetch(self._mirror, paths, deadline_seconds=self._deadline_seconds)
-            self._answers |= found
-            _warn(found)
-
-    def answer(self, uid: str) -> Answer:
-        """The answer for a file that was asked for; None without a mirror."""
-        return self._answers.get(record_path(uid))
-
-
 class Restorer:
     """Examines declared files against one directory and an optional mirror."""
 
@@ -137,10 +116,10 @@ class Restorer:
         except StorageFailed as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-            return _report(self._resolved([MissingFile(file) for file in files], self._answers()), ())
+            return _report(self._resolved([MissingFile(file) for file in files], {}), ())
         try:
             found = self._examine_all(descriptor, files, start_cache.load(descriptor))
-            return _report(self._resolved(found, self._answers()), _orphans(descriptor, files))
+            return _report(self._resolved(found, {}), _orphans(descriptor, files))
         finally:
             os.close(descriptor)
 
@@ -151,7 +130,7 @@ class Restorer:
         examine again whatever changed meanwhile; 4. quarantine broken files and commit.
         """
         cached = start_cache.load(store.descriptor)
-        answers = self._answers()
+        answers: dict[str, Answer] = {}  # of the mirror, which is asked at most once for each file
         examined = self._resolved(self._examine_all(store.descriptor, files, cached), answers)
         orphans = _orphans(store.descriptor, files)
         by_uid = {file.uid: file for file in files}
@@ -170,13 +149,18 @@ class Restorer:
         hydrated = {record_path(item.row.uid): item.stored for item in examined if item.stored is not None}
         return Restored(_report(examined, orphans), seen, cached, hydrated)
 
-    def _answers(self) -> MirrorAnswers:
-        return MirrorAnswers(self._mirror, deadline_seconds=self._deadline_seconds)
+    def _resolved(self, found: Iterable[Examined | MissingFile], answers: dict[str, Answer]) -> list[Examined]:
+        """The files found, with content from elsewhere for the missing ones.
 
-    def _resolved(self, found: Iterable[Examined | MissingFile], answers: MirrorAnswers) -> list[Examined]:
-        """The files found, with content from elsewhere for the missing ones; the mirror is asked in one call."""
+        The mirror is asked in one call, for files that are not among its earlier ``answers``, to which it adds.
+        """
         items = list(found)
-        answers.ask([item.file.uid for item in items if isinstance(item, MissingFile)])
+        missing = [record_path(item.file.uid) for item in items if isinstance(item, MissingFile)]
+        unasked = [path for path in missing if path not in answers]
+        if unasked and self._mirror is not None:
+            fetched = fetch(self._mirror, unasked, deadline_seconds=self._deadline_seconds)
+            answers |= fetched
+            _warn(fetched)
         return [self._from_elsewhere(item, answers) if isinstance(item, MissingFile) else item for item in items]
 
     def _examine_all(
@@ -227,11 +211,11 @@ class Restorer:
         seen = Observed(record, found[1], settled=is_settled(found[1]))
         return Examined(row, None if record is local else record, found[1], seen)
 
-    def _from_elsewhere(self, missing: MissingFile, answers: MirrorAnswers) -> Examined:
+    def _from_elsewhere(self, missing: MissingFile, answers: dict[str, Answer]) -> Examined:
         """A file without a usable local record: the mirror's copy, or else the declared content."""
         file, problem, signature = missing
         metadata = metadata_of(file, lowest_level=self._lowest_level)
-        source = source_of(file, metadata, answers.answer(file.uid), at=self._now())
+        source = source_of(file, metadata, answers.get(record_path(file.uid)), at=self._now())
         record = source.record if source.data is not None else self._stamped(source.record)
         status: Status = source.status if problem is None else "quarantined"
         details = [problem, source.detail, f"its content is now {source.status}" if problem else None]
