@@ -10,7 +10,6 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Literal, Protocol, cast
 
 from memfiles.errors import InvalidArgument, SecretRefused
@@ -84,6 +83,8 @@ def scanner_called(name: str | None) -> Scanner | None:
     """
     if name is None:
         return None
+    from importlib.metadata import entry_points  # late: few workflows name a scanner, and it takes 15 ms to import
+
     for found in entry_points(group=SCANNERS, name=name):
         return cast(Scanner, found.load())
     installed = ", ".join(sorted(entry_points(group=SCANNERS).names)) or "none"
