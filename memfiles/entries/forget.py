@@ -37,6 +37,7 @@ from memfiles.records.entry import FORGOTTEN_KEPT, MAX_WHY_BYTES, Entry, EntryRe
 from memfiles.records.keys import ENTRY_UID_PATTERN, check_key, check_switch, entry_path, entry_place
 from memfiles.records.record import Stamp, check_text
 from memfiles.secrets.gate import Policy, gate
+from memfiles.storage import quarantine
 from memfiles.storage.store import Store
 from memfiles.sync import ledger
 
@@ -240,9 +241,9 @@ class Forgetter:
         """
         try:
             self._index.forget(paths)
-            kept = [path for path in self._store.kept_of() if entry_place(path) is not None]
+            kept = [path for path in quarantine.kept_of(self._store.descriptor) if entry_place(path) is not None]
             for path in {*paths, *(path for path in kept if isinstance(self._repository.find(path), Tombstone))}:
-                self._store.remove_copies(path)
+                quarantine.remove_copies(self._store.descriptor, path)
         finally:
             self._store.scrub()
 

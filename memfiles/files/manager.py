@@ -37,10 +37,11 @@ from memfiles.records.levels import DEFAULT_LEVELS
 from memfiles.records.lineage import check_origin
 from memfiles.records.record import Actor, Change, Record, Stamp, check_text, stamp_of
 from memfiles.secrets.gate import Gated, Policy, Scanner, gate
+from memfiles.storage import quarantine
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import FILES
 from memfiles.storage.repository import RecordRepository
-from memfiles.storage.store import Store, needs_recovery
+from memfiles.storage.store import Store, needs_recovery, record_paths
 from memfiles.sync import ledger
 from memfiles.sync.mirror import Mirror, Stored
 from memfiles.sync.replica import Replica
@@ -267,7 +268,7 @@ class MemoryManager:
         redaction = self._live.change([path], decide)
         store = self.store
         needles = (text.encode(), to_json(text)[1:-1], json.dumps(text)[1:-1].encode())
-        removed = store.remove_quarantined(path, needles)
+        removed = quarantine.remove_holding(store.descriptor, path, needles)
         try:
             ledger.scrub(self.directory, path, revision=redaction.receipt.revision)
         finally:
@@ -294,8 +295,8 @@ class MemoryManager:
             "directory": str(self.directory),
             "durability": self._durability,
             "files": [self.card(uid).to_dict() for uid in live],
-            "orphans": [path for path in store.record_paths() if path not in declared],
-            "quarantine": [{"path": path, "reason": why} for path, why in store.quarantined()],
+            "orphans": [path for path in record_paths(store.descriptor) if path not in declared],
+            "quarantine": [{"path": path, "reason": why} for path, why in quarantine.listing(store.descriptor)],
         }
 
     def checkpoint(self) -> None:

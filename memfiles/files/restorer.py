@@ -25,9 +25,9 @@ from memfiles.records.file_changes import absorb
 from memfiles.records.keys import record_path, uid_of
 from memfiles.records.record import MAX_RECORD_BYTES, Record, decode
 from memfiles.storage import atomic
-from memfiles.storage.atomic import Signature, is_settled
+from memfiles.storage.atomic import Signature, is_settled, storage_failure
 from memfiles.storage.record_kinds import Observed, version_of
-from memfiles.storage.store import Store, storage_failure
+from memfiles.storage.store import Store
 from memfiles.storage.transaction import LeftBehind, NewVersion, groups_of
 from memfiles.sync.downloads import DEADLINE_SECONDS, fetch
 from memfiles.sync.mirror import Answer, Mirror, Stored

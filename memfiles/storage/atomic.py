@@ -19,11 +19,12 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from memfiles.errors import RecordCorrupt
+from memfiles.errors import RecordCorrupt, StorageFailed
 from memfiles.records.keys import SPARE_SUFFIX, TEMP_SUFFIX, temp_path
 
 _OPEN_EXISTING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -354,3 +355,18 @@ def _write_all(descriptor: int, data: bytes) -> None:
     written = os.write(descriptor, data)
     while written < len(data):
         written += os.write(descriptor, data[written:])
+
+
+def reason(error: OSError) -> str:
+    """The system's message, with the symbolic name of the error to search for."""
+    name = errno.errorcode.get(error.errno or 0)
+    return f"{error.strerror} ({name})" if name else str(error)
+
+
+@contextmanager
+def storage_failure(what: str) -> Iterator[None]:
+    """Map ``OSError`` to ``StorageFailed``, with ``what`` failed and why."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageFailed(f"{what}: {reason(error)}") from error

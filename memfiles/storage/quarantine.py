@@ -1,7 +1,8 @@
 """Quarantine and conflicts: copies of records, each with its reason in a file next to it.
 
 ``quarantine`` holds files that could not be read, moved byte for byte and never followed; ``conflicts`` holds the
-losing sides of merges that were not clean. They are read or deleted only to redact or forget a record.
+losing sides of merges that were not clean. They are read or deleted only to redact or forget a record. What
+``Store`` and recovery call raises ``OSError``; what others call raises ``StorageFailed``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import uuid
 
 from memfiles.errors import RecordCorrupt
 from memfiles.storage import atomic
+from memfiles.storage.atomic import storage_failure
 
 FOLDER = "quarantine"
 CONFLICTS = "conflicts"
@@ -44,13 +46,15 @@ def keep_copy(directory: int, path: str, data: bytes, *, reason: str, at: str, f
 
 def listing(directory: int, *, folder: str = FOLDER) -> list[tuple[str, str]]:
     """The path and reason of everything in ``folder``."""
-    paths = [f"{folder}/{name}" for name in _names(directory, folder)]
-    return [(path, _reason_of(directory, path)) for path in paths]
+    with storage_failure(f"the folder {folder} cannot be listed"):
+        paths = [f"{folder}/{name}" for name in _names(directory, folder)]
+        return [(path, _reason_of(directory, path)) for path in paths]
 
 
 def remove_holding(directory: int, path: str, needles: tuple[bytes, ...]) -> int:
     """Delete the copies of the record at ``path`` that hold any of these bytes; returns how many."""
-    return _remove(directory, [kept for kept in _copies(directory, path) if _holds(directory, kept, needles)])
+    with storage_failure(f"the copies of {path} cannot be removed"):
+        return _remove(directory, [kept for kept in _copies(directory, path) if _holds(directory, kept, needles)])
 
 
 def kept_of(directory: int) -> set[str]:
@@ -60,7 +64,8 @@ def kept_of(directory: int) -> set[str]:
 
 def remove_copies(directory: int, path: str) -> int:
     """Delete all copies of the record at ``path``; returns how many."""
-    return _remove(directory, _copies(directory, path))
+    with storage_failure(f"the copies of {path} cannot be removed"):
+        return _remove(directory, _copies(directory, path))
 
 
 def _copies(directory: int, path: str) -> list[str]:

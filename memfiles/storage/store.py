@@ -13,20 +13,20 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from memfiles.errors import InvalidArgument, LockTimeout, MemfilesError, RecordCorrupt, StorageFailed
 from memfiles.records.keys import uid_of
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic, quarantine, recovery
-from memfiles.storage.atomic import Signature
+from memfiles.storage.atomic import Signature, reason, storage_failure
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.journal import FOLDER, Journal
 from memfiles.storage.locks import FOLDER as LOCK_FOLDER
 from memfiles.storage.locks import RecordLocks
-from memfiles.storage.transaction import NewVersion, Transactions, reason
+from memfiles.storage.transaction import NewVersion, Transactions
 
 STATE_FOLDER = ".state"
 _LOCKS_KEPT_OPEN = 16
@@ -155,11 +155,6 @@ class Store:
             for folder in {path.rpartition("/")[0] for path in found}:
                 atomic.sync_folder(self.descriptor, folder)
 
-    def record_paths(self) -> list[str]:
-        """The paths of all memory files' records, declared or not."""
-        with storage_failure("the memory directory cannot be listed"):
-            return sorted(name for name in atomic.names(self.descriptor) if uid_of(name) is not None)
-
     def recover(self, *, thorough: bool = True) -> None:
         """Replay and remove the journals that dead processes left, and remove their temp files.
 
@@ -203,26 +198,6 @@ class Store:
                     f"They do not respond; stop them and redact again"
                 )
             time.sleep(_SCRUB_POLL_SECONDS)
-
-    def quarantined(self) -> list[tuple[str, str]]:
-        """The path and reason of everything in quarantine."""
-        with storage_failure("the quarantine cannot be listed"):
-            return quarantine.listing(self.descriptor)
-
-    def remove_quarantined(self, path: str, needles: tuple[bytes, ...]) -> int:
-        """Delete the kept copies of the record at ``path`` that hold any of these bytes; returns how many."""
-        with storage_failure("a quarantined copy cannot be removed"):
-            return quarantine.remove_holding(self.descriptor, path, needles)
-
-    def kept_of(self) -> set[str]:
-        """The paths of all records with copies in quarantine or among the conflicts."""
-        with storage_failure("the kept copies cannot be listed"):
-            return quarantine.kept_of(self.descriptor)
-
-    def remove_copies(self, path: str) -> int:
-        """Delete all copies of the record at ``path`` in quarantine and conflicts; returns how many."""
-        with storage_failure("a kept copy cannot be removed"):
-            return quarantine.remove_copies(self.descriptor, path)
 
     def _recovery(self) -> Callable[[], None]:
         """``recover`` for the checkpointer's thread, which must not keep the store alive."""
@@ -306,15 +281,6 @@ class Checkpointer:
             _log.exception("a checkpoint failed and will be repeated; the journal keeps what is not flushed")
 
 
-@contextmanager
-def storage_failure(what: str) -> Iterator[None]:
-    """Map ``OSError`` to ``StorageFailed``, with ``what`` failed and why."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageFailed(f"{what}: {reason(error)}") from error
-
-
 def needs_recovery(directory: Path) -> bool:
     """Whether a process died in this directory and left a journal to replay."""
     with storage_failure(f"cannot examine the memory directory {directory}"):
@@ -323,6 +289,12 @@ def needs_recovery(directory: Path) -> bool:
             return recovery.is_needed(descriptor)
         finally:
             os.close(descriptor)
+
+
+def record_paths(directory: int) -> list[str]:
+    """The paths of all memory files' records in a memory directory, declared or not."""
+    with storage_failure("the memory directory cannot be listed"):
+        return sorted(name for name in atomic.names(directory) if uid_of(name) is not None)
 
 
 def _make_directory(directory: Path, *, flush: bool) -> int:

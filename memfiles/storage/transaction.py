@@ -25,7 +25,7 @@ from memfiles.errors import OutcomeUnknown, SizeExceeded, StorageFailed
 from memfiles.records.keys import temp_path
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic, quarantine
-from memfiles.storage.atomic import Signature
+from memfiles.storage.atomic import Signature, reason
 from memfiles.storage.journal import CAPACITY, FramePosition, Journal
 from memfiles.storage.journal_frames import Version
 
@@ -241,12 +241,6 @@ def groups_of(changes: Iterable[NewVersion]) -> Iterator[list[NewVersion]]:
         size += len(change.data)
     if group:
         yield group
-
-
-def reason(error: OSError) -> str:
-    """The system's message, with the symbolic name of the error to search for."""
-    name = errno.errorcode.get(error.errno or 0)
-    return f"{error.strerror} ({name})" if name else str(error)
 
 
 class Request(Generic[T]):

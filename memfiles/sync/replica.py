@@ -15,11 +15,11 @@ from memfiles.records.keys import entry_place, uid_of
 from memfiles.records.record import Record, decode, digest
 from memfiles.storage import entry_folders as folders
 from memfiles.storage import quarantine
-from memfiles.storage.atomic import Signature
+from memfiles.storage.atomic import Signature, storage_failure
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.locks import RecordLocks
 from memfiles.storage.repository import RecordRepository
-from memfiles.storage.store import Store, storage_failure
+from memfiles.storage.store import Store
 from memfiles.sync.merge.record_types import SyncedRecord, confirm, decode_entry_copy, encode_copy
 
 TURNS = ".state/mirror-turns"
@@ -150,7 +150,7 @@ class Replica:
     def remove_copies(self, paths: Iterable[str]) -> None:
         """Have no copy of forgotten records in quarantine or among the conflicts; ``let_go`` does the rest."""
         for path in paths:
-            self._store.remove_copies(path)
+            quarantine.remove_copies(self._store.descriptor, path)
 
     def let_go(self) -> None:
         """Have no journal and no index hold an earlier version of what was forgotten elsewhere."""

@@ -16,8 +16,7 @@ from memfiles.records.keys import entry_place, record_path
 from memfiles.records.record import MAX_RECORD_BYTES, digest
 from memfiles.storage import atomic, quarantine
 from memfiles.storage import entry_folders as folders
-from memfiles.storage.atomic import Signature
-from memfiles.storage.store import storage_failure
+from memfiles.storage.atomic import Signature, storage_failure
 from memfiles.sync.dirty_scan import Dirty
 from memfiles.sync.ledger import LedgerSnapshot, peek
 from memfiles.sync.replica import Outcome

@@ -13,6 +13,7 @@ from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.index.index import Index
 from memfiles.index.text import fts as texts
+from memfiles.storage import quarantine
 from memfiles.storage.derived_database import DerivedDatabase
 from memfiles.storage.store import Store
 from tests.support.saved import Visitor, entries_in, files_holding
@@ -57,7 +58,13 @@ def test_a_note_goes_although_it_was_hidden_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("owner", "method"),
-    [(Index, "forget"), (texts, "scrub"), (DerivedDatabase, "compact"), (Store, "remove_copies"), (Store, "scrub")],
+    [
+        (Index, "forget"),
+        (texts, "scrub"),
+        (DerivedDatabase, "compact"),
+        (quarantine, "remove_copies"),
+        (Store, "scrub"),
+    ],
 )
 def test_a_kill_in_the_middle_is_made_good_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, method: str

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from memfiles.storage import atomic
+from memfiles.storage import atomic, quarantine
 from memfiles.storage.store import Store
 from memfiles.storage.transaction import GroupCommit, NewVersion, Request
 from tests.support.records import PATIENCE_SECONDS, wait_until
@@ -47,7 +47,7 @@ def test_what_was_put_in_the_place_of_a_first_version_is_kept(
     prepare(monkeypatch)
     (tmp_path / "notes.json").write_bytes(BY_HAND)
     commit(store, "plans.json", "notes.json")
-    ((kept, why),) = store.quarantined()
+    ((kept, why),) = quarantine.listing(store.descriptor)
 
     assert FIRST == (tmp_path / "notes.json").read_bytes() == (tmp_path / "plans.json").read_bytes()
     assert BY_HAND == (tmp_path / kept).read_bytes()
