@@ -1,27 +1,27 @@
-"""Every error memfiles raises, each with a stable code and the process exit code it maps to.
+"""The error tree: every error that memfiles raises, with a stable code and an exit code of the command line.
 
 MemfilesError
-├── WorkflowError        the declaration is wrong, at file:line:column
-├── FileNotDeclared      no memory file of that uid or name
-├── EntryNotFound        no entry of that key that the session may know of
+├── WorkflowError        the workflow is invalid, at file:line:column
+├── FileNotDeclared      no memory file has that uid or name
+├── EntryNotFound        no entry of that key is visible to the session
 ├── EditNoMatch          the text to replace does not occur
-├── EmptyText            a change was asked for with nothing to find
-├── SizeExceeded         the change would pass the file's cap
+├── EmptyText            the text to find is empty
+├── SizeExceeded         the change would exceed the file's cap
 ├── BudgetExceeded       one entry alone is larger than a whole budget
-├── RevisionConflict     the record is not at the revision the caller expected
-├── RevisionUnknown      the history does not reach back to that revision
+├── RevisionConflict     the record is not at the expected revision
+├── RevisionUnknown      the history does not hold that revision
 ├── ReadOnly             the reference does not allow writing
 ├── LevelDenied          the session's level does not allow it
-├── SecretRefused        the text holds something that looks like a credential
-├── RecordCorrupt        what is on disk cannot be read as the record asked for
-├── LockTimeout          someone else holds the record                     (transient)
+├── SecretRefused        the text appears to contain a credential
+├── RecordCorrupt        the record on disk cannot be read
+├── LockTimeout          another writer holds the record                   (transient)
 ├── StorageFailed        the disk refused: full, read-only, failing        (transient)
 ├── OutcomeUnknown       the change is visible, but its flush failed
 ├── MirrorUnavailable    the mirror does not answer                        (transient)
-│   └── MirrorRefused    it answers that it will not: someone must mend that first
-├── MirrorConflict       the mirror's copy changed meanwhile               (transient)
-├── ExtraMissing         a part of the product needs a package that is not installed
-└── InvalidArgument      a call was made with arguments of the wrong kind
+│   └── MirrorRefused    the mirror refuses; its setup must be fixed first
+├── MirrorConflict       the mirror's copy changed in the meantime         (transient)
+├── ExtraMissing         a feature needs a package that is not installed
+└── InvalidArgument      an argument has the wrong type or is out of range
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from typing import ClassVar
 
 
 class MemfilesError(Exception):
-    """The root of everything memfiles raises.
+    """The root of every error that memfiles raises.
 
-    ``code`` is stable and meant for programs; ``transient`` says whether the same call may succeed
-    when it is made again; ``exit_code`` is what the command line ends with.
+    ``code`` is stable, for programs; ``transient`` says whether the same call may succeed when it is repeated;
+    ``exit_code`` is the exit code of the command line.
     """
 
     code: ClassVar[str] = "error"
@@ -42,27 +42,27 @@ class MemfilesError(Exception):
 
 
 class WorkflowError(MemfilesError):
-    """A workflow that cannot be used; its message starts with ``file:line:column: path:`` where known."""
+    """The workflow is invalid; the message starts with ``file:line:column: path:`` where known."""
 
     code = "workflow"
 
 
 class InvalidArgument(MemfilesError):
-    """A call with an argument of the wrong type or out of range."""
+    """An argument has the wrong type or is out of range."""
 
     code = "invalid_argument"
     exit_code = 2
 
 
 class FileNotDeclared(MemfilesError):
-    """There is no such memory file, or the caller may not know of it: both look the same."""
+    """The memory file does not exist or is hidden from the caller; both look the same."""
 
     code = "file_not_declared"
     exit_code = 3
 
 
 class EntryNotFound(MemfilesError):
-    """There is no such entry, or the caller may not know of it: both look the same."""
+    """The entry does not exist or is hidden from the caller; both look the same."""
 
     code = "entry_not_found"
     exit_code = 3
@@ -83,7 +83,7 @@ class EmptyText(MemfilesError):
 
 
 class SizeExceeded(MemfilesError):
-    """The change would make the file larger than its cap; nothing was written."""
+    """The change would exceed the file's cap; nothing was written."""
 
     code = "size_exceeded"
     exit_code = 5
@@ -97,14 +97,14 @@ class BudgetExceeded(MemfilesError):
 
 
 class RevisionConflict(MemfilesError):
-    """The record changed since the caller read it; read again and decide anew."""
+    """The record changed since the caller read it; read it again and decide again."""
 
     code = "revision_conflict"
     exit_code = 4
 
 
 class RevisionUnknown(MemfilesError):
-    """The bounded history no longer (or not yet) holds that revision."""
+    """The bounded history no longer, or not yet, holds that revision."""
 
     code = "revision_unknown"
     exit_code = 3
@@ -125,20 +125,20 @@ class LevelDenied(MemfilesError):
 
 
 class SecretRefused(MemfilesError):
-    """The text looks like it holds a credential; the message names the rule and offset, never the value."""
+    """The text appears to contain a credential; the message names the rule and offset, never the value."""
 
     code = "secret_refused"
     exit_code = 6
 
 
 class RecordCorrupt(MemfilesError):
-    """A record on disk is missing, unreadable or another one than the one asked for."""
+    """A record on disk is missing, unreadable, or not the one asked for."""
 
     code = "record_corrupt"
 
 
 class LockTimeout(MemfilesError):
-    """Another process or thread holds the record longer than the caller wanted to wait."""
+    """Another process or thread held the record for longer than the caller's timeout."""
 
     code = "lock_timeout"
     transient = True
@@ -146,20 +146,20 @@ class LockTimeout(MemfilesError):
 
 
 class StorageFailed(MemfilesError):
-    """The disk refused the change (full, read-only, failing); memory and disk are as they were."""
+    """The disk refused the change (full, read-only, failing); memory and disk are unchanged."""
 
     code = "storage_failed"
     transient = True
 
 
 class OutcomeUnknown(MemfilesError):
-    """The change is visible, but the flush that makes it durable failed: it may not survive a power cut."""
+    """The change is visible, but its flush failed: it may not survive a power cut."""
 
     code = "outcome_unknown"
 
 
 class MirrorUnavailable(MemfilesError):
-    """The mirror is down, slow or refuses; local work goes on."""
+    """The mirror is down, slow or refuses; local work continues."""
 
     code = "mirror_unavailable"
     transient = True
@@ -167,14 +167,14 @@ class MirrorUnavailable(MemfilesError):
 
 
 class MirrorRefused(MirrorUnavailable):
-    """The mirror answers, and refuses: access denied, no such bucket, a body beyond its limit."""
+    """The mirror refuses: access denied, no such bucket, a body over its limit."""
 
     code = "mirror_refused"
     transient = False
 
 
 class MirrorConflict(MemfilesError):
-    """The mirror's copy is not at the version the caller named."""
+    """The mirror's copy is not at the expected version."""
 
     code = "mirror_conflict"
     transient = True
@@ -182,6 +182,6 @@ class MirrorConflict(MemfilesError):
 
 
 class ExtraMissing(MemfilesError):
-    """A part of the product needs a package that is not installed; the message says how to install it."""
+    """A feature needs a package that is not installed; the message says how to install it."""
 
     code = "extra_missing"

@@ -75,8 +75,10 @@ def load_checked(path: Path) -> tuple[Workflow | None, list[CheckResult]]:
         workflow = load(path)
     except (MemfilesError, OSError) as error:
         return None, [_fail("workflow", str(error))]
-    files = len(workflow.memory.files)
-    return workflow, [_ok("workflow", f"{path}: {files} memory files, {len(workflow.agents)} agents")]
+    declared = (
+        f"{output.count(len(workflow.memory.files), 'memory file')}, {output.count(len(workflow.agents), 'agent')}"
+    )
+    return workflow, [_ok("workflow", f"{path}: {declared}")]
 
 
 def check_schema_comment(path: Path) -> Iterator[CheckResult]:
