@@ -1,4 +1,4 @@
-"""A store of entries with nothing but its search index: the row table, and the texts beside it."""
+"""A store of entries that consists of its search index alone: rows and texts."""
 
 from __future__ import annotations
 

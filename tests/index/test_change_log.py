@@ -1,4 +1,4 @@
-"""The change log on a full disk: nobody is kept out of it, and the next change is made as if nothing had been."""
+"""The change log on a full disk: no process is locked out, and the next change works as usual."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def no_file_beyond(size: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("room", [0, 1, HEADER_BYTES - 1])
 def test_a_log_that_cannot_be_begun_keeps_nobody_out(directory: int, room: int) -> None:
-    """It is let go of, lock included, and whoever comes next begins it."""
+    """It is closed and its lock released, and the next process begins it."""
     with no_file_beyond(room), pytest.raises(StorageFailed, match="cannot be written"):
         ChangeLog(directory)
     log = ChangeLog(directory)
@@ -61,7 +61,7 @@ def test_a_log_that_cannot_be_begun_again_keeps_nobody_out(directory: int) -> No
 
 @pytest.mark.parametrize("room", [0, 5])
 def test_a_line_that_cannot_be_written_as_a_whole(tmp_path: Path, directory: int, room: int) -> None:
-    """Half a line would be taken for another one, so the log goes, and everybody looks at all records."""
+    """Half a line would be read as another one, so the log is removed, and all processes verify all records."""
     log = ChangeLog(directory)
     with no_file_beyond(HEADER_BYTES + room):
         log.append(intent_line("a:0", [ENTRY]))
@@ -90,7 +90,7 @@ def memory(tmp_path: Path) -> Iterator[Memory]:
 
 
 def test_the_next_save_works_when_there_is_room_again(memory: Memory) -> None:
-    """The very first save met a full disk: it is refused, and neither this nor another process waits after it."""
+    """The first save finds a full disk and is refused; no process waits after it."""
     session = memory.session("support")
     with no_file_beyond(0), pytest.raises(StorageFailed):
         memory.entries.save(session, "plan", "a")
@@ -102,7 +102,7 @@ def test_the_next_save_works_when_there_is_room_again(memory: Memory) -> None:
 
 
 def test_a_save_that_cannot_be_called_over_is_made(memory: Memory, tmp_path: Path) -> None:
-    """What was committed is acknowledged: that the log cannot be written costs a look at all records."""
+    """What was committed is acknowledged: a log that cannot be written only costs verifying all records."""
     session = memory.session("support")
     memory.entries.save(session, "first", "a")
     index = memory.entries.repository._listener

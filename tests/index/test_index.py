@@ -1,4 +1,4 @@
-"""The index says what the records say, whatever befell its files and whoever changed them."""
+"""The index answers as the records do, whoever changed them and whatever happened to its files."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ CHANGES = [_add, _replace, _delete, _spoil, _edit_in_place, _remove_folder]
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_person_s_change_is_found_when_a_process_looks_once(memory: Memory, change: Callable[[Memory], None]) -> None:
-    """Nobody announced it: the first search of a process looks at every file."""
+    """Nobody announced it: the first search of a process compares every file."""
     memory.save(*many(5))
     memory.keys()
     again = reopened(memory)
@@ -178,7 +178,7 @@ def test_a_person_s_change_is_found_when_a_process_looks_once(memory: Memory, ch
 def test_a_file_that_came_or_went_while_nothing_ran_is_found_at_open(
     memory: Memory, change: Callable[[Memory], None]
 ) -> None:
-    """The folder's time is another."""
+    """The folder's time has changed."""
     memory.save(*many(5))
     memory.index.close()
     change(memory)
@@ -238,7 +238,7 @@ DAMAGES = [_remove, _fill, _scramble, _link, _folder, _empty, _other_version, _o
 def test_an_index_that_was_damaged_between_two_runs_is_built_anew(
     memory: Memory, damage: Callable[[Path], None]
 ) -> None:
-    """It is derived from the records, and nobody is told."""
+    """It is derived from the records, and nobody notices."""
     memory.save(*many(30))
     memory.index.close()
     damage(memory.directory / INDEX)
@@ -284,7 +284,7 @@ def test_all_derived_state_may_go_while_two_processes_work(memory: Memory) -> No
 def test_a_log_that_was_damaged_costs_a_look_at_everything(
     memory: Memory, damage: Callable[[Path], None], is_running: bool
 ) -> None:
-    """Whoever changed what in the meantime is then found."""
+    """Changes made in the meantime are then found."""
     memory.save(*many(5))
     memory.keys()
     again = memory if is_running else reopened(memory)
@@ -299,7 +299,7 @@ def test_a_log_that_was_damaged_costs_a_look_at_everything(
 
 
 def test_forgotten_entries_leave_no_byte(memory: Memory) -> None:
-    """Neither in the database nor in anything beside it, also while another process has it open."""
+    """Neither in the database nor in its side files, even while another process has it open."""
     other = Memory(memory.directory)
     secret = saved("needle-key", "needle-content", tags=("needle-tag",))
     memory.save(secret, *many(50))
@@ -340,7 +340,7 @@ def test_an_outcome_that_is_not_known_is_looked_at(memory: Memory) -> None:
 
 
 def test_left_over_temp_files_are_told(memory: Memory) -> None:
-    """They are for the entries' code to sweep."""
+    """The entries' code removes them."""
     entry = saved("color")
     memory.save(entry)
     atomic.stage(memory.descriptor, entry.path, b"half", flush=False)
@@ -382,7 +382,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.parametrize("asked", ["asked", "not asked"])
 def test_a_process_killed_between_record_and_index_is_seen_by_another(memory: Memory, asked: str) -> None:
-    """It announced the change, and so the record is looked at until it is known to be over."""
+    """It announced the change, so the record is read again until the change is known to be over."""
     memory.save(saved("mine"))
     with another_process(KILLED, memory.directory, asked) as other:
         assert "announced" == other.hear()

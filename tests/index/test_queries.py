@@ -1,4 +1,4 @@
-"""The rows answer as a plain list of entries would: visibility, then shadowing, then filters, order and limit."""
+"""Queries answer as a plain list of entries would: visibility, then shadowing, then filters, order and limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever an embedder does, entries are saved and found; a search says whether meaning took part."""
+"""Whatever an embedder does, entries are saved and found; a search reports whether meaning took part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts go in and come out with the caller's transaction, and a scrub leaves nothing of what is out."""
+"""Texts are written in the caller's transaction, and a scrub leaves nothing of removed ones."""
 
 from __future__ import annotations
 
