@@ -35,7 +35,7 @@ from memfiles.index.search.embedder import Embedder
 from memfiles.records.entry import Kind, Tombstone
 from memfiles.records.keys import entry_place
 from memfiles.storage.events import RecordChanged, Refusals, Subscribers, utc_now
-from memfiles.storage.record_kinds import ENTRIES
+from memfiles.storage.record_kinds import ENTRY_KIND
 from memfiles.storage.store import Store
 
 _log = logging.getLogger("memfiles")
@@ -67,7 +67,7 @@ class Entries:
         self._index = index = Index(store.directory, store.descriptor, read=self._row)
         updates = IndexUpdates(index)
         self.repository = repository = EntryRepository(
-            store, ENTRIES, now=now, subscribers=subscribers, origin=origin, listener=updates
+            store, ENTRY_KIND, now=now, subscribers=subscribers, origin=origin, listener=updates
         )
         self.files = EntryFiles(store, repository, index)
         levels, moves = rules.levels, Moves(repository, index)

@@ -39,7 +39,7 @@ from memfiles.records.record import Actor, Change, Record, Stamp, check_text, st
 from memfiles.secrets.gate import Gated, Policy, Scanner, gate
 from memfiles.storage import quarantine
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
-from memfiles.storage.record_kinds import FILES
+from memfiles.storage.record_kinds import FILE_KIND
 from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Store, needs_recovery, record_paths
 from memfiles.sync import ledger
@@ -126,7 +126,7 @@ class MemoryManager:
             self._store = store = self._open_store()
             self.origin = check_origin(self._find_origin()) if self._find_origin is not None else None
             self._records = RecordRepository(
-                store, FILES, now=self._now, subscribers=self.subscribers, origin=self.origin
+                store, FILE_KIND, now=self._now, subscribers=self.subscribers, origin=self.origin
             )
         self._settle()
         restored = self._restorer().restore(self._store, declared)

@@ -232,8 +232,8 @@ class EntryKind:
         return RecordChanged(uid, "", revision, "forget", origin, warning, path, level, record.by)
 
 
-FILES = FileKind()
-ENTRIES = EntryKind()
+FILE_KIND = FileKind()
+ENTRY_KIND = EntryKind()
 _ABSENT: Observed[EntryRecord] = Observed(None, None)
 
 
