@@ -94,7 +94,7 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """The entries that a forget took, or would take (``dry_run``); the keys are told once, here, and kept nowhere.
+    """The entries that a forget took, or would take (``dry_run``); the keys are reported here alone, and kept nowhere.
 
     ``held_by`` are the keys of entries that stay and hold the same content: the sources of a forgotten note, and
     entries that took the place of a forgotten duplicate.

@@ -119,7 +119,7 @@ class _Planning:
         if self.over:
             yield from self._merges(self._same(), "says the same as")
         if self.over:
-            yield from self._merges(self._nearly_same(), "is said again, in more words, by")
+            yield from self._merges(self._nearly_same(), "is repeated, in more words, by")
         if self.over and summariser is not None:
             yield from self._folds(summariser)
         if self.over:

@@ -273,7 +273,7 @@ def barred(content: str) -> str:
 
 
 def least_bytes(entry: EntrySummary) -> int:
-    """The smallest possible block of an entry, told without reading its content and tags."""
+    """The smallest possible block of an entry, computed without reading its content and tags."""
     return len(heading_of(entry).encode()) + 1 + max(entry.size_bytes, 2) - 1
 
 

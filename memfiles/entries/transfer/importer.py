@@ -141,11 +141,13 @@ class Importer:
 def _says_the_same(document: Document, entry: Entry) -> bool:
     """Whether the entry already has every value in the document."""
     known = document_of(entry)
-    untold = {name: known.extra[name] for name in ("made_of", "provenance") if name in known.extra}
-    said = replace(document, level=known.level, extra={**untold, **document.extra, **_more_used(document, entry)})
+    unspecified = {name: known.extra[name] for name in ("made_of", "provenance") if name in known.extra}
+    merged = replace(
+        document, level=known.level, extra={**unspecified, **document.extra, **_more_used(document, entry)}
+    )
     fields = ("category", "kind", "created", "updated")
-    filled = {name: getattr(said, name) or getattr(known, name) for name in fields}
-    return replace(said, **filled) == known
+    filled = {name: getattr(merged, name) or getattr(known, name) for name in fields}
+    return replace(merged, **filled) == known
 
 
 def _more_used(document: Document, entry: Entry) -> dict[str, int]:
@@ -202,8 +204,8 @@ def _past(document: Document, *, latest: str) -> Past:
     )
 
 
-def _time(said: str | None, latest: str | None) -> str | None:
+def _time(value: str | None, latest: str | None) -> str | None:
     """A timestamp that is never later than ``latest``; ``latest`` if there is no valid one."""
-    if said is None or not is_time(said):
+    if value is None or not is_time(value):
         return latest
-    return said if latest is None else min(said, latest)
+    return value if latest is None else min(value, latest)
