@@ -6,7 +6,7 @@ The rules this file guards:
 - Superseded content stays in the history, and an episode never changes.
 - A repeated call is recognised by the history and changes nothing.
 - A save over a tombstone names it, so no stale copy passes for a new entry.
-- A move is recorded in the cause of the hidden entry at its old place, and every earlier place leads to the present one.
+- A move is recorded in the cause of the hidden entry at its old place; all earlier places lead to the present one.
 
 All functions are pure. A decision is the entry to commit, None if the disk already holds it; refusals are raised.
 """

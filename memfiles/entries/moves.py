@@ -1,8 +1,8 @@
 """Entry moves: where entries went when they got other keys or owners, where they came from, and a batch of new keys.
 
-The rules this file guards: a move is recorded in the cause of the hidden entry at the old place, so it can be followed both
-ways, also over several moves; each old place leads to the present one, as a key in between may be used again. New keys
-are given all or none, not to entries that changed meanwhile, and an entry keeps its times and all its fields.
+The rules this file guards: a move is recorded in the cause of the hidden entry at the old place, so it can be followed
+both ways, also over several moves; each old place leads to the present one, as a key in between may be used again. New
+keys are given all or none, not to entries that changed meanwhile, and an entry keeps its times and all its fields.
 """
 
 from __future__ import annotations

@@ -14,8 +14,6 @@ from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.entries import Entries
 from tests.support.saved import Visitor, entries_in, files_holding
 
-WORD = "zebrafish"
-FEW = EntryRules(budget=Budget(max_entries=6))
 VISITOR = Visitor(run="r")
 
 
