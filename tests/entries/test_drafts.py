@@ -1,31 +1,25 @@
-"""Categories: what is built in, what a workflow may change, and when an entry expires."""
+"""Drafts and categories: what may be saved, what a workflow may change, and when an entry expires."""
 
 from __future__ import annotations
 
 import inspect
-from memfiles.errors import MemfilesError
-
 import json
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
-from memfiles.entries.entries import Entries
-from memfiles.errors import ReadOnly
-from memfiles.errors import RevisionConflict
-from tests.support.saved import Visitor
-from tests.support.saved import entries_in
-
-from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memfiles.entries.drafts import LAST_MOMENT, Categories, Category, later
+from memfiles.entries.entries import Entries
 from memfiles.entries.lazy import rules_of
-from memfiles.errors import InvalidArgument, WorkflowError
+from memfiles.errors import InvalidArgument, MemfilesError, ReadOnly, RevisionConflict, WorkflowError
 from memfiles.workflow.workflow import CategorySpec, EntriesSpec, KindSpec, Workflow
 from tests.support.records import SEEDED_AT, many_times
+from tests.support.saved import Visitor, entries_in
 
 BUILT_IN = Categories()
 

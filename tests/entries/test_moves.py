@@ -1,12 +1,6 @@
-"""An entry whose category changes whom it belongs to moves as a whole, in one commit."""
+"""An entry that gets another owner or key moves as a whole, in one commit, and keeps its times."""
 
 from __future__ import annotations
-
-import memfiles
-from memfiles.errors import InvalidArgument
-from memfiles.errors import SecretRefused
-from memfiles.tools.session import Session
-from tests.support.saved import files_holding
 
 import os
 from collections.abc import Callable, Iterator
@@ -15,10 +9,12 @@ from typing import Any
 
 import pytest
 
+import memfiles
 from memfiles.entries.entries import Entries
-from memfiles.errors import EntryNotFound, ReadOnly, RevisionConflict
+from memfiles.errors import EntryNotFound, InvalidArgument, ReadOnly, RevisionConflict, SecretRefused
 from memfiles.storage.store import Store
-from tests.support.saved import Clock, Visitor, entries_in
+from memfiles.tools.session import Session
+from tests.support.saved import Clock, Visitor, entries_in, files_holding
 
 MATE = Visitor("billing")
 

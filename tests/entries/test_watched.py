@@ -1,26 +1,23 @@
-"""Watching entries: what a person or another program does to their files is noticed while the process runs."""
+"""Watched entry files: changes by a person or another program are noticed while the process runs."""
 
 from __future__ import annotations
-
-import threading
-from collections.abc import Iterable
-from typing import Any
-from memfiles.records.entry import EntryRecord
-from memfiles.storage.events import utc_now
 
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
+from memfiles.records.entry import EntryRecord
 from memfiles.records.entry_codec import encode_entry
-from memfiles.storage.events import RecordChanged, Subscribers
+from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.store import Store
 from memfiles.storage.watcher import Watchers
 from tests.support.another_process import another_process

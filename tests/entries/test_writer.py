@@ -1,20 +1,17 @@
-"""Which entries go for what is saved over a budget."""
+"""Writes of several entries: evictions for a save over a budget, and deletes of many keys at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
-import pytest
-from memfiles.entries.entries import Entries
-from memfiles.entries.purge import Purger
-from memfiles.errors import EntryNotFound
-from memfiles.errors import InvalidArgument
-from memfiles.errors import StorageFailed
-
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import Draft, EntryRules
+from memfiles.entries.entries import Entries
+from memfiles.entries.purge import Purger
+from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed
 from tests.support.saved import Clock, Visitor, entries_in
 
 
