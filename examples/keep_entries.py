@@ -1,6 +1,6 @@
 """Let an agent keep what it learns: save entries at two levels, find them, see them in a prompt, and forget one.
 
-No network and nothing left behind: the memory lies in a temporary folder. Run it: python examples/keep_entries.py
+No network and nothing left behind: the memory is in a temporary folder. Run it: python examples/keep_entries.py
 """
 
 import tempfile
