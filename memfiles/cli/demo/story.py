@@ -19,6 +19,8 @@ from memfiles.tools.session import Session
 
 ACKNOWLEDGED = 60
 PATIENCE = 60.0  # seconds for the writer to get there, on a slow disk and a busy machine
+Block = dict[str, Any]
+OnCall = Callable[[Block, Block], None]
 LineKind = Literal["text", "call", "result", "error", "person"]
 
 
@@ -71,13 +73,13 @@ def _work(audience: Audience, memory: memfiles.Memory) -> None:
     audience.show(TASK, kind="person")
     results: dict[str, dict[str, Any]] = {}
 
-    def heard(call: dict[str, Any], result: dict[str, Any]) -> None:
+    def show_call(call: dict[str, Any], result: dict[str, Any]) -> None:
         results[call["id"]] = result
         audience.show(f"{call['name']} {json.dumps(call['input'], ensure_ascii=False)}", kind="call")
         audience.show(result["content"], kind="error" if result["is_error"] else "result")
 
     with closing(memory.session("support", run="monday")) as session:
-        messages = run_agent(ScriptedModel(SCRIPT), session, task=TASK, heard=heard)
+        messages = run_agent(ScriptedModel(SCRIPT), session, task=TASK, on_call=show_call)
         audience.show(messages[-1]["content"][0]["text"], kind="text")
         _expect(results[REFUSED]["is_error"], "text over the cap was not refused")
         _expect("first of 2" in results[AMBIGUOUS]["content"], "an ambiguous edit did not say so")
@@ -136,8 +138,8 @@ def _restart(audience: Audience, memory: memfiles.Memory, *, acknowledged: int) 
     _expect(content == "".join(map(ticket, range(1, lines + 1))), "the log has a torn or missing line")
     _expect(lines >= acknowledged, f"{acknowledged} appends were acknowledged, but only {lines} are there")
     _expect(lines <= acknowledged + 1, f"{lines} lines are there, but only {acknowledged} were acknowledged")
-    unheard = f", and {lines - acknowledged} more that was not acknowledged yet" if lines > acknowledged else ""
-    audience.show(f"all {acknowledged} acknowledged lines are there, in order, none torn{unheard}")
+    unacknowledged = f", and {lines - acknowledged} more that was not acknowledged yet" if lines > acknowledged else ""
+    audience.show(f"all {acknowledged} acknowledged lines are there, in order, none torn{unacknowledged}")
 
 
 def _history(audience: Audience, memory: memfiles.Memory) -> None:
@@ -189,13 +191,13 @@ def acknowledged_by_a_killed_writer(workflow: Path) -> int:
         watchdog.start()
         try:
             assert writer.stdout is not None
-            heard = [writer.stdout.readline() for _ in range(ACKNOWLEDGED)]
+            lines = [writer.stdout.readline() for _ in range(ACKNOWLEDGED)]
             writer.kill()
-            heard += writer.stdout.readlines()
+            lines += writer.stdout.readlines()
         finally:
             watchdog.cancel()
             writer.kill()
-    acknowledged = [int(line) for line in heard if line.endswith("\n")]
+    acknowledged = [int(line) for line in lines if line.endswith("\n")]
     _expect(len(acknowledged) >= ACKNOWLEDGED, f"the writer acknowledged only {len(acknowledged)} appends")
     return acknowledged[-1]
 
@@ -211,12 +213,6 @@ def _bytes_of(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         return b""
-
-
-Block = dict[str, Any]
-
-
-Heard = Callable[[Block, Block], None]
 
 
 class ScriptedModel:
@@ -236,10 +232,10 @@ class ScriptedModel:
         return {"role": "assistant", "content": content, "stop_reason": "tool_use" if calls else "end_turn"}
 
 
-def run_agent(model: ScriptedModel, session: Session, *, task: str, heard: Heard) -> list[Block]:
+def run_agent(model: ScriptedModel, session: Session, *, task: str, on_call: OnCall) -> list[Block]:
     """Let the model work on ``task`` until it calls no more tools; returns the messages.
 
-    ``heard`` is called with every call and its result.
+    ``on_call`` is called with every call and its result.
     """
     messages: list[Block] = [{"role": "user", "content": task}]
     while True:
@@ -247,12 +243,12 @@ def run_agent(model: ScriptedModel, session: Session, *, task: str, heard: Heard
         messages.append({"role": "assistant", "content": reply["content"]})
         if reply["stop_reason"] != "tool_use":
             return messages
-        messages.append({"role": "user", "content": [_answer(session, block, heard) for block in reply["content"]]})
+        messages.append({"role": "user", "content": [_answer(session, block, on_call) for block in reply["content"]]})
 
 
-def _answer(session: Session, block: Block, heard: Heard) -> Block:
+def _answer(session: Session, block: Block, on_call: OnCall) -> Block:
     """Run one tool call; its result goes back to the model, also when it is an error."""
     result = session.call(block["name"], block["input"], call_id=block["id"])
     answer = {"type": "tool_result", "tool_use_id": block["id"], "content": result.text, "is_error": result.is_error}
-    heard(block, answer)
+    on_call(block, answer)
     return answer

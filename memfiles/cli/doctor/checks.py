@@ -37,7 +37,8 @@ from memfiles.workflow.workflow import EntriesSpec, MemoryFile, Workflow
 JOURNALS = FOLDER
 CheckState = Literal["ok", "warn", "fail"]
 OLDEST_PYTHON = (3, 11)
-LITTLE_SPACE = 64 * 1024 * 1024
+LITTLE_SPACE = 64 * 1024 * 1024  # bytes
+NAMED = 3  # unreadable entries named in findings
 MOUNTS = Path("/proc/self/mounts")
 SCHEMA_COMMENT = "yaml-language-server: $schema="
 _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.s3fs", "fuse.rclone"}
@@ -249,9 +250,6 @@ def _json_in(path: Path) -> object:
         return None
 
 
-NAMED = 3
-
-
 @dataclass
 class FolderTally:
     """The entries of one folder at one level; sizes are bytes of content."""
@@ -332,8 +330,8 @@ def summary(tallies: Iterable[FolderTally]) -> str:
     counted = list(tallies)
     live, size = (sum(getattr(tally, name) for tally in counted) for name in ("live", "size_bytes"))
     rest = {name: sum(getattr(tally, name) for tally in counted) for name in ("expired", "retired", "forgotten")}
-    beside = "".join(f", {number} {name}" for name, number in rest.items() if number)
-    return f"{output.entries(live)}, {size} bytes{beside}"
+    others = "".join(f", {number} {name}" for name, number in rest.items() if number)
+    return f"{output.entries(live)}, {size} bytes{others}"
 
 
 def _over_budget(tallies: Tallies, declared: EntriesSpec) -> Iterator[CheckResult]:

@@ -24,6 +24,8 @@ from memfiles.sync.mirror import Mirror, shortcomings_of
 from memfiles.sync.status import kept_conflicts, status_on_disk
 from memfiles.workflow.workflow import Workflow
 
+PATIENCE_SECONDS = 5.0
+ReportCheck = Callable[[CheckResult], None]
 _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
@@ -52,32 +54,26 @@ def look(path: Path) -> Iterator[CheckResult]:
     if workflow is None:
         return
     directory, files = workflow.directory, workflow.memory.files
-    yield from _told("editor schema", checks.check_schema_comment(path))
-    yield from _told("directory", checks.check_directory(directory))
+    yield from _findings_of("editor schema", checks.check_schema_comment(path))
+    yield from _findings_of("directory", checks.check_directory(directory))
     if directory.is_dir():
-        yield from _told("file system", checks.check_file_system(directory))
-        yield from _told("records", checks.check_records(directory, files))
-        yield from _told("entries", check_entries(workflow))
-        yield from _told("left-overs", checks.check_leftovers(directory, files))
-        yield from _told("quarantine", checks.check_quarantine(directory))
-        yield from _told("journals", checks.check_locks_and_journals(directory))
-    yield from _told("mirror pending", check_pending(workflow))
-    yield from _told("mirror", check_mirror(workflow))
-    yield from _told("conflicts", check_conflicts(directory))
+        yield from _findings_of("file system", checks.check_file_system(directory))
+        yield from _findings_of("records", checks.check_records(directory, files))
+        yield from _findings_of("entries", check_entries(workflow))
+        yield from _findings_of("left-overs", checks.check_leftovers(directory, files))
+        yield from _findings_of("quarantine", checks.check_quarantine(directory))
+        yield from _findings_of("journals", checks.check_locks_and_journals(directory))
+    yield from _findings_of("mirror pending", check_pending(workflow))
+    yield from _findings_of("mirror", check_mirror(workflow))
+    yield from _findings_of("conflicts", check_conflicts(directory))
 
 
-def _told(what: str, findings: Iterator[CheckResult]) -> Iterator[CheckResult]:
+def _findings_of(what: str, findings: Iterator[CheckResult]) -> Iterator[CheckResult]:
     """The findings; a check that the system does not allow is one itself, and the others still run."""
     try:
         yield from findings
     except (MemfilesError, OSError) as error:
         yield CheckResult("fail", what, f"cannot be checked: {failure_of(error).message}")
-
-
-PATIENCE_SECONDS = 5.0
-
-
-ReportCheck = Callable[[CheckResult], None]
 
 
 def check_pending(workflow: Workflow) -> Iterator[CheckResult]:
