@@ -1,4 +1,4 @@
-"""The note of unchanged records: it saves time, and is never believed over the disk."""
+"""The start cache: it saves time, and is never trusted over the disk."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from memfiles.files import start_cache as unchanged
+from memfiles.files import start_cache
 from memfiles.records.declared_metadata import Metadata, metadata_in
 from memfiles.storage.atomic import Signature, open_directory
 from tests.support.records import seeded
 
 RECORD = seeded("x" * 7)
 SIGNATURE = Signature(12, 345, 1_700_000_000_123_456_789)
-NOTE = unchanged.row(RECORD, SIGNATURE)
+NOTE = start_cache.row(RECORD, SIGNATURE)
 
 
 @pytest.fixture
@@ -29,10 +29,10 @@ def directory(tmp_path: Path) -> Iterator[int]:
 
 def test_a_note_comes_back_and_tells_the_size(directory: int) -> None:
     """That is all a start needs to know of a record that did not change."""
-    unchanged.save(directory, {"notes": NOTE})
-    loaded = unchanged.load(directory)
+    start_cache.save(directory, {"notes": NOTE})
+    loaded = start_cache.load(directory)
 
-    assert 7 == unchanged.size_if_same(loaded["notes"], SIGNATURE, metadata_in(RECORD))
+    assert 7 == start_cache.size_if_same(loaded["notes"], SIGNATURE, metadata_in(RECORD))
 
 
 @pytest.mark.parametrize("field", ["inode", "size", "mtime_ns"])
@@ -40,7 +40,7 @@ def test_a_note_counts_only_while_the_signature_is_the_same(field: str) -> None:
     """Whatever changed a file changed one of the three."""
     other = SIGNATURE._replace(**{field: 1})
 
-    assert unchanged.size_if_same(NOTE, other, metadata_in(RECORD)) is None
+    assert start_cache.size_if_same(NOTE, other, metadata_in(RECORD)) is None
 
 
 @pytest.mark.parametrize("field", ["name", "description", "max_size_bytes", "level"])
@@ -48,7 +48,7 @@ def test_a_note_counts_only_for_the_same_declaration(field: str) -> None:
     """Else the record is to be rewritten, and for that it must be read."""
     fields = {**metadata_in(RECORD)._asdict(), field: "another"}
 
-    assert unchanged.size_if_same(NOTE, SIGNATURE, Metadata(**fields)) is None
+    assert start_cache.size_if_same(NOTE, SIGNATURE, Metadata(**fields)) is None
 
 
 @pytest.mark.parametrize(
@@ -56,33 +56,33 @@ def test_a_note_counts_only_for_the_same_declaration(field: str) -> None:
 )
 def test_a_damaged_note_is_no_note(tmp_path: Path, directory: int, text: str) -> None:
     """It costs time, nothing else."""
-    (tmp_path / unchanged.PATH).write_text(text)
+    (tmp_path / start_cache.PATH).write_text(text)
 
-    assert {} == unchanged.load(directory)
+    assert {} == start_cache.load(directory)
 
 
 @pytest.mark.parametrize("row", [None, 7, "x", [], NOTE[:7], [*NOTE[:7], "7"], [*NOTE[:7], None], {}])
 def test_a_damaged_row_tells_nothing(tmp_path: Path, directory: int, row: object) -> None:
     """Each file is then looked at."""
-    (tmp_path / unchanged.PATH).write_text(json.dumps({"memfiles-unchanged/1": {"notes": row}}))
+    (tmp_path / start_cache.PATH).write_text(json.dumps({"memfiles-unchanged/1": {"notes": row}}))
 
-    assert unchanged.size_if_same(unchanged.load(directory)["notes"], SIGNATURE, metadata_in(RECORD)) is None
+    assert start_cache.size_if_same(start_cache.load(directory)["notes"], SIGNATURE, metadata_in(RECORD)) is None
 
 
 def test_a_link_in_its_place_is_not_followed(tmp_path: Path, directory: int) -> None:
     """Derived state comes from us or not at all."""
     (tmp_path / "elsewhere").write_text(json.dumps({"memfiles-unchanged/1": {"notes": NOTE}}))
-    (tmp_path / unchanged.PATH).symlink_to(tmp_path / "elsewhere")
+    (tmp_path / start_cache.PATH).symlink_to(tmp_path / "elsewhere")
 
-    assert {} == unchanged.load(directory)
+    assert {} == start_cache.load(directory)
 
 
 def test_a_new_note_replaces_the_old_one(tmp_path: Path, directory: int) -> None:
     """Also over what a killed process left; no temp file stays."""
     (tmp_path / ".state" / ".unchanged.json.tmp").write_text("left behind")
-    unchanged.save(directory, {"old": NOTE})
-    unchanged.save(directory, {"new": NOTE})
+    start_cache.save(directory, {"old": NOTE})
+    start_cache.save(directory, {"new": NOTE})
 
-    assert {"new": NOTE} == unchanged.load(directory)
+    assert {"new": NOTE} == start_cache.load(directory)
     assert ["unchanged.json"] == os.listdir(tmp_path / ".state")
-    assert 0o600 == (tmp_path / unchanged.PATH).stat().st_mode & 0o777
+    assert 0o600 == (tmp_path / start_cache.PATH).stat().st_mode & 0o777

@@ -1,4 +1,4 @@
-"""Live files: reads are fresh, changes by hand become revisions, broken files are mended, and everyone is told once."""
+"""The record repository: reads are fresh, hand edits become revisions, broken files are repaired, events come once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live files: what is broken or gone is set aside and mended, and costs nothing that was good."""
+"""The record repository repairs files that were broken or deleted behind its back."""
 
 from __future__ import annotations
 
