@@ -1,8 +1,8 @@
-"""The sync: keeps a mirror and the memory directory equal, off the write path.
+"""The sync: keeps the memory directory and a mirror equal, off the write path.
 
-``engine`` runs it, ``schedule`` says what is due when, ``reconciler`` merges a record and its copy on the mirror, and
-``ledger`` remembers what the mirror acknowledged. The names here load when first used, as mirrors import the contract
-from this package and need none of it.
+``engine`` runs it, ``schedule`` says what is due when, ``reconciler`` reconciles a record with its copy in the mirror,
+and ``ledger`` keeps what the mirror acknowledged. The names here load when first used, as mirrors import the contract
+from this package and need nothing else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Many objects of a mirror at a time: by its own power where it has one, else by threads that get one each.
+"""Bulk reads: many objects of a mirror, by its own ``get_many`` if it has one, else by threads.
 
-The rule this file guards: the threads are daemons, and start nothing new once nobody listens, so that a store that
-hangs keeps neither its caller nor the end of the process waiting.
+The rule this file guards: the threads are daemons and start nothing new once nobody listens, so a store that hangs
+delays neither its caller nor the end of the process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ THREADS = 32
 
 
 def get_many(mirror: Mirror, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
-    """``BulkMirror.get_many`` of any mirror. A wrapper passes its own on to its inner mirror with this."""
+    """``BulkMirror.get_many`` for any mirror. Wrappers pass their own calls on with this."""
     if isinstance(mirror, BulkMirror):
         return mirror.get_many(keys)
     return in_parallel(mirror.get, check_keys(keys))
@@ -27,9 +27,9 @@ def get_many(mirror: Mirror, keys: Iterable[str]) -> Iterator[tuple[str, Answer]
 def in_parallel(
     get: Callable[[str], Stored | None], keys: Iterable[str], *, threads: int = THREADS
 ) -> Iterator[tuple[str, Answer]]:
-    """Each key with what ``get`` returns for it, by so many threads at a time, as they arrive.
+    """Each key with the result of ``get``, as they arrive, by at most ``threads`` threads.
 
-    A ``MirrorUnavailable`` is the answer of its key; any other error is raised here.
+    A ``MirrorUnavailable`` is the answer for its key; any other error is raised here.
     """
     waiting = deque(keys)
     count = len(waiting)
@@ -48,11 +48,11 @@ def in_parallel(
                 raise answer.error
             yield key, answer
     finally:
-        waiting.clear()  # nobody listens any more
+        waiting.clear()  # nobody listens any longer
 
 
 class _Unexpected:
-    """An error that is no answer of a mirror."""
+    """An error that is not an answer of a mirror."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -70,5 +70,5 @@ def _answer(get: Callable[[str], Stored | None], key: str) -> Answer | _Unexpect
         return get(key)
     except MirrorUnavailable as error:
         return error
-    except BaseException as error:  # the edge of the thread: it is raised where the answers are read
+    except BaseException as error:  # the edge of the thread: raised where the answers are read
         return _Unexpected(error)

@@ -1,7 +1,7 @@
-"""What is to be done, found by comparing the disk, what the mirror acknowledged, and what it lists now.
+"""The scan for records to push, by comparing the disk, the ledger and the mirror's listing.
 
-The rule this file guards: a look costs about as much as there is news. 100,000 entries take half a second to compare;
-a folder of them in which no file was put since the last comparison is not compared again, unless it is asked for.
+The rule this file guards: a scan costs about as much as there is news. 100,000 entries take half a second to compare;
+a folder in which no file was put since the last scan is not compared again, unless the scan is thorough.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Care = Literal["patient", "usual", "thorough"]
 
 
 class Dirty(NamedTuple):
-    """A record whose present version the mirror has not acknowledged, and when that was written (ns, wall clock)."""
+    """A record whose present version the mirror has not acknowledged, and when it was written (ns, wall clock)."""
 
     path: str
     since_ns: int
@@ -34,9 +34,9 @@ class Dirty(NamedTuple):
 
 @dataclass(slots=True)
 class _Compared:
-    """A folder of entries as it was when it was compared: when it had changed last (ns), and what was to be pushed.
+    """A folder of entries as of its last scan: its modification time (ns), and the paths to push.
 
-    ``is_sure``: what changed later has another time. ``at``: when it was compared (s, monotonic).
+    ``is_sure``: any later change has another time. ``at``: when it was scanned (s, monotonic).
     """
 
     changed_ns: int
@@ -45,13 +45,13 @@ class _Compared:
     dirty: list[str] = field(default_factory=list)
 
     def still_holds(self, changed_ns: int, *, patient: bool) -> bool:
-        """Whether nothing else can have become dirty, or it is too early to look again for who is ``patient``."""
+        """Whether nothing else can have become dirty, or a ``patient`` scan need not look yet."""
         is_unchanged = self.is_sure and self.changed_ns == changed_ns
         return is_unchanged or (patient and monotonic() - self.at < _PATIENCE_SECONDS)
 
 
 class DirtyScan:
-    """Looks for what the mirror lacks. Threads may share it."""
+    """Finds what the mirror lacks. Threads may share it."""
 
     def __init__(self, replica: Replica, ledger: Ledger, downloads: EntryDownloads) -> None:
         self._replica = replica
@@ -61,10 +61,10 @@ class DirtyScan:
         self._private: dict[str, Signature] = {}
 
     def dirty(self, *, care: Care = "usual") -> list[Dirty]:
-        """The records to be pushed. One stat each; only those that changed since the last look are read.
+        """The records to push. One stat each; only those that changed since the last scan are read.
 
-        The usual care takes it that entries change by files being put in place, as memfiles and editors do; a patient
-        look relies for some minutes on being told of changes, a thorough one on nothing.
+        The usual care assumes that entries change by renaming files into place, as memfiles and editors do. A patient
+        scan relies on events for some minutes, a thorough one on nothing.
         """
         found = self._signatures(self._replica.file_paths())
         dirty = self._compare(found, under="")
@@ -73,12 +73,12 @@ class DirtyScan:
         return dirty
 
     def changed(self, listed: Mapping[str, str]) -> list[str]:
-        """The records whose copies are not at the version last known, or that have none any more."""
+        """The records whose copies are not at the version last known, or are gone."""
         known = self._ledger.versions()
         return [path for path in self._replica.paths() if listed.get(path) != known.get(path)]
 
     def lost(self, listed: Mapping[str, str]) -> list[str]:
-        """The records of which the mirror once had a copy and has none any more."""
+        """The records whose copies the mirror has lost."""
         known = self._ledger.versions()
         return [path for path in self._replica.paths() if path in known and path not in listed]
 
@@ -96,7 +96,7 @@ class DirtyScan:
         return dirty
 
     def _compare(self, found: Mapping[str, Signature], *, under: str) -> list[Dirty]:
-        """Those of the records with these signatures whose versions the mirror has not acknowledged."""
+        """The records with these signatures whose present versions the mirror has not acknowledged."""
         noted = self._ledger.signatures(under=under) if found else {}
         changed = [(path, now) for path, now in found.items() if noted.get(path) != now]
         digests = self._ledger.digests(under=under) if changed else {}
@@ -116,7 +116,7 @@ class DirtyScan:
         return dirty
 
     def _is_private(self, path: str, signature: Signature) -> bool:
-        """Whether no mirror may have what lies at ``path``; what was found so is not read again."""
+        """Whether no mirror may have the record at ``path``; an answer is kept for each version."""
         if self._private.get(path) == signature:
             return True
         is_private = self._replica.is_private(path)
@@ -130,7 +130,7 @@ class DirtyScan:
 
 
 def note_hydrated(ledger: Ledger, hydrated: Mapping[str, Stored]) -> None:
-    """Note the copies that a restore fetched: the mirror holds them, at these versions."""
+    """Acknowledge the copies that a restore fetched: the mirror has them, at these versions."""
     copies = []
     for path, stored in hydrated.items():
         try:

@@ -1,8 +1,8 @@
-"""What the mirror last acknowledged of each record: one small database, shared by all processes on a directory.
+"""The sync ledger: what the mirror last acknowledged of each record, in one database shared by all processes.
 
-The rules this file guards: it is derived, so that losing it costs requests and never a word; what may have suffered
-in a power cut is not believed; and after a redaction it holds no earlier text of that record, however late an
-acknowledgement comes in.
+The rules this file guards: it is derived, so losing it costs requests and never data; rows that may have been damaged
+by a power cut are not believed; and after a redaction it holds no earlier text of that record, however late an
+acknowledgement arrives.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _COPIES_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What was put into the mirror without an answer so far, on top of which version (None: where nothing was)."""
+    """A put without an answer so far, and the version that it replaces (None: no copy)."""
 
     body: bytes
     version: str | None
@@ -57,11 +57,11 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """What is known of one record's copy in the mirror.
+    """The state of one record's copy in the mirror.
 
-    ``version`` and ``body`` are the mirror's (None: not known, or not there); ``digest`` and ``signature`` are those of
-    the local record that needs no push any more, None if it does. ``is_redacted``: the mirror may hold what was taken
-    out of the local record.
+    ``version`` and ``body`` are the mirror's (None: unknown, or no copy); ``digest`` and ``signature`` are those of the
+    local record that needs no push, None if it needs one. ``is_redacted``: the mirror may hold text that was redacted
+    in the local record.
     """
 
     version: str | None = None
@@ -74,9 +74,9 @@ class LedgerRow:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A copy that the mirror is known to hold, of a record at ``revision``; the rest as in ``Note``.
+    """A copy that the mirror has, of a record at ``revision``; the rest as in ``LedgerRow``.
 
-    ``body`` is None where it must not be kept.
+    ``body`` is None if it must not be kept.
     """
 
     path: str
@@ -89,7 +89,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSnapshot:
-    """What a look from outside finds: by path what needs no push, and what last went wrong."""
+    """The ledger as read from outside: by path what needs no push, and the last error."""
 
     signatures: Mapping[str, Signature]
     digests: Mapping[str, str]
@@ -97,10 +97,10 @@ class LedgerSnapshot:
 
 
 class Ledger:
-    """The notes on one directory and one mirror. Threads and processes may share them."""
+    """The ledger of one directory and one mirror. Threads and processes may share it."""
 
     def __init__(self, directory: Path, *, mirror: str) -> None:
-        """``mirror`` names the mirror: what was noted of another one counts for nothing here."""
+        """``mirror`` names the mirror: rows of another one do not count."""
         self._mirror = mirror
         self._database = DerivedDatabase(_FILE, directory, create=_create, check=self._drop_untrusted)
         self._turn = threading.Lock()
@@ -108,7 +108,7 @@ class Ledger:
         renew_in_child(self, Ledger._leave_to_parent)
 
     def close(self) -> None:
-        """Let go of the database, on the disk as it is. May be called again."""
+        """Close the database. May be called again."""
         with self._turn:
             self._is_closed = True
             if self._database.is_current:
@@ -117,13 +117,13 @@ class Ledger:
             self._database.close()
 
     def origin(self) -> str:
-        """The random id of this directory, by which its changes are told from those of others: 12 hex digits."""
+        """The random id of this directory in version vectors: 12 hex digits."""
         with self._change() as run:
             run("INSERT OR IGNORE INTO meta VALUES ('origin', ?)", secrets.token_hex(6))
             return str(run("SELECT value FROM meta WHERE key = 'origin'").fetchone()[0])
 
     def find(self, path: str) -> LedgerRow:
-        """What is noted of the record at ``path``; an empty note if nothing is."""
+        """The row of the record at ``path``; an empty one if there is none."""
         with self._change() as run:
             row = run(
                 "SELECT version, digest, inode, size, mtime_ns, body, sent, sent_version, body IS NULL AND redacted > 0"
@@ -138,18 +138,18 @@ class Ledger:
         return LedgerRow(version, digest, signature, body, on_its_way, bool(is_redacted))
 
     def signatures(self, *, under: str = "") -> dict[str, Signature]:
-        """By path, the files that were seen to need no push: those of a folder of entries, else the memory files."""
+        """By path, the files that need no push: those of a folder of entries, else the memory files."""
         with self._change() as run:
             rows = [row for ends in _ranges(under) for row in run(_SIGNATURES + _BETWEEN, *ends)]
         return {path: Signature(*signature) for path, *signature in rows}
 
     def digests(self, *, under: str = "") -> dict[str, str]:
-        """By path, the digest of the local record that needs no push; which ones, as for ``signatures``."""
+        """By path, the digest of the local record that needs no push; ``under`` as for ``signatures``."""
         with self._change() as run:
             return dict(row for ends in _ranges(under) for row in run(_DIGESTS + _BETWEEN, *ends))
 
     def copies(self) -> Iterator[tuple[str, Stored]]:
-        """Every copy that the mirror is known to hold, by path; some hundred are in memory at a time."""
+        """Every copy that the mirror has, by path; some hundred are in memory at a time."""
         last = ""
         while True:
             with self._change() as run:
@@ -161,7 +161,7 @@ class Ledger:
             last = rows[-1][0]
 
     def has_fetched_entries(self) -> bool:
-        """Whether all entries were fetched that the mirror had and this directory had not, at some time."""
+        """Whether this directory once fetched all entries that only the mirror had."""
         with self._change() as run:
             return run("SELECT value FROM meta WHERE key = 'entries_fetched'").fetchone() is not None
 
@@ -173,7 +173,7 @@ class Ledger:
     def bury(self, path: str, *, revision: int) -> None:
         """Keep no text of the record at ``path`` from before ``revision``: it was forgotten elsewhere. See ``scrub``.
 
-        The pack is removed because of it as after a redaction here; ``wipe`` does the rest.
+        The pack is removed, as after a redaction here; ``wipe`` does the rest.
         """
         with self._change() as run:
             _bury(run, path, revision=revision)
@@ -185,7 +185,7 @@ class Ledger:
             return run("SELECT value FROM meta WHERE key = 'unwiped'").fetchone() is not None
 
     def wipe(self) -> None:
-        """Leave nothing in the file of what was buried."""
+        """Remove all traces of buried rows from the file."""
         with self._turn:
             if not self._opened().compact():
                 raise StorageFailed("the notes on the mirror are being read by another process; try again later")
@@ -199,7 +199,7 @@ class Ledger:
             return int(found[0]) if found else 0
 
     def forget_redaction(self, path: str) -> None:
-        """The record was put back as it was before its redaction: it may be pushed like any other."""
+        """The record was restored as it was before its redaction: it may be pushed like any other."""
         with self._change() as run:
             run("UPDATE note SET redacted = 0 WHERE path = ?", path)
 
@@ -210,7 +210,7 @@ class Ledger:
             return int(found[0]) if found else 0
 
     def must_remove_pack(self) -> bool:
-        """Whether the mirror's pack may hold what was taken out of a record since it was last removed."""
+        """Whether the mirror's pack may hold text that was redacted since the pack was last removed."""
         with self._change() as run:
             rows = dict(run("SELECT key, value FROM meta WHERE key IN ('redactions', 'redactions_unpacked')"))
             return int(rows.get("redactions", 0)) > int(rows.get("redactions_unpacked", 0))
@@ -222,19 +222,19 @@ class Ledger:
             run("INSERT OR REPLACE INTO meta SELECT 'redactions_unpacked', value FROM meta WHERE key = 'redactions'")
 
     def packed(self, count: int) -> None:
-        """A pack was written that holds ``count`` of the copies that were not yet in one."""
+        """A pack was written with ``count`` copies that were not in one before."""
         with self._change() as run:
             run("UPDATE meta SET value = max(0, value - ?) WHERE key = 'unpacked'", count)
 
     def versions(self) -> dict[str, str]:
-        """By path, the version that the mirror was last known to hold."""
+        """By path, the version that the mirror was last known to have."""
         with self._change() as run:
             return dict(run("SELECT path, version FROM note WHERE version IS NOT NULL").fetchall())
 
     def sending(self, path: str, body: bytes, *, version: str | None, revision: int) -> bool:
-        """Note what is about to be put, so that it is known later whatever becomes of the answer.
+        """Note a put before it is made, so that it is known even if the answer is lost.
 
-        False: the record was redacted meanwhile, and this must not be sent.
+        False: the record was redacted meanwhile, and this body must not be sent.
         """
         with self._change() as run:
             run("INSERT OR IGNORE INTO note (path) VALUES (?)", path)
@@ -242,7 +242,7 @@ class Ledger:
             return run(statement, body, version, path, revision).rowcount == 1
 
     def acknowledge(self, *copies: Acknowledged) -> None:
-        """The mirror is known to hold these copies; nothing is on its way any more."""
+        """The mirror has these copies; no put is under way any more."""
         with self._change() as run:
             run("INSERT OR IGNORE INTO meta VALUES ('unpacked', 0)")
             run("UPDATE meta SET value = value + ? WHERE key = 'unpacked'", len(copies))
@@ -261,17 +261,17 @@ class Ledger:
                 )
 
     def gone(self, path: str) -> None:
-        """The mirror holds no copy: the local record is to be put there again."""
+        """The mirror has no copy: the local record must be pushed again."""
         with self._change() as run:
             run("UPDATE note SET version = NULL, digest = NULL, inode = NULL, sent = NULL WHERE path = ?", path)
 
     def note_error(self, what: str | None) -> None:
-        """What last went wrong, for whoever looks from outside; None, or an acknowledgement, takes it back."""
+        """Note the last error, for other processes; None, or an acknowledgement, clears it."""
         with self._change() as run:
             run("INSERT OR REPLACE INTO meta VALUES ('last_error', ?)", what)
 
     def settle(self, signatures: Mapping[str, Signature]) -> None:
-        """The files with these signatures hold what needs no push."""
+        """The files with these signatures need no push."""
         with self._change() as run:
             for path, signature in signatures.items():
                 run("UPDATE note SET inode = ?, size = ?, mtime_ns = ? WHERE path = ?", *signature, path)
@@ -314,7 +314,7 @@ class Ledger:
 
 
 def peek(directory: Path, *, mirror: str) -> LedgerSnapshot:
-    """The notes as a look from outside finds them: nothing is made or changed, and no other mirror's count."""
+    """Read the ledger without creating or changing anything; rows of another mirror do not count."""
     try:
         with closing(_FILE.connect(directory)) as connection:
             meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
@@ -327,15 +327,15 @@ def peek(directory: Path, *, mirror: str) -> LedgerSnapshot:
 
 
 def scrub(directory: Path, path: str, *, revision: int) -> None:
-    """Keep no text of the record at ``path`` from before ``revision`` in the notes, ever; durable on return.
+    """Never keep text of the record at ``path`` from before ``revision`` in the ledger; durable on return.
 
-    Notes that cannot be read are removed: they may hold anything.
+    A ledger that cannot be read is removed, as it may hold anything.
     """
     scrub_all(directory, {path: revision})
 
 
 def scrub_all(directory: Path, revisions: Mapping[str, int]) -> None:
-    """``scrub`` for several records in one go; ``revisions`` by path."""
+    """``scrub`` for several records at once; ``revisions`` by path."""
     try:
         with _FILE.failures():
             if (directory / PATH).exists():
@@ -372,5 +372,5 @@ def _bury(run: Run, path: str, *, revision: int) -> None:
 
 
 def _ranges(folder: str) -> list[tuple[str, str]]:
-    """The first path that is meant and the first one behind: of a folder, or of all that is not in ``entries``."""
+    """Ranges of paths, each with its exclusive end: of a folder of entries, or of all other records."""
     return [(f"{folder}/", f"{folder}0")] if folder else [("", f"{ENTRIES}/"), (f"{ENTRIES}0", "\U0010ffff")]

@@ -1,7 +1,7 @@
-"""What a mirror promises: a second home for records, under the same relative paths as on disk.
+"""The mirror contract: a second store for records, under the same relative paths as on disk.
 
-The rules this file guards: every call may be repeated, because an answer can get lost; and no write takes away
-what its caller has not seen, because each names the version it stands on.
+The rules this file guards: every call may be repeated, because an answer can get lost; and no write removes data that
+its caller has not seen, because each names the version it replaces.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 from memfiles.errors import InvalidArgument, MirrorConflict, MirrorUnavailable
 
 KEY_MAX_BYTES = 1024
-BODY_MAX_BYTES = 64 * 1024 * 1024  # what a record may have on disk; nothing larger is read into memory
+BODY_MAX_BYTES = 64 * 1024 * 1024  # the limit of a record on disk; nothing larger is read into memory
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One object as the mirror holds it.
+    """One object in the mirror.
 
-    ``version`` is opaque. Of one key, different bytes never have the same version; the same bytes may have several.
+    ``version`` is opaque. For one key, different bytes never have the same version; the same bytes may have several.
     """
 
     body: bytes
@@ -28,18 +28,18 @@ class Stored:
 
 
 Answer: TypeAlias = Stored | None | MirrorUnavailable
-"""What is known of a key that was asked for among others: the object, that there is none, or why it is not known."""
+"""The answer for one of many keys: the object, None if there is none, or the error that says why it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a key must be like for a put or a delete to happen: use ``ANY``, ``ABSENT`` or ``equals(version)``."""
+    """The condition of a put or a delete: use ``ANY``, ``ABSENT`` or ``equals(version)``."""
 
     kind: Literal["any", "absent", "equals"]
     version: str | None = None
 
     def holds(self, version: str | None) -> bool:
-        """Whether a key at ``version`` (None: absent) fulfils the condition."""
+        """Whether the condition holds for a key at ``version`` (None: absent)."""
         return self.kind == "any" or version == self.version
 
     def check(self, key: str, version: str | None) -> None:
@@ -60,19 +60,19 @@ def equals(version: str) -> Condition:
 class Mirror(Protocol):
     """A store of objects by key. Threads may share it.
 
-    A key is a record's path relative to the memory directory, as ``check_key`` takes it; anything else is an
-    ``InvalidArgument`` before the store sees it, and so is a body of more than ``BODY_MAX_BYTES``. No key is
-    another's folder (``a`` beside ``a/b``). What lies in the store under no such key is not listed.
+    A key is a record's path relative to the memory directory, as ``check_key`` accepts it; anything else raises
+    ``InvalidArgument`` before the store sees it, as does a body of more than ``BODY_MAX_BYTES``. No key is another
+    key's folder (``a`` and ``a/b``). Objects with other names are not listed.
 
-    A store that does not answer, or answers with something that cannot be right, is a ``MirrorUnavailable``: the call
-    may or may not have happened, and may be made again. One that answers that it will not (no access, no such bucket,
-    a body beyond the limit) is a ``MirrorRefused``, which is a ``MirrorUnavailable`` that no repetition helps.
+    A store that does not answer, or gives an answer that cannot be right, raises ``MirrorUnavailable``: the call may or
+    may not have happened, and may be repeated. A store that refuses (no access, no such bucket, a body beyond the
+    limit) raises ``MirrorRefused``, a ``MirrorUnavailable`` that repeating does not help.
     """
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
         """Every key that begins with ``prefix``, with its version, each once and in the order of its UTF-8 bytes.
 
-        What is put or deleted meanwhile may be there or not. Nothing there is no error.
+        Objects put or deleted meanwhile may be listed or not. An empty listing is not an error.
         """
         ...
 
@@ -84,62 +84,62 @@ class Mirror(Protocol):
         """Store ``body`` at ``key`` if ``when`` holds, and return its version. Durable and whole on return.
 
         Otherwise nothing changes and ``MirrorConflict`` is raised, unless ``key`` already holds exactly ``body``:
-        then this call, or one like it, has happened before, and the version is returned.
+        then the same call has happened before, and the version is returned.
         """
         ...
 
     def delete(self, key: str, *, when: Condition = ANY) -> None:
-        """Take ``key`` away if ``when`` holds, else change nothing and raise ``MirrorConflict``.
+        """Delete ``key`` if ``when`` holds, else change nothing and raise ``MirrorConflict``.
 
-        A key that is not there is deleted already, whatever ``when`` says. Durable on return.
+        An absent key counts as deleted, whatever ``when`` says. Durable on return.
         """
         ...
 
 
 @runtime_checkable
 class BulkMirror(Mirror, Protocol):
-    """A mirror that gets many objects faster than many calls of ``get`` would.
+    """A mirror that reads many objects faster than many calls of ``get``.
 
-    Ask any mirror with ``bulk.get_many``, which makes the calls where this power is missing.
+    ``bulk_reads.get_many`` takes any mirror, and makes those calls if it lacks this power.
     """
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
         """Each of ``keys`` once, with what ``get`` would return, in any order, as they arrive.
 
-        What ``get`` would raise of a store that does not answer or refuses is that key's answer, and is not raised.
-        Who closes the iterator early waits for nothing more.
+        A ``MirrorUnavailable`` that ``get`` would raise is that key's answer. Closing the iterator early waits for
+        nothing.
         """
         ...
 
 
 @runtime_checkable
 class CandidMirror(Mirror, Protocol):
-    """A mirror that can say which of these promises its store does not keep. Ask with ``shortcomings_of``."""
+    """A mirror that can tell which of these promises its store breaks; see ``shortcomings_of``."""
 
     def shortcomings(self, key: str) -> tuple[str, ...]:
-        """What the store does not keep in the folder of ``key``, a sentence each; errors as of ``put``.
+        """The broken promises in the folder of ``key``, one sentence each; errors as of ``put``.
 
-        To find out, an object of the mirror's own may be put there and taken away again.
+        May put a temporary object there and delete it again.
         """
         ...
 
 
 def shortcomings_of(mirror: Mirror, key: str) -> tuple[str, ...]:
-    """What a mirror says of itself; nothing where it cannot tell."""
+    """The broken promises of a mirror; none if it cannot tell."""
     return mirror.shortcomings(key) if isinstance(mirror, CandidMirror) else ()
 
 
 def check_keys(keys: Iterable[str]) -> tuple[str, ...]:
-    """The keys without repetitions, if a mirror may use every one, else raise ``InvalidArgument``."""
+    """The keys without duplicates, if all are valid, else raise ``InvalidArgument``."""
     return tuple(dict.fromkeys(map(check_key, keys)))
 
 
 def check_key(key: str) -> str:
-    """Return ``key`` if a mirror may use it, else raise ``InvalidArgument``.
+    """Return ``key`` if it is a valid key, else raise ``InvalidArgument``.
 
-    Segments between single slashes, none of them empty, ``.`` or ``..``; no backslash and no control character,
-    since readers of a bucket collapse or reinterpret them; 1 to 1,024 bytes (the limit of S3). Two kinds of names are
-    the store's own: locks (``.state/locks/...``) and what is staged (a last segment ``.name.tmp``).
+    Segments are separated by single slashes, none of them empty, ``.`` or ``..``; no backslash and no control
+    character, since readers of a bucket collapse or reinterpret them; 1 to 1,024 bytes (the limit of S3). Two kinds of
+    names are reserved for the store: locks (``.state/locks/...``) and staged files (a last segment ``.name.tmp``).
     """
     segments = key.split("/")
     if any(segment in {"", ".", ".."} for segment in segments):
@@ -149,12 +149,12 @@ def check_key(key: str) -> str:
     if (size := len(key.encode())) > KEY_MAX_BYTES:
         raise InvalidArgument(f"mirror key {_shown(key)} is {size} bytes; at most {KEY_MAX_BYTES} are allowed")
     if key.startswith(".state/locks/") or (segments[-1].startswith(".") and segments[-1].endswith(".tmp")):
-        raise InvalidArgument(f"mirror key {_shown(key)} is a name that stores keep for their own locks and temp files")
+        raise InvalidArgument(f"mirror key {_shown(key)} is reserved for the locks and temp files of stores")
     return key
 
 
 def is_key(key: str) -> bool:
-    """Whether ``check_key`` takes it: what is found in a store under another name is not ours."""
+    """Whether ``key`` is a valid key; other objects in a store are not ours."""
     try:
         check_key(key)
     except InvalidArgument:
@@ -163,14 +163,14 @@ def is_key(key: str) -> bool:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return ``prefix`` if some key may begin with it, else raise ``InvalidArgument``."""
+    """Return ``prefix`` if a valid key can begin with it, else raise ``InvalidArgument``."""
     if prefix:
         check_key(prefix + "_")
     return prefix
 
 
 def check_body(key: str, body: bytes) -> bytes:
-    """Return ``body`` if it is small enough to be stored at ``key``, else raise ``InvalidArgument``."""
+    """Return ``body`` if it is within the size limit, else raise ``InvalidArgument``."""
     if len(body) > BODY_MAX_BYTES:
         raise InvalidArgument(f"{key} has {len(body)} bytes; a mirror takes at most {BODY_MAX_BYTES}")
     return body

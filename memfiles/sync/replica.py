@@ -1,4 +1,7 @@
-"""The records of this directory as the mirror's other side: read whole, and changed to what was decided over both."""
+"""The replica: the records of this directory, as the sync reads and changes them.
+
+The rule this file guards: an entry of one run is private and never leaves the directory.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +53,12 @@ class Resolution:
 
 
 class Replica:
-    """The live memory files of one open store and, once they are given to it, the entries."""
+    """The live memory files of one open store and, once given, its entries."""
 
     def __init__(
         self, directory: Path, *, files: RecordRepository[Record], store: Store, now: Callable[[], str]
     ) -> None:
-        """``now`` gives the time for changes and notes."""
+        """``now`` gives the time for changes and kept copies."""
         self.directory = directory
         self._store = store
         self._now = now
@@ -65,19 +68,21 @@ class Replica:
         self._turns = RecordLocks(store.descriptor, timeout=0.0, folder=TURNS)
         renew_in_child(self, Replica._leave_to_parent)
 
-    def with_entries(self, shelf: RecordRepository[EntryRecord], *, let_go: Callable[[Sequence[str]], None]) -> Replica:
-        """The same with these entries as well.
+    def with_entries(
+        self, repository: RecordRepository[EntryRecord], *, let_go: Callable[[Sequence[str]], None]
+    ) -> Replica:
+        """Add the entries.
 
-        ``let_go`` has everything that holds earlier versions of records let go of them, as ``Entries.let_go`` does.
+        ``let_go`` removes earlier versions of records from everything that holds them, as ``Entries.let_go`` does.
         """
-        self.entries = EntriesSide(shelf, self._store)
+        self.entries = EntriesSide(repository, self._store)
         self._let_go = let_go
         return self
 
     def turn(self, path: str) -> AbstractContextManager[None]:
-        """Be the only one, among all threads and processes, who brings this record and its copy together.
+        """Lock the reconciliation of this record, among all threads and processes.
 
-        ``LockTimeout`` at once if someone else does. Nobody who reads or writes the record is kept waiting by it.
+        ``LockTimeout`` at once if it is locked. Readers and writers of the record are not delayed.
         """
         return self._turns.hold([path])
 
@@ -86,23 +91,23 @@ class Replica:
         self._turns = RecordLocks(self._store.descriptor, timeout=0.0, folder=TURNS)
 
     def file_paths(self) -> list[str]:
-        """Where the live memory files lie, sorted."""
+        """The paths of the live memory files, sorted."""
         return self._files.paths()
 
     def paths(self) -> list[str]:
-        """Where all records lie: memory files, then entries."""
+        """The paths of all records: memory files, then entries."""
         return [*self.file_paths(), *self.entries.paths()]
 
     def signature(self, path: str) -> Signature | None:
-        """What tells the present version of a record from every other, None if there is none."""
+        """The signature of a record's file, None if there is none."""
         return self._store.signature(path)
 
     def read(self, path: str) -> LocalCopy | None:
-        """The record at ``path``, a hand edit made a revision first; None while it cannot be read."""
+        """The record at ``path``, after a hand edit was made a revision; None while it cannot be read."""
         return self._side(path).read(path)
 
     def is_private(self, path: str) -> bool:
-        """Whether no mirror may have the record at ``path``, because it belongs to one run."""
+        """Whether the record at ``path`` belongs to one run, so that no mirror may have it."""
         return entry_place(path) is not None and self.entries.is_private(path)
 
     def current(self, path: str) -> SyncedRecord:
@@ -131,29 +136,29 @@ class Replica:
         return resolution
 
     def adopt(self, records: Mapping[str, EntryRecord]) -> list[EntryRecord]:
-        """Write entries where there are none, in one commit; those that were written."""
+        """Write entries that do not exist here, in one commit; returns those written."""
         return self.entries.adopt(records)
 
     def confirm(self, path: str) -> None:
-        """Make a provisional seed one like any other: the mirror answers, and holds no copy."""
+        """Make a provisional seed an ordinary record: the mirror answered, and has no copy."""
         self._side(path).change(path, lambda current: (confirm(current, at=self._now()), True))
 
     def keep_unusable(self, path: str, body: bytes, *, why: str) -> None:
-        """Have in quarantine what the mirror held at ``path`` and cannot be used."""
+        """Keep the mirror's unusable copy of ``path`` in quarantine."""
         self._keep(path, body, why=why, folder=quarantine.FOLDER)
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """The path and the reason of every losing copy that was kept."""
+        """The path and the reason of every kept losing copy."""
         with storage_failure("the kept conflicts cannot be listed"):
             return quarantine.listing(self._store.descriptor, folder=quarantine.CONFLICTS)
 
     def remove_copies(self, paths: Iterable[str]) -> None:
-        """Have no copy of forgotten records in quarantine or among the conflicts; ``let_go`` does the rest."""
+        """Remove copies of forgotten records from quarantine and conflicts; ``let_go`` does the rest."""
         for path in paths:
             quarantine.remove_copies(self._store.descriptor, path)
 
     def let_go(self) -> None:
-        """Have no journal and no index hold an earlier version of what was forgotten elsewhere."""
+        """Remove earlier versions of what was forgotten elsewhere from journals and index."""
         self._let_go([])
 
     def _side(self, path: str) -> FilesSide | EntriesSide:
@@ -169,9 +174,9 @@ Verdict = tuple[Any | None, bool]  # the record to write, if any, and whether it
 
 @dataclass(frozen=True, slots=True)
 class LocalCopy:
-    """A record as it lies on the disk: its bytes, what they mean, and the file's signature.
+    """A record on disk: its bytes, the decoded record, and the file's signature.
 
-    ``is_provisional``: it stands in for what a mirror may have. ``is_private``: no mirror may have it.
+    ``is_provisional``: a stand-in until the mirror answers. ``is_private``: no mirror may have it.
     """
 
     body: bytes
@@ -194,11 +199,11 @@ class FilesSide:
         self._store = store
 
     def paths(self) -> list[str]:
-        """Where the live records lie, sorted."""
+        """The paths of the live records, sorted."""
         return self._files.paths()
 
     def read(self, path: str) -> LocalCopy | None:
-        """The record at ``path``, a hand edit made a revision first; None while it cannot be read."""
+        """The record at ``path``, after a hand edit was made a revision; None while it cannot be read."""
         try:
             self._files.notice(path)
             found = self._store.find(path)
@@ -214,35 +219,35 @@ class FilesSide:
         return self._files.current(path)
 
     def change(self, path: str, decide: Callable[[Any], Verdict]) -> None:
-        """Write what is decided over the newest version, under the record's lock."""
+        """Write the decision over the newest version, under the record's lock."""
         self._files.merge(path, decide)
 
 
 class EntriesSide:
-    """The entries; None for ``shelf`` where nobody keeps any."""
+    """The entries; ``repository`` is None if none are used."""
 
-    def __init__(self, shelf: RecordRepository[EntryRecord] | None, store: Store) -> None:
-        self._shelf = shelf
+    def __init__(self, repository: RecordRepository[EntryRecord] | None, store: Store) -> None:
+        self._repository = repository
         self._store = store
 
     @property
     def is_kept(self) -> bool:
         """Whether entries can be written."""
-        return self._shelf is not None
+        return self._repository is not None
 
     def folders(self) -> dict[str, int]:
-        """The folders that entries lie in, and when a record was last put in place or removed there (ns)."""
+        """The folders of entries, and when a record was last put in place or removed there (ns)."""
         with _listing():
             return folders.folder_times(self._store.descriptor) if self.is_kept else {}
 
     def paths(self) -> list[str]:
-        """Where entries lie, private ones included."""
+        """The paths of entries, private ones included."""
         return [path for folder in self.folders() for path in self.signatures(folder)]
 
     def signatures(self, folder: str) -> dict[str, Signature]:
-        """What tells the present versions of the entries in a folder from every other.
+        """By path, the signatures of the entries in a folder.
 
-        A temp file that lies there may hold what was forgotten: what dead writers left is removed.
+        Temp files of dead writers are removed, as they may hold forgotten text.
         """
         left_over: list[str] = []
         with _listing():
@@ -261,13 +266,13 @@ class EntriesSide:
         return found is not None and is_of_one_run(found[0], path=path)
 
     def read(self, path: str) -> LocalCopy | None:
-        """The record at ``path``, a hand edit made a revision first; None if there is none that can be read."""
-        if self._shelf is None:
+        """The record at ``path``, after a hand edit was made a revision; None if none can be read."""
+        if self._repository is None:
             return None
-        looked = self._shelf.look(path)
+        looked = self._repository.look(path)
         if looked.by_hand:
-            self._shelf.notice(path)
-            looked = self._shelf.look(path)
+            self._repository.notice(path)
+            looked = self._repository.look(path)
         try:
             found = self._store.find(path)
             if found is None:
@@ -283,17 +288,17 @@ class EntriesSide:
         return self._kept().current(path)
 
     def change(self, path: str, decide: Callable[[Any], Verdict]) -> None:
-        """Write what is decided over the newest version, under the record's lock; nothing if it is gone."""
+        """Write the decision over the newest version, under the record's lock; nothing if it is gone."""
         self._kept().merge(path, decide)
 
     def adopt(self, records: Mapping[str, EntryRecord]) -> list[EntryRecord]:
-        """Write these records where there are none, as they are and in one commit; those that were written."""
+        """Write these records where none exist, byte for byte and in one commit; returns those written."""
         return self._kept().adopt(records)
 
     def _kept(self) -> RecordRepository[EntryRecord]:
-        if self._shelf is None:
+        if self._repository is None:
             raise InvalidArgument("this memory keeps no entries")
-        return self._shelf
+        return self._repository
 
 
 def _listing() -> AbstractContextManager[None]:
@@ -303,5 +308,5 @@ def _listing() -> AbstractContextManager[None]:
 def _uid(path: str) -> str:
     uid = uid_of(path)
     if uid is None:
-        raise InvalidArgument(f"{path[:80]!r} is not where a memory file's record lies")
+        raise InvalidArgument(f"{path[:80]!r} is not the path of a memory file's record")
     return uid

@@ -1,4 +1,4 @@
-"""How far a mirror is behind, seen from outside: nothing is made or changed, and the mirror is not asked."""
+"""Settings, status and reports of the sync, and the status as read from the disk without opening a memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from memfiles.workflow.workflow import MirrorSpec, Workflow
 
 
 def status_on_disk(workflow: Workflow) -> SyncStatus:
-    """What ``Sync.status`` would say, found without opening the memory; ``last_error`` is that of the last process."""
+    """The status without opening the memory or asking the mirror; ``last_error`` is that of the last process."""
     conflicts = tuple(path for path, _ in kept_conflicts(workflow.directory))
     mirror = workflow.memory.mirror
     if mirror is None:
@@ -37,7 +37,7 @@ def status_on_disk(workflow: Workflow) -> SyncStatus:
 
 
 def pending_records(workflow: Workflow) -> list[str]:
-    """The paths of the records that the mirror lacks as they are now."""
+    """The paths of the records whose present versions the mirror lacks."""
     mirror = workflow.memory.mirror
     if mirror is None:
         return []
@@ -46,13 +46,13 @@ def pending_records(workflow: Workflow) -> list[str]:
 
 
 def kept_conflicts(directory: Path) -> list[tuple[str, str]]:
-    """The path and the reason of every losing copy that was kept in ``directory``; none if it is not there."""
+    """The path and the reason of every kept losing copy in ``directory``; none if it does not exist."""
     with _opened(directory) as descriptor:
         return quarantine.listing(descriptor, folder=quarantine.CONFLICTS) if descriptor is not None else []
 
 
 def _dirty(workflow: Workflow, noted: LedgerSnapshot) -> list[Dirty]:
-    """The records that the mirror has not acknowledged as they are; what is not on the disk is not to be pushed."""
+    """The records on the disk whose present versions the mirror has not acknowledged."""
     with _opened(workflow.directory) as descriptor:
         if descriptor is None:
             return []
@@ -65,7 +65,7 @@ def _dirty(workflow: Workflow, noted: LedgerSnapshot) -> list[Dirty]:
 
 
 def _signatures(directory: int, workflow: Workflow) -> Iterator[tuple[str, Signature]]:
-    """Of every declared memory file and every entry on the disk."""
+    """The signatures of every declared memory file and every entry on the disk."""
     for path in (record_path(file.uid) for file in workflow.memory.files):
         if (seen := atomic.signature(directory, path)) is not None:
             yield path, seen
@@ -76,7 +76,7 @@ def _signatures(directory: int, workflow: Workflow) -> Iterator[tuple[str, Signa
 
 
 def _must_be_pushed(directory: int, path: str, acknowledged: str | None) -> bool:
-    """Whether the mirror is to have what lies there and has it not; what cannot be read may be anything."""
+    """Whether the file must be pushed; an unreadable one counts, as it may be anything."""
     try:
         if acknowledged is None and entry_place(path) is None:
             return True
@@ -90,7 +90,7 @@ def _must_be_pushed(directory: int, path: str, acknowledged: str | None) -> bool
 
 @contextmanager
 def _opened(directory: Path) -> Iterator[int | None]:
-    """A descriptor of the directory, None where there is none."""
+    """A descriptor of the directory, None if it does not exist."""
     with storage_failure(f"cannot look at the memory directory {directory}"):
         try:
             descriptor = atomic.open_directory(directory)
@@ -105,7 +105,7 @@ def _opened(directory: Path) -> Iterator[int | None]:
 
 @dataclass(frozen=True, slots=True)
 class SyncSettings:
-    """``url`` names the mirror; ``pull_seconds`` is how often it is looked at for changes (None: never by itself)."""
+    """``url`` names the mirror; ``pull_seconds`` is the time between pulls (None: no automatic pull)."""
 
     url: str = "given by the program"
     on_conflict: Literal["local", "remote"] = "local"
@@ -115,11 +115,11 @@ class SyncSettings:
 
 @dataclass(frozen=True, slots=True)
 class SyncStatus:
-    """How far the mirror is behind; ``mirror`` is None where there is none.
+    """How far the mirror is behind; ``mirror`` is None if there is none.
 
-    ``pending`` counts the records whose last change the mirror has not acknowledged, ``lag_seconds`` is how long the
-    one called ``oldest_pending`` has been waiting. ``last_error`` is what last went wrong, None once all went well.
-    ``conflicts`` are the losing copies that were kept.
+    ``pending`` counts the records whose last change the mirror has not acknowledged; ``oldest_pending`` has been
+    waiting for ``lag_seconds``. ``last_error`` is the last error, None after a success. ``conflicts`` are the losing
+    copies that were kept.
     """
 
     mirror: str | None = None
@@ -136,10 +136,10 @@ class SyncStatus:
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
-    """What a pull or push did: the outcome for each record it looked at, by path, and what is still pending.
+    """The result of a pull or push: the outcome for each record by path, and the records still pending.
 
-    ``equal``: nothing to do; ``pushed``: the mirror has it now; ``pulled``: the mirror's was taken; ``merged``: both
-    writers' changes are in both copies now; ``conflict``: so are those that agree, and the losing copy was kept.
+    ``equal``: nothing to do; ``pushed``: the mirror has it now; ``pulled``: the mirror's copy was taken; ``merged``:
+    the record has both writers' changes; ``conflict``: it has those that agree, and the losing copy was kept.
     """
 
     outcomes: Mapping[str, Outcome]
@@ -160,7 +160,7 @@ def settings_of(declared: MirrorSpec | None) -> SyncSettings:
 
 
 class NullSync:
-    """Takes the calls that ``Sync`` takes."""
+    """The null object for a memory without a mirror: every call of ``Sync`` succeeds at once."""
 
     settings = SyncSettings()
 

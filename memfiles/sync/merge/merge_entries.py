@@ -1,8 +1,13 @@
-"""Merging of entries: one out of two copies of an entry, or of what remains of it.
+"""Merge of entries: one record from two copies of an entry or its tombstone.
 
-The rules this file guards: what was forgotten never comes back, so that a tombstone beats every entry that does not
-name it, and an entry that names more of them is no copy of one that names fewer; of two live copies everything stays
-that both writers were promised; and what is decided stands above both revisions, so that every machine takes it.
+The rules this file guards:
+
+- A forgotten entry never comes back: a tombstone wins over every entry that does not name it, and an entry that names
+  more tombstones is a later life of the key than one that names fewer.
+- Two live copies keep everything that both writers were promised. A field that one copy changed is taken from it; of a
+  field that both changed, the newer value, or all of it if it can be added up; and deleting an entry never hides a text
+  that was changed without knowing of the delete.
+- The result is above both revisions, so that every machine takes it.
 """
 
 from __future__ import annotations
@@ -36,22 +41,29 @@ Survivor = Literal["local", "remote", "both"]
 def merge_entries(
     local: EntryRecord, remote: EntryRecord, *, base: EntryRecord | None = None, on_conflict: ConflictPolicy, at: str
 ) -> MergeResult[EntryRecord]:
-    """Bring two copies of an entry together; ``base`` is what the mirror last acknowledged, if that is known.
+    """Merge two copies of an entry; ``base`` is the copy that the mirror last acknowledged, if known.
 
-    ``on_conflict`` says whose text stands where both changed it differently and the kind does not say.
+    ``on_conflict`` says whose text is taken if both changed it differently and the kind does not decide.
     """
-    stands = surviving_copy(local, remote)
-    if stands == "both" and isinstance(local, Entry) and isinstance(remote, Entry):
+    survivor = surviving_copy(local, remote)
+    if survivor == "both" and isinstance(local, Entry) and isinstance(remote, Entry):
         known = base if isinstance(base, Entry) and set(base.forgotten) == set(remote.forgotten) else None
         return _two_entries(local, remote, base=known, on_conflict=on_conflict, at=at)
-    if stands == "local":
+    if survivor == "local":
         is_outlived = isinstance(remote, Entry)
-        return replace(_standing(local, local, remote, at=at), is_outlived=is_outlived)
-    return replace(_standing(remote, local, remote, at=at), is_buried=isinstance(local, Entry))
+        return replace(_survived(local, local, remote, at=at), is_outlived=is_outlived)
+    return replace(_survived(remote, local, remote, at=at), is_buried=isinstance(local, Entry))
 
 
 def surviving_copy(local: EntryRecord, remote: EntryRecord) -> Survivor:
-    """Which of two copies stands alone, because of what was forgotten; both do if nothing that one has was."""
+    """The copy that replaces the other because of a tombstone; both are merged if there is no such reason.
+
+    | local | remote | survivor |
+    |---|---|---|
+    | tombstone | tombstone | the newer one |
+    | tombstone | entry | the tombstone, unless the entry names it (then it was saved later) |
+    | entry | entry | see ``_later_life`` |
+    """
     if isinstance(local, Tombstone) and isinstance(remote, Tombstone):
         return "local" if _rank(local) >= _rank(remote) else "remote"
     if isinstance(local, Tombstone) or isinstance(remote, Tombstone):
@@ -69,15 +81,19 @@ def _rank(tombstone: Tombstone) -> tuple[int, str, str]:
 
 
 def _ids(record: EntryRecord) -> set[str]:
-    """The tombstones that a record has behind it, itself included."""
+    """The ids of the tombstones that precede a record, itself included."""
     return set(passed(record) if isinstance(record, Tombstone) else record.forgotten)
 
 
 def _later_life(local: Entry, remote: Entry) -> Survivor:
-    """Which of two entries was saved after the other had been forgotten.
+    """The entry that was saved after the other had been forgotten.
 
-    Each may name one that the other does not: two were forgotten apart, and saved again apart, so that neither has
-    anything of what the other's tombstone stands for. A full list has lost its first names and counts as the longer.
+    | tombstones named | survivor |
+    |---|---|
+    | the same | both |
+    | one names all of the other's, and more | that one |
+    | each names some that the other does not, no list is full | both: forgotten and saved again on two machines |
+    | the same, a list is full and has lost its first names | the one with the full list, else the newer |
     """
     here, there = set(local.forgotten), set(remote.forgotten)
     if here == there:
@@ -95,8 +111,8 @@ def _later_life(local: Entry, remote: Entry) -> Survivor:
     return "local" if ours >= theirs else "remote"
 
 
-def _standing(wanted: EntryRecord, local: EntryRecord, remote: EntryRecord, *, at: str) -> MergeResult[EntryRecord]:
-    """One of the two copies, as it is where every machine will take it, else above both revisions."""
+def _survived(wanted: EntryRecord, local: EntryRecord, remote: EntryRecord, *, at: str) -> MergeResult[EntryRecord]:
+    """One of the two copies, unchanged if every machine will take it so, else above both revisions."""
     record = _united(wanted, remote if wanted is local else local)
     if record == remote and (record == local or remote.revision > local.revision):
         return MergeResult(remote, is_news=False)
@@ -106,7 +122,7 @@ def _standing(wanted: EntryRecord, local: EntryRecord, remote: EntryRecord, *, a
 
 
 def _united(wanted: EntryRecord, other: EntryRecord) -> EntryRecord:
-    """The record with the names of the other's tombstones before its own; itself if it has them all."""
+    """The record with the other's tombstones named before its own; the same record if it names them all."""
     if isinstance(wanted, Tombstone):
         wanted = _following(wanted, other)
     own = passed(wanted) if isinstance(wanted, Tombstone) else wanted.forgotten
@@ -118,7 +134,7 @@ def _united(wanted: EntryRecord, other: EntryRecord) -> EntryRecord:
 
 
 def _following(tombstone: Tombstone, other: EntryRecord) -> Tombstone:
-    """The tombstone with where the other copy says that it went, if whoever forgot it did not know of that."""
+    """The tombstone with the place that the other copy was moved to, if the tombstone was made without knowing."""
     moved = other.moved if isinstance(other, Tombstone) else ()
     if isinstance(other, Entry) and other.retired is not None and other.retired.is_move:
         is_known = _knows(tombstone, other)
@@ -128,13 +144,13 @@ def _following(tombstone: Tombstone, other: EntryRecord) -> Tombstone:
 
 
 def _knows(tombstone: Tombstone, entry: Entry) -> bool:
-    """Whether who forgot it had this very version; what was changed without a mirror does not say by whom."""
+    """Whether the tombstone was made from this very version; a change made without a mirror cannot be attributed."""
     made = entry.origins
     return entry.revision in made.values() and all(tombstone.origins.get(origin, 0) >= made[origin] for origin in made)
 
 
 def _raised(record: EntryRecord, local: EntryRecord, remote: EntryRecord, *, at: str) -> EntryRecord:
-    """The record above both revisions, which knows of both."""
+    """The record above both revisions, with both version vectors."""
     revision = max(local.revision, remote.revision) + 1
     known = joined(local, remote)
     if isinstance(record, Tombstone):
@@ -146,25 +162,25 @@ def _raised(record: EntryRecord, local: EntryRecord, remote: EntryRecord, *, at:
 def _two_entries(
     local: Entry, remote: Entry, *, base: Entry | None, on_conflict: ConflictPolicy, at: str
 ) -> MergeResult[EntryRecord]:
-    """Two live or retired entries, neither of which holds what the other outlived."""
-    stand = how_they_stand(local.text, remote.text)
+    """Merge two live or retired entries of the same life of a key."""
+    standing = how_they_stand(local.text, remote.text)
     if set(local.forgotten) == set(remote.forgotten):
-        if stand == "behind" or local == remote:
-            return _standing(remote, local, remote, at=at)
-        if stand == "ahead":
-            return _standing(local, local, remote, at=at)
-    told = EntryPair(local, remote, _exact(base, local, remote), is_content_known=base is not None)
-    facets = merged_facets(told, kept=FORGOTTEN_KEPT)
+        if standing == "behind" or local == remote:
+            return _survived(remote, local, remote, at=at)
+        if standing == "ahead":
+            return _survived(local, local, remote, at=at)
+    pair = EntryPair(local, remote, _exact(base, local, remote), is_content_known=base is not None)
+    fields = merged_fields(pair, kept=FORGOTTEN_KEPT)
     merged = _texts(
-        local.text, remote.text, base=base.text if base else None, kind=facets.kind, policy=on_conflict, at=at
+        local.text, remote.text, base=base.text if base else None, kind=fields.kind, policy=on_conflict, at=at
     )
     loser = None if merged.loser is None else remote if merged.loser is remote.text else local
     source = _source_of(merged.record, local, remote)
     record: EntryRecord = replace(
-        facets,
+        fields,
         text=successor(merged.record, updated_at=source.updated_at),
         provenance=source.provenance,
-        expires_at=_expiry(told, source),
+        expires_at=_expiry(pair, source),
     )
     if record.revision <= max(local.revision, remote.revision):  # the texts are one, what is said of them is not
         record = _raised(record, local, remote, at=at)
@@ -172,7 +188,7 @@ def _two_entries(
 
 
 def _exact(base: Entry | None, local: Entry, remote: Entry) -> Entry | None:
-    """The base if it is the very version at which the two parted: only then do its counts tell who added what."""
+    """The base if the two diverged at exactly this version: only then do its counts tell who added what."""
     if base is None or not (local.origins and remote.origins):
         return None
     parted = {base_revision(local.text, remote.text), base_revision(remote.text, local.text)}
@@ -182,7 +198,7 @@ def _exact(base: Entry | None, local: Entry, remote: Entry) -> Entry | None:
 def _texts(
     local: Record, remote: Record, *, base: Record | None, kind: str, policy: ConflictPolicy, at: str
 ) -> MergeResult[Record]:
-    """The two texts as their kind wants it: of facts the newest, of episodes the first, of all else both."""
+    """The texts merged by kind: the newest of facts, the first of episodes, both of all others."""
     if kind not in ("fact", "episode"):
         return merge(local, remote, base=base, on_conflict=policy, at=at)
     if kind == "fact":
@@ -196,16 +212,16 @@ def _texts(
 
 
 def _source_of(text: Record, local: Entry, remote: Entry) -> Entry:
-    """The copy whose content stands; of two that stand together the one that changed last."""
+    """The copy whose content was taken; if both were, the one that changed last."""
     later, earlier = sorted((local, remote), key=lambda it: (it.updated_at, it.text.sha256), reverse=True)
     return earlier if text.content == earlier.content != later.content else later
 
 
-def _expiry(told: EntryPair, source: Entry) -> str | None:
-    """When the content that stands expires; where both have the same one, as the newer change says."""
-    if told.local.content != told.remote.content or told.local.updated_at != told.remote.updated_at:
+def _expiry(pair: EntryPair, source: Entry) -> str | None:
+    """When the merged content expires; if both copies have it, as the newer change says."""
+    if pair.local.content != pair.remote.content or pair.local.updated_at != pair.remote.updated_at:
         return source.expires_at
-    expires_at: str | None = told.newer_of("expires_at")
+    expires_at: str | None = pair.newer_of("expires_at")
     return expires_at
 
 
@@ -214,9 +230,9 @@ _SINGLE = ("category", "kind", "confidence", "importance", "pinned")
 
 @dataclass(frozen=True, slots=True)
 class EntryPair:
-    """Two copies, and the one that both began with where it is known exactly.
+    """Two copies and their merge base, if it is known exactly.
 
-    ``is_content_known``: some earlier version is known at least.
+    ``is_content_known``: at least some earlier version is known.
     """
 
     local: Entry
@@ -226,13 +242,13 @@ class EntryPair:
 
     @property
     def newer(self) -> Entry:
-        """The copy that was changed last, in whatever way; the same whoever asks."""
+        """The copy that was changed last, in any way; the same on every machine."""
         return max(
             self.local, self.remote, key=lambda it: (_changed_at(it), it.revision, it.text.sha256, repr(it.tags))
         )
 
     def newer_of(self, name: str) -> Any:
-        """One facet: of the copy that alone changed it, else of the one that was changed last."""
+        """One field: from the copy that alone changed it, else from the one that was changed last."""
         here, there = getattr(self.local, name), getattr(self.remote, name)
         if self.base is not None:
             before = getattr(self.base, name)
@@ -243,71 +259,71 @@ class EntryPair:
         return getattr(self.newer, name)
 
 
-def merged_facets(told: EntryPair, *, kept: int) -> Entry:
-    """An entry with the facets of both; text, provenance and expiry are still those of the remote copy.
+def merged_fields(pair: EntryPair, *, kept: int) -> Entry:
+    """An entry with the merged fields of both; text, provenance and expiry are still those of the remote copy.
 
-    At most so many names of tombstones are ``kept``.
+    At most ``kept`` tombstones are named.
     """
-    local, remote = told.local, told.remote
+    local, remote = pair.local, pair.remote
     missing = tuple(each for each in local.forgotten if each not in remote.forgotten)
-    single: dict[str, Any] = {name: told.newer_of(name) for name in _SINGLE}
+    single: dict[str, Any] = {name: pair.newer_of(name) for name in _SINGLE}
     return replace(
         remote,
         **single,
-        tags=_labels(told, "tags", most=MAX_TAGS),
-        links=_labels(told, "links", most=MAX_LINKS),
-        successes=_count(told, "successes"),
-        failures=_count(told, "failures"),
-        retired=_retired(told),
+        tags=_labels(pair, "tags", most=MAX_TAGS),
+        links=_labels(pair, "links", most=MAX_LINKS),
+        successes=_count(pair, "successes"),
+        failures=_count(pair, "failures"),
+        retired=_retired(pair),
         forgotten=(*missing, *remote.forgotten)[-kept:],
         made_of=tuple(dict.fromkeys((*remote.made_of, *local.made_of)))[-MAX_SOURCES:],
-        merged=_merged(told),
-        reorganised=told.newer_of("reorganised"),
+        merged=_merged(pair),
+        reorganised=pair.newer_of("reorganised"),
     )
 
 
-def _merged(told: EntryPair) -> tuple[Merged, ...]:
-    """What gave way to either copy; of one that both know, what the newer says."""
-    known = {each.uid: each for copy in (told.remote, told.local, told.newer) for each in copy.merged}
+def _merged(pair: EntryPair) -> tuple[Merged, ...]:
+    """The entries merged into either copy; for one that both know, the newer's version."""
+    known = {each.uid: each for copy in (pair.remote, pair.local, pair.newer) for each in copy.merged}
     return tuple(known.values())[-MAX_SOURCES:]
 
 
-def _labels(told: EntryPair, name: str, *, most: int) -> tuple[str, ...]:
-    """The labels of both, without those that one of them took away from what they began with."""
-    here, there = getattr(told.local, name), getattr(told.remote, name)
-    before = getattr(told.base, name) if told.base is not None else ()
+def _labels(pair: EntryPair, name: str, *, most: int) -> tuple[str, ...]:
+    """The labels of both, without those of the base that one of them removed."""
+    here, there = getattr(pair.local, name), getattr(pair.remote, name)
+    before = getattr(pair.base, name) if pair.base is not None else ()
     gone = {label for label in before if label not in here or label not in there}
     return tuple(dict.fromkeys(label for label in (*there, *here) if label not in gone))[:most]
 
 
-def _count(told: EntryPair, name: str) -> int:
-    """What both began with and what each added to it; the higher one where the beginning is not known."""
-    here, there = getattr(told.local, name), getattr(told.remote, name)
-    if told.base is None:
+def _count(pair: EntryPair, name: str) -> int:
+    """The count of the base plus what each side added; the higher count if the base is not known."""
+    here, there = getattr(pair.local, name), getattr(pair.remote, name)
+    if pair.base is None:
         return int(max(here, there))
-    return int(max(0, here + there - getattr(told.base, name)))
+    return int(max(0, here + there - getattr(pair.base, name)))
 
 
-def _retired(told: EntryPair) -> Retired | None:
-    """Hidden or not: a text that was changed meanwhile is shown, else the newer of hiding and bringing back stands."""
-    local, remote = told.local, told.remote
+def _retired(pair: EntryPair) -> Retired | None:
+    """Whether it is retired: a text changed meanwhile stays visible, else the newer of retiring and restoring."""
+    local, remote = pair.local, pair.remote
     if local.retired is not None and remote.retired is not None:
         return max(local.retired, remote.retired, key=lambda it: (it.at, it.state, it.cause))
     shown, hidden = (local, remote) if local.retired is None else (remote, local)
     if hidden.retired is None:
         return None
-    before = told.base.content if told.base is not None else hidden.content
+    before = pair.base.content if pair.base is not None else hidden.content
     if shown.content != before:
         return None
-    if told.base is not None and told.base.retired == hidden.retired:
+    if pair.base is not None and pair.base.retired == hidden.retired:
         return None  # only the other copy changed it: it was brought back
-    if told.base is not None and told.base.retired is None and _is_same_life(told.base, shown):
+    if pair.base is not None and pair.base.retired is None and _is_same_life(pair.base, shown):
         return hidden.retired
     return hidden.retired if hidden.retired.at >= _changed_at(shown) else None
 
 
 def _is_same_life(base: Entry, shown: Entry) -> bool:
-    """Whether the shown copy was never hidden and brought back since the base."""
+    """Whether the visible copy was never retired and restored since the base."""
     later = [change for change in shown.text.history if change.revision > base.revision]
     return not any(change.op == "restore" for change in later)
 

@@ -1,28 +1,28 @@
-"""Merging: one record out of two copies of it, with everything that both writers were promised.
+"""Merge of memory files: one record from two copies, with everything that both writers were promised.
 
-The rules this file guards: what only one copy knows is taken over as it is; the remote copy is what the local
-changes are made again on, so that the revisions a mirror holds stand; and where a text was redacted, the copy
-without it is the one to build on, wins every conflict, and no other copy is kept.
+The rules this file guards: changes that only one copy has are taken as they are; the local changes are rebased on the
+remote copy, so that revisions in a mirror stay valid; and if a text was redacted, the redacted copy is the one to build
+on, wins every conflict, and no other copy is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar, assert_never
 
 from memfiles.records.declared_metadata import Metadata, metadata_in
 from memfiles.records.history import extend, without_text
-from memfiles.records.lineage import joined
+from memfiles.records.lineage import Relation, joined
 from memfiles.records.record import Change, Record, with_content
 from memfiles.sync.merge.rebase import (
-    Parting,
+    MergeBase,
     Rebased,
     Suffix,
     exact_base,
+    find_merge_base,
     how_they_stand,
     is_untouched,
-    part,
     rebase,
     splice_change,
     suffix_after,
@@ -42,10 +42,21 @@ from memfiles.sync.merge.text_merge import (
 )
 
 ConflictPolicy = Literal["local", "remote"]
+MergeCase = Literal[
+    "equal",
+    "ahead",
+    "behind",
+    "untouched here",
+    "untouched there",
+    "redacted here",
+    "redacted there",
+    "redacted in both",
+    "diverged",
+]
 R_co = TypeVar("R_co", covariant=True)
 _MARKER = "[redacted]"
 _CARRIED = 50  # changes without their text: more would push the other copy's out of the history
-_DROPPED = "a text was redacted on one side; what the other side made of the same lines is not kept"
+_DROPPED = "a text was redacted on one side; what the other side changed in the same lines is not kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +78,10 @@ class MergeResult(Generic[R_co]):
 
 
 def adopt(remote: Record, *, metadata: Metadata, revision: int, at: str) -> Record:
-    """The remote copy as it is to be stored here over ``revision``: byte for byte, if it is declared alike.
+    """The remote copy as it is stored here over ``revision``: byte for byte, if it is declared alike.
 
-    Other metadata are put over it without a change of their own: two directories with different declarations
-    would otherwise answer each other's changes for ever.
+    Different metadata replace its own without a change in the history: otherwise two directories with different
+    declarations would answer each other's changes for ever.
     """
     record = remote
     if metadata_in(remote) != metadata or remote.provisional:
@@ -83,39 +94,69 @@ def adopt(remote: Record, *, metadata: Metadata, revision: int, at: str) -> Reco
 def merge(
     local: Record, remote: Record, *, base: Record | None = None, on_conflict: ConflictPolicy, at: str
 ) -> MergeResult[Record]:
-    """Bring two copies of a record together; ``base`` is what the mirror last acknowledged, if that is known.
+    """Merge two copies of a record; ``base`` is the copy that the mirror last acknowledged, if known.
 
-    ``on_conflict`` says whose lines stand where both changed the same ones differently.
+    ``on_conflict`` says whose lines are taken where both changed the same ones differently.
     """
-    stand = how_they_stand(local, remote)
-    if stand in ("equal", "ahead"):
-        record = replace(local, provisional=False) if local.provisional else local
-        return MergeResult(record, is_news=stand == "ahead")
-    parting = part(local, remote, base=base)
-    is_first_meeting = parting is None or parting.is_seed
-    if stand == "behind" or (is_first_meeting and is_untouched(local)):
-        record = adopt(remote, metadata=metadata_in(local), revision=local.revision, at=at)
-        return MergeResult(record, is_news=record.revision > remote.revision)
-    if is_first_meeting and is_untouched(remote) and not _is_seed_of(parting, remote):
-        return MergeResult(_finished(local, remote, [_merge_change(at)], local.content, onto=local))
-    here = was_redacted(local, after=parting.local if parting is not None else 0)
-    there = was_redacted(remote, after=parting.remote if parting is not None else 0)
-    if here or there:
-        return _without_redacted(local, remote, parting, base=base, at=at, here=here, there=there)
-    ours = (
-        _united(local, remote, at=at) if parting is None else _rebased(local, remote, parting, winner="second", at=at)
-    )
-    if ours.is_clean:
-        return MergeResult(_finished(local, remote, ours.changes, ours.content, onto=remote))
-    return _decided(local, remote, parting, ours, on_conflict=on_conflict, at=at)
+    standing = how_they_stand(local, remote)
+    merge_base = find_merge_base(local, remote, base=base) if standing not in ("equal", "ahead") else None
+    match merge_case(local, remote, standing, merge_base):
+        case "equal":
+            return MergeResult(_confirmed(local), is_news=False)
+        case "ahead":
+            return MergeResult(_confirmed(local))
+        case "behind" | "untouched here":
+            record = adopt(remote, metadata=metadata_in(local), revision=local.revision, at=at)
+            return MergeResult(record, is_news=record.revision > remote.revision)
+        case "untouched there":
+            return MergeResult(_finished(local, remote, [_merge_change(at)], local.content, onto=local))
+        case "redacted here":
+            return _onto_redacted(local, remote, merge_base, base=base, at=at, clean=local, other=remote)
+        case "redacted there":
+            return _onto_redacted(local, remote, merge_base, base=base, at=at, clean=remote, other=local)
+        case "redacted in both":
+            return _both_redacted(local, remote, merge_base, at=at)
+        case "diverged":
+            return _diverged(local, remote, merge_base, on_conflict=on_conflict, at=at)
+        case other:
+            assert_never(other)
+
+
+def merge_case(local: Record, remote: Record, standing: Relation, merge_base: MergeBase | None) -> MergeCase:
+    """The case of a merge: the first that applies.
+
+    | case | when | the merged record |
+    |---|---|---|
+    | equal, ahead | the local copy has everything of the remote one | the local copy |
+    | behind | the remote copy has everything of the local one | the remote copy |
+    | untouched here | first meeting, the local copy is as declared | the remote copy |
+    | untouched there | first meeting, the remote copy is as declared (elsewhere) | the local copy, above both |
+    | redacted here, there | text was redacted in one copy since then | the other's changes, on the redacted copy |
+    | redacted in both | in both copies | the lines that both have, and what was added since |
+    | diverged | all others | the local changes, rebased on the remote copy |
+
+    At a first meeting the copies have nothing in common but, perhaps, the seed of the file.
+    """
+    if standing in ("equal", "ahead", "behind"):
+        return standing
+    if merge_base is None or merge_base.is_seed:
+        if is_untouched(local):
+            return "untouched here"
+        if is_untouched(remote) and not (merge_base is not None and merge_base.content == remote.content):
+            return "untouched there"
+    here = was_redacted(local, after=merge_base.local if merge_base is not None else 0)
+    there = was_redacted(remote, after=merge_base.remote if merge_base is not None else 0)
+    if here and there:
+        return "redacted in both"
+    return "redacted here" if here else "redacted there" if there else "diverged"
 
 
 def supersede(
     local: Record, remote: Record, *, base: Record | None, winner: ConflictPolicy, at: str
 ) -> MergeResult[Record]:
-    """Two copies of which neither knows the other: the winner's text stands whole, the other's is in the history."""
-    parting = part(local, remote, base=base)
-    suffix = suffix_after(local, parting.local if parting is not None else 0)
+    """Merge two diverged copies by taking the winner's whole text; the other's is in the history."""
+    merge_base = find_merge_base(local, remote, base=base)
+    suffix = suffix_after(local, merge_base.local if merge_base is not None else 0)
     content, before = remote.content, suffix.start.encode()
     changes = _carried(suffix.untold)
     for step in suffix.steps:
@@ -133,16 +174,27 @@ def supersede(
     return MergeResult(_finished(local, remote, changes or [_merge_change(at)], content, onto=remote))
 
 
-def _decided(
-    local: Record, remote: Record, parting: Parting | None, ours: Rebased, *, on_conflict: ConflictPolicy, at: str
+def _diverged(
+    local: Record, remote: Record, merge_base: MergeBase | None, *, on_conflict: ConflictPolicy, at: str
 ) -> MergeResult[Record]:
-    """The winner's text where both changed the same lines; the history has both, so that an undo brings it back."""
+    """The local changes rebased on the remote copy.
+
+    Where both changed the same lines, the winner's text is taken; the history has both, so an undo brings it back.
+    """
+    if merge_base is None:
+        ours = _united(local, remote, at=at)
+    else:
+        ours = _rebased(local, remote, merge_base, winner="second", at=at)
+    if ours.is_clean:
+        return MergeResult(_finished(local, remote, ours.changes, ours.content, onto=remote))
     content, loser = ours.content, remote
     if on_conflict == "remote":
-        theirs = remote.content if parting is None else _rebased(local, remote, parting, winner="first", at=at).content
-        content, loser = theirs, local
-    if parting is not None:
-        suffix = suffix_after(loser, parting.remote if loser is remote else parting.local)
+        content = (
+            remote.content if merge_base is None else _rebased(local, remote, merge_base, winner="first", at=at).content
+        )
+        loser = local
+    if merge_base is not None:
+        suffix = suffix_after(loser, merge_base.remote if loser is remote else merge_base.local)
         content = with_lines(content, _appended(suffix), of=loser.content)
     changes = list(ours.changes)
     if content != ours.content:
@@ -151,42 +203,42 @@ def _decided(
 
 
 def _appended(suffix: Suffix) -> list[str]:
-    """The lines that were appended: these were no change of any other line, so no conflict may cost them."""
+    """The appended lines: they changed no other line, so a conflict must not drop them."""
     return [line for step in suffix.steps if step.change.op == "append" for line in lines_of(step.text)]
 
 
-def _rebased(local: Record, remote: Record, parting: Parting, *, winner: Side, at: str) -> Rebased:
-    """The local changes since the parting on the remote content."""
-    return _made_again(remote.content, suffix_after(local, parting.local), parting, winner=winner, at=at)
+def _rebased(local: Record, remote: Record, merge_base: MergeBase, *, winner: Side, at: str) -> Rebased:
+    """The local changes since the merge base, rebased on the remote content."""
+    return _rebased_suffix(remote.content, suffix_after(local, merge_base.local), merge_base, winner=winner, at=at)
 
 
-def _made_again(content: str, suffix: Suffix, parting: Parting, *, winner: Side, at: str) -> Rebased:
-    """All that a suffix did, made again on ``content``; in one change as far as its text is not in the history."""
+def _rebased_suffix(content: str, suffix: Suffix, merge_base: MergeBase, *, winner: Side, at: str) -> Rebased:
+    """A suffix rebased on ``content``; in one change as far as its text is no longer in the history."""
     if suffix.is_whole:
         return rebase(content, suffix, winner=winner)
-    joined_text = _whole_merge(parting, content, suffix.start, winner=winner)
+    joined_text = _whole_merge(merge_base, content, suffix.start, winner=winner)
     change = splice_change(content, joined_text.text, _merge_change(at))
     rest = rebase(joined_text.text, suffix, winner=winner)
     changes = (change, *_carried(suffix.untold), *rest.changes)  # a large change leaves no history before it
     return Rebased(rest.content, changes, joined_text.is_clean and rest.is_clean)
 
 
-def _whole_merge(parting: Parting, first: str, second: str, *, winner: Side) -> MergedText:
-    """Two contents merged without their changes, from the best base that is known."""
-    base = parting.content
+def _whole_merge(merge_base: MergeBase, first: str, second: str, *, winner: Side) -> MergedText:
+    """Two contents merged without their histories, from the best known base."""
+    base = merge_base.content
     if base is None:
         return unite_text(first, second)
-    if parting.is_exact and second.startswith(base):
+    if merge_base.is_exact and second.startswith(base):
         return MergedText(first + second[len(base) :])
-    if parting.is_exact and first.startswith(base):
+    if merge_base.is_exact and first.startswith(base):
         return MergedText(second + first[len(base) :])
-    if not parting.is_exact and first.startswith(base) and second.startswith(base):
+    if not merge_base.is_exact and first.startswith(base) and second.startswith(base):
         base = shared_beginning(first, second)
     return merge_text(base, first, second, winner=winner)
 
 
 def _united(local: Record, remote: Record, *, at: str) -> Rebased:
-    """Two copies that have nothing in common but perhaps the beginning of their text."""
+    """Merge two copies without a common base; they may share the beginning of their text."""
     first, second = remote.content, local.content
     if first.startswith(second) or second.startswith(first):
         text = MergedText(max(first, second, key=len))
@@ -198,38 +250,42 @@ def _united(local: Record, remote: Record, *, at: str) -> Rebased:
     return Rebased(text.text, (change, *_carried(local.history)), text.is_clean)
 
 
-def _without_redacted(
-    local: Record, remote: Record, parting: Parting | None, *, base: Record | None, at: str, here: bool, there: bool
+def _onto_redacted(
+    local: Record,
+    remote: Record,
+    merge_base: MergeBase | None,
+    *,
+    base: Record | None,
+    at: str,
+    clean: Record,
+    other: Record,
 ) -> MergeResult[Record]:
-    """A merge that brings no redacted text back: on the redacted copy, whose lines win; no loser is kept."""
-    if here and there:
-        return _both_redacted(local, remote, parting, at=at)
-    clean, other = (local, remote) if here else (remote, local)
+    """The other copy's changes on the redacted one, whose lines win: no redacted text comes back, no loser is kept."""
     changes: list[Change] = []
-    content, is_clean = clean.content, parting is not None or clean.content == other.content
-    if parting is not None:
-        suffix = suffix_after(other, parting.local if other is local else parting.remote)
+    content, is_clean = clean.content, merge_base is not None or clean.content == other.content
+    if merge_base is not None:
+        suffix = suffix_after(other, merge_base.local if other is local else merge_base.remote)
         if not suffix.is_whole:
-            known = exact_base(parting, base)
+            known = exact_base(merge_base, base)
             is_clean = known is not None
             if known is not None:
-                text = _whole_merge(replace(parting, content=known), content, suffix.start, winner="first")
+                text = _whole_merge(replace(merge_base, content=known), content, suffix.start, winner="first")
                 changes.append(splice_change(content, text.text, _merge_change(at)))
                 content, is_clean = text.text, text.is_clean
             changes += _carried(suffix.untold)
         rest = rebase(content, suffix, winner="first", restores=False)
         changes, content, is_clean = [*changes, *rest.changes], rest.content, is_clean and rest.is_clean
-    if here:
+    if clean is local:
         changes.append(_redaction_of(local))
     record = _finished(local, remote, changes or [_merge_change(at)], content, onto=clean)
     return MergeResult(record, note=None if is_clean else _DROPPED)
 
 
-def _both_redacted(local: Record, remote: Record, parting: Parting | None, *, at: str) -> MergeResult[Record]:
-    """Each copy may hold what the other took out: the lines that both have, and what was added since they parted."""
-    ends = (parting.remote, parting.local) if parting is not None else (remote.revision, local.revision)
+def _both_redacted(local: Record, remote: Record, merge_base: MergeBase | None, *, at: str) -> MergeResult[Record]:
+    """Each copy may hold what the other redacted: keep the lines that both have, and those added since."""
+    ends = (merge_base.remote, merge_base.local) if merge_base is not None else (remote.revision, local.revision)
     theirs, ours = suffix_after(remote, ends[0]), suffix_after(local, ends[1])
-    if parting is not None and theirs.is_whole and ours.is_whole:
+    if merge_base is not None and theirs.is_whole and ours.is_whole:
         content, is_clean = shared_text(theirs.start, ours.start, marker=_MARKER), True
         for suffix in (theirs, ours):
             made = rebase(content, suffix, winner="first", restores=False)
@@ -243,7 +299,7 @@ def _both_redacted(local: Record, remote: Record, parting: Parting | None, *, at
 
 
 def _finished(local: Record, remote: Record, changes: Sequence[Change], content: str, *, onto: Record) -> Record:
-    """The record that ``changes`` make of ``onto``: above both revisions, knowing both, and declared as here."""
+    """``onto`` with these changes: above both revisions, with both version vectors, and declared as here."""
     highest = max(local.revision, remote.revision)
     longer = with_changes(onto, changes, first_revision=max(onto.revision + 1, highest - len(changes) + 2))
     record = replace(
@@ -255,20 +311,20 @@ def _finished(local: Record, remote: Record, changes: Sequence[Change], content:
     return record.with_origins(joined(local, remote))
 
 
+def _confirmed(record: Record) -> Record:
+    return replace(record, provisional=False) if record.provisional else record
+
+
 def _merge_change(at: str) -> Change:
     return Change(revision=1, at=at, op="merge")
 
 
 def _carried(changes: Sequence[Change]) -> list[Change]:
-    """The calls among changes whose text went another way: a replay of one is still known."""
+    """Changes made by calls, without their text, so that a replay of a call is still recognised."""
     calls = [without_effect(change) for change in changes if change.by.call is not None]
     return calls[-_CARRIED:]
 
 
 def _redaction_of(record: Record) -> Change:
-    """The newest redaction once more, without effect: later merges see by it that text was taken out before it."""
+    """The newest redaction repeated without effect, so that later merges see that text was redacted before it."""
     return next(without_effect(change) for change in reversed(record.history) if change.op == "redact")
-
-
-def _is_seed_of(parting: Parting | None, record: Record) -> bool:
-    return parting is not None and parting.content == record.content

@@ -1,7 +1,11 @@
-"""Rebasing: the changes that one copy of a record has alone, made again on the content of the other copy.
+"""Rebase and merge base: where two copies of a record diverged, and the changes of one rebased on the other.
 
-The rules this file keeps: an append is made again exactly, at the end of what is there; every other change is
-merged by lines; and each keeps its operation, its time and who made it, so that a replay of its call is known.
+The rules this file keeps:
+
+- An append is rebased exactly, at the end of the other content; every other change is merged by lines. Each keeps its
+  operation, time and author, so that a replay of its call is recognised.
+- The merge base is told by the version vectors, else by the histories, else by what the caller remembers. If none of
+  them tells, two files that began as seeds diverged at their seeds.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ _RESTORING = frozenset({"undo", "merge"})
 
 
 class RebasedChange(NamedTuple):
-    """A change and the text that it put in."""
+    """A change and the text that it inserted."""
 
     change: Change
     text: str
@@ -36,8 +40,8 @@ class RebasedChange(NamedTuple):
 class Suffix:
     """The changes of a record after a revision, oldest first.
 
-    ``untold`` are the first of them, of which the history keeps no text; ``start`` is the content after those.
-    ``is_whole``: the history holds all of them with their text.
+    ``untold`` are the oldest ones, whose text the history no longer has; ``start`` is the content after them.
+    ``is_whole``: the history has all of them with their text.
     """
 
     untold: tuple[Change, ...]
@@ -47,7 +51,7 @@ class Suffix:
 
 
 class Rebased(NamedTuple):
-    """The content after the changes were made again, and the changes; not clean if one lost some of its text."""
+    """The rebased content and changes; not clean if a change lost some of its text."""
 
     content: str
     changes: tuple[Change, ...]
@@ -55,7 +59,7 @@ class Rebased(NamedTuple):
 
 
 def suffix_after(record: Record, revision: int) -> Suffix:
-    """The changes of ``record`` after ``revision``, as far as its history can tell them."""
+    """The changes of ``record`` after ``revision``, as far as its history has them."""
     steps: list[RebasedChange] = []
     content = record.content_bytes
     with suppress(RevisionUnknown):  # the history was damaged by hand: what is before that is untold
@@ -71,9 +75,9 @@ def suffix_after(record: Record, revision: int) -> Suffix:
 
 
 def rebase(content: str, suffix: Suffix, *, winner: Side, restores: bool = True) -> Rebased:
-    """Make the changes of ``suffix`` again on ``content``, the first side where they conflict with what is there.
+    """Rebase the changes of ``suffix`` on ``content``, which is the first side of a conflict.
 
-    ``restores``: also those that bring back earlier text, as an undo does; else they stay without effect.
+    ``restores`` False leaves changes without effect that bring back earlier text, as an undo does.
     """
     changes: list[Change] = []
     before, is_clean = suffix.start.encode(), True
@@ -89,30 +93,30 @@ def rebase(content: str, suffix: Suffix, *, winner: Side, restores: bool = True)
 
 
 def without_effect(change: Change) -> Change:
-    """A change that is in the history for the log and for replays only: its text went another way, or nowhere."""
+    """A change without its text, kept in the history for the log and for replays."""
     return replace(change, bytes=0, offset=None, old="", opaque=False, merged=True)
 
 
 def splice_change(before: str, after: str, change: Change) -> Change:
-    """``change`` as what makes ``after`` of ``before``."""
+    """``change`` as the splice that turns ``before`` into ``after``."""
     splice = splice_between(before.encode(), after.encode())
     return replace(change, bytes=splice.bytes, offset=splice.offset, old=splice.old, opaque=False)
 
 
 def with_changes(record: Record, changes: Sequence[Change], *, first_revision: int) -> Record:
-    """The record with these changes after its history, numbered in a row; its content is the caller's to set."""
+    """The record with these changes appended to its history, numbered in a row; the caller sets the content."""
     for number, change in enumerate(changes):
         record = extend(record, replace(change, revision=first_revision + number))
     return record
 
 
 def _brings_back(change: Change) -> bool:
-    """Whether a change puts in text that may be older than the change itself, as one that was merged before may."""
+    """Whether a change inserts text that may be older than the change itself, as an earlier merge may."""
     return change.bytes > 0 and (change.merged or change.op in _RESTORING)
 
 
 def _again(content: str, change: Change, *, before: str, after: str, winner: Side) -> Rebased:
-    """One change made again on ``content``."""
+    """One change rebased on ``content``."""
     if not change.bytes and not change.old:
         return Rebased(content, (replace(change, offset=None),))
     if content == before:
@@ -125,12 +129,12 @@ def _again(content: str, change: Change, *, before: str, after: str, winner: Sid
 
 
 def _altered(content: str, merged: str, change: Change) -> Change:
-    """The change as what made ``merged`` of ``content``; an edit is then told by its call alone."""
+    """The change as the splice from ``content`` to ``merged``; an edit is then identified by its call alone."""
     return replace(splice_change(content, merged, change), merged=change.op == "edit" or change.merged)
 
 
 def _moved(content: bytes, merged: bytes, change: Change, *, after: bytes) -> Change | None:
-    """The edit at the place to which it moved, if it replaced the same text by the same text there."""
+    """The edit at its new offset, if it replaced the same text by the same text there."""
     old, start = change.old.encode(), change.offset
     if change.matches is None or start is None or not old:
         return None
@@ -148,11 +152,11 @@ _UNTOUCHED = frozenset({"seed", "declare", "hydrate"})
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
-    """The revision, as each copy counts, after which the two differ, and the content there (None: nobody knows).
+class MergeBase:
+    """The revision of each copy after which the two differ, and the content there (None: unknown).
 
-    ``is_exact``: the content is that very one and not an earlier one. ``is_seed``: all they have in common is that
-    they began as the local seed.
+    ``is_exact``: the content is of that revision, not of an earlier one. ``is_seed``: the copies have only
+    the local seed in common.
     """
 
     local: int
@@ -163,7 +167,7 @@ class Parting:
 
 
 def how_they_stand(local: Record, remote: Record) -> Relation:
-    """As the origins say or, without them, as far as both histories go back; unknown: they have nothing in common."""
+    """The relation told by the version vectors, else by both histories; unknown: nothing in common."""
     told = relation(local, remote)
     if told != "unknown":
         return told
@@ -177,27 +181,27 @@ def how_they_stand(local: Record, remote: Record) -> Relation:
     return "ahead" if _holds_all(local, remote, after=common) else "diverged"
 
 
-def part(local: Record, remote: Record, *, base: Record | None) -> Parting | None:
-    """Where the two copies parted; None if they have nothing in common. ``base`` is what both are known to have had."""
+def find_merge_base(local: Record, remote: Record, *, base: Record | None) -> MergeBase | None:
+    """The merge base of two copies; None if they have nothing in common. ``base`` may be one."""
     here, there = base_revision(local, remote), base_revision(remote, local)
     if relation(local, remote) == "unknown":
         here = there = common_revision(local, remote)
     if here and there:
-        return _with_content(Parting(here, there, None), local, remote, base=base)
+        return _with_content(MergeBase(here, there, None), local, remote, base=base)
     if base is not None and _may_include(local, base) and _may_include(remote, base):
-        return Parting(base.revision, base.revision, base.content)
+        return MergeBase(base.revision, base.revision, base.content)
     seed = seed_content(local)
-    return Parting(1, 1, seed, is_seed=True) if seed is not None else None
+    return MergeBase(1, 1, seed, is_seed=True) if seed is not None else None
 
 
 def is_untouched(record: Record) -> bool:
-    """Whether nobody ever changed the file: it is as it was declared."""
+    """Whether the file was never changed since it was declared."""
     changes = record.history
     return bool(changes) and changes[0].revision == 1 and all(change.op in _UNTOUCHED for change in changes)
 
 
 def seed_content(record: Record) -> str | None:
-    """The content that the file began with, if the history still tells it."""
+    """The first content of the file, if the history still has it."""
     if not record.history or record.history[0].op != "seed":
         return None
     with suppress(RevisionUnknown):
@@ -206,34 +210,34 @@ def seed_content(record: Record) -> str | None:
 
 
 def was_redacted(record: Record, *, after: int) -> bool:
-    """Whether text was taken out since a revision."""
+    """Whether text was redacted since a revision."""
     return any(change.op == "redact" and change.revision > after for change in record.history)
 
 
-def exact_base(parting: Parting, base: Record | None) -> str | None:
-    """What the content was where they parted, as it was remembered: a redaction since then has not altered it."""
-    is_exact = base is not None and base.revision == parting.local == parting.remote
+def exact_base(merge_base: MergeBase, base: Record | None) -> str | None:
+    """The remembered content at the merge base, which a later redaction has not altered."""
+    is_exact = base is not None and base.revision == merge_base.local == merge_base.remote
     return base.content if base is not None and is_exact else None
 
 
 def _holds_all(record: Record, other: Record, *, after: int) -> bool:
-    """Whether ``record`` has all later changes of ``other``, under whatever revision: one may have renumbered them."""
+    """Whether ``record`` has all later changes of ``other``, under any revision, as they may have been renumbered."""
     held = {(change.at, change.op, change.by) for change in record.history if change.revision > after}
     later = [change for change in other.history if change.revision > after]
     return all((change.at, change.op, change.by) in held for change in later)
 
 
-def _with_content(parting: Parting, local: Record, remote: Record, *, base: Record | None) -> Parting:
-    for record, revision in ((local, parting.local), (remote, parting.remote)):
+def _with_content(merge_base: MergeBase, local: Record, remote: Record, *, base: Record | None) -> MergeBase:
+    for record, revision in ((local, merge_base.local), (remote, merge_base.remote)):
         with suppress(RevisionUnknown):
-            return Parting(parting.local, parting.remote, content_at(record, revision))
+            return MergeBase(merge_base.local, merge_base.remote, content_at(record, revision))
     if base is None or not (_may_include(local, base) and _may_include(remote, base)):
-        return parting
-    return Parting(parting.local, parting.remote, base.content, exact_base(parting, base) is not None)
+        return merge_base
+    return MergeBase(merge_base.local, merge_base.remote, base.content, exact_base(merge_base, base) is not None)
 
 
 def _may_include(record: Record, base: Record) -> bool:
-    """Whether nothing speaks against it that ``record`` was made from ``base``."""
+    """Whether ``record`` may have been made from ``base``: nothing contradicts it."""
     if base.revision > record.revision or not base.history:
         return False
     if any(revision > record.origins.get(origin, 0) for origin, revision in base.origins.items() if record.origins):

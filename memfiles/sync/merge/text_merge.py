@@ -5,7 +5,7 @@ The rules this file keeps:
 - A line that only one side changed is taken from that side, even where the changes of both sides touch (git reports
   touching changes as a conflict).
 - Lines that both sides added in one place are all kept, the first side's first; what both added alike is there once.
-- Lines added after the end of the base are kept whatever became of the base.
+- Whole lines that the second side added after the end of the base are kept as they are, whatever became of the base.
 - Only a line that both sides changed differently is a conflict. The winner's line is taken, and the merge is not clean.
 """
 
