@@ -44,7 +44,7 @@ def test_the_length_of_a_key_is_counted_in_bytes() -> None:
 @pytest.mark.parametrize("key", [".state/locks/017.lock", ".a.json.tmp", "entries/support/.a.json.tmp"])
 def test_what_stores_keep_for_themselves_is_refused(key: str) -> None:
     """Locks and staged files lie beside the objects, and are none."""
-    with pytest.raises(InvalidArgument, match="for their own locks and temp files"):
+    with pytest.raises(InvalidArgument, match="reserved for the locks and temp files"):
         check_key(key)
 
     assert not is_key(key)
