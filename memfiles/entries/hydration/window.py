@@ -33,7 +33,7 @@ _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 Reason = Literal["pinned", "windowed", "too_big", "over_budget", "expired", "evicted", "deleted", "shadowed", "unknown"]
 
 
-class EntryText(Protocol):
+class ShownText(Protocol):
     """The parts of an entry that its block shows; an ``Entry`` has them."""
 
     @property
@@ -45,7 +45,7 @@ class EntryText(Protocol):
         """The tags in display order."""
 
 
-TextLookup = Callable[[str], EntryText | None]
+TextLookup = Callable[[str], ShownText | None]
 """The text of the entry of a uid, None if it is gone meanwhile. Called only for entries that may still fit."""
 
 
@@ -246,7 +246,7 @@ def _not_offered(entry: EntrySummary, *, by_level: str | None, now: str) -> Expl
     return Explanation(entry.key, "shadowed", entry.level, by_level=by_level)
 
 
-def block_of(entry: EntrySummary, text: EntryText) -> str:
+def block_of(entry: EntrySummary, text: ShownText) -> str:
     """One entry as the model sees it, without a final newline: a heading, and its text in barred lines."""
     return f"{heading_of(entry, text.tags)}\n{barred(text.content)}"
 
