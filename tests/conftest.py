@@ -13,6 +13,7 @@ from typing import NoReturn
 import pytest
 
 import memfiles
+from tests.support.workflows import opened
 
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
@@ -63,17 +64,14 @@ def installed() -> None:
 @pytest.fixture
 def open_memory(tmp_path: Path) -> Iterator[Callable[[str], memfiles.Memory]]:
     """``open_memory(workflow)`` opens the memory of a workflow in a folder of its own, until the end of the test."""
-    opened: list[memfiles.Memory] = []
+    memories: list[memfiles.Memory] = []
 
     def opening(workflow: str) -> memfiles.Memory:
-        path = tmp_path / f"{len(opened)}" / "workflow.yaml"
-        path.parent.mkdir()
-        path.write_text(workflow)
-        opened.append(memfiles.open(path, watch=False))
-        return opened[-1]
+        memories.append(opened(tmp_path / f"{len(memories)}", workflow))
+        return memories[-1]
 
     yield opening
-    for memory in opened:
+    for memory in memories:
         memory.close()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import textwrap
 import threading
 from pathlib import Path
 
@@ -11,8 +10,9 @@ import pytest
 
 import memfiles
 from memfiles.errors import InvalidArgument, WorkflowError
-from memfiles.memory import Memory, look
+from memfiles.memory import look
 from memfiles.workflow.workflow import Workflow
+from tests.support.workflows import opened, write_workflow
 
 WORKFLOW = """
     name: support-desk
@@ -29,27 +29,17 @@ WORKFLOW = """
 
 @pytest.fixture
 def workflow(tmp_path: Path) -> Path:
-    return written(tmp_path, WORKFLOW)
-
-
-def written(folder: Path, text: str) -> Path:
-    path = folder / "workflow.yaml"
-    path.write_text(textwrap.dedent(text), encoding="utf-8")
-    return path
+    return write_workflow(tmp_path, WORKFLOW)
 
 
 def mirrored_at(folder: Path, url: str) -> Path:
     """The workflow, with a mirror at ``url``."""
-    return written(folder, WORKFLOW.replace("memory:\n", f'memory:\n      mirror: {{url: "{url}"}}\n', 1))
+    return write_workflow(folder, WORKFLOW.replace("memory:\n", f'memory:\n      mirror: {{url: "{url}"}}\n', 1))
 
 
-def opened(path: Path) -> Memory:
-    return memfiles.open(path, watch=False)
-
-
-def test_opening_restores_what_is_declared(workflow: Path) -> None:
+def test_opening_restores_what_is_declared(tmp_path: Path) -> None:
     """The workflow, the manager and the report of the restore are at hand."""
-    with opened(workflow) as memory:
+    with opened(tmp_path, WORKFLOW) as memory:
         assert memory.workflow.name == "support-desk"
         assert ["deals-1", "notes-1"] == sorted(memory.manager.uids())
         assert {"notes-1": "seeded", "deals-1": "seeded"} == {row.uid: row.status for row in memory.report.files}
@@ -57,10 +47,10 @@ def test_opening_restores_what_is_declared(workflow: Path) -> None:
 
 def test_what_was_written_is_there_at_the_next_opening(workflow: Path) -> None:
     """Content survives; the declaration is only the first content."""
-    with opened(workflow) as memory:
+    with memfiles.open(workflow, watch=False) as memory:
         memory.session("support").call("append_memory", {"file": "notes", "content": "- Ada\n"})
 
-    with opened(workflow) as memory:
+    with memfiles.open(workflow, watch=False) as memory:
         assert memory.session("support").call("read_memory", {"file": "notes"}).text == "# Customers\n- Ada\n"
         assert memory.report["notes-1"].status == "kept"
 
@@ -76,15 +66,15 @@ def test_the_default_workflow_lies_in_the_working_directory(workflow: Path, monk
     ("agent", "level", "expected"),
     [("support", None, "MIDDLE"), ("visitor", None, "LOW"), ("support", "LOW", "LOW"), ("support", "HIGH", "HIGH")],
 )
-def test_where_a_session_starts(workflow: Path, agent: str, level: str | None, expected: str) -> None:
+def test_where_a_session_starts(tmp_path: Path, agent: str, level: str | None, expected: str) -> None:
     """At the level given, else the agent's, else the lowest: the agent's own level is no ceiling."""
-    with opened(workflow) as memory:
+    with opened(tmp_path, WORKFLOW) as memory:
         assert memory.session(agent, level=level).level == expected
 
 
-def test_a_session_sees_its_agents_files(workflow: Path) -> None:
+def test_a_session_sees_its_agents_files(tmp_path: Path) -> None:
     """References, modes and levels are those of the workflow."""
-    with opened(workflow) as memory:
+    with opened(tmp_path, WORKFLOW) as memory:
         session = memory.session("support", run="evt-1", channel="email", thread="t-1")
 
         assert "- notes (RW, 12B of 16384B): Customers." == session.system_prompt().splitlines()[-1]
@@ -97,21 +87,21 @@ def test_a_session_sees_its_agents_files(workflow: Path) -> None:
 
 
 @pytest.mark.parametrize("agent", ["sales", "", None, ["support"]])
-def test_an_unknown_agent_is_told_the_known_ones(workflow: Path, agent: str) -> None:
+def test_an_unknown_agent_is_told_the_known_ones(tmp_path: Path, agent: str) -> None:
     """The error lists the declared agents."""
-    with opened(workflow) as memory, pytest.raises(InvalidArgument, match="declared: support, visitor"):
+    with opened(tmp_path, WORKFLOW) as memory, pytest.raises(InvalidArgument, match="declared: support, visitor"):
         memory.session(agent)
 
 
-def test_an_unknown_level_is_told_the_known_ones(workflow: Path) -> None:
+def test_an_unknown_level_is_told_the_known_ones(tmp_path: Path) -> None:
     """The error lists the levels that this workflow declares."""
-    with opened(workflow) as memory, pytest.raises(InvalidArgument, match="use one of LOW, MIDDLE, HIGH"):
+    with opened(tmp_path, WORKFLOW) as memory, pytest.raises(InvalidArgument, match="use one of LOW, MIDDLE, HIGH"):
         memory.session("support", level="INTERNAL")
 
 
-def test_closing_ends_everything_and_may_be_repeated(workflow: Path) -> None:
+def test_closing_ends_everything_and_may_be_repeated(tmp_path: Path) -> None:
     """Sessions answer with errors, the manager refuses writes, and no new session starts."""
-    memory = opened(workflow)
+    memory = opened(tmp_path, WORKFLOW)
     session = memory.session("support")
     memory.close()
     memory.close()
@@ -125,9 +115,9 @@ def test_closing_ends_everything_and_may_be_repeated(workflow: Path) -> None:
 
 def test_a_workflow_that_cannot_be_used_changes_nothing(workflow: Path) -> None:
     """The error says where, and the directory is not even made."""
-    path = written(workflow.parent, WORKFLOW.replace("mode: rw", "mode: w"))
+    path = write_workflow(workflow.parent, WORKFLOW.replace("mode: rw", "mode: w"))
     with pytest.raises(WorkflowError, match=r"workflow\.yaml:\d+:\d+: "):
-        opened(path)
+        memfiles.open(path, watch=False)
 
     assert [path] == list(path.parent.iterdir())
 
@@ -135,18 +125,18 @@ def test_a_workflow_that_cannot_be_used_changes_nothing(workflow: Path) -> None:
 def test_a_missing_workflow_is_named(tmp_path: Path) -> None:
     """The path that was looked for stands in the error."""
     with pytest.raises(WorkflowError, match=r"nowhere\.yaml"):
-        opened(tmp_path / "nowhere.yaml")
+        memfiles.open(tmp_path / "nowhere.yaml")
 
 
 @pytest.mark.usefixtures("installed")
 def test_a_declared_mirror_gets_what_was_written(tmp_path: Path) -> None:
     """What is declared is mirrored by the time the memory is closed, and a new directory starts with it."""
     (tmp_path / "there").mkdir()
-    with opened(mirrored_at(tmp_path, f"file://{tmp_path}/there")) as memory:
+    with memfiles.open(mirrored_at(tmp_path, f"file://{tmp_path}/there"), watch=False) as memory:
         memory.session("support").call("append_memory", {"file": "notes", "content": "- Ada\n"})
     shutil.rmtree(tmp_path / ".memory")
 
-    with opened(tmp_path / "workflow.yaml") as memory:
+    with memfiles.open(tmp_path / "workflow.yaml", watch=False) as memory:
         assert ("hydrated", "# Customers\n- Ada\n") == (memory.report["notes-1"].status, memory.manager.read("notes-1"))
         assert f"file://{tmp_path}/there" == memory.status()["mirror"]["mirror"]
 
@@ -166,7 +156,7 @@ def test_a_mirror_that_cannot_be_is_told_with_its_place(tmp_path: Path, url: str
     path = mirrored_at(tmp_path, url)
 
     with pytest.raises(WorkflowError, match=r"workflow\.yaml:4:17: memory\.mirror\.url: ") as caught:
-        opened(path)
+        memfiles.open(path, watch=False)
 
     assert (True, False) == (why in str(caught.value), "hush" in str(caught.value))
     assert [path] == list(tmp_path.iterdir())
@@ -178,8 +168,7 @@ def test_a_long_start_tells_how_far_it_is(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     files = ", ".join(f"{{uid: f{number}, name: f{number}}}" for number in range(100))
     text = f'memory:\n  mirror: {{url: "file://{tmp_path}/there"}}\n  files: [{files}]\n'
-    (tmp_path / "workflow.yaml").write_text(text)
-    opened(tmp_path / "workflow.yaml").close()
+    opened(tmp_path, text).close()
     shutil.rmtree(tmp_path / ".memory")
 
     told: list[tuple[int, int]] = []
@@ -187,9 +176,9 @@ def test_a_long_start_tells_how_far_it_is(tmp_path: Path) -> None:
         assert (100, 100) == told[-1]
 
 
-def test_without_a_mirror_nothing_is_behind(workflow: Path) -> None:
+def test_without_a_mirror_nothing_is_behind(tmp_path: Path) -> None:
     """The status says that there is none, and every call of the synchronisation is done at once."""
-    with opened(workflow) as memory:
+    with opened(tmp_path, WORKFLOW) as memory:
         assert (None, 0) == (memory.status()["mirror"]["mirror"], memory.sync.status().pending)
         assert (True, True) == (memory.sync.flush(0, insist=False), memory.sync.close(timeout=0))
 
@@ -225,7 +214,7 @@ def test_a_look_shows_what_a_restore_would_do_and_makes_nothing(workflow: Path) 
 
 def test_a_look_reads_a_memory_that_is_open_elsewhere(workflow: Path) -> None:
     """It shows the stored record under the declared metadata, changes no byte, and does not wait for the writer."""
-    with opened(workflow) as memory:
+    with memfiles.open(workflow, watch=False) as memory:
         memory.manager.append("notes-1", "- Ada\n")
         before = {path: path.read_bytes() for path in memory.workflow.directory.glob("*.json")}
         with look(memory.workflow) as seen:

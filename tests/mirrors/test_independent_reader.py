@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import memfiles
 from memfiles.files.manager import MemoryManager
 from memfiles.workflow.workflow import Workflow
 from tests.mirrors import servers
 from tests.mirrors.servers import ACCESS_KEY, BUCKET, SECRET_KEY
+from tests.support.workflows import opened
 
 WORKFLOW = """\
 name: desk
@@ -42,13 +42,7 @@ def test_a_copied_bucket_is_a_memory_directory(tmp_path: Path) -> None:
 
 def contents_after_the_work_of_two(folder: Path, *, url: str) -> dict[str, str]:
     """Have two machines with a directory each append to one file, and return what both have in the end."""
-    for name in ("here", "there"):
-        (folder / name).mkdir()
-        (folder / name / "workflow.yaml").write_text(WORKFLOW % url)
-    with (
-        memfiles.open(folder / "here" / "workflow.yaml", watch=False) as here,
-        memfiles.open(folder / "there" / "workflow.yaml", watch=False) as there,
-    ):
+    with opened(folder / "here", WORKFLOW % url) as here, opened(folder / "there", WORKFLOW % url) as there:
         here.manager.append("notes-1", "- Ada\n")
         there.manager.append("notes-1", "- Bob\n")
         for memory in (here, there, here):

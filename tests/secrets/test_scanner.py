@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-import memfiles
 from memfiles.errors import InvalidArgument, SecretRefused
 from memfiles.files.manager import MemoryManager
 from memfiles.secrets.gate import Gated, Leak, Policy, Scan, Scanner, gate, scanner_called
 from memfiles.workflow.workflow import EntriesSpec, MemoryFile, Workflow
 from tests.secrets.secret_corpus import SECRETS
+from tests.support.workflows import opened
 
 TOKEN = next(secret for secret in SECRETS if secret.rule == "github-token")
 
@@ -96,8 +96,7 @@ memory:
 @pytest.mark.usefixtures("registered")
 def test_a_workflow_asks_for_it(tmp_path: Path) -> None:
     """Its findings refuse a write of a file or an entry; a file's own list lets its rules and texts through."""
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW + "agents: {desk: {}}\n")
-    with memfiles.open(tmp_path / "workflow.yaml", watch=False) as memory:
+    with opened(tmp_path, WORKFLOW + "agents: {desk: {}}\n") as memory:
         for text in ("a secretword", TOKEN.value):
             with pytest.raises(SecretRefused):
                 memory.manager.append("strict", text)

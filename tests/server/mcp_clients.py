@@ -29,6 +29,7 @@ import memfiles
 from memfiles.server.server import MemoryServer, build
 from memfiles.sync.mirror import Mirror
 from tests.support import ROOT
+from tests.support.workflows import write_workflow
 
 ERAS = ["2026-07-28", "legacy"]
 NOTES = "memory://files/notes"
@@ -123,11 +124,9 @@ async def unsubscribed(client: Client, uri: str) -> None:
 
 
 def workflow_in(folder: Path) -> Path:
-    """The workflow, written where it is not there yet."""
+    """The folder's workflow; this module's, unless the test has written another."""
     path = folder / "workflow.yaml"
-    if not path.exists():
-        path.write_text(WORKFLOW)
-    return path
+    return path if path.exists() else write_workflow(folder, WORKFLOW)
 
 
 def command(folder: Path, *args: str) -> list[str]:

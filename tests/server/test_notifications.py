@@ -28,6 +28,7 @@ from tests.server.mcp_clients import (
     unsubscribed,
     workflow_in,
 )
+from tests.support.workflows import write_workflow
 
 ENTRY = "memory://entries/customers%2FAda%20L"
 KEY = "customers/Ada L"
@@ -205,7 +206,7 @@ def test_what_can_be_no_resource_cannot_be_subscribed_to(offer: Offer, uri: str)
 
 def test_an_eviction_is_news(tmp_path: Path) -> None:
     """Of what was saved, and of what had to go for it."""
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW.replace("entries: {}", "entries: {max_entries: 1}"))
+    write_workflow(tmp_path, WORKFLOW.replace("entries: {}", "entries: {max_entries: 1}"))
     uris = ["memory://entries/old", "memory://entries/new"]
 
     async def heard() -> set[ServerEvent]:

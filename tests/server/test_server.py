@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, TextContent
 
 from tests.server.mcp_clients import ERAS, WORKFLOW, Offer, client_of, in_loop, offered, text_of
+from tests.support.workflows import write_workflow
 
 READING = ["read_memory", "memory_get", "memory_search", "memory_list"]
 ENTRY = "memory://entries/customers%2FAda%20L"
@@ -139,7 +140,7 @@ def test_read_only_speaks_of_nothing_that_changes(tmp_path: Path) -> None:
 
 def test_who_has_nothing_to_change_is_not_told_to_save(tmp_path: Path) -> None:
     """Also where it is the workflow that lets an agent only read."""
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW.replace("  entries: {}\n", "").replace("mode: rw", "mode: r"))
+    write_workflow(tmp_path, WORKFLOW.replace("  entries: {}\n", "").replace("mode: rw", "mode: r"))
 
     async def told() -> str | None:
         with offered(tmp_path) as offer:

@@ -22,6 +22,7 @@ from tests.adapters.test_openai_agents import TestOpenAIAgents
 from tests.adapters.test_pydantic_ai import TestPydanticAI
 from tests.cli.command_line import run
 from tests.server.mcp_clients import Offer, client_of, in_loop, text_of
+from tests.support.workflows import write_workflow
 
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("read_memory", {"file": "playbook"}),
@@ -79,7 +80,7 @@ def by_dialect(dialect: str, _: memfiles.Memory, session: memfiles.Session) -> l
 
 
 def by_command_line(folder: Path) -> list[Answer]:
-    (folder / "workflow.yaml").write_text(WORKFLOW)
+    write_workflow(folder, WORKFLOW)
     answers = []
     with chdir(folder):
         for name, sent in CALLS:

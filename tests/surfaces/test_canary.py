@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import memfiles
 from memfiles import MemfilesError, Memory
 from memfiles.tools.session import Session
+from tests.support.workflows import opened
 
 CANARY = "canaryinthemine"
 WORKFLOW = """\
@@ -76,9 +76,8 @@ def in_the_way(memory: Memory) -> None:
 @pytest.mark.parametrize("name", CALLS)
 def test_nothing_that_is_stored_is_told(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever becomes of the call."""
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
     with caplog.at_level(logging.DEBUG):
-        memory = memfiles.open(tmp_path / "workflow.yaml", watch=False)
+        memory = opened(tmp_path, WORKFLOW)
         session = memory.session("support", run="evt-1")
         with suppress(MemfilesError):
             CALLS[name](memory, session)

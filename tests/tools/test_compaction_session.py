@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import memfiles
 from memfiles.memory import Memory
 from memfiles.tools.compaction import MAX_SAVES, flush_before_compaction
+from tests.support.workflows import opened
 
 WORKFLOW = """\
 memory: {durability: os, entries: {max_entries: 100}}
@@ -25,10 +25,8 @@ PLAN = {"key": "ada/plan", "content": "Ada is on Pro."}
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[Memory]:
     """An open memory whose agents have entries."""
-    path = tmp_path / "workflow.yaml"
-    path.write_text(WORKFLOW)
-    with memfiles.open(path, watch=False) as opened:
-        yield opened
+    with opened(tmp_path, WORKFLOW) as memory:
+        yield memory
 
 
 class AnsweringModel:

@@ -17,6 +17,7 @@ from memfiles.errors import InvalidArgument
 from memfiles.tools.results import ToolResult
 from memfiles.tools.session import Session
 from memfiles.workflow.fields import TOOL_NAMES
+from tests.support.workflows import opened
 
 WORKFLOW = """\
 memory:
@@ -49,9 +50,7 @@ FOUND = {
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[memfiles.Memory]:
-    path = tmp_path / "workflow.yaml"
-    path.write_text(WORKFLOW)
-    with memfiles.open(path, watch=False) as memory:
+    with opened(tmp_path, WORKFLOW) as memory:
         yield memory
 
 
@@ -273,9 +272,7 @@ def test_the_names_of_a_session(memory: memfiles.Memory, tool_names: str, operat
 
 def test_the_names_that_a_workflow_declares(tmp_path: Path) -> None:
     """They count where a session does not choose; a session may."""
-    path = tmp_path / "workflow.yaml"
-    path.write_text(WORKFLOW.replace("{max_entries: 100}", "{tool_names: crud}"))
-    with memfiles.open(path, watch=False) as memory:
+    with opened(tmp_path, WORKFLOW.replace("{max_entries: 100}", "{tool_names: crud}")) as memory:
         assert "memory_create" in names(memory.session("support"))
         assert "memory_store" in names(memory.session("support", tool_names="store-recall"))
 
@@ -318,9 +315,7 @@ def test_create_read_update_and_delete(memory: memfiles.Memory) -> None:
 
 def test_without_a_declaration_there_are_no_tools_for_entries(tmp_path: Path) -> None:
     """Their names are unknown; only Python has entries then, under the usual budgets."""
-    path = tmp_path / "workflow.yaml"
-    path.write_text(WORKFLOW.replace("  entries: {max_entries: 100}\n", ""))
-    with memfiles.open(path, watch=False) as memory:
+    with opened(tmp_path, WORKFLOW.replace("  entries: {max_entries: 100}\n", "")) as memory:
         session = memory.session("support")
 
         assert ["read_memory", "append_memory", "edit_memory"] == names(session)

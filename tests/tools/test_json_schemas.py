@@ -13,12 +13,12 @@ import jsonschema
 import pytest
 import yaml
 
-import memfiles
 from memfiles.errors import WorkflowError
 from memfiles.records.record import Actor, Change, Record, digest, encode
 from memfiles.tools.json_schemas import SCHEMAS, as_text, record_schema, tools_schema, workflow_schema, write
 from memfiles.workflow.workflow import Workflow
 from tests.support import ROOT
+from tests.support.workflows import opened, write_workflow
 from tests.workflow.workflow_texts import EXAMPLE, OLDER
 
 CHECKED_IN = ROOT / "schemas"
@@ -155,9 +155,7 @@ def test_unknown_keys_are_closed_off() -> None:
 def test_the_first_line_finds_the_schema(tmp_path: Path) -> None:
     """The comment of the example, followed from the workflow's folder, leads to a schema that accepts it."""
     write(tmp_path / "schemas")
-    path = tmp_path / "workflow.yaml"
-    path.write_text(EXAMPLE)
-    schema = json.loads(_schema_named_by(path).read_text())
+    schema = json.loads(_schema_named_by(write_workflow(tmp_path, EXAMPLE)).read_text())
 
     assert jsonschema.Draft202012Validator(schema).is_valid(yaml.safe_load(EXAMPLE))
 
@@ -192,8 +190,7 @@ def test_record() -> None:
 
 def test_every_record_on_a_disk(tmp_path: Path) -> None:
     """Files, entries and tombstones with all that happened to them are described, each as one kind."""
-    (tmp_path / "workflow.yaml").write_text(EVERYTHING)
-    with memfiles.open(tmp_path / "workflow.yaml", watch=False) as memory:
+    with opened(tmp_path, EVERYTHING) as memory:
         session = memory.session("support", run="evt-1", channel="email", thread="t")
         memory.manager.append("notes-1", "- one\n", call_id="toolu_01")
         memory.manager.edit("notes-1", "one", "two")

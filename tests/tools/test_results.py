@@ -18,6 +18,7 @@ from memfiles.tools.dialects.mcp import structured
 from memfiles.tools.entry_definitions import entry_tools
 from memfiles.tools.results import ToolResult, appended, edited, failed
 from memfiles.workflow.fields import TOOL_NAMES, ToolNames
+from tests.support.workflows import opened
 
 RECEIPT = Receipt(
     uid="u", name="notes", revision=8, size_bytes=40, max_size_bytes=100, bytes_left=60, share=0.4, matches=1, line=4
@@ -120,9 +121,7 @@ ENTRY_CALLS: dict[ToolNames, list[tuple[str, dict[str, Any]]]] = {
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[memfiles.Memory]:
-    path = tmp_path / "workflow.yaml"
-    path.write_text(WORKFLOW)
-    with memfiles.open(path, watch=False) as memory:
+    with opened(tmp_path, WORKFLOW) as memory:
         yield memory
 
 

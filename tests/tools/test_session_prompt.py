@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import memfiles
 from memfiles import Memory, StorageFailed
+from tests.support.workflows import opened
 
 WORKFLOW = """\
 name: desk
@@ -26,8 +26,7 @@ CARD = "- notes (RW, 0B of 16384B): Customers."
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[Memory]:
     """A memory with an entry."""
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
-    memory = memfiles.open(tmp_path / "workflow.yaml", watch=False)
+    memory = opened(tmp_path, WORKFLOW)
     memory.entries.save(memory.session("support"), "plan", "a needle")
     yield memory
     mend(memory.workflow.directory)
