@@ -134,10 +134,6 @@ class EntryArguments(Arguments):
     aliases: ClassVar[Mapping[str, tuple[str, ...]]] = ENTRY_ALIASES
     refusals: ClassVar[Mapping[str, str]] = REFUSALS
 
-    def given(self, *left_out: str) -> dict[str, Any]:
-        """The arguments that were given, by name, without ``left_out``."""
-        return {name: value for name, value in self if value is not None and name not in left_out}
-
 
 class SaveEntry(EntryArguments):
     """The arguments of a save."""
