@@ -22,13 +22,13 @@ from memfiles.entries.hydration.window import Explanation, Hydration
 from memfiles.entries.moves import Moves, Relocator
 from memfiles.entries.purge import Purger
 from memfiles.entries.reader import EntryReader, Found, Page, Results, checked_filters
-from memfiles.entries.repository import EntryFiles, EntryRepository, IndexUpdates
+from memfiles.entries.repository import EntryFiles, EntryRepository
 from memfiles.entries.transfer.exporter import Exported, Exporter, ExportFormat
 from memfiles.entries.transfer.formats import Format
 from memfiles.entries.transfer.importer import Imported, Importer
 from memfiles.entries.writer import EntryWriter
 from memfiles.errors import MemfilesError
-from memfiles.index.index import Index
+from memfiles.index.index import Index, IndexUpdates
 from memfiles.index.queries import Counted, counted
 from memfiles.index.rows import Row, row_of
 from memfiles.index.search.embedder import Embedder
@@ -82,7 +82,7 @@ class Entries:
         self._exporter = Exporter(repository, index, reader, levels=levels)
         self._importer = Importer(repository, self._writer, rules=rules, now=now)
         self._forgetter = Forgetter(store, repository, index, reader, policy=rules.secrets, now=now)
-        subscribers.add(self._heard)
+        subscribers.add(self._heard, foreign_only=True)
 
     def save(
         self,
@@ -322,7 +322,7 @@ class Entries:
 
     def _heard(self, change: RecordChanged) -> None:
         """Have a forget of another machine followed here before the next read."""
-        if change.origin == "local" or entry_place(change.path) is None:
+        if entry_place(change.path) is None:
             return
         record = self.repository.find(change.path)
         if isinstance(record, Tombstone) or (record and record.sources) or self._forgetter.awaits(change.path):

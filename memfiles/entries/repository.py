@@ -6,36 +6,20 @@ version is put back. An entry whose file is removed is gone, not forgotten: a mi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import cast
 
 from memfiles.entries.budgets import EntrySummary, Scope, Tally
 from memfiles.index.index import Index
-from memfiles.index.rows import Row, Totals, row_of
+from memfiles.index.rows import Row, Totals
 from memfiles.records.entry import Entry, EntryRecord, Kind
 from memfiles.records.keys import ENTRIES, entry_place
-from memfiles.storage.atomic import Signature
 from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Store
 
 EntryRepository = RecordRepository[EntryRecord]
 RecordsByPath = Mapping[str, EntryRecord | None]
-
-
-class IndexUpdates:
-    """Tells the search index of committed entries, as rows; see ``ChangeListener``."""
-
-    def __init__(self, index: Index) -> None:
-        self._index = index
-        self.intend, self.settle, self.doubt = index.intend, index.settle, index.doubt
-
-    def put(
-        self, written: Sequence[tuple[EntryRecord, Signature]], token: str, *, before: Sequence[EntryRecord]
-    ) -> None:
-        """Give the index the rows of the committed records, and those of the records they replaced."""
-        rows = [row_of(record, signature) for record, signature in written]
-        self._index.put(rows, token, before=[row_of(record, None) for record in before])
 
 
 class EntryFiles:

@@ -19,7 +19,9 @@ from memfiles.errors import StorageFailed
 from memfiles.index.catch_up import Maintenance, RecordSource, Trust
 from memfiles.index.database import IndexUnusable, create_tables, failures, index_database
 from memfiles.index.pending_writes import MAX_FACTOR, PendingWrites
-from memfiles.index.rows import PartitionKey, Row, Totals, load_sums, totals_of
+from memfiles.index.rows import PartitionKey, Row, Totals, load_sums, row_of, totals_of
+from memfiles.records.entry import EntryRecord
+from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
 from memfiles.storage.fork_safety import renew_in_child
 
@@ -281,3 +283,18 @@ class BackgroundWriter:
 def _within(transaction: _Transaction, work: _Work[T]) -> T:
     with transaction() as connection:
         return work(connection)
+
+
+class IndexUpdates:
+    """Tells the search index of committed entries, as rows; see ``ChangeListener``."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self.intend, self.settle, self.doubt = index.intend, index.settle, index.doubt
+
+    def put(
+        self, written: Sequence[tuple[EntryRecord, Signature]], token: str, *, before: Sequence[EntryRecord]
+    ) -> None:
+        """Give the index the rows of the committed records, and those of the records they replaced."""
+        rows = [row_of(record, signature) for record, signature in written]
+        self._index.put(rows, token, before=[row_of(record, None) for record in before])

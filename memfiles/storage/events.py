@@ -83,6 +83,7 @@ class Subscribers:
     def __init__(self) -> None:
         """There are no callbacks yet."""
         self._callbacks: dict[int, Callable[[RecordChanged], None]] = {}
+        self._foreign: set[int] = set()
         self._next = 0
         self._adding = threading.Lock()
 
@@ -90,11 +91,16 @@ class Subscribers:
         """In a forked child: replace the lock, which another thread may have held."""
         self._adding = threading.Lock()
 
-    def add(self, callback: Callable[[RecordChanged], None]) -> Callable[[], None]:
-        """Call ``callback`` for every change from now on; returns a function that ends the subscription."""
+    def add(self, callback: Callable[[RecordChanged], None], *, foreign_only: bool = False) -> Callable[[], None]:
+        """Call ``callback`` for every change from now on; returns a function that ends the subscription.
+
+        ``foreign_only`` leaves out the changes that this process made.
+        """
         with self._adding:
             number, self._next = self._next, self._next + 1
             self._callbacks[number] = callback
+            if foreign_only:
+                self._foreign.add(number)
         return lambda: self._callbacks.pop(number, None) and None
 
     def tell(self, events: Iterable[RecordChanged]) -> None:
@@ -103,7 +109,9 @@ class Subscribers:
         The caller holds no lock, as a callback may change memory files itself.
         """
         for event in events:
-            for callback in list(self._callbacks.values()):
+            for number, callback in list(self._callbacks.items()):
+                if event.origin == "local" and number in self._foreign:
+                    continue
                 try:
                     callback(event)
                 except Exception:
