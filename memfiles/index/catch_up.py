@@ -216,24 +216,28 @@ class Maintenance:
 
         If the transaction fails, its changes are lost here, and verifying finds them.
         """
+        is_exact = False
         try:
             with self.database.transaction() as connection:
-                self._watched = self._apply(connection, also=also, is_alone=is_alone)
+                self._watched, is_exact = self._apply(connection, also=also, is_alone=is_alone)
                 if not _is_complete(connection):
                     self.trust = Trust.UNVERIFIED
         except BaseException:
-            self.trust = Trust.UNVERIFIED
+            self.trust, is_exact = Trust.UNVERIFIED, False
             raise
         finally:
-            self._pending.land()
+            self._pending.land(is_exact=is_exact and self.trust is Trust.CURRENT)
         if self._pending.announcements.is_incomplete:
             self.trust = Trust.UNVERIFIED
             self._pending.announcements.is_incomplete = False
 
     def _apply(
         self, connection: sqlite3.Connection, *, also: Iterable[str], is_alone: bool
-    ) -> dict[str, Signature | None]:
-        """Write pending rows, and read records that others changed; returns those that others may be changing."""
+    ) -> tuple[dict[str, Signature | None], bool]:
+        """Write pending rows, and read records that others changed.
+
+        Returns the records that others may be changing, and whether exactly the pending rows were written.
+        """
         log = self._pending.open()
         offset = _offset(connection, log.id)
         batch = self._pending.take(log, offset or 0)
@@ -242,18 +246,20 @@ class Maintenance:
         changed = batch.doubtful.union(also, _advance(intents, batch.lines))
         watched = {path for paths in intents.values() for path in paths}
         signatures = {path: self._records.signature(path) for path in watched}
-        writer = RowWriter(connection)
+        writer, stale = RowWriter(connection), (changed | watched) - batch.rows.keys()
+        is_exact = not changed and not watched and offset is not None and batch.is_whole
         for row in batch.rows.values():
             if row.signature is not None and self._records.signature(row.path) == stored(row.signature):
-                writer.put(row)
+                is_exact &= writer.put(row)  # another process may have written it already, and counted it
             else:
-                self._records.update(writer, [row.path])
-        self._records.update(writer, (changed | watched) - batch.rows.keys())
+                stale.add(row.path)
+        is_exact &= not stale
+        self._records.update(writer, stale)
         writer.finish()
         connection.executemany(_READ, [(*found, path) for path, found in batch.reads.items()])
         _note_intents(connection, batch.intents if is_alone else {**intents, **batch.intents})
         _note_offset(connection, log.id, batch.end, is_whole=offset is not None and batch.is_whole)
-        return {} if is_alone else signatures
+        return {} if is_alone else signatures, is_exact
 
     def _verify(self) -> list[str]:
         now_ns, times = time.time_ns(), folder_times(self._records.directory)

@@ -28,6 +28,7 @@ from memfiles.storage.fork_safety import renew_in_child
 T = TypeVar("T")
 _Transaction = Callable[[], AbstractContextManager[sqlite3.Connection]]
 _Work = Callable[[sqlite3.Connection], T]
+_SHUT = (Trust.UNOPENED, Trust.LOST)
 _STUCK_SECONDS = 5.0  # how long a database that could not be used is left alone
 
 
@@ -53,7 +54,7 @@ class Index:
     def intend(self, paths: Sequence[str]) -> str:
         """Announce a change of these records, under their locks; returns the token for ``put`` or ``settle``."""
         self._refuse_closed()
-        if not self._maintenance.is_open and not self._is_stuck:
+        if self._maintenance.trust in _SHUT and not self._is_stuck:
             with suppress(StorageFailed):
                 self._maintain(self._maintenance.open)
         return self._pending.intend(paths)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from memfiles.index.change_log import Announcements, ChangeLog, Line
-from memfiles.index.rows import PartitionKey, Row, Sums, Totals, add_row, totals_of
+from memfiles.index.rows import PartitionKey, Row, Sums, Totals, add_row, add_sums, totals_of
 
 MAX_ROWS = 512
 MAX_BYTES = 4 * 1024 * 1024
@@ -99,6 +99,15 @@ class RunningTotals:
             return None
         return totals_of(chain(loaded.items(), self._changes.get(partition, {}).items()))
 
+    def after(self, waiting: RunningTotals) -> RunningTotals:
+        """The totals once all changes but those of ``waiting`` rows are in the database."""
+        for partition, loaded in self._loaded.items():
+            sums = dict(loaded)
+            add_sums(sums, self._changes.get(partition, {}))
+            add_sums(sums, waiting._changes.get(partition, {}), times=-1)
+            waiting.load(partition, sums)
+        return waiting
+
 
 class PendingWrites:
     """Announcements, waiting rows and totals of one process; threads may share it."""
@@ -165,12 +174,17 @@ class PendingWrites:
             self.reads, self._doubtful = {}, set()
             return batch
 
-    def land(self) -> None:
-        """The batch is in the database, or lost: totals loaded before are no longer valid."""
+    def land(self, *, is_exact: bool = False) -> None:
+        """End a batch that was written or lost.
+
+        ``is_exact``: the database took its rows and nothing else, so loaded totals stay valid; a save after a batch
+        then asks the database nothing. Otherwise they are loaded again.
+        """
         with self._turn:
-            self._totals = RunningTotals()
+            waiting = RunningTotals()
             for row, before in self.rows.land():
-                self._totals.change(row, before)
+                waiting.change(row, before)
+            self._totals = self._totals.after(waiting) if is_exact else waiting
 
     def totals(self, partition: PartitionKey, *, loaded: Sums | None = None) -> Totals | None:
         """The totals of a partition with the rows here; None if its sums must be ``loaded`` from the database."""

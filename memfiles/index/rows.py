@@ -213,6 +213,13 @@ def add_row(sums: Sums, row: Row | None, *, times: int = 1) -> None:
         sums[key] = Sum(found.number + times, found.size + times * row.size)
 
 
+def add_sums(sums: Sums, more: Sums, *, times: int = 1) -> None:
+    """Add the sums ``more``, or subtract them (``times`` -1)."""
+    for key, found in more.items():
+        earlier = sums.get(key, NOTHING)
+        sums[key] = Sum(earlier.number + times * found.number, earlier.size + times * found.size)
+
+
 def totals_of(sums: Iterable[tuple[CountKey, Sum]]) -> Totals:
     """The totals of one partition; a key may occur several times."""
     live = retired = NOTHING
@@ -274,11 +281,11 @@ class RowWriter:
         ).fetchone()
         return Signature(*found) if found is not None else None
 
-    def put(self, row: Row) -> None:
-        """Write the row of a record, and its text if that may have changed."""
+    def put(self, row: Row) -> bool:
+        """Write the row of a record, and its text if that may have changed; False if the table has it already."""
         found = self._connection.execute(_FIND, (row.path,)).fetchone()
         if found is not None and found[-3:] == stored(row.signature):
-            return
+            return False
         values = values_of(row)
         part = self._part((row.scope, row.level, row.run))
         if found is None:
@@ -291,6 +298,7 @@ class RowWriter:
             self._change_text(found, row, part=part, tags=values[_TAGS_COLUMN])
         if row.state != "forgotten":
             self._add((part, row.state, row.category, row.kind), Sum(1, row.size))
+        return True
 
     def remove(self, path: str) -> None:
         """Remove the row of this path, if there is one."""
