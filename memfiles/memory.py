@@ -270,7 +270,7 @@ def _make_entries(workflow: Workflow, context: EntriesContext, *, replica: Repli
 
 
 def _mirror_entries(replica: Replica, entries: Entries) -> None:
-    replica.with_entries(entries.repository, let_go=entries.let_go)
+    replica.with_entries(entries.repository, release_forgotten=entries.release_forgotten)
 
 
 def _start_sync(sync: Sync, *, manager: MemoryManager, entries: LazyEntries) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
-from memfiles.entries.drafts import Draft, draft_of_entry, facets_of, seconds_between
+from memfiles.entries.drafts import Draft, facets_of, seconds_between
 from memfiles.errors import EntryNotFound, ReadOnly, RevisionConflict
 from memfiles.records.entry import (
     GENERAL,
@@ -34,8 +34,11 @@ from memfiles.records.entry import (
 from memfiles.records.history import contents, extend, splice_between
 from memfiles.records.record import Change, EntryOperation, Record, Stamp, successor, with_content
 
+RecordsByPath = Mapping[str, EntryRecord | None]
 Expiry = Callable[[str, str, int | None], str | None]
 """The expiry of an entry: of this category, with content of that time, and with that ttl of its own, if any."""
+
+_MOVED_ALONG = ("expires_at", "provenance", "successes", "failures", "made_of", "merged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,20 +126,14 @@ def update(before: EntryRecord | None, draft: Draft, stamp: Stamp, *, by: Proven
     return _changed(entry, draft, stamp, op="update", by=by, expiry=expiry)
 
 
-def move(entry: Entry, there: EntryRecord | None, stamp: Stamp, *, place: EntryLocation, expiry: Expiry) -> Decided:
-    """Save an entry with its times and counts over the record of its key in another place."""
-    draft, unchecked = draft_of_entry(entry, key=entry.key), replace(stamp, expected_revision=None)
+def move(
+    entry: Entry, there: EntryRecord | None, draft: Draft, stamp: Stamp, *, place: EntryLocation, expiry: Expiry
+) -> Decided:
+    """Save ``draft``, the entry under its key in another place, over the record there; its times and counts stay."""
+    unchecked = replace(stamp, expected_revision=None)
     saved = save(there, draft, unchecked, place=place, by=entry.provenance, expiry=expiry).entry
-    moved = replace(
-        saved,
-        text=successor(saved.text, created_at=entry.created_at, updated_at=entry.updated_at),
-        expires_at=entry.expires_at,
-        provenance=entry.provenance,
-        successes=entry.successes,
-        failures=entry.failures,
-        made_of=entry.made_of,
-        merged=entry.merged,
-    )
+    text = successor(saved.text, created_at=entry.created_at, updated_at=entry.updated_at)
+    moved = saved.amended(text=text, **{name: getattr(entry, name) for name in _MOVED_ALONG})
     return Decided(moved, moved)
 
 
@@ -196,7 +193,7 @@ def bury(record: Entry, stamp: Stamp, *, id: str, why: str, cleared: bool = Fals
 
 
 def hide_shadows(
-    records: Mapping[str, EntryRecord | None], shadows: Sequence[str], stamp: Stamp, *, of: str
+    records: RecordsByPath, shadows: Sequence[str], stamp: Stamp, *, of: str
 ) -> dict[str, EntryRecord | None]:
     """The records without those that would shadow the entry saved at the path ``of``; their sources lead there."""
     unchecked = replace(stamp, expected_revision=None)

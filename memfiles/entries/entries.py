@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from memfiles.entries.callers import Caller, OperationSpan, check_caller
@@ -21,8 +22,7 @@ from memfiles.entries.hydration.hydrator import Hydrator
 from memfiles.entries.hydration.window import Explanation, Hydration
 from memfiles.entries.moves import Moves, Relocator
 from memfiles.entries.purge import Purger
-from memfiles.entries.reader import EntryReader, Found, Page, Results, checked_filters
-from memfiles.entries.repository import EntryFiles, EntryRepository
+from memfiles.entries.reader import EntryReader, EntryRepository, Found, Page, Results, checked_filters
 from memfiles.entries.transfer.exporter import Exported, Exporter, ExportFormat
 from memfiles.entries.transfer.formats import Format
 from memfiles.entries.transfer.importer import Imported, Importer
@@ -33,7 +33,7 @@ from memfiles.index.queries import Counted, counted
 from memfiles.index.rows import Row, row_of
 from memfiles.index.search.embedder import Embedder
 from memfiles.records.entry import Kind, Tombstone
-from memfiles.records.keys import entry_place
+from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.storage.events import RecordChanged, Refusals, Subscribers, utc_now
 from memfiles.storage.record_kinds import ENTRY_KIND
 from memfiles.storage.store import Store
@@ -328,7 +328,7 @@ class Entries:
         if isinstance(record, Tombstone) or (record and record.sources) or self._forgetter.awaits(change.path):
             self._reader.begin_again()
 
-    def let_go(self, paths: Sequence[str] = ()) -> None:
+    def release_forgotten(self, paths: Sequence[str] = ()) -> None:
         """Remove the earlier content of these records, now tombstones, from everything but the mirror's ledger.
 
         Notes made of entries that were forgotten elsewhere are forgotten, too; errors as of ``forget``.
@@ -336,3 +336,39 @@ class Entries:
         self._reader.refresh()
         self._forgetter.follow()
         self._forgetter.release(paths)
+
+
+class EntryFiles:
+    """The files of all entries of one open memory; see ``storage.watcher.Watched``.
+
+    A file changed by hand becomes a revision; a broken one goes to quarantine, and the last good version is put back.
+    An entry whose file is removed is gone, not forgotten: a mirror brings it back.
+    """
+
+    is_deep = True
+    what = "entry"
+
+    def __init__(self, store: Store, repository: EntryRepository, index: Index) -> None:
+        self._store = store
+        self._repository = repository
+        self._index = index
+
+    def folder(self) -> Path:
+        """The folder of all entries, made if it is not there."""
+        self._store.make_folders([f"{ENTRIES}/"])
+        return self._store.directory / ENTRIES
+
+    def record_at(self, path: str) -> str | None:
+        """The path of the record in the file at ``path``, relative to the folder; None if it is not an entry's."""
+        found = f"{ENTRIES}/{path}"
+        return found if entry_place(found) is not None else None
+
+    def look(self, record: str) -> bool:
+        """Take in a change of a record's file; False: it may still be being saved."""
+        return self._repository.notice(record)
+
+    def suspects(self) -> Iterable[str]:
+        """Compare every file with the index, remove temp files of dead writers, and name the records to look at."""
+        if self._index.verify():
+            self._repository.sweep()
+        return self._repository.untold()

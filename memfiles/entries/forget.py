@@ -24,10 +24,10 @@ from typing import Any
 from memfiles.entries import decisions
 from memfiles.entries.callers import Caller, View, is_in_view, own_level
 from memfiles.entries.consolidation.folding import FOLDED, give_back, is_made_of, stands_for
+from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.drafts import check_category, check_kind, checked_tags
 from memfiles.entries.moves import Moves
-from memfiles.entries.reader import EntryReader
-from memfiles.entries.repository import EntryRepository, RecordsByPath
+from memfiles.entries.reader import EntryReader, EntryRepository
 from memfiles.errors import InvalidArgument
 from memfiles.index import queries
 from memfiles.index.database import note_forgets, noted_forgets, strike_forgets

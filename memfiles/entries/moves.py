@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from memfiles.entries import decisions
 from memfiles.entries.callers import Caller, Partition, View, own_level
-from memfiles.entries.decisions import EntryLocation, Past, is_live
+from memfiles.entries.decisions import EntryLocation, RecordsByPath, is_live
 from memfiles.entries.drafts import Draft, EntryRules, draft_of_entry
-from memfiles.entries.repository import EntryRepository, RecordsByPath, entry_at
+from memfiles.entries.reader import EntryRepository, entry_at
 from memfiles.errors import InvalidArgument, RevisionConflict
 from memfiles.index import queries
 from memfiles.index.index import Index
@@ -118,7 +118,8 @@ class Relocator:
                 cause = moved_to(move.target)
                 after[path] = decisions.delete(after[path], expected, key=move.entry.key, cause=cause).entry
             for move in planned:
-                after[move.target] = self._moved(after[move.target], move, stamp, agent=caller.provenance.agent)
+                place = location_of(caller, move.partition)
+                after[move.target] = self._moved(after[move.target], move, stamp, place=place)
             causes = {moved_to(move.entry.path): moved_to(move.target) for move in planned}
             after |= {path: decisions.redirect(after[path], stamp, causes) for path in sources if path not in places}
             return None, [each for path, each in after.items() if each is not None and each is not records[path]]
@@ -135,17 +136,11 @@ class Relocator:
             raise _taken(new)
         return _Move(entry, partition, draft)
 
-    def _moved(self, before: EntryRecord | None, move: _Move, stamp: Stamp, *, agent: str) -> Entry:
+    def _moved(self, before: EntryRecord | None, move: _Move, stamp: Stamp, *, place: EntryLocation) -> Entry:
         """The entry at its new place, where no live entry may be."""
         if is_live(before, stamp.at):
             raise _taken(move.draft.key)
-        entry, partition = move.entry, move.partition
-        past = Past(entry.created_at, entry.updated_at, entry.expires_at)
-        place = EntryLocation(WORKSPACE if partition.scope == WORKSPACE else agent, partition.level, partition.run)
-        by, expiry = entry.provenance, self._rules.expiry
-        taken = decisions.take_in(before, move.draft, stamp, place=place, by=by, expiry=expiry, past=past).entry
-        kept = ("successes", "failures", "made_of", "merged")
-        return replace(taken, **{name: getattr(entry, name) for name in kept})
+        return decisions.move(move.entry, before, move.draft, stamp, place=place, expiry=self._rules.expiry).entry
 
     def _live(self, own: View, key: str, now: str) -> tuple[Entry, Partition] | None:
         for partition in own:
@@ -153,6 +148,12 @@ class Relocator:
             if is_live(entry, now):
                 return entry, partition
         return None
+
+
+def location_of(caller: Caller, partition: Partition) -> EntryLocation:
+    """The owner of an entry that the caller saves in this partition."""
+    agent = WORKSPACE if partition.scope == WORKSPACE else caller.provenance.agent
+    return EntryLocation(agent, partition.level, partition.run)
 
 
 def _taken(key: str) -> RevisionConflict:

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 
 from memfiles.entries import decisions
 from memfiles.entries.callers import Caller, Partition, own_level
+from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.drafts import EntryRules
-from memfiles.entries.repository import EntryRepository, RecordsByPath
+from memfiles.entries.reader import EntryRepository
 from memfiles.errors import MemfilesError
 from memfiles.index import queries
 from memfiles.index.index import Index

@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
+from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.callers import Caller, View, view_of
 from memfiles.entries.drafts import check_category, check_kind, checked_tags
-from memfiles.entries.repository import EntryRepository, entry_at
 from memfiles.errors import InvalidArgument
 from memfiles.index import queries
 from memfiles.index.index import Index
@@ -25,10 +25,11 @@ from memfiles.index.search import search
 from memfiles.index.search.embedder import Embedder, EmbedderUnavailable, GuardedEmbedder, QueryEmbedder
 from memfiles.index.search.search import Hit
 from memfiles.index.search.vectors import fill_index
-from memfiles.records.entry import Entry, Kind
+from memfiles.records.entry import Entry, EntryRecord, Kind
 from memfiles.records.graphemes import first_bytes
-from memfiles.records.keys import check_key, check_switch, check_whole, listed
+from memfiles.records.keys import check_key, check_switch, check_whole, entry_place, listed
 from memfiles.records.levels import Levels
+from memfiles.storage.repository import RecordRepository
 
 MAX_RESULTS = 50
 MAX_PAGE = 100
@@ -356,3 +357,36 @@ def _text(value: object, what: str) -> str | None:
     if not isinstance(value, str):
         raise InvalidArgument(f"{what} must be text")
     return value.encode(errors="replace").decode()
+
+
+EntryRepository = RecordRepository[EntryRecord]
+
+
+def entry_at(repository: EntryRepository, path: str) -> Entry | None:
+    """The entry at ``path``, hidden or not; None for a tombstone or no record."""
+    record = repository.look(path).record
+    return record if isinstance(record, Entry) else None
+
+
+def summary_of(row: Row, *, reads: tuple[int, str | None] = (0, None)) -> EntrySummary:
+    """The summary of an entry's row; ``reads`` is how often it was read, and when last."""
+    place = entry_place(row.path)
+    return EntrySummary(
+        uid=place[1] if place else "",
+        key=row.key,
+        level=row.level,
+        category=row.category,
+        kind=cast(Kind, row.kind),
+        size_bytes=row.size,
+        updated_at=row.updated_at,
+        expires_at=row.expires_at,
+        pinned=row.pinned,
+        importance=row.importance,
+        confidence=row.confidence,
+        successes=row.successes,
+        failures=row.failures,
+        accesses=reads[0],
+        accessed_at=reads[1],
+        state=row.state,
+        ordinal=row.provenance.ordinal,
+    )

@@ -13,25 +13,21 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from memfiles.entries import budgets, decisions
 from memfiles.entries.budgets import NO_LIMIT, Budget, EntrySummary, Scope, Tally
 from memfiles.entries.callers import Caller, Partition, View, own_level
-from memfiles.entries.decisions import Decided, EntryLocation, is_live
-from memfiles.entries.drafts import Checked, Deleted, Draft, EntryRules, Saved
-from memfiles.entries.moves import Moves
-from memfiles.entries.repository import EntryRepository, RecordsByPath, entry_at, summary_of, tally_within
+from memfiles.entries.decisions import Decided, EntryLocation, Past, RecordsByPath, is_live
+from memfiles.entries.drafts import Checked, Deleted, Draft, EntryRules, Saved, draft_of_entry
+from memfiles.entries.moves import Moves, location_of
+from memfiles.entries.reader import EntryRepository, entry_at, summary_of
 from memfiles.errors import EntryNotFound, InvalidArgument
 from memfiles.index import queries
 from memfiles.index.index import Index
-from memfiles.index.rows import Row
+from memfiles.index.rows import Row, Totals
 from memfiles.records.entry import Entry, EntryRecord, Provenance, Tombstone
-from memfiles.records.keys import WORKSPACE, check_key, entry_path, listed
+from memfiles.records.keys import check_key, entry_path, listed
 from memfiles.records.record import Stamp
-
-if TYPE_CHECKING:
-    from memfiles.entries.transfer.importer import ImportedDraft
 
 _ROUNDS = 8  # of choosing victims; the last one commits whatever is still over
 _SOME = 8  # victims read at once, since a save is over by one entry as a rule
@@ -47,6 +43,16 @@ class _Target:
     path: str
     place: EntryLocation
     shadows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedDraft:
+    """A document that may be saved: its draft, its place, its past, and whether the entry is there already."""
+
+    checked: Checked
+    place: Partition
+    past: Past
+    is_there: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,41 +106,47 @@ class EntryWriter:
         checked = [self._rules.check(draft) for draft in drafts]
         stamp = Stamp(self._now(), caller.actor(call_id), expected_revision)
         targets = [self._target(caller, each.draft, now=stamp.at) for each in checked]
+        return self._save_all(caller, checked, targets, stamp, pasts=[None] * len(checked))
+
+    def take_in(self, caller: Caller, drafts: Sequence[ImportedDraft]) -> list[Saved]:
+        """Save drafts from elsewhere, all or nothing, with the times they had there; errors as of ``save``."""
+        targets = [
+            _Target(each.place.path(each.checked.draft.key), location_of(caller, each.place), ()) for each in drafts
+        ]
+        stamp, pasts = Stamp(self._now(), caller.actor(None)), [each.past for each in drafts]
+        return self._save_all(caller, [each.checked for each in drafts], targets, stamp, pasts=pasts)
+
+    def _save_all(
+        self,
+        caller: Caller,
+        checked: Sequence[Checked],
+        targets: Sequence[_Target],
+        stamp: Stamp,
+        *,
+        pasts: Sequence[Past | None],
+    ) -> list[Saved]:
         sources = [self._provenance(caller, stamp, each.draft) for each in checked]
         shadows = [path for target in targets for path in target.shadows]
+        expiry = self._rules.expiry
 
         def decide(records: WorkingCopy) -> list[Decided]:
             decided = []
-            for target, each, source in zip(targets, checked, sources, strict=True):
-                before, place, expiry = records[target.path], target.place, self._rules.expiry
-                decided.append(decisions.save(before, each.draft, stamp, place=place, by=source, expiry=expiry))
-                records[target.path] = decided[-1].entry
+            for target, each, source, past in zip(targets, checked, sources, pasts, strict=True):
+                draft, before, place = each.draft, records[target.path], target.place
+                if past is None:
+                    made = decisions.save(before, draft, stamp, place=place, by=source, expiry=expiry)
+                elif isinstance(before, Tombstone):
+                    raise EntryNotFound(f"{draft.key[:80]!r} was forgotten meanwhile: import again")
+                else:
+                    made = decisions.take_in(before, draft, stamp, place=place, by=source, expiry=expiry, past=past)
+                decided.append(made)
+                records[target.path] = made.entry
                 if target.shadows:
                     records.update(decisions.hide_shadows(records, target.shadows, stamp, of=target.path))
             return decided
 
         paths = [*(target.path for target in targets), *shadows, *(self._moves.sources(shadows) if shadows else ())]
         return _receipts(self._write(paths, decide, stamp=stamp), checked)
-
-    def take_in(self, caller: Caller, drafts: Sequence[ImportedDraft]) -> list[Saved]:
-        """Save drafts from elsewhere, all or nothing, with the times they had there; errors as of ``save``."""
-        stamp = Stamp(self._now(), caller.actor(None))
-        sources = [self._provenance(caller, stamp, each.checked.draft) for each in drafts]
-        paths = [each.place.path(each.checked.draft.key) for each in drafts]
-
-        def decide(records: WorkingCopy) -> list[Decided]:
-            decided = []
-            for path, each, source in zip(paths, drafts, sources, strict=True):
-                draft, place, expiry = each.checked.draft, _location(caller, each.place), self._rules.expiry
-                if isinstance(before := records[path], Tombstone):
-                    raise EntryNotFound(f"{draft.key[:80]!r} was forgotten meanwhile: import again")
-                decided.append(
-                    decisions.take_in(before, draft, stamp, place=place, by=source, expiry=expiry, past=each.past)
-                )
-                records[path] = decided[-1].entry
-            return decided
-
-        return _receipts(self._write(paths, decide, stamp=stamp), [each.checked for each in drafts])
 
     def update(
         self, caller: Caller, draft: Draft, *, expected_revision: int | None = None, call_id: str | None = None
@@ -205,7 +217,9 @@ class EntryWriter:
 
         def decide(records: WorkingCopy) -> list[Decided]:
             entry, there = updated(records[path]).entry, records[target.path]
-            moved = decisions.move(entry, there, stamp, place=target.place, expiry=self._rules.expiry)
+            moved = decisions.move(
+                entry, there, draft_of_entry(entry, key=entry.key), stamp, place=target.place, expiry=self._rules.expiry
+            )
             records[target.path] = moved.entry
             records.update(decisions.hide_shadows(records, left, stamp, of=target.path))
             return [moved]
@@ -258,10 +272,10 @@ class EntryWriter:
         own = own_level(caller)
         if draft.category is None:
             at = self._position_seen(own, draft.key, now)
-            return _Target(own[at].path(draft.key), _location(caller, own[at]), ())  # nothing shadows what is seen
+            return _Target(own[at].path(draft.key), location_of(caller, own[at]), ())  # nothing shadows what is seen
         at = self._position(own, draft.category)
         shadows = tuple(path for each in own[:at] if self._is_seen(path := each.path(draft.key), now))
-        return _Target(own[at].path(draft.key), _location(caller, own[at]), shadows)
+        return _Target(own[at].path(draft.key), location_of(caller, own[at]), shadows)
 
     def _position(self, own: View, category: str) -> int:
         """The position among the caller's own partitions of the one for entries of the category."""
@@ -352,8 +366,17 @@ class EvictionPolicy:
         for entry in saved:
             budgets.check_fits(self._limits, entry)
         totals = self._index.totals(partition)
-        over = budgets.added_excess(self._limits, lambda scope: tally_within(totals, scope), growth)
+        over = budgets.added_excess(self._limits, lambda scope: _tally_within(totals, scope), growth)
         return Excess(partition, over, frozenset(entry.uid for entry in saved)) if over else None
+
+
+def _tally_within(totals: Totals, scope: Scope) -> Tally:
+    """The part of an index's totals that a limit counts."""
+    if scope.kind is not None:
+        return Tally(*totals.by_kind.get(scope.kind, (0, 0)))
+    if scope.category is not None:
+        return Tally(*totals.by_category.get(scope.category, (0, 0)))
+    return Tally(totals.count, totals.size)
 
 
 def _least_worthy(connection: sqlite3.Connection, partition: Partition, scope: Scope, *, now: str) -> Iterator[Row]:
@@ -387,11 +410,6 @@ def _evict(records: WorkingCopy, victims: Sequence[str], stamp: Stamp) -> list[s
     return evicted
 
 
-def _location(caller: Caller, partition: Partition) -> EntryLocation:
-    agent = WORKSPACE if partition.scope == WORKSPACE else caller.provenance.agent
-    return EntryLocation(agent, partition.level, partition.run)
-
-
 def _receipts(outcome: _Outcome, checked: Sequence[Checked]) -> list[Saved]:
     return [
         Saved(
@@ -410,3 +428,12 @@ def _receipts(outcome: _Outcome, checked: Sequence[Checked]) -> list[Saved]:
 def _is_restorable(entry: Entry, now: str) -> bool:
     is_moved = entry.retired is not None and entry.retired.is_move
     return not is_moved and not is_live(entry, now)
+
+
+def tally_within(totals: Totals, scope: Scope) -> Tally:
+    """The part of an index's totals that a limit counts."""
+    if scope.kind is not None:
+        return Tally(*totals.by_kind.get(scope.kind, (0, 0)))
+    if scope.category is not None:
+        return Tally(*totals.by_category.get(scope.category, (0, 0)))
+    return Tally(totals.count, totals.size)

@@ -354,7 +354,7 @@ class _Jobs:
     def wipe(self) -> None:
         """Remove what was forgotten elsewhere from journals, index and ledger."""
         if self._ledger.must_wipe():
-            self._replica.let_go()
+            self._replica.release_forgotten()
             self._ledger.wipe()
 
     def refresh_pack(self) -> None:

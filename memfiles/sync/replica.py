@@ -64,19 +64,19 @@ class Replica:
         self._now = now
         self._files = FilesSide(files, store)
         self.entries = EntriesSide(None, store)
-        self._let_go: Callable[[Sequence[str]], None] = lambda paths: store.scrub()
+        self._release_forgotten: Callable[[Sequence[str]], None] = lambda paths: store.scrub()
         self._turns = RecordLocks(store.descriptor, timeout=0.0, folder=TURNS)
         renew_in_child(self, Replica._leave_to_parent)
 
     def with_entries(
-        self, repository: RecordRepository[EntryRecord], *, let_go: Callable[[Sequence[str]], None]
+        self, repository: RecordRepository[EntryRecord], *, release_forgotten: Callable[[Sequence[str]], None]
     ) -> Replica:
         """Add the entries.
 
-        ``let_go`` removes earlier versions of records from everything that holds them, as ``Entries.let_go`` does.
+        ``release_forgotten`` removes earlier versions of records from everything that holds them; ``Entries`` has it.
         """
         self.entries = EntriesSide(repository, self._store)
-        self._let_go = let_go
+        self._release_forgotten = release_forgotten
         return self
 
     def turn(self, path: str) -> AbstractContextManager[None]:
@@ -153,13 +153,13 @@ class Replica:
             return quarantine.listing(self._store.descriptor, folder=quarantine.CONFLICTS)
 
     def remove_copies(self, paths: Iterable[str]) -> None:
-        """Remove copies of forgotten records from quarantine and conflicts; ``let_go`` does the rest."""
+        """Remove copies of forgotten records from quarantine and conflicts; ``release_forgotten`` does the rest."""
         for path in paths:
             quarantine.remove_copies(self._store.descriptor, path)
 
-    def let_go(self) -> None:
+    def release_forgotten(self) -> None:
         """Remove earlier versions of what was forgotten elsewhere from journals and index."""
-        self._let_go([])
+        self._release_forgotten([])
 
     def _side(self, path: str) -> FilesSide | EntriesSide:
         return self.entries if entry_place(path) is not None else self._files

@@ -91,7 +91,7 @@ class EntryScenario:
         manager = MemoryManager(place / "here", mirror, origin=ledger.origin)
         manager.restore([declared("notes", content="# notes\n")])
         entries = Entries(manager.store, rules=EntryRules(), subscribers=Subscribers(), origin=manager.origin)
-        replica = manager.replica.with_entries(entries.repository, let_go=entries.let_go)
+        replica = manager.replica.with_entries(entries.repository, release_forgotten=entries.release_forgotten)
         downloads = EntryDownloads(replica, mirror=mirror, ledger=ledger)
         reconciler = Reconciler(
             replica, mirror=mirror, ledger=ledger, downloads=downloads, on_conflict="local", now=utc_now

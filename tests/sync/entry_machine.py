@@ -40,7 +40,7 @@ class EntryMachine:
         origin = self.book.origin()
         self.entries = Entries(self.manager.store, rules=RULES, subscribers=subscribers, origin=origin)
         self.shelf = self.entries.repository
-        replica = self.manager.replica.with_entries(self.shelf, let_go=self.entries.let_go)
+        replica = self.manager.replica.with_entries(self.shelf, release_forgotten=self.entries.release_forgotten)
         self.sync = Sync(replica, mirror=mirror, ledger=self.book, settings=SyncSettings(**settings))
         self.manager.subscribe(self.sync.notice)
         subscribers.add(self.sync.notice)

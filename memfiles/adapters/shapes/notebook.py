@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from memfiles.adapters.shapes.folder import check_level, list_entries
 from memfiles.entries.callers import own_level
-from memfiles.entries.repository import entry_at
+from memfiles.entries.reader import entry_at
 from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
 
 if TYPE_CHECKING:

@@ -18,10 +18,9 @@ from memfiles.entries.callers import Caller, Partition, own_level
 from memfiles.entries.consolidation.folding import Summariser, give_back, take_over, united
 from memfiles.entries.consolidation.plan import Plan, Step, SummaryNote, changed_since
 from memfiles.entries.consolidation.planner import Heading, Member, plan_consolidation
-from memfiles.entries.decisions import EntryLocation, Expiry, is_live
+from memfiles.entries.decisions import EntryLocation, Expiry, RecordsByPath, is_live
 from memfiles.entries.drafts import Draft, EntryRules
-from memfiles.entries.reader import EntryReader
-from memfiles.entries.repository import EntryRepository, RecordsByPath, entry_at, summary_of
+from memfiles.entries.reader import EntryReader, EntryRepository, entry_at, summary_of
 from memfiles.errors import InvalidArgument, RevisionConflict
 from memfiles.index import queries
 from memfiles.index.index import Index

@@ -10,8 +10,7 @@ from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.callers import Caller, View, view_of
 from memfiles.entries.hydration import window
 from memfiles.entries.hydration.window import Explanation, Hydration, Window
-from memfiles.entries.reader import EntryReader
-from memfiles.entries.repository import EntryRepository, entry_at, summary_of
+from memfiles.entries.reader import EntryReader, EntryRepository, entry_at, summary_of
 from memfiles.index import queries
 from memfiles.index.index import Index
 from memfiles.index.rows import row_of

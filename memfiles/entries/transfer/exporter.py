@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from memfiles.entries.callers import Caller, view_of
-from memfiles.entries.reader import EntryReader
-from memfiles.entries.repository import EntryRepository, entry_at
+from memfiles.entries.reader import EntryReader, EntryRepository, entry_at
 from memfiles.entries.transfer import formats
 from memfiles.entries.transfer.document import EXTRAS, Document, written_provenance
 from memfiles.entries.transfer.sources import checked_path

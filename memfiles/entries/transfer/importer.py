@@ -14,13 +14,13 @@ from typing import Any
 
 from memfiles.entries.callers import Caller, Partition, own_level, view_of
 from memfiles.entries.decisions import Past
-from memfiles.entries.drafts import Checked, Draft, EntryRules
-from memfiles.entries.repository import EntryRepository
+from memfiles.entries.drafts import Draft, EntryRules
+from memfiles.entries.reader import EntryRepository
 from memfiles.entries.transfer.document import Document, Skipped, is_time, provenance_in
 from memfiles.entries.transfer.exporter import document_of
 from memfiles.entries.transfer.formats import Format
 from memfiles.entries.transfer.sources import read
-from memfiles.entries.writer import EntryWriter
+from memfiles.entries.writer import EntryWriter, ImportedDraft
 from memfiles.errors import MemfilesError
 from memfiles.records.entry import GENERAL, Entry, Tombstone
 from memfiles.records.keys import check_switch
@@ -47,16 +47,6 @@ class Imported:
             "skipped": [{"where": each.where, "why": each.why} for each in self.skipped],
             "dry_run": self.dry_run,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedDraft:
-    """A document that may be saved: its draft, its place, its past, and whether the entry is there already."""
-
-    checked: Checked
-    place: Partition
-    past: Past
-    is_there: bool
 
 
 class Importer:

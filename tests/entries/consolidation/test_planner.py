@@ -23,7 +23,7 @@ from memfiles.entries.consolidation.planner import (
     says_all_of,
     words_of,
 )
-from memfiles.entries.repository import summary_of
+from memfiles.entries.reader import summary_of
 from memfiles.errors import InvalidArgument
 from memfiles.index.rows import row_of
 from memfiles.records.entry import Provenance

@@ -14,7 +14,7 @@ from memfiles.entries.budgets import Budget
 from memfiles.entries.callers import view_of
 from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.repository import entry_at
+from memfiles.entries.reader import entry_at
 from memfiles.errors import InvalidArgument, SecretRefused
 from tests.support.saved import Clock, Visitor, entries_in
 
