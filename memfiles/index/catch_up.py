@@ -121,6 +121,7 @@ class Maintenance:
         self.trust = Trust.UNOPENED
         self.has_verified = False  # since the start of this process
         self._watched: dict[str, Signature | None] = {}  # records that other processes may be changing
+        self._written: tuple[sqlite3.Connection, int] | None = None  # with the data version of the last batch
 
     @property
     def is_open(self) -> bool:
@@ -247,19 +248,20 @@ class Maintenance:
         watched = {path for paths in intents.values() for path in paths}
         signatures = {path: self._records.signature(path) for path in watched}
         writer, stale = RowWriter(connection), (changed | watched) - batch.rows.keys()
-        is_exact = not changed and not watched and offset is not None and batch.is_whole
+        version = connection.execute("PRAGMA data_version").fetchone()[0]  # differs once another process has written
+        is_exact = self._written == (connection, version) and not changed and not watched and batch.is_whole
+        self._written = connection, version
         for row in batch.rows.values():
             if row.signature is not None and self._records.signature(row.path) == stored(row.signature):
-                is_exact &= writer.put(row)  # another process may have written it already, and counted it
+                writer.put(row)
             else:
                 stale.add(row.path)
-        is_exact &= not stale
         self._records.update(writer, stale)
         writer.finish()
         connection.executemany(_READ, [(*found, path) for path, found in batch.reads.items()])
         _note_intents(connection, batch.intents if is_alone else {**intents, **batch.intents})
         _note_offset(connection, log.id, batch.end, is_whole=offset is not None and batch.is_whole)
-        return {} if is_alone else signatures, is_exact
+        return {} if is_alone else signatures, is_exact and not stale
 
     def _verify(self) -> list[str]:
         now_ns, times = time.time_ns(), folder_times(self._records.directory)

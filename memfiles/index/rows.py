@@ -281,11 +281,11 @@ class RowWriter:
         ).fetchone()
         return Signature(*found) if found is not None else None
 
-    def put(self, row: Row) -> bool:
-        """Write the row of a record, and its text if that may have changed; False if the table has it already."""
+    def put(self, row: Row) -> None:
+        """Write the row of a record, and its text if that may have changed."""
         found = self._connection.execute(_FIND, (row.path,)).fetchone()
         if found is not None and found[-3:] == stored(row.signature):
-            return False
+            return
         values = values_of(row)
         part = self._part((row.scope, row.level, row.run))
         if found is None:
@@ -298,7 +298,6 @@ class RowWriter:
             self._change_text(found, row, part=part, tags=values[_TAGS_COLUMN])
         if row.state != "forgotten":
             self._add((part, row.state, row.category, row.kind), Sum(1, row.size))
-        return True
 
     def remove(self, path: str) -> None:
         """Remove the row of this path, if there is one."""

@@ -8,17 +8,20 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from memfiles.index.rows import Sum
-from memfiles.records.entry import EntryRecord, Retired
+from memfiles.records.entry import Entry, EntryRecord, Retired
 from memfiles.records.entry_codec import encode_entry
 from memfiles.records.keys import temp_path
 from memfiles.storage import atomic
 from tests.index.indexed import LIMIT, SUPPORT, Memory, live_keys, many
 from tests.support.another_process import another_process
-from tests.support.records import wait_until
+from tests.support.records import many_times, wait_until
 from tests.support.saved import buried, resaved, saved
 
 LATER = "2026-11-22T09:00:00.000Z"
@@ -78,6 +81,50 @@ def test_totals_are_right_after_everything(memory: Memory, asked_between: bool) 
             memory.keys()
 
     assert [expected for _, expected in steps] == found
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.sampled_from(["save", "catch up", "load", "count"]), st.integers(0, 5)), max_size=24
+    )
+)
+@many_times
+def test_totals_are_right_over_batches_of_two_processes(steps: list[tuple[str, str, int]]) -> None:
+    """Totals that were loaded once stay valid over own batches, and are loaded again after those of another."""
+    with TemporaryDirectory() as folder:
+        machines = {name: Memory(Path(folder) / "memory") for name in "ab"}
+        kept: dict[int, Entry] = {}
+        for number, (name, step, key) in enumerate(steps):
+            memory = machines[name]
+            if step == "save":
+                content = f"{number} " * (key + 1)
+                entry = resaved(kept[key], content, at=LATER) if key in kept else saved(f"key-{key}", content)
+                memory.save(entry)
+                kept[key] = entry
+            elif step == "catch up":
+                memory.index.catch_up()
+            elif step == "load":
+                memory.index.totals(SUPPORT)
+            else:
+                memory.index.catch_up()
+                totals = memory.index.totals(SUPPORT)
+                assert (len(kept), sum(entry.size_bytes for entry in kept.values())) == (totals.count, totals.size)
+        for memory in machines.values():
+            memory.close()
+
+
+def test_a_save_after_a_batch_asks_the_database_nothing(memory: Memory) -> None:
+    """The totals stay known when this process's own rows were written."""
+    memory.save(saved("one", "1"))
+    memory.index.totals(SUPPORT)
+    memory.save(saved("two", "22"))
+    memory.index.catch_up()
+    asked: list[str] = []
+    memory.index.ask(lambda connection: connection.set_trace_callback(asked.append))
+    asked.clear()
+
+    assert (2, 3) == (memory.index.totals(SUPPORT).count, memory.index.totals(SUPPORT).size)
+    assert [] == [statement for statement in asked if "total" in statement]
 
 
 def test_totals_tell_kinds_and_categories_and_keep_runs_apart(memory: Memory) -> None:
