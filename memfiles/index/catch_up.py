@@ -248,7 +248,7 @@ class Maintenance:
         watched = {path for paths in intents.values() for path in paths}
         signatures = {path: self._records.signature(path) for path in watched}
         writer, stale = RowWriter(connection), (changed | watched) - batch.rows.keys()
-        version = connection.execute("PRAGMA data_version").fetchone()[0]  # differs once another process has written
+        version = connection.execute("PRAGMA data_version").fetchone()[0]  # changes with every foreign write
         is_exact = self._written == (connection, version) and not changed and not watched and batch.is_whole
         self._written = connection, version
         for row in batch.rows.values():

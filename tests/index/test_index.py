@@ -85,7 +85,8 @@ def test_totals_are_right_after_everything(memory: Memory, asked_between: bool) 
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from("ab"), st.sampled_from(["save", "catch up", "load", "count"]), st.integers(0, 5)), max_size=24
+        st.tuples(st.sampled_from("ab"), st.sampled_from(["save", "catch up", "load", "count"]), st.integers(0, 5)),
+        max_size=24,
     )
 )
 @many_times
