@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import resource
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from memfiles.errors import RevisionConflict
+from memfiles.errors import RecordCorrupt, RevisionConflict, StorageFailed
 from memfiles.files.manager import MemoryManager
+from memfiles.records.record import encode
 from memfiles.storage.events import RecordChanged
-from tests.support.records import TickingClock, declared, files_under, records_in, rewrite
+from tests.support.records import TickingClock, declared, files_under, records_in, rewrite, seeded
 
 FILES = [declared("notes", content="# Notes\n", cap=100), declared("plan")]
 
 
-def opened(directory: Path) -> MemoryManager:
+def restored(directory: Path) -> MemoryManager:
     manager = MemoryManager(directory, durability="os", now=TickingClock())
     manager.restore(FILES)
     return manager
@@ -28,7 +31,7 @@ def opened(directory: Path) -> MemoryManager:
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[MemoryManager]:
-    with opened(tmp_path) as manager:
+    with restored(tmp_path) as manager:
         yield manager
 
 
@@ -141,7 +144,7 @@ def test_an_old_copy_put_back_is_a_change_by_hand(
 
 def test_a_file_over_its_cap_may_be_made_smaller_by_hand(tmp_path: Path) -> None:
     """As with any other edit; not larger, though."""
-    opened(tmp_path).close()
+    restored(tmp_path).close()
     with MemoryManager(tmp_path, durability="os") as manager:
         manager.restore([declared("notes", cap=4)])
         rewrite(tmp_path / "notes.json", content="# Note")
@@ -156,7 +159,7 @@ def test_a_file_over_its_cap_may_be_made_smaller_by_hand(tmp_path: Path) -> None
 
 def test_another_manager_s_change_is_told_once(manager: MemoryManager, told: list[RecordChanged]) -> None:
     """Whether it was read before it was noticed or not."""
-    with opened(manager.directory) as other:
+    with restored(manager.directory) as other:
         other.append("notes", "theirs\n")
         manager.read("notes")
         for _ in range(2):
@@ -172,7 +175,7 @@ def test_a_change_by_hand_is_one_revision_for_two_managers(
     manager: MemoryManager, told: list[RecordChanged], path: Path
 ) -> None:
     """Both read it; the first to notice writes it, the other is told of a process's change."""
-    with opened(manager.directory) as other:
+    with restored(manager.directory) as other:
         rewrite(path, content="by hand")
         assert "by hand" == manager.read("notes") == other.read("notes")
         other.notice("notes")
@@ -186,7 +189,7 @@ def test_what_another_manager_mended_is_no_change_by_hand(
     manager: MemoryManager, told: list[RecordChanged], path: Path
 ) -> None:
     """Although this one had read a change by hand before the file broke, and the other had not."""
-    with opened(manager.directory) as other:
+    with restored(manager.directory) as other:
         rewrite(path, content="by hand")
         manager.read("notes")
         path.unlink()
@@ -231,3 +234,155 @@ def test_without_changes_nothing_is_written(manager: MemoryManager) -> None:
         manager.notice(uid)
 
     assert before == records_in(manager.directory)
+
+
+def put_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+    (path / "inside").write_text("x")
+
+
+def put_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def put_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.parent / "plan.json")
+
+
+BROKEN: dict[str, Callable[[Path], object]] = {
+    "half a record": lambda path: path.write_text('{"format": "memf'),
+    "nothing in it": lambda path: path.write_text(""),
+    "another record": lambda path: path.write_bytes(encode(seeded("x", uid="other"))),
+    "over the cap": lambda path: rewrite(path, content="x" * 101),
+    "a folder": put_folder,
+    "a FIFO": put_fifo,
+    "a link": put_link,
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_broken_file_is_set_aside_and_the_last_good_record_put_back(
+    manager: MemoryManager, told: list[RecordChanged], path: Path, what: str
+) -> None:
+    """Everyone is told, with the reason."""
+    manager.append("notes", "- Bob\n")
+    good = path.read_bytes()
+    BROKEN[what](path)
+    let_time_pass(path)
+
+    assert manager.notice("notes")
+    assert (good, 1, "# Notes\n- Bob\n") == (path.read_bytes(), len(quarantined(manager)), manager.read("notes"))
+    assert (2, "append", "restored") == summary(told)[-1]
+    assert "in quarantine, and the last good version was put back" in (told[-1].warning or "")
+
+
+def test_a_deleted_record_is_put_back(manager: MemoryManager, told: list[RecordChanged], path: Path) -> None:
+    """At once: nobody is in the middle of anything. There is nothing to set aside."""
+    good = path.read_bytes()
+    path.unlink()
+    manager.notice("notes")
+
+    assert (good, [], [(1, "seed", "restored")]) == (path.read_bytes(), quarantined(manager), summary(told))
+    assert "it is gone; the last good version was put back" in (told[-1].warning or "")
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_read_of_a_broken_file_gives_the_last_good_record(
+    manager: MemoryManager, path: Path, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    """And leaves the file alone: someone may be saving it. One warning says so, not one a read."""
+    BROKEN[what](path)
+    before = files_under(manager.directory)
+    with caplog.at_level(logging.WARNING, logger="memfiles"):
+        contents = [manager.read("notes") for _ in range(3)]
+
+    assert ["# Notes\n"] * 3 == contents
+    assert 1 == caplog.text.count("the last good version is used")
+    assert before == files_under(manager.directory)
+
+
+def test_a_file_that_may_be_in_the_middle_of_being_saved_is_not_judged(manager: MemoryManager, path: Path) -> None:
+    """Whoever asks is told to look again; when the saving is done, it is a change by hand."""
+    path.write_text('{"half": ')
+
+    assert (False, []) == (manager.notice("notes"), quarantined(manager))
+    path.write_bytes(encode(seeded("# Saved\n", cap=100)))
+    assert (True, "# Saved\n", []) == (manager.notice("notes"), manager.read("notes"), quarantined(manager))
+
+
+def test_a_broken_file_from_the_future_is_not_waited_for(manager: MemoryManager, path: Path) -> None:
+    """A copied time of change says nothing about when someone was saving."""
+    path.write_text("{")
+    os.utime(path, (time.time() + 3600, time.time() + 3600))
+
+    assert (True, 1) == (manager.notice("notes"), len(quarantined(manager)))
+
+
+def test_a_write_over_a_broken_file_stands_on_the_last_good_record(
+    manager: MemoryManager, told: list[RecordChanged], path: Path
+) -> None:
+    """What was there is in quarantine first; that it was broken is told first."""
+    path.write_text("{")
+    manager.append("notes", "x")
+
+    assert ("# Notes\nx", [b"{"]) == (manager.read("notes"), [kept.read_bytes() for kept in quarantined(manager)])
+    assert [(1, "seed", "restored"), (2, "append", "local")] == summary(told)
+
+
+def test_a_change_by_hand_that_was_read_and_then_broken_is_not_lost(manager: MemoryManager, path: Path) -> None:
+    """The last good version is the one that was read last, also if nobody had written it yet."""
+    rewrite(path, content="by hand")
+    manager.read("notes")
+    path.write_text("{")
+    let_time_pass(path)
+    manager.notice("notes")
+
+    assert ("by hand", 2) == (manager.read("notes"), manager.card("notes").revision)
+    assert manager.snapshot("notes").is_intact
+
+
+def test_a_restore_in_a_running_process_mends_from_memory(manager: MemoryManager, path: Path) -> None:
+    """The process knows the last good version, which no seed and no mirror does; and what was there before."""
+    manager.append("notes", "- Bob\n")
+    path.write_text("{")
+    manager.restore(FILES)
+    rewrite(path, content="by hand")
+    manager.restore(FILES)
+    manager.undo("notes")
+
+    assert "# Notes\n- Bob\n" == manager.read("notes")
+
+
+def test_what_nobody_has_read_yet_cannot_be_mended_from_memory(tmp_path: Path) -> None:
+    """With many unchanged files a start reads none: then it is an error, and the file is left for the next start."""
+    many = [declared(f"file-{number}") for number in range(20)]
+    for _ in range(2):
+        with MemoryManager(tmp_path, durability="os") as manager:
+            manager.restore(many)
+    with MemoryManager(tmp_path, durability="os") as manager:
+        manager.restore(many)
+        (tmp_path / "file-1.json").write_text("{")
+        for call in (manager.read, manager.notice, lambda uid: manager.append(uid, "x")):
+            with pytest.raises(RecordCorrupt, match="Invalid JSON"):
+                call("file-1")
+
+        assert "{" == (tmp_path / "file-1.json").read_text()
+
+
+def test_too_many_open_files_is_no_broken_record(manager: MemoryManager, path: Path) -> None:
+    """The record is good; the system cannot say so now. Nothing is set aside, and the next call works."""
+    rewrite(path, content="by hand")
+    let_time_pass(path)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        for call in (manager.read, manager.notice, lambda uid: manager.append(uid, "x")):
+            with pytest.raises(StorageFailed):
+                call("notes")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    assert ("by hand", True, []) == (manager.read("notes"), manager.notice("notes"), quarantined(manager))
