@@ -17,6 +17,8 @@ from tests.support.workflows import opened
 
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
+SERVERS = {"moto_url", "serving", "talk"}  # the fixtures that start one
+
 
 def unavailable(reason: str) -> NoReturn:
     """End the test: skipped with ``reason`` on a person's machine, failed where CI=true, which must have everything."""
@@ -36,9 +38,10 @@ def _require_root() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what kills, cuts the power, starts servers or installs: ``-m 'not slow'`` leaves it out."""
+    """Mark as slow each test that kills, cuts the power, starts a server or installs packages."""
     for item in items:
-        if any(item.get_closest_marker(name) for name in ("frameworks", "kill", "node", "power", "servers")):
+        is_marked = any(item.get_closest_marker(name) for name in ("frameworks", "kill", "node", "power", "servers"))
+        if is_marked or not SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
 
 

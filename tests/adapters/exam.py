@@ -97,6 +97,7 @@ class AdapterExam:
 
         assert ["internal", "internal"] == [read, self.read(memory.session("support"), "plan")]
 
+    @pytest.mark.slow
     def test_writes_at_once_lose_nothing(self, session: Session) -> None:
         """Twenty in one loop."""
         names = [f"plan{number:02}" for number in range(20)]

@@ -185,6 +185,7 @@ def test_an_operation_is_known_to_the_next_process(tmp_path: Path) -> None:
     assert [("1", False, True)] * 2 == [(done.version, done.existed, done.replayed) for done in again if done]
 
 
+@pytest.mark.slow
 def test_a_killed_write_is_not_made_twice(tmp_path: Path) -> None:
     """The process dies right after the change, before it could tell anybody; the next one knows what it did."""
     program = (

@@ -49,6 +49,7 @@ def test_the_story(temporary: Path) -> None:
     assert [] == list(temporary.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", ["40", "80", "200"])
 def test_on_paper(columns: str) -> None:
     """Behind a pipe there are no colours, no blanks at line ends, and no line is wider than the terminal."""
@@ -68,6 +69,7 @@ def test_what_is_kept(tmp_path: Path) -> None:
     assert "undo" == run("log", "customer-notes", "-w", "demo/workflow.yaml", "--json").data["changes"][0]["op"]
 
 
+@pytest.mark.slow
 def test_the_same_directory_again(tmp_path: Path) -> None:
     """The demo empties and uses a directory that an earlier one made."""
     run("demo", "--dir", "demo")

@@ -11,6 +11,8 @@ import pytest
 
 from tests.cli.command_line import WORKFLOW
 
+pytestmark = pytest.mark.slow
+
 LINE = "- one line of many\n"
 AS_MODULE = [sys.executable, "-m", "memfiles"]
 

@@ -71,6 +71,7 @@ def test_a_write_is_mirrored_by_the_end_of_its_command(here: Path, there: Path) 
     assert (here / ".memory" / "notes-1.json").read_bytes() == (there / "notes-1.json").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -352,6 +353,7 @@ def test_a_redaction_while_the_mirror_is_away(there: Path) -> None:
     assert "Riga" not in (there / "notes-1.json").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("options", "is_shown"), [([], True), (["--json"], False)])
 def test_a_bar_on_a_terminal(there: Path, options: list[str], is_shown: bool) -> None:
     """What takes long shows a bar on a terminal's stderr; with --json it does not."""
@@ -369,6 +371,7 @@ def test_a_bar_on_a_terminal(there: Path, options: list[str], is_shown: bool) ->
     assert "Pushing" not in ran.stdout.decode()
 
 
+@pytest.mark.slow
 def test_what_is_waited_for(there: Path, tmp_path: Path) -> None:
     """On a terminal, a start that has to wait for the mirror says so after a second."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
@@ -416,6 +419,7 @@ def bucket(aws_environment: None) -> Iterator[str]:  # noqa: F811
         yield url
 
 
+@pytest.mark.slow
 def test_the_way_through_s3(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write is in the bucket by the end of its command, and a wiped machine starts with it."""
     folder = machine(tmp_path / "cloud", f"s3://{BUCKET}/way?endpoint={bucket}")
@@ -430,6 +434,7 @@ def test_the_way_through_s3(bucket: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert before == (folder / ".memory" / "notes-1.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_bucket_that_is_not_there(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writing works, with the answer of the store as a warning."""
     monkeypatch.chdir(machine(tmp_path / "cloud", f"s3://no-such-bucket/p?endpoint={bucket}"))

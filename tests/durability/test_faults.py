@@ -16,6 +16,8 @@ from tests.durability.disks import Disk, disk
 from tests.durability.operations import FILES, OPERATIONS, append_to_all, contents_on_disk, opened, warm
 from tests.durability.stops import EVERY_CALL
 
+pytestmark = pytest.mark.slow
+
 WRITES = ["first append of a process", "append that makes the journal", "append to three files at once", "redeploy"]
 SAME_CALLS = {"first edit of a process", "journaled edit", "undo"}  # as an append: they differ in what is decided
 REFUSALS = [("ENOSPC", "--lasting"), ("EROFS", "--lasting"), ("EMFILE",)]  # as they come

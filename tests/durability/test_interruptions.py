@@ -22,6 +22,8 @@ from tests.durability.crowd import UID, restored
 from tests.durability.interrupted import Interrupted, append_until, interrupt
 from tests.support.records import wait_until
 
+pytestmark = pytest.mark.slow
+
 INTERRUPTS = 300
 BARE_INTERRUPTS = 2000
 CLOSES = 10

@@ -15,6 +15,8 @@ from tests.durability.conftest import Program, Programs
 from tests.durability.disks import disk
 from tests.durability.loss_sweep import STORIES
 
+pytestmark = pytest.mark.slow
+
 SECONDS = float(os.environ.get("MEMFILES_POWER_SECONDS", "4"))  # of random cuts on all file systems at once
 KINDS = ["ext4", "ext4-writeback", "xfs"]
 ONE_BY_ONE = ["journaled appends", "append to three files at once", "first restore", "checkpoint", "saves"]

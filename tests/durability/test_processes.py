@@ -12,9 +12,13 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
 
+import pytest
+
 from tests.durability.conftest import Program
 from tests.durability.crowd import UID, WRITERS, restored
 from tests.support.programs import start
+
+pytestmark = pytest.mark.slow
 
 CROWD = "tests.durability.crowd"
 TIMES = 500

@@ -24,6 +24,8 @@ from tests.durability.tracer import Traced
 from tests.support.programs import environment
 from tests.support.records import wait_until
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 0.3  # seconds
 _GET_DESCRIPTOR = 438  # the system call pidfd_getfd, on every processor
 

@@ -22,6 +22,8 @@ from tests.support.programs import run
 from tests.support.records import wait_until
 from tests.support.saved import Visitor, entries_in, saved
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["scratch"]
 
 PROCESSES = 8

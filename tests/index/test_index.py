@@ -428,6 +428,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", ["asked", "not asked"])
 def test_a_process_killed_between_record_and_index_is_seen_by_another(memory: Memory, asked: str) -> None:
     """It announced the change, so the record is read again until the change is known to be over."""
@@ -471,6 +472,7 @@ memory.close()
 """
 
 
+@pytest.mark.slow
 def test_processes_that_save_at_once_see_all(memory: Memory) -> None:
     """None of them loses a row to another."""
     with another_process(SAVER, memory.directory, "a") as one, another_process(SAVER, memory.directory, "b") as two:

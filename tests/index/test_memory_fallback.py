@@ -45,6 +45,7 @@ def told(entries: Entries) -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pragmas", [(), ("PRAGMA locking_mode = EXCLUSIVE",)], ids=["that can be read", "that nobody can read"]
 )
@@ -80,6 +81,7 @@ def test_everything_is_answered_where_its_files_cannot_be_used(tmp_path: Path, p
         assert before == told(entries)
 
 
+@pytest.mark.slow
 def test_what_must_be_written_into_it_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     """A forget that could not take the words out of it does not say that it did."""
     with entries_in(tmp_path) as entries:
@@ -94,6 +96,7 @@ def test_what_must_be_written_into_it_is_refused_and_changes_nothing(tmp_path: P
     assert [] == files_holding(tmp_path, "zebrafish")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("save", [lambda entries: entries.save(VISITOR, "a", "x", ttl=60), None])
 def test_an_empty_memory_is_one(tmp_path: Path, save: Callable[[Entries], object] | None) -> None:
     """With no record, and with one that nobody has looked at yet."""

@@ -29,6 +29,7 @@ def test_a_mirror_that_keeps_its_promises_passes(kind: type[Passing]) -> None:
     assert [] == failed(kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
 def test_a_broken_promise_is_found(kind: type[Passing]) -> None:
     """At least one question fails, and not all of them: the exam tells what is wrong."""

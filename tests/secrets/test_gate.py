@@ -195,6 +195,7 @@ sk-a1|ghp_|npm_|fm2_|ya29.|ops_eyJ|eyJ|eyJaaaaaaaa.|eyJaaaaaaaa.a|://|://a:|a://
 HOSTILE_HEADS = ["", "password=", "token=", "sk-", "https://a:", "eyJ"]
 
 
+@pytest.mark.slow
 def test_a_hostile_text_costs_no_more_than_a_long_one() -> None:
     """Each long text made to trap a pattern takes milliseconds; one that took the square would be ended after 5 s."""
     program = """

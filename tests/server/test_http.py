@@ -181,6 +181,7 @@ def test_a_call_as_large_as_a_memory_file_may_be_is_answered(serving: Serving, e
     assert "and this needs 8388608" in in_loop(called)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 def test_200_calls_at_once_lose_nothing(tmp_path: Path, era: str) -> None:
     """Of two clients that number their calls alike; each call that was answered is on the disk, once."""
@@ -208,6 +209,7 @@ def test_200_calls_at_once_lose_nothing(tmp_path: Path, era: str) -> None:
     ) == sorted(content.splitlines())
 
 
+@pytest.mark.slow
 def test_a_new_token_is_said_once(tmp_path: Path) -> None:
     """Who starts the server is told where it is and what clients must send, on stderr."""
     server = Serving(tmp_path, token=None)
@@ -219,6 +221,7 @@ def test_a_new_token_is_said_once(tmp_path: Path) -> None:
     assert (0, "") == server.end()
 
 
+@pytest.mark.slow
 def test_what_was_promised_is_kept_at_the_end(tmp_path: Path) -> None:
     """Asked to end, the server brings the disk to rest: no journal is left for the next start."""
     server = Serving(tmp_path)
@@ -229,6 +232,7 @@ def test_what_was_promised_is_kept_at_the_end(tmp_path: Path) -> None:
     assert [] == list((tmp_path / ".memory" / ".journal").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 def test_a_stream_of_news_holds_nobody_up(tmp_path: Path, era: str) -> None:
     """Asked to end while a client listens, the server ends at once, and says no more than that."""

@@ -167,6 +167,7 @@ def test_a_cursor_that_is_none_of_ours_is_an_error_of_the_protocol(offer: Offer,
     assert [INVALID_PARAMS] * 5 == in_loop(asked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 def test_200_calls_at_once_lose_nothing(offer: Offer, era: str) -> None:
     """Every call that was answered is in the record, once."""

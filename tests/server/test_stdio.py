@@ -100,6 +100,7 @@ def talk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Talk]:
     assert (0, "", "") == talk.end()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 def test_a_client_of_the_official_sdk(tmp_path: Path, era: str) -> None:
     """It lists, calls and reads, hears of a change by hand, and what it wrote is there after it went."""
@@ -118,6 +119,7 @@ def test_a_client_of_the_official_sdk(tmp_path: Path, era: str) -> None:
     assert ["read_memory", "append_memory", "edit_memory", "memory_save"] == names[:4]
 
 
+@pytest.mark.slow
 def test_200_calls_at_once_lose_nothing(tmp_path: Path) -> None:
     """Every call that was answered is on the disk, once."""
 
@@ -175,6 +177,7 @@ def test_a_large_call_is_judged_by_the_tool(talk: Talk) -> None:
     assert (True, "size_exceeded") == (result["isError"], result["_meta"]["memfiles/code"])
 
 
+@pytest.mark.slow
 def test_calls_that_were_begun_are_answered(tmp_path: Path) -> None:
     """A client that closes stdin at once has all its answers, and the server ends without a word."""
     talk = Talk(tmp_path)
@@ -189,6 +192,7 @@ def test_calls_that_were_begun_are_answered(tmp_path: Path) -> None:
     assert {"# Notes", *(f"- {number}" for number in range(60))} == set(talk.lines)
 
 
+@pytest.mark.slow
 def test_a_cancelled_call_is_not_waited_for(tmp_path: Path) -> None:
     """It has no answer; the server ends when all the others have theirs."""
     talk = Talk(tmp_path)
@@ -201,6 +205,7 @@ def test_a_cancelled_call_is_not_waited_for(tmp_path: Path) -> None:
     assert {"# Notes", "- b"} <= set(talk.lines) <= {"# Notes", "- a", "- b"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_after_the_calls(tmp_path: Path, number: signal.Signals) -> None:
     """What was begun is answered and brought to rest; the exit code is 0, and nothing is said."""
@@ -213,6 +218,7 @@ def test_a_signal_ends_the_server_after_the_calls(tmp_path: Path, number: signal
     assert {"# Notes", "- a", "- b"} == set(talk.lines)
 
 
+@pytest.mark.slow
 def test_a_client_that_closes_stdout_ends_the_server(tmp_path: Path) -> None:
     """Quietly; what it asked for before was done."""
     talk = Talk(tmp_path)
@@ -226,6 +232,7 @@ def test_a_client_that_closes_stdout_ends_the_server(tmp_path: Path) -> None:
     assert ["# Notes", "- a"] == talk.lines
 
 
+@pytest.mark.slow
 def test_the_same_id_again_is_another_call(tmp_path: Path) -> None:
     """Ids are of one connection: a client that connects anew begins again with 1, and may append the same once more."""
     for _ in range(2):
@@ -238,6 +245,7 @@ def test_the_same_id_again_is_another_call(tmp_path: Path) -> None:
     assert ["# Notes", *["- a"] * 6] == talk.lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("redirected", ["<&-", ">&- </dev/null", "2>&- </dev/null"])
 def test_a_stream_that_is_closed(tmp_path: Path, redirected: str) -> None:
     """It is as if there were nothing at its other end: the server ends, and harms no file."""

@@ -297,6 +297,7 @@ print("done")
     assert ["parent", "child", "parent"] == ops(tmp_path)
 
 
+@pytest.mark.slow
 def test_eight_processes_write_whole_lines(tmp_path: Path) -> None:
     """Every line of eight processes with two threads each is whole, and none is lost."""
     program = """

@@ -42,7 +42,9 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Mirror:
     return open_mirror(f"s3://{BUCKET}/entries-{uuid.uuid4().hex[:8]}?endpoint={endpoint}&region=us-east-1")
 
 
-in_a_bucket_too = pytest.mark.parametrize("shared", ["memory", "directory", "s3"], indirect=True)
+in_a_bucket_too = pytest.mark.parametrize(
+    "shared", ["memory", "directory", pytest.param("s3", marks=pytest.mark.slow)], indirect=True
+)
 
 
 @pytest.fixture

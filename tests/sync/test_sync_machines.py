@@ -15,6 +15,8 @@ from tests.mirrors.faulty_endpoint import FaultyEndpoint
 from tests.mirrors.servers import BUCKET, client_of
 from tests.sync.sync_machines import Machine, content, record_bytes, workflow
 
+pytestmark = pytest.mark.slow
+
 LINES = 500
 THIRD = 1 / 3
 CONVERGED_WITHIN_SECONDS = 240.0

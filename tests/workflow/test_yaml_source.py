@@ -238,6 +238,7 @@ def test_alias_bomb() -> None:
     assert refusal(bomb).startswith("w.yaml:1:4: a: anchors (&)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     [

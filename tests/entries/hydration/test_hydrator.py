@@ -76,6 +76,7 @@ def _check_size(told: Explanation, head: str, body: str) -> None:
         assert told.needed_bytes > (told.budget_bytes or 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_what_is_explained_is_what_is_shown(tmp_path: Path, seed: int) -> None:
     """In every session, with every budget, also those at which an entry just fits or lacks one byte."""

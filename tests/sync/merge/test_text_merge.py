@@ -250,6 +250,7 @@ def test_lines_that_are_missing_can_be_put_back() -> None:
     assert "a\nx\n" == with_lines("a", ["x\n"], of="x\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["x\n", "{}\n"])
 def test_a_large_text_is_merged_in_seconds(line: str) -> None:
     """100,000 lines, all alike or all different, changed far apart."""
@@ -264,6 +265,7 @@ def test_a_large_text_is_merged_in_seconds(line: str) -> None:
     assert time.process_time() - begun < 20
 
 
+@pytest.mark.slow
 def test_frequent_lines_cost_seconds_at_most() -> None:
     """600,000 lines of 200 kinds, of which difflib alone would compare two thousand million pairs."""
     base = [f"item {number * number % 211}\n" for number in range(600_000)]
