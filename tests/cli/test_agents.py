@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-from tests.cli.command_line import WORKFLOW, run
+from tests.cli.command_line import run
+
+pytestmark = pytest.mark.usefixtures("project")
 
 CARD = """\
 ## Memory files available
@@ -15,14 +16,6 @@ Read with read_memory(file). Change RW files with append_memory or edit_memory.
 - notes (RW, 8B of 16384B): What is known.
 - rules (R, 11B): How to work.
 """
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with a workflow that was never restored; commands run there."""
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_the_card() -> None:

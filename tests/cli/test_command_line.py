@@ -15,17 +15,12 @@ from memfiles.cli.failures import exit_code_of
 from memfiles.cli.program import COMMANDS, program
 from memfiles.errors import MemfilesError
 from tests.cli.command_line import WORKFLOW, run
+from tests.conftest import unavailable
+
+pytestmark = pytest.mark.usefixtures("project")
 
 NAMES = [name for family in COMMANDS.values() for name in family]
 PYTHON = [sys.executable, "-c", "from memfiles.cli import main; main()"]
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with a workflow that was never restored; commands run there."""
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def command(name: str) -> click.Command:
@@ -183,6 +178,7 @@ def test_a_reader_that_goes_away(project: Path) -> None:
 
 def test_an_interrupt(project: Path) -> None:
     """Ctrl-C ends with 130 and one word."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a child inherits that nohup has it ignored
     with subprocess.Popen([*PYTHON, "append", "notes", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as waiting:
         wait_until_reading(waiting.pid)
         waiting.send_signal(signal.SIGINT)
@@ -197,7 +193,7 @@ def wait_until_reading(pid: int) -> None:
     """Return once a process waits for its stdin; skip where the system does not tell."""
     where = Path(f"/proc/{pid}/wchan")
     if not where.exists():
-        pytest.skip("needs /proc")
+        unavailable("needs /proc")
     deadline = time.monotonic() + 30
     while "pipe" not in where.read_text():
         assert time.monotonic() < deadline, "the command never read its stdin"

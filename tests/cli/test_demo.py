@@ -13,6 +13,7 @@ from memfiles.cli.demo.command import Collected, prepared
 from memfiles.cli.demo.story import DemoFailed, ScriptedModel, acknowledged_by_a_killed_writer, cold_start
 from memfiles.cli.demo.support_desk import LOG, call, ticket, workflow_text
 from tests.cli.command_line import files_under, run
+from tests.support.workflows import write_workflow
 
 pytestmark = pytest.mark.usefixtures("installed")
 
@@ -73,7 +74,7 @@ def test_what_is_kept(tmp_path: Path) -> None:
 def test_the_same_directory_again(tmp_path: Path) -> None:
     """The demo empties and uses a directory that an earlier one made."""
     run("demo", "--dir", "demo")
-    (tmp_path / "demo" / "workflow.yaml").write_text("broken")
+    write_workflow(tmp_path / "demo", "broken")
 
     assert 0 == run("demo", "--dir", "demo").code
 

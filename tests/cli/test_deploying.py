@@ -7,14 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command_line import WORKFLOW, run
+from tests.support.workflows import write_workflow
 
-
-@pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with a workflow that was never restored; commands run there."""
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("project")
 
 
 def states(command: str) -> dict[str, str]:
@@ -31,7 +26,7 @@ def test_a_workflow_that_is_right() -> None:
 
 def test_keys_that_were_meant_for_the_memory(project: Path) -> None:
     """Beside it they mean nothing, which is a warning with line and column; other keys are the engine's."""
-    (project / "workflow.yaml").write_text("memory:\n  files: []\nentries: {}\n\nsecrets: block\nnodes: [1]\n")
+    write_workflow(project, "memory:\n  files: []\nentries: {}\n\nsecrets: block\nnodes: [1]\n")
     checked = run("check")
     lines = checked.err.splitlines()
 
@@ -43,7 +38,7 @@ def test_keys_that_were_meant_for_the_memory(project: Path) -> None:
 
 def test_a_workflow_that_is_wrong(project: Path) -> None:
     """Check names file, line, column and path of what is wrong, and ends with code 1."""
-    (project / "workflow.yaml").write_text(WORKFLOW.replace("mode: rw", "mode: x"))
+    write_workflow(project, WORKFLOW.replace("mode: rw", "mode: x"))
 
     checked = run("check")
 
@@ -68,7 +63,7 @@ def test_plan_and_restore_say_the_same() -> None:
 def test_a_changed_declaration(project: Path) -> None:
     """A declaration that changed is planned as updated, and the content survives the restore."""
     run("append", "notes", "- one\n")
-    (project / "workflow.yaml").write_text(WORKFLOW.replace("What is known.", "All that is known."))
+    write_workflow(project, WORKFLOW.replace("What is known.", "All that is known."))
 
     assert "updated" == states("plan")["notes"] == states("restore")["notes"]
     assert "# Notes\n- one\n" == run("read", "notes").out
@@ -91,7 +86,7 @@ def test_orphans_are_reported(project: Path) -> None:
     """A record that is not declared any more is named by restore and by status."""
     run("restore")
     text = "\n".join(line for line in WORKFLOW.splitlines() if "small" not in line)
-    (project / "workflow.yaml").write_text(text)
+    write_workflow(project, text)
 
     assert "small-1: on disk but not declared" in run("restore").out
     assert ["small-1"] == run("status", "--json").data["orphans"]

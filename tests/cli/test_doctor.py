@@ -12,13 +12,14 @@ from memfiles.cli.doctor.checks import check_file_system, file_system_of
 from memfiles.cli.doctor.command import check_mirror
 from memfiles.workflow.workflow import Workflow
 from tests.cli.command_line import WORKFLOW, files_under, run
+from tests.support.workflows import write_workflow
 
 
 @pytest.fixture(autouse=True)
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A restored memory directory, its workflow beside it; commands run there."""
     run("init", str(tmp_path))
-    (tmp_path / "workflow.yaml").write_text("# yaml-language-server: $schema=schemas/workflow.schema.json\n" + WORKFLOW)
+    write_workflow(tmp_path, "# yaml-language-server: $schema=schemas/workflow.schema.json\n" + WORKFLOW)
     monkeypatch.chdir(tmp_path)
     run("restore")
     return tmp_path / ".memory"
@@ -40,7 +41,7 @@ def test_all_is_well() -> None:
 def test_before_the_first_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A directory that is not there yet is a warning, no failure."""
     (tmp_path / "new").mkdir()
-    (tmp_path / "new" / "workflow.yaml").write_text(WORKFLOW)
+    write_workflow(tmp_path / "new", WORKFLOW)
     monkeypatch.chdir(tmp_path / "new")
 
     assert (0, ["warn"]) == (run("doctor").code, states("directory"))
@@ -66,7 +67,7 @@ def test_the_schema_for_editors(memory: Path, schema: str | None) -> None:
 
 def test_no_schema_comment(memory: Path) -> None:
     """A first line without the comment is a warning."""
-    (memory.parent / "workflow.yaml").write_text(WORKFLOW)
+    write_workflow(memory.parent, WORKFLOW)
 
     assert ["warn"] == states("editor schema")
 

@@ -8,18 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command_line import WORKFLOW, Ran, run
+from tests.cli.command_line import Ran, run
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with a restored workflow; commands run there, and temporary files go to ``tmp``."""
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    monkeypatch.chdir(tmp_path)
+def restored(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The project's files are restored, and temporary files go to ``tmp``."""
+    (project / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(project / "tmp"))
     run("restore")
-    return tmp_path
 
 
 def open_with(project: Path, script: str, *args: str) -> Ran:

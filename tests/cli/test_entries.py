@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+import memfiles
 from tests.cli.command_line import Ran, files_under, run
+from tests.support.workflows import write_workflow
 
 WORKFLOW = """\
 name: desk
@@ -25,7 +27,7 @@ agents:
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with a workflow that was never restored; commands run there."""
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
+    write_workflow(tmp_path, WORKFLOW)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -211,11 +213,16 @@ def test_hydrate_without_entries() -> None:
     assert "no entries shown" in ran.err
 
 
-def test_the_block_is_the_one_in_the_system_prompt() -> None:
+def test_the_block_is_the_one_in_the_system_prompt(project: Path) -> None:
     """Byte for byte the same, whenever it is asked for."""
     saved()
+    blocks = [entries("hydrate").out for _ in range(2)]
+    with memfiles.open(project / "workflow.yaml", watch=False) as memory:
+        prompt = memory.session("desk").system_prompt()
 
-    assert entries("hydrate").out == entries("hydrate").out
+    assert blocks[0] == blocks[1]
+    assert "Ada is on Pro" in blocks[0]
+    assert blocks[0].rstrip("\n") in prompt
 
 
 LOOKING = [
@@ -236,7 +243,7 @@ def test_looking_changes_no_record(project: Path, command: list[str], is_json: b
     """Only what is derived may be written; also where the workflow was changed meanwhile."""
     saved()
     text = (project / "workflow.yaml").read_text()
-    (project / "workflow.yaml").write_text(text.replace("What is known.", "Something else."))
+    write_workflow(project, text.replace("What is known.", "Something else."))
     before = records(project)
 
     entries(*command, *(["--json"] if is_json else []))
@@ -266,7 +273,7 @@ def test_an_export_changes_no_record(project: Path) -> None:
 def test_the_agent_must_be_known(project: Path) -> None:
     """The only one there is need not be named; an unknown one ends with code 3."""
     text = (project / "workflow.yaml").read_text()
-    (project / "workflow.yaml").write_text(text + "  idle: {}\n")
+    write_workflow(project, text + "  idle: {}\n")
 
     unnamed, unknown = entries("list"), entries("list", "--agent", "nobody")
 
@@ -280,7 +287,7 @@ def test_the_agent_must_be_known(project: Path) -> None:
 def test_a_workflow_without_entries(project: Path, command: list[str]) -> None:
     """Every command says what to declare, and nothing is made."""
     text = (project / "workflow.yaml").read_text()
-    (project / "workflow.yaml").write_text(text.replace("  entries: {max_entries: 20}\n", ""))
+    write_workflow(project, text.replace("  entries: {max_entries: 20}\n", ""))
 
     ran = entries(*command)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command_line import Ran, files_under, run
+from tests.support.workflows import write_workflow
 
 WORKFLOW = """\
 name: desk
@@ -22,7 +23,7 @@ agents:
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with a workflow and five entries, two of which say the same; commands run there."""
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
+    write_workflow(tmp_path, WORKFLOW)
     monkeypatch.chdir(tmp_path)
     for number, text in enumerate(
         ["Ada is on Pro.", "Ada is on Pro.", "Bob is on Free.", "Refund at once.", "Be kind."]

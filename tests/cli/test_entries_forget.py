@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command_line import Ran, files_under, run
+from tests.support.workflows import write_workflow
 
 WORKFLOW = """\
 name: desk
@@ -29,7 +30,7 @@ SECRET = "Ada lives in Riga"
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with a workflow and some entries; commands run there."""
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
+    write_workflow(tmp_path, WORKFLOW)
     monkeypatch.chdir(tmp_path)
     saved("ada/home", SECRET, "--tag", "ada", "--kind", "fact", "--run", "monday")
     saved("ada/plan", "Ada is on Pro", "--tag", "ada", "--run", "tuesday")
@@ -143,7 +144,7 @@ def mirror(project: Path) -> Iterator[Path]:
     folder = project / "mirror"
     folder.mkdir()
     with_mirror = WORKFLOW.replace("memory:\n", f"memory:\n  mirror: {{url: '{folder.as_uri()}'}}\n")
-    (project / "workflow.yaml").write_text(with_mirror)
+    write_workflow(project, with_mirror)
     assert 0 == run("sync", "push").code
     assert holding(folder, SECRET)
     yield folder

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command_line import Ran, files_under, run
+from tests.support.workflows import write_workflow
 
 WORKFLOW = """\
 name: desk
@@ -26,7 +27,7 @@ AS_OTHER = ["--agent", "other"]
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with a workflow and two entries; commands run there."""
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
+    write_workflow(tmp_path, WORKFLOW)
     monkeypatch.chdir(tmp_path)
     for key, text, *more in (("ada/plan", "Ada is on Pro\n", "--tag", "ada"), ("refund", "At once", "--kind", "fact")):
         assert 0 == entries("save", key, text, *more, *AS_DESK).code

@@ -11,6 +11,7 @@ import pytest
 
 from memfiles.workflow.workflow import MirrorSpec, Workflow
 from tests.cli.command_line import files_under, run
+from tests.support.workflows import write_workflow
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +73,7 @@ def test_a_workflow_of_another_name(project: Path) -> None:
 
 def test_nothing_is_overwritten(project: Path) -> None:
     """A workflow that is there ends init with code 4, and nothing is written beside it."""
-    (project / "workflow.yaml").write_text("mine")
+    write_workflow(project, "mine")
 
     assert 4 == run("init").code
     assert {"workflow.yaml": b"mine"} == files_under(project)

@@ -9,16 +9,10 @@ from pathlib import Path
 import pytest
 
 from memfiles.cli.commands.agents import NEEDED
-from tests.cli.command_line import WORKFLOW, run
+from tests.cli.command_line import run
 from tests.support import ROOT
 
-
-@pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with a workflow that was never restored; commands run there."""
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("project")
 
 
 @pytest.mark.parametrize(

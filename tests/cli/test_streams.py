@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command_line import WORKFLOW
+from tests.support.workflows import write_workflow
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +22,7 @@ AS_MODULE = [sys.executable, "-m", "memfiles"]
 def project(tmp_path: Path) -> Path:
     """A directory with a workflow whose files may be large."""
     large = WORKFLOW.replace('level: INTERNAL, content: "#', 'max_size_bytes: 900000, content: "#')
-    (tmp_path / "workflow.yaml").write_text(large)
+    write_workflow(tmp_path, large)
     return tmp_path
 
 

@@ -21,6 +21,7 @@ from memfiles.workflow.workflow import Workflow
 from tests.cli.command_line import WORKFLOW, files_under, run
 from tests.mirrors import servers
 from tests.mirrors.servers import BUCKET, aws_environment  # noqa: F401 (a fixture)
+from tests.support.workflows import write_workflow
 
 pytestmark = pytest.mark.usefixtures("installed")
 
@@ -43,7 +44,7 @@ def machine(folder: Path, url: str, *, settings: str = "") -> Path:
     """A folder with the workflow, mirrored at ``url``."""
     folder.mkdir()
     mirror = f'memory:\n  mirror: {{url: "{url}"{settings}}}\n'
-    (folder / "workflow.yaml").write_text(WORKFLOW.replace("memory:\n", mirror, 1))
+    write_workflow(folder, WORKFLOW.replace("memory:\n", mirror, 1))
     return folder
 
 
@@ -126,7 +127,7 @@ def test_push_says_what_it_did(there: Path) -> None:
 def test_a_push_of_many_records(there: Path, here: Path) -> None:
     """More than a screen can hold are counted, and listed in JSON."""
     files = ", ".join(f"{{uid: f{number}, name: f{number}}}" for number in range(30))
-    (here / "workflow.yaml").write_text(f'memory:\n  mirror: {{url: "file://{there}"}}\n  files: [{files}]\n')
+    write_workflow(here, f'memory:\n  mirror: {{url: "file://{there}"}}\n  files: [{files}]\n')
     moved = away(there)
     run("restore")
     back(there)
@@ -259,7 +260,7 @@ def test_status_of_another_mirror(here: Path, there: Path) -> None:
     """What one mirror acknowledged counts for nothing once another one is declared."""
     run("restore")
     text = (here / "workflow.yaml").read_text()
-    (here / "workflow.yaml").write_text(text.replace("/there", "/elsewhere"))
+    write_workflow(here, text.replace("/there", "/elsewhere"))
 
     assert 3 == run("sync", "status", "--json").data["pending"]
 
@@ -267,7 +268,7 @@ def test_status_of_another_mirror(here: Path, there: Path) -> None:
 @pytest.mark.parametrize("command", ["push", "pull"])
 def test_no_mirror(here: Path, command: str) -> None:
     """Without a declared mirror the two transfers are usage errors; the status says that there is none."""
-    (here / "workflow.yaml").write_text(WORKFLOW)
+    write_workflow(here, WORKFLOW)
 
     refused, shown = run("sync", command, "--json"), run("sync", "status")
 
@@ -295,7 +296,7 @@ def test_help(command: str) -> None:
 def test_a_url_that_cannot_be(here: Path) -> None:
     """Check names the place of the URL, with code 1, and never what may be a credential."""
     text = (here / "workflow.yaml").read_text()
-    (here / "workflow.yaml").write_text(re.sub(r'url: "[^"]+"', 'url: "s3://me:hush@bucket"', text))
+    write_workflow(here, re.sub(r'url: "[^"]+"', 'url: "s3://me:hush@bucket"', text))
 
     checked = run("check")
 

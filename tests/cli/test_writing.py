@@ -7,15 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command_line import WORKFLOW, files_under, run
+from tests.cli.command_line import files_under, run
 
-
-@pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with a workflow that was never restored; commands run there."""
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("project")
 
 
 def test_an_append_is_exact() -> None:

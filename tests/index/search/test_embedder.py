@@ -9,13 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from memfiles.entries.drafts import Draft
 from memfiles.index.search.embedder import EmbedderUnavailable, GuardedEmbedder
 from tests.support.saved import Visitor, entries_in
-
-numpy = pytest.importorskip("numpy", reason="search by meaning needs memfiles[semantic]")
 
 NAN, INFINITE = float("nan"), float("inf")
 Gives = Callable[[Sequence[str]], Any]

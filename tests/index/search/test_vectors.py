@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from memfiles.index.search import vectors
 from memfiles.index.text import fts as texts
 from tests.index.entry_rows import Row, Rows
-
-pytest.importorskip("numpy", reason="search by meaning needs memfiles[semantic]")
 
 SUBJECTS = ({"cat", "dog", "pet", "animal"}, {"tea", "coffee", "drink"}, {"car", "train", "travel"})
 
