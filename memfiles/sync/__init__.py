@@ -1,8 +1,8 @@
 """The sync: keeps the memory directory and a mirror equal, off the write path.
 
-``engine`` runs it, ``schedule`` says what is due when, ``reconciler`` reconciles a record with its copy in the mirror,
-and ``ledger`` keeps what the mirror acknowledged. The names here load when first used, as mirrors import the contract
-from this package and need nothing else.
+``engine`` runs it, ``dispatcher`` says what is due when, ``reconciler`` reconciles a record with its copy in the
+mirror, and ``ledger`` keeps what the mirror acknowledged. The names here load when first used, as mirrors import the
+contract from this package and need nothing else.
 """
 
 from __future__ import annotations
@@ -11,19 +11,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from memfiles.sync.engine import Sync
-    from memfiles.sync.status import NullSync, SyncReport, SyncSettings, SyncStatus, settings_of
+    from memfiles.sync.engine import Sync as Sync
+    from memfiles.sync.status import NullSync as NullSync
+    from memfiles.sync.status import SyncReport as SyncReport
+    from memfiles.sync.status import SyncSettings as SyncSettings
+    from memfiles.sync.status import SyncStatus as SyncStatus
+    from memfiles.sync.status import settings_of as settings_of
 
-_MODULES = {
-    "NullSync": "status",
-    "Sync": "engine",
-    "SyncReport": "status",
-    "SyncSettings": "status",
-    "SyncStatus": "status",
-    "settings_of": "status",
-}
+_STATUS = ("NullSync", "SyncReport", "SyncSettings", "SyncStatus", "settings_of")
+_MODULES = {"Sync": "engine", **dict.fromkeys(_STATUS, "status")}
 
-__all__ = ["NullSync", "Sync", "SyncReport", "SyncSettings", "SyncStatus", "settings_of"]
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> object:

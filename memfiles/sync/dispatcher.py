@@ -1,7 +1,10 @@
 """The threads of the sync: one hands out the records that are due, a few workers carry the tasks out.
 
 The rules this file guards: readers and writers never wait for these threads; a record is in the hands of one worker at
-a time; waiting for the threads has a time limit; and a call that hangs does not keep the program from ending.
+a time; waiting for the threads has a time limit; a call that hangs does not keep the program from ending; changes in
+quick succession wait for a short quiet and are pushed as one, but not for ever; and while the mirror does not answer,
+one worker at a time asks it, less and less often (exponential with full jitter: M. Brooker, "Exponential Backoff And
+Jitter", AWS Architecture Blog, 2015).
 """
 
 from __future__ import annotations
@@ -15,12 +18,16 @@ from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from random import SystemRandom
+from typing import NamedTuple
 
 from memfiles.errors import FileNotDeclared, LockTimeout, MirrorRefused, MirrorUnavailable
 from memfiles.records.keys import record_path
 from memfiles.storage.events import RecordChanged
-from memfiles.sync.schedule import Schedule, Task
 
+QUIET_SECONDS = 0.1
+LONGEST_WAIT_SECONDS = 1.0
+FIRST_PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 30.0
 WRITING_SECONDS = 0.25  # after a write, its thread is assumed to go on writing for this time
 Progress = Callable[[int, int], None]
 _WORKERS = 16
@@ -31,6 +38,22 @@ _REST = 10.0  # times the processor time of a transfer
 _LONGEST_REST_SECONDS = 0.5
 _log = logging.getLogger("memfiles.sync")
 _chance = SystemRandom()  # the module-level generator belongs to the program, which may have seeded it
+
+
+class Task(NamedTuple):
+    """A record to reconcile; ``look`` at its copy even if nothing changed here."""
+
+    path: str
+    look: bool
+
+
+@dataclass(slots=True)
+class _Due:
+    """When a record is due, since when it waits, and whether to look at its copy."""
+
+    at: float
+    since: float
+    look: bool = False
 
 
 @dataclass(slots=True)
@@ -275,3 +298,97 @@ class Throttle:
 
     def _is_due(self) -> bool:
         return not self._waiting and self._monotonic() - self._written_at < WRITING_SECONDS
+
+
+class Schedule:
+    """When which record is due: those waiting, those in hand, and whether the mirror answers. Pure, not thread-safe.
+
+    Time is passed in, in seconds.
+    """
+
+    def __init__(self, *, hands: int) -> None:
+        """At most ``hands`` records are in hand at once."""
+        self._hands = hands
+        self._due: dict[str, _Due] = {}
+        self._in_hand: dict[str, float] = {}
+        self._failures = 0
+        self._not_before = 0.0
+
+    @property
+    def pending(self) -> int:
+        """How many records wait or are in hand."""
+        return len(self._due.keys() | self._in_hand.keys())
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the mirror did not answer when it was last asked."""
+        return self._failures > 0
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether no record may be taken: all hands are full; a mirror that does not answer is tried by one only."""
+        return len(self._in_hand) >= (1 if self._failures else self._hands)
+
+    def is_put_off(self, *, now: float) -> bool:
+        """Whether nothing is in hand, and nothing will be due for longer than a change waits for a quiet."""
+        return not self._in_hand and all(due.at > now + LONGEST_WAIT_SECONDS for due in self._due.values())
+
+    def changed(self, path: str, *, now: float) -> bool:
+        """A record changed: it is due after a short quiet. True if it did not wait already."""
+        if (due := self._due.get(path)) is not None:
+            due.at = max(due.at, min(due.since + LONGEST_WAIT_SECONDS, now + QUIET_SECONDS))
+            return False
+        self._due[path] = _Due(now + QUIET_SECONDS, now)
+        return True
+
+    def at_once(self, path: str, *, now: float, look: bool = False) -> None:
+        """A record is due now."""
+        due = self._due.setdefault(path, _Due(now, now))
+        due.at, due.look = min(due.at, now), due.look or look
+
+    def hurry(self, *, now: float) -> None:
+        """Someone waits: everything is due now, even if the mirror did not answer."""
+        self._not_before = min(self._not_before, now)
+        for due in self._due.values():
+            due.at = min(due.at, now)
+
+    def take(self, *, now: float) -> Task | None:
+        """Take the next record that is due; None if there is none yet."""
+        if now < self._not_before or self._is_full:
+            return None
+        for path, due in self._due.items():
+            if due.at <= now and path not in self._in_hand:
+                del self._due[path]
+                self._in_hand[path] = due.since
+                return Task(path, due.look)
+        return None
+
+    def next_at(self) -> float | None:
+        """When to call ``take`` again; None: only after another call changed the schedule."""
+        if self._is_full:  # called after every task: with thousands waiting, there is no time to look at each
+            return None
+        earliest = min((due.at for path, due in self._due.items() if path not in self._in_hand), default=None)
+        return None if earliest is None else max(self._not_before, earliest)
+
+    def done(self, task: Task, *, answered: bool) -> None:
+        """The record was reconciled as of when it was taken; ``answered``: the mirror had to be asked."""
+        self._in_hand.pop(task.path, None)
+        if answered:
+            self._failures, self._not_before = 0, 0.0
+
+    def postponed(self, task: Task, *, now: float, seconds: float) -> None:
+        """Try the record again later: another process has it in hand, or it failed although the mirror answers."""
+        self._put_back(task, at=now + seconds)
+
+    def failed(self, task: Task, *, now: float, share: float) -> None:
+        """The mirror did not answer; ``share`` is between 0 and 1, and random."""
+        if now >= self._not_before:  # simultaneous failures count as one
+            self._failures += 1
+        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 30))
+        self._not_before = now + share * pause
+        self._put_back(task, at=now)
+
+    def _put_back(self, task: Task, *, at: float) -> None:
+        since = self._in_hand.pop(task.path, at)
+        due = self._due.setdefault(task.path, _Due(at, since))
+        due.since, due.look = min(due.since, since), due.look or task.look

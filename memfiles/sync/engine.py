@@ -20,14 +20,13 @@ from memfiles.records.keys import entry_place
 from memfiles.storage.events import utc_now
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.sync.dirty_scan import Care, DirtyScan, note_hydrated
-from memfiles.sync.dispatcher import Dispatcher, Progress, Timer
+from memfiles.sync.dispatcher import Dispatcher, Progress, Task, Timer
 from memfiles.sync.downloads import EntryDownloads
 from memfiles.sync.ledger import Ledger
 from memfiles.sync.mirror import Mirror, Stored
 from memfiles.sync.pack import Packer
 from memfiles.sync.reconciler import Reconciler
 from memfiles.sync.replica import OUTCOMES, Outcome, Replica
-from memfiles.sync.schedule import Task
 from memfiles.sync.status import SyncReport, SyncSettings, SyncStatus
 
 _SWEEP_SECONDS = 30.0

@@ -45,7 +45,7 @@ class Condition:
     def check(self, key: str, version: str | None) -> None:
         """Raise ``MirrorConflict`` unless the condition holds for ``key`` at ``version``."""
         if not self.holds(version):
-            raise MirrorConflict(f"{key} is at version {version or 'none'} in the mirror: get it again and decide anew")
+            raise MirrorConflict(f"{key} is at version {version or 'none'} in the mirror: read it again and retry")
 
 
 ANY = Condition("any")

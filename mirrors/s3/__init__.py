@@ -1,6 +1,7 @@
 """The S3 mirror.
 
-    location        the s3:// URL: parsed, checked and opened
+    opening         ``open_url``, the entry point of s3:// URLs
+    location        the s3:// URL: parsed and checked
     client          boto3 clients: timeouts, retries, settings for other endpoints
     bucket          requests to one bucket, each answer checked
     obstore_reads   faster reads through obstore, where it is installed
@@ -8,5 +9,5 @@
     conditions      a probe for endpoints that ignore conditional requests
     mirror          ``S3Mirror``, which keeps the promises of ``Mirror`` with all of these
 
-Only ``location`` can be imported without boto3.
+Only ``opening`` and ``location`` can be imported without boto3.
 """

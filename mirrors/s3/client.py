@@ -6,7 +6,7 @@ Credentials come only from boto3's own chain (environment, shared configuration,
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import boto3
@@ -16,9 +16,7 @@ from botocore.handlers import add_expect_header
 from botocore.utils import parse_timestamp
 
 from mirrors.s3.failures import failures
-
-if TYPE_CHECKING:
-    from mirrors.s3.location import S3Location
+from mirrors.s3.location import S3Location
 
 TRANSFERS = 32  # calls at a time; more gain nothing (about 2 ms of processor time each, under the interpreter's lock)
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from memfiles.errors import InvalidArgument
-from memfiles.sync.mirror import Mirror, check_key
-from mirrors.lazy import LazyMirror
+from memfiles.sync.mirror import check_key
 from mirrors.urls import parse_url
 
 ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
@@ -56,18 +55,6 @@ class S3Location:
         if parsed.port is not None:
             raise InvalidArgument("an s3:// mirror names a bucket, not a host: put the host and port in ?endpoint=")
         return cls(parsed.host, parsed.path.removeprefix("/").removesuffix("/"), **parsed.options)
-
-
-def open_url(url: str) -> Mirror:
-    """The mirror at an ``s3://`` URL; boto3 loads on first use."""
-    location = S3Location.parse(url)
-
-    def connect() -> Mirror:
-        from mirrors.s3.mirror import connect  # late: boto3 takes 0.3 s to load and set up
-
-        return connect(location)
-
-    return LazyMirror(connect)
 
 
 def _check_endpoint(endpoint: str) -> None:

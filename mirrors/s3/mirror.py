@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memfiles.errors import MirrorUnavailable
 from memfiles.sync.bulk_reads import in_parallel
@@ -19,9 +19,7 @@ from mirrors.s3.bucket import Bucket, md5_of
 from mirrors.s3.client import TRANSFERS, make_client, make_session
 from mirrors.s3.conditions import Honoured, find_out
 from mirrors.s3.failures import NoSuchObject, NotMet
-
-if TYPE_CHECKING:
-    from mirrors.s3.location import S3Location
+from mirrors.s3.location import S3Location
 
 _log = logging.getLogger("memfiles.mirror")
 _WEAKNESS = (

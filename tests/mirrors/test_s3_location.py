@@ -86,7 +86,7 @@ def test_reading_a_url_loads_no_boto3() -> None:
     """Nor does making the mirror: only its first use does."""
     program = """
 import sys
-from mirrors.s3.location import open_url
+from mirrors.s3.opening import open_url
 open_url("s3://acme/p?region=eu-central-1")
 print("boto3" in sys.modules, "botocore" in sys.modules)
 """

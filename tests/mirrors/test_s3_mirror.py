@@ -100,7 +100,7 @@ def test_a_conflict_is_one(endpoint: FaultyEndpoint, mirror: Mirror, prefix: str
     """Someone else's bytes are there, and stay."""
     seen = mirror.put("a.json", b"1")
     client_of(endpoint.upstream).put_object(Bucket=BUCKET, Key=f"{prefix}/a.json", Body=b"theirs")
-    with pytest.raises(MirrorConflict, match="get it again and decide anew"):
+    with pytest.raises(MirrorConflict, match="read it again and retry"):
         mirror.put("a.json", b"2", when=equals(seen))
     with pytest.raises(MirrorConflict):
         mirror.delete("a.json", when=equals(seen))
