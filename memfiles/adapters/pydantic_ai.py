@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, or_fallback
 from memfiles.errors import ExtraMissing
-from memfiles.tools.dialects.schemas import null_for_not_given
+from memfiles.tools.dialects import null_for_not_given
 from memfiles.tools.worker_calls import run_in_worker
 
 try:

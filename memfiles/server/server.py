@@ -41,8 +41,7 @@ from memfiles.server import resources
 from memfiles.server.notifications import ChangeNotifier
 from memfiles.tools.arguments import shortened
 from memfiles.tools.definitions import ToolDefinition
-from memfiles.tools.dialects import render
-from memfiles.tools.dialects.mcp import structured
+from memfiles.tools.dialects import render, structured
 from memfiles.tools.results import ToolResult, failed
 from memfiles.tools.session import Session
 from memfiles.tools.worker_calls import run_in_worker

@@ -12,28 +12,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from memfiles.tools.arguments import AppendMemory, EditMemory, ReadMemory
+from memfiles.tools.arguments import AppendMemory, Arguments, EditMemory, ReadMemory
 from memfiles.tools.results import READ_OUTPUT, WRITE_OUTPUT
 
 READ = "read_memory"
 APPEND = "append_memory"
 EDIT = "edit_memory"
-
-_READ_DESCRIPTION = (
-    "Read one of your memory files: text kept from earlier runs. Read a file before you rely on it and before you edit "
-    "it. Returns the text exactly as stored, without line numbers; for a long file, offset and limit return a range of "
-    "lines."
-)
-_APPEND_DESCRIPTION = (
-    "Add text to the end of one of your memory files, to keep it for later runs. Use it for something new. Nothing is "
-    "added to your text: end it with a newline. Every file has a size limit in bytes; text that does not fit is "
-    "refused as a whole, and the result says how many bytes are left. Never store passwords, keys or tokens."
-)
-_EDIT_DESCRIPTION = (
-    "Replace text in one of your memory files. Use it to correct, shorten or remove what is already there. Read the "
-    "file first and copy old_string exactly. Only the first match is replaced; the result says how many there were "
-    "and at which line, so that you can check. A change that would exceed the file's size limit is refused."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +39,68 @@ class ToolDefinition:
     examples: tuple[dict[str, Any], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ToolTemplate:
+    """One operation, whatever its tool is called. The examples of a file tool lack the ``file``."""
+
+    arguments: type[Arguments]
+    description: str
+    examples: tuple[dict[str, Any], ...]
+    read_only: bool = False
+    destructive: bool = False
+    idempotent: bool = True
+
+    def named(self, name: str, *, output: dict[str, Any], files: Sequence[str] = ()) -> ToolDefinition:
+        """The tool under this name; the ``file`` argument of a file tool is limited to ``files``."""
+        file = {"file": files[0]} if files else {}
+        return ToolDefinition(
+            name=name,
+            description=self.description,
+            parameters=parameters_of(self.arguments, files=files),
+            output=output,
+            read_only=self.read_only,
+            destructive=self.destructive,
+            idempotent=self.idempotent,
+            examples=tuple(file | example for example in self.examples),
+        )
+
+
+_READ = ToolTemplate(
+    ReadMemory,
+    "Read one of your memory files: text kept from earlier runs. Read a file before you rely on it and before you edit "
+    "it. Returns the text exactly as stored, without line numbers; for a long file, offset and limit return a range of "
+    "lines.",
+    ({}, {"offset": 1, "limit": 50}),
+    read_only=True,
+)
+_APPEND = ToolTemplate(
+    AppendMemory,
+    "Add text to the end of one of your memory files, to keep it for later runs. Use it for something new. Nothing is "
+    "added to your text: end it with a newline. Every file has a size limit in bytes; text that does not fit is "
+    "refused as a whole, and the result says how many bytes are left. Never store passwords, keys or tokens.",
+    ({"content": "- Bob moved to the Pro plan.\n"},),
+    idempotent=False,
+)
+_EDIT = ToolTemplate(
+    EditMemory,
+    "Replace text in one of your memory files. Use it to correct, shorten or remove what is already there. Read the "
+    "file first and copy old_string exactly. Only the first match is replaced; the result says how many there were "
+    "and at which line, so that you can check. A change that would exceed the file's size limit is refused.",
+    (
+        {"old_string": "- Bob is on Free.\n", "new_string": "- Bob is on Pro.\n"},
+        {"old_string": "- Bob is on Free.\n", "new_string": ""},
+    ),
+    destructive=True,
+    idempotent=False,
+)
+
+
 def file_tools(*, readable: Sequence[str], writable: Sequence[str]) -> list[ToolDefinition]:
-    """The tools for memory files of these names, without those that no file allows."""
+    """The tools for memory files of these names; a tool that could be used on none of them is left out."""
     read, write = sorted(readable), sorted(writable)
-    return ([_read_tool(read)] if read else []) + ([_append_tool(write), _edit_tool(write)] if write else [])
+    reading = [_READ.named(READ, output=READ_OUTPUT, files=read)] if read else []
+    writing = {APPEND: _APPEND, EDIT: _EDIT} if write else {}
+    return reading + [tool.named(name, output=WRITE_OUTPUT, files=write) for name, tool in writing.items()]
 
 
 def parameters_of(model: type[BaseModel], *, files: Sequence[str] = ()) -> dict[str, Any]:
@@ -80,45 +122,3 @@ def _plain(schema: dict[str, Any]) -> dict[str, Any]:
     typed = next((part for part in schema.get("anyOf", ()) if part["type"] != "null"), schema)
     kept = {"type": typed["type"], "description": schema["description"]}
     return kept | {key: typed[key] for key in sorted(typed) if key not in {"type", "description", "title", "default"}}
-
-
-def _read_tool(names: list[str]) -> ToolDefinition:
-    return ToolDefinition(
-        name=READ,
-        description=_READ_DESCRIPTION,
-        parameters=parameters_of(ReadMemory, files=names),
-        output=READ_OUTPUT,
-        read_only=True,
-        destructive=False,
-        idempotent=True,
-        examples=({"file": names[0]}, {"file": names[0], "offset": 1, "limit": 50}),
-    )
-
-
-def _append_tool(names: list[str]) -> ToolDefinition:
-    return ToolDefinition(
-        name=APPEND,
-        description=_APPEND_DESCRIPTION,
-        parameters=parameters_of(AppendMemory, files=names),
-        output=WRITE_OUTPUT,
-        read_only=False,
-        destructive=False,
-        idempotent=False,
-        examples=({"file": names[0], "content": "- Bob moved to the Pro plan.\n"},),
-    )
-
-
-def _edit_tool(names: list[str]) -> ToolDefinition:
-    return ToolDefinition(
-        name=EDIT,
-        description=_EDIT_DESCRIPTION,
-        parameters=parameters_of(EditMemory, files=names),
-        output=WRITE_OUTPUT,
-        read_only=False,
-        destructive=True,
-        idempotent=False,
-        examples=(
-            {"file": names[0], "old_string": "- Bob is on Free.\n", "new_string": "- Bob is on Pro.\n"},
-            {"file": names[0], "old_string": "- Bob is on Free.\n", "new_string": ""},
-        ),
-    )

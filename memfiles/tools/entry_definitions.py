@@ -8,29 +8,20 @@ meaning. The same names give the same guidance byte for byte, so that prompt cac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
 from memfiles.records.entry import Kind
 from memfiles.tools.arguments import Arguments, TextArgument, list_in, whole
-from memfiles.tools.definitions import ToolDefinition, parameters_of
+from memfiles.tools.definitions import ToolDefinition, ToolTemplate
 from memfiles.tools.results import ENTRY_OUTPUTS
 from memfiles.workflow.fields import ToolOperation, operations_of
 
 MAX_RESULTS = 50
-
-
 DEFAULT_RESULTS = 10
-
-
 MAX_PAGE = 100
-
-
 DEFAULT_PAGE = 50
-
-
 ENTRY_ALIASES: dict[str, tuple[str, ...]] = {
     "key": ("name", "id", "title", "path", "memory_key", "memory_id", "memory_name", "entry_key", "entry_id"),
     "content": ("value", "text", "memory", "data", "body"),
@@ -43,8 +34,6 @@ ENTRY_ALIASES: dict[str, tuple[str, ...]] = {
     "links": ("link", "related"),
     "outcome": ("result",),
 }
-
-
 REFUSALS = {
     "level": "no call can choose it; the level of the session decides what it sees and where it saves",
 }
@@ -67,20 +56,10 @@ def _small(value: object) -> object:
 
 
 Texts = Annotated[list[TextArgument], BeforeValidator(_texts)]
-
-
 ShareArgument = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-
-
 ResultCount = Annotated[int, Field(ge=1, le=MAX_RESULTS), BeforeValidator(whole)]
-
-
 PageSize = Annotated[int, Field(ge=1, le=MAX_PAGE), BeforeValidator(whole)]
-
-
 Tags = Annotated[Texts | None, Field(description="Short words to group and find it by.")]
-
-
 CategoryArgument = Annotated[
     TextArgument | None,
     BeforeValidator(_said),
@@ -89,40 +68,22 @@ CategoryArgument = Annotated[
         "workspace (shared with the other agents), or a name of your own; by default general."
     ),
 ]
-
-
 KindOf = Annotated[
     Kind | None,
     BeforeValidator(_small),
     Field(description="What it is: fact, note, procedure (how to do something) or episode (an event; immutable)."),
 ]
-
-
 Importance = Annotated[
     ShareArgument | None, Field(description="0 to 1: how much would be lost without it; by default 0.5.")
 ]
-
-
 Pinned = Annotated[bool | None, Field(description="Whether to show it at the start of every run.")]
-
-
 Confidence = Annotated[ShareArgument | None, Field(description="0 to 1: how certain it is; by default 1.")]
-
-
 Links = Annotated[Texts | None, Field(description="The keys of related entries.")]
-
-
 OnlyTags = Annotated[Texts | None, Field(description="Only entries that have all of these tags.")]
-
-
 OnlyCategory = Annotated[
     TextArgument | None, BeforeValidator(_said), Field(description="Only entries of this category.")
 ]
-
-
 OnlyKind = Annotated[Kind | None, BeforeValidator(_small), Field(description="Only entries of this kind.")]
-
-
 MaxResults = Annotated[
     ResultCount | None, Field(description=f"How many results at most; by default {DEFAULT_RESULTS}.")
 ]
@@ -220,20 +181,8 @@ class RecallEntries(EntryArguments):
     kind: OnlyKind = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Described:
-    """One operation, whatever its tool is called."""
-
-    arguments: type[EntryArguments]
-    description: str
-    examples: tuple[dict[str, Any], ...]
-    read_only: bool = False
-    destructive: bool = False
-    idempotent: bool = True
-
-
-OPERATIONS: dict[ToolOperation, _Described] = {
-    "save": _Described(
+OPERATIONS: dict[ToolOperation, ToolTemplate] = {
+    "save": ToolTemplate(
         SaveEntry,
         "Save something worth remembering in later runs, under a key of your choice. Use one key for one thing: saving "
         "under an existing key replaces its text; arguments that you leave out keep their values. Write full sentences "
@@ -245,14 +194,14 @@ OPERATIONS: dict[ToolOperation, _Described] = {
         ),
         destructive=True,
     ),
-    "get": _Described(
+    "get": ToolTemplate(
         GetEntry,
         "Get one thing you saved by its key, with its whole text, tags, level and dates. Use it when you know the key, "
         "or when a search result says that it is truncated. An unknown key is not an error: found is then false.",
         ({"key": "customers/ada/plan"},),
         read_only=True,
     ),
-    "search": _Described(
+    "search": ToolTemplate(
         SearchEntries,
         "Search what you saved in earlier runs by words or by a question, best match first. Search before you answer "
         "from memory, and before you save something that may already be there. Every result has its key, level, tags, "
@@ -263,7 +212,7 @@ OPERATIONS: dict[ToolOperation, _Described] = {
         ),
         read_only=True,
     ),
-    "recall": _Described(
+    "recall": ToolTemplate(
         RecallEntries,
         "Recall what you saved in earlier runs: one thing by its key, with its whole text, or the best matches for "
         "a query of words or a question. Pass key or query, not both. Recall before you answer from memory, and before "
@@ -271,21 +220,21 @@ OPERATIONS: dict[ToolOperation, _Described] = {
         ({"key": "customers/ada/plan"}, {"query": "Which plan is Ada on?", "max_results": 5}),
         read_only=True,
     ),
-    "list": _Described(
+    "list": ToolTemplate(
         ListEntries,
         "List what is saved, by key, without the texts: keys, levels, tags, kinds, sizes and dates. Use it to see what "
         "there is, or which keys share a prefix. If next is not null, there is more: pass it as cursor to continue.",
         ({}, {"prefix": "customers/", "limit": 20}),
         read_only=True,
     ),
-    "delete": _Described(
+    "delete": ToolTemplate(
         DeleteEntry,
         "Delete one thing you saved, by its key, because it is wrong or no longer needed. It is hidden from then on; "
         "only a person can restore it. To correct something, save it again under its key instead.",
         ({"key": "customers/ada/plan"},),
         destructive=True,
     ),
-    "update": _Described(
+    "update": ToolTemplate(
         UpdateEntry,
         "Change parts of something you saved, by its key: its text, its tags, how long it is kept, or whether it is "
         "pinned. Arguments that you leave out keep their values. After following a saved procedure, pass outcome, so "
@@ -302,24 +251,8 @@ OPERATIONS: dict[ToolOperation, _Described] = {
 
 def entry_tools(tool_names: str = "default") -> list[ToolDefinition]:
     """The tools for entries in one naming profile, in a fixed order."""
-    return [_tool(name, operation) for name, operation in operations_of(tool_names).items()]
-
-
-def _tool(name: str, operation: ToolOperation) -> ToolDefinition:
-    described = OPERATIONS[operation]
-    return ToolDefinition(
-        name=name,
-        description=described.description,
-        parameters=parameters_of(described.arguments),
-        output=ENTRY_OUTPUTS[operation],
-        read_only=described.read_only,
-        destructive=described.destructive,
-        idempotent=described.idempotent,
-        examples=described.examples,
-    )
-
-
-MAX_BYTES = 1200
+    operations = operations_of(tool_names).items()
+    return [OPERATIONS[operation].named(name, output=ENTRY_OUTPUTS[operation]) for name, operation in operations]
 
 
 def guidance(operations: Mapping[str, str]) -> str:

@@ -146,14 +146,8 @@ Pull = Annotated[
     PlainValidator(_pull),
     WithJsonSchema({"anyOf": [{"type": "string", "enum": ["cold-start", "restore"]}, *_DURATION_SCHEMA]}),
 ]
-
-
 ToolNames = Literal["default", "store-recall", "crud"]
-
-
 ToolOperation = Literal["save", "get", "search", "recall", "list", "delete", "update"]
-
-
 TOOL_NAMES: dict[ToolNames, dict[str, ToolOperation]] = {
     "default": {
         "memory_save": "save",
@@ -177,8 +171,6 @@ TOOL_NAMES: dict[ToolNames, dict[str, ToolOperation]] = {
         "memory_delete": "delete",
     },
 }
-
-
 """Naming profiles: tool name -> operation, in the order in which the tools are offered."""
 
 

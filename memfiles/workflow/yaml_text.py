@@ -20,29 +20,15 @@ from memfiles.errors import WorkflowError
 from memfiles.workflow.problems import Mark, Problem, printable, workflow_error
 
 Scalar = str | int | float | bool | None
-
-
 _WORDS: dict[str, Scalar] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
-
-
 _STARTS_NUMBER = frozenset("+-.0123456789")
-
-
 _BASES = {"0o": 8, "0x": 16}
-
-
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
-
-
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
-
-
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-
-
 _DIGITS_MAX = 100
 
 

@@ -21,7 +21,7 @@ from langgraph.prebuilt import ToolNode
 
 import memfiles
 from memfiles.adapters.langgraph import MemfilesMiddleware, tools
-from memfiles.tools.dialects.schemas import null_for_not_given
+from memfiles.tools.dialects import null_for_not_given
 from memfiles.tools.session import Session
 from tests.adapters.agents_at_work import Answer, Call, Script, append
 from tests.adapters.exam import ToolExam

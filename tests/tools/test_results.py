@@ -14,7 +14,7 @@ import memfiles
 from memfiles.errors import SizeExceeded
 from memfiles.records.file_changes import Receipt
 from memfiles.tools.definitions import ToolDefinition, file_tools
-from memfiles.tools.dialects.mcp import structured
+from memfiles.tools.dialects import structured
 from memfiles.tools.entry_definitions import entry_tools
 from memfiles.tools.results import ToolResult, appended, edited, failed
 from memfiles.workflow.fields import TOOL_NAMES, ToolNames

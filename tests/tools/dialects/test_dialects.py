@@ -22,9 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from memfiles.errors import InvalidArgument
 from memfiles.tools.definitions import file_tools
-from memfiles.tools.dialects import DIALECTS, render
-from memfiles.tools.dialects.mcp import structured
-from memfiles.tools.dialects.schemas import all_required, without_keywords
+from memfiles.tools.dialects import DIALECTS, all_required, render, structured, without_keywords
 from memfiles.tools.entry_definitions import entry_tools
 from memfiles.tools.results import ToolResult, refused
 from memfiles.workflow.fields import TOOL_NAMES

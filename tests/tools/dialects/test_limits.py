@@ -9,13 +9,13 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from memfiles.tools.definitions import ToolDefinition, file_tools
-from memfiles.tools.dialects import render
-from memfiles.tools.dialects.schemas import (
+from memfiles.tools.dialects import (
     ENUM_VALUES,
     LONG_ENUM,
     LONG_ENUM_CHARACTERS,
     OPTIONAL_PARAMETERS,
     STRICT_TOOLS,
+    render,
     strict_together,
     within_enum_limits,
 )
