@@ -171,9 +171,9 @@ def changing_entries(who: As) -> Iterator[Opened]:
 def find_uid(workflow: Workflow, name: str) -> str:
     """The uid of the declared file with this name or uid."""
     files = workflow.memory.files
-    for known in ({file.name: file.uid for file in files}, {file.uid: file.uid for file in files}):
-        if name in known:
-            return known[name]
+    known = {file.uid: file.uid for file in files} | {file.name: file.uid for file in files}  # a name comes first
+    if name in known:
+        return known[name]
     names = [file.name for file in files]
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"declared: {', '.join(names) or 'none'}"

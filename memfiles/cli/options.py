@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -60,30 +60,17 @@ def command(
 
 def group(name: str, *examples: str) -> Callable[[Callable[..., Any]], click.Group]:
     """The same for a group of commands."""
-
-    def decorate(function: Callable[..., Any]) -> click.Group:
-        made = click.group(name, epilog=_epilog(examples))(function)
-        made.params += SHARED_OPTIONS
-        return made
-
-    return decorate
+    return cast("Callable[[Callable[..., Any]], click.Group]", command(name, *examples, cls=click.Group))
 
 
 def _epilog(examples: tuple[str, ...]) -> str:
     return "\b\n" + "\n".join(["Example:", *(f"  {line}" for line in examples)])  # \b: click must not wrap it
 
 
-def _set_workflow(context: click.Context, _: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        context.ensure_object(Settings).workflow = value
-
-
-def _set_json(context: click.Context, _: click.Parameter, value: bool) -> None:
-    context.ensure_object(Settings).json |= value
-
-
-def _set_debug(context: click.Context, _: click.Parameter, value: bool) -> None:
-    context.ensure_object(Settings).debug |= value
+def _set(context: click.Context, option: click.Parameter, value: str | bool | None) -> None:
+    """Keep the value in the settings; an option that was not given changes nothing."""
+    if value is not None and value is not False:
+        setattr(context.ensure_object(Settings), str(option.name), value)
 
 
 def _set_color(context: click.Context, _: click.Parameter, value: bool | None) -> None:
@@ -97,34 +84,18 @@ def _set_color(context: click.Context, _: click.Parameter, value: bool | None) -
             context.color = True
 
 
+def _shared(*names: str, callback: Callable[..., None] = _set, **settings: Any) -> click.Option:
+    return click.Option(names, callback=callback, expose_value=False, **settings)
+
+
 SHARED_OPTIONS: list[click.Parameter] = [
-    click.Option(
-        ["-w", "--workflow"],
-        type=click.Path(dir_okay=False),
-        callback=_set_workflow,
-        expose_value=False,
-        help="Workflow file.  [default: ./workflow.yaml]",
-    ),
-    click.Option(
-        ["--json"],
-        is_flag=True,
-        callback=_set_json,
-        expose_value=False,
-        help="Print JSON on stdout, errors as JSON on stderr.",
-    ),
-    click.Option(
-        ["--color/--no-color"],
+    _shared("-w", "--workflow", type=click.Path(dir_okay=False), help="Workflow file.  [default: ./workflow.yaml]"),
+    _shared("--json", is_flag=True, help="Print JSON on stdout, errors as JSON on stderr."),
+    _shared(
+        "--color/--no-color",
         default=None,
         callback=_set_color,
-        expose_value=False,
         help="Use colours.  [default: on a terminal; respects NO_COLOR and FORCE_COLOR]",
     ),
-    click.Option(
-        ["--debug"],
-        is_flag=True,
-        envvar="MEMFILES_DEBUG",
-        callback=_set_debug,
-        expose_value=False,
-        help="Show tracebacks (also: MEMFILES_DEBUG=1).",
-    ),
+    _shared("--debug", is_flag=True, envvar="MEMFILES_DEBUG", help="Show tracebacks (also: MEMFILES_DEBUG=1)."),
 ]

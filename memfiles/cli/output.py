@@ -72,6 +72,12 @@ def line(text: str) -> None:
     click.echo(text)
 
 
+def labelled(lines: Iterable[tuple[str, object]]) -> None:
+    """Print lines of the answer, each a text after its label."""
+    for label, text in lines:
+        line(f"{label:<12} {one_line(str(text))}")
+
+
 def note(text: str) -> None:
     """Print a note on stderr; programs that asked for JSON do not get it."""
     if not current().json:

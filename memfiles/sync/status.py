@@ -47,8 +47,13 @@ def pending_records(workflow: Workflow) -> list[str]:
 
 def kept_conflicts(directory: Path) -> list[tuple[str, str]]:
     """The path and the reason of every kept losing copy in ``directory``; none if it does not exist."""
+    return kept_in(directory, quarantine.CONFLICTS)
+
+
+def kept_in(directory: Path, folder: str) -> list[tuple[str, str]]:
+    """The path and the reason of every copy kept in quarantine or conflicts; none if there is no ``directory``."""
     with _opened(directory) as descriptor:
-        return quarantine.listing(descriptor, folder=quarantine.CONFLICTS) if descriptor is not None else []
+        return quarantine.listing(descriptor, folder=folder) if descriptor is not None else []
 
 
 def _dirty(workflow: Workflow, noted: LedgerSnapshot) -> list[Dirty]:

@@ -34,9 +34,7 @@ PORT = 8848
 NEEDED = (2, 2)
 """The version of the package ``mcp``, as in pyproject.toml."""
 _TOOL_NAMES = click.option(
-    "--tool-names",
-    type=click.Choice(list(TOOL_NAMES)),
-    help="Names of the entry tools.  [default: as declared]",
+    "--tool-names", type=click.Choice(list(TOOL_NAMES)), help="Names of the entry tools.  [default: as declared]"
 )
 
 

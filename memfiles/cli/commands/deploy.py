@@ -6,13 +6,16 @@ from typing import Any
 
 from memfiles.cli import output
 from memfiles.cli.commands.read import entries_in, entry_lines
-from memfiles.cli.doctor.checks import JOURNALS, names_in, quarantined
+from memfiles.cli.doctor.checks import names_in
 from memfiles.cli.opening import MemoryView, listed, load_workflow, state_of, view
 from memfiles.cli.options import command, current
 from memfiles.cli.output import waiting
 from memfiles.cli.with_mirror import mirror_lines, mirrored, pull_what_changed
 from memfiles.files.restore_report import FileView, RestoreReport
 from memfiles.memory import look
+from memfiles.storage import quarantine
+from memfiles.storage.journal import FOLDER as JOURNALS
+from memfiles.sync.status import kept_in
 from memfiles.workflow.workflow import misplaced_keys
 
 
@@ -70,18 +73,19 @@ def status_command() -> None:
     shown = status_of(seen)
     if output.as_json(shown):
         return
-    output.line(
-        f"directory    {shown['directory']}{'' if shown['exists'] else ' (not created yet; run memfiles restore)'}"
+    created = "" if shown["exists"] else " (not created yet; run memfiles restore)"
+    output.labelled(
+        [
+            ("directory", f"{shown['directory']}{created}"),
+            ("durability", shown["durability"]),
+            ("content", f"{shown['size_bytes']} bytes in {output.count(len(seen.files), 'file')}"),
+            ("journals", shown["journals"]),
+            ("quarantine", output.count(shown["quarantined"], "record")),
+            ("orphans", ", ".join(shown["orphans"]) or "none"),
+            *entry_lines(shown["entries"]),
+            *mirror_lines(seen.sync.status(), workflow=seen.workflow),
+        ]
     )
-    output.line(f"durability   {shown['durability']}")
-    output.line(f"content      {shown['size_bytes']} bytes in {output.count(len(seen.files), 'file')}")
-    output.line(f"journals     {shown['journals']}")
-    output.line(f"quarantine   {output.count(shown['quarantined'], 'record')}")
-    output.line(f"orphans      {', '.join(shown['orphans']) or 'none'}")
-    for label, text in entry_lines(shown["entries"]):
-        output.line(f"{label:<12} {output.one_line(text)}")
-    for label, text in mirror_lines(seen.sync.status(), workflow=seen.workflow):
-        output.line(f"{label:<12} {output.one_line(text)}")
     output.line("")
     numbers = ("REVISION", "BYTES", "CAP", "USED")
     output.table(("NAME", "STATE", *numbers), map(_status_row, seen.files), numeric=numbers)
@@ -98,7 +102,7 @@ def status_of(seen: MemoryView) -> dict[str, Any]:
         "files": [listed(file) for file in seen.files],
         "orphans": list(seen.report.orphans),
         "journals": len(names_in(directory / JOURNALS)),
-        "quarantined": len(quarantined(directory)),
+        "quarantined": len(kept_in(directory, quarantine.FOLDER)),
         "entries": entries_in(seen.workflow),
         "mirror": seen.sync.status().to_dict(),
     }

@@ -15,20 +15,17 @@ from memfiles.cli.commands.entries_read import (
     list_command,
     search_command,
 )
-from memfiles.cli.commands.write import CALL_ID, TextCommand, given_text
+from memfiles.cli.commands.write import CALL_ID, TextCommand, fail_until_pushed, given_text
 from memfiles.cli.opening import AUTHOR, As, as_session, changing_entries, reading_entries
 from memfiles.cli.options import command, current, group, options, usage_error
 from memfiles.entries.budgets import Tally
-from memfiles.entries.consolidation.consolidator import Applied
 from memfiles.entries.consolidation.plan import Plan, Step
 from memfiles.entries.drafts import Saved
 from memfiles.entries.forget import Forgotten
-from memfiles.errors import MirrorUnavailable
 from memfiles.records.entry import KINDS
 from memfiles.records.keys import ENTRIES
 from memfiles.sync.status import pending_records
 from memfiles.workflow.fields import seconds_in
-from memfiles.workflow.workflow import Workflow
 
 SHOWN = 20  # keys that a message lists
 ORIGINS = ("agent", "session", "run", "channel", "thread", "call", "source")
@@ -158,11 +155,10 @@ def forget_command(dry_run: bool, yes: bool, why: str, who: As, **given: Any) ->
         ask(found)
     with changing_entries(who) as opened:
         forgotten = opened.entries.forget(opened.session, **selector, why=why)
-    is_clean = not pending_entries(opened.workflow)
+    is_clean = not any(path.startswith(f"{ENTRIES}/") for path in pending_records(opened.workflow))
     show_forgotten(forgotten, mirror_is_clean=is_clean)
     if not is_clean:
-        output.warn("the mirror's copies are not gone yet; repeat `memfiles sync push` until it exits with 0")
-        click.get_current_context().exit(MirrorUnavailable.exit_code)
+        fail_until_pushed("the mirror's copies are not gone yet")
 
 
 def selector_of(given: dict[str, Any]) -> dict[str, Any]:
@@ -206,11 +202,6 @@ def list_keys(found: Forgotten) -> None:
         output.note(f"  and {found.count - SHOWN} more")
 
 
-def pending_entries(workflow: Workflow) -> list[str]:
-    """The paths of entries whose current record the mirror lacks."""
-    return [path for path in pending_records(workflow) if path.startswith(f"{ENTRIES}/")]
-
-
 @command(
     "consolidate",
     "memfiles entries consolidate --agent support",
@@ -234,7 +225,11 @@ def consolidate_command(apply_it: bool, undo: str | None, who: As) -> None:
     with changing_entries(who) as opened:
         entries, session = opened.entries, opened.session
         applied = entries.apply(session, entries.plan(session)) if undo is None else entries.undo(session, undo)
-    show_applied(applied, done="applied" if undo is None else "undone")
+    if output.as_json(applied.to_dict()):
+        return
+    hidden, shown = (output.entries(len(keys)) for keys in (applied.hidden, applied.shown))
+    how = f"; undo with --undo {applied.plan}" if undo is None and applied.hidden else ""
+    output.note(f"{'applied' if undo is None else 'undone'}: {hidden} hidden, {shown} shown again{how}")
 
 
 def show_plan(plan: Plan) -> None:
@@ -248,15 +243,6 @@ def show_plan(plan: Plan) -> None:
     output.note(f"{_tally(plan.before)} would become {_tally(plan.after)}; use --apply to do it")
     if not plan.is_enough:
         output.warn("that is still over the budget")
-
-
-def show_applied(applied: Applied, *, done: str) -> None:
-    """Print what was done, and how to undo it."""
-    if output.as_json(applied.to_dict()):
-        return
-    hidden, shown = (output.entries(len(keys)) for keys in (applied.hidden, applied.shown))
-    undo = f"; undo with --undo {applied.plan}" if done == "applied" and applied.hidden else ""
-    output.note(f"{done}: {hidden} hidden, {shown} shown again{undo}")
 
 
 def _step_row(step: Step) -> tuple[object, ...]:

@@ -9,7 +9,7 @@ import click
 from memfiles.cli import output
 from memfiles.cli.opening import As, as_session, filtering, reading_entries
 from memfiles.cli.options import command, current
-from memfiles.entries.reader import Found, Match, Page, Results
+from memfiles.entries.reader import Found, Match
 from memfiles.errors import EntryNotFound
 from memfiles.tools.entry_definitions import DEFAULT_PAGE, DEFAULT_RESULTS, MAX_PAGE, MAX_RESULTS
 
@@ -59,7 +59,13 @@ def search_command(query: str, max_results: int, association: bool, who: As, **f
         results = opened.entries.search(
             opened.session, query, max_results=max_results, associate=association, **filters
         )
-    show_results(results)
+    if output.as_json(results.to_dict()):
+        return
+    if results.matches:
+        headers = ("KEY", "LEVEL", "SCORE", "FOUND BY", "SNIPPET")
+        output.table(headers, map(_match_row, results.matches), numeric=("SCORE",))
+    else:
+        output.note("nothing found")
 
 
 @command("list", "memfiles entries list --agent support --prefix customers/")
@@ -78,7 +84,15 @@ def list_command(who: As, **given: Any) -> None:
     """List entries by key, without their text."""
     with reading_entries(who) as opened:
         page = opened.entries.list(opened.session, **given)
-    show_page(page)
+    if output.as_json(page.to_dict()):
+        return
+    if not page.memories:
+        output.note("no such entry")
+        return
+    headers = ("KEY", "LEVEL", "CATEGORY", "KIND", "BYTES", "UPDATED", "TAGS")
+    output.table(headers, map(_listed_row, page.memories), numeric=("BYTES",))
+    if page.next is not None:
+        output.note(f"more entries: --cursor {page.next}")
 
 
 @command("hydrate", "memfiles entries hydrate --agent support --budget 4096")
@@ -118,30 +132,6 @@ def explain_command(key: str, who: As) -> None:
 def unseen(key: str) -> EntryNotFound:
     """The error for a key that the session does not see; hidden and missing look the same."""
     return EntryNotFound(f"no entry {ascii(key[:80])} at this level; see `memfiles entries list`")
-
-
-def show_results(results: Results) -> None:
-    """Print the results of a search."""
-    if output.as_json(results.to_dict()):
-        return
-    if results.matches:
-        headers = ("KEY", "LEVEL", "SCORE", "FOUND BY", "SNIPPET")
-        output.table(headers, map(_match_row, results.matches), numeric=("SCORE",))
-    else:
-        output.note("nothing found")
-
-
-def show_page(page: Page) -> None:
-    """Print one page of a list, and how to get the next."""
-    if output.as_json(page.to_dict()):
-        return
-    if not page.memories:
-        output.note("no such entry")
-        return
-    headers = ("KEY", "LEVEL", "CATEGORY", "KIND", "BYTES", "UPDATED", "TAGS")
-    output.table(headers, map(_listed_row, page.memories), numeric=("BYTES",))
-    if page.next is not None:
-        output.note(f"more entries: --cursor {page.next}")
 
 
 def _match_row(match: Match) -> tuple[object, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 
@@ -12,10 +11,9 @@ from memfiles.cli import output
 from memfiles.cli.failures import AlreadyThere
 from memfiles.cli.options import DEFAULT_WORKFLOW, command, current, usage_error
 from memfiles.storage import atomic
-from memfiles.tools.json_schemas import record_schema, tools_schema, workflow_schema
+from memfiles.tools.json_schemas import SCHEMAS, as_text, workflow_schema
 
 SCHEMA = "schemas/workflow.schema.json"
-SCHEMAS = {"workflow": workflow_schema, "record": record_schema, "tools": tools_schema}
 WORKFLOW = """\
 # yaml-language-server: $schema=schemas/workflow.schema.json
 #
@@ -93,7 +91,7 @@ def init_command(directory: str | None) -> None:
     your editor. Existing files are never overwritten.
     """
     folder, name = _place(directory)
-    written = write_new(folder, {name: WORKFLOW, SCHEMA: _json_text(workflow_schema())})
+    written = write_new(folder, {name: WORKFLOW, SCHEMA: as_text(workflow_schema())})
     if output.as_json({"directory": str(folder.resolve()), "written": [str(path) for path in written]}):
         return
     for path in written:
@@ -141,10 +139,6 @@ def _is_other(path: Path, text: str) -> bool:
 def _ignored(directory: Path) -> bool:
     ignore = directory / ".gitignore"
     return ignore.is_file() and ".memory" in ignore.read_text(encoding="utf-8", errors="replace")
-
-
-def _json_text(document: dict[str, object]) -> str:
-    return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
 
 
 @command("schema", "memfiles schema workflow > schemas/workflow.schema.json")

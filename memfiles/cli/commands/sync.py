@@ -26,12 +26,7 @@ from memfiles.workflow.workflow import Workflow
 LISTED = 20  # more records are only counted; --json lists them all
 Transfer: TypeAlias = Callable[[Sync | NullSync, ProgressCallback | None], SyncReport]
 _TIMEOUT = click.option(
-    "--timeout",
-    type=click.IntRange(min=0),
-    default=60,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to try.",
+    "--timeout", type=click.IntRange(min=0), default=60, show_default=True, metavar="SECONDS", help="How long to try."
 )
 
 
@@ -72,8 +67,7 @@ def status_command() -> None:
     status = status_on_disk(workflow)
     if output.as_json(status.to_dict()):
         return
-    for label, text in mirror_lines(status, workflow=workflow):
-        output.line(f"{label:<12} {output.one_line(text)}")
+    output.labelled(mirror_lines(status, workflow=workflow))
     for path in status.conflicts:
         output.line(f"  {path}")
 

@@ -7,9 +7,8 @@ import click
 from memfiles.cli import output
 from memfiles.cli.opening import As, as_session, changing_entries, reading_entries
 from memfiles.cli.options import command
-from memfiles.entries.transfer.exporter import EXPORT_FORMATS, Exported, ExportFormat
+from memfiles.entries.transfer.exporter import EXPORT_FORMATS, ExportFormat
 from memfiles.entries.transfer.formats import FORMATS, Format
-from memfiles.entries.transfer.importer import Imported
 
 SHOWN = 20
 
@@ -32,7 +31,10 @@ def export_command(target: str, format: ExportFormat | None, who: As) -> None:
     chosen: ExportFormat = format or ("jsonl" if target.endswith((".jsonl", ".ndjson")) else "markdown")
     with reading_entries(who) as opened:
         exported = opened.entries.export(opened.session, target, format=chosen)
-    show_exported(exported)
+    if output.as_json(exported.to_dict()):
+        return
+    output.note(f"wrote {output.entries(exported.count)} to {output.one_line(exported.target)}")
+    _warn_of_each([f"{name} is from an earlier export and its entry is gone; delete it" for name in exported.stale])
 
 
 @command("import", "memfiles import backup --agent support --dry-run", "memfiles import ~/.claude --agent support")
@@ -50,28 +52,16 @@ def import_command(source: str, format: Format | None, dry_run: bool, who: As) -
     opening = reading_entries if dry_run else changing_entries
     with opening(who) as opened:
         imported = opened.entries.import_(opened.session, source, format=format, dry_run=dry_run)
-    show_imported(imported, dry_run=dry_run)
-
-
-def show_exported(exported: Exported) -> None:
-    """Print what an export wrote, and warn of files of an earlier export whose entries are gone."""
-    if output.as_json(exported.to_dict()):
-        return
-    output.note(f"wrote {output.entries(exported.count)} to {output.one_line(exported.target)}")
-    for name in exported.stale[:SHOWN]:
-        output.warn(output.one_line(f"{name} is from an earlier export and its entry is gone; delete it"))
-    if len(exported.stale) > SHOWN:
-        output.note(f"and {len(exported.stale) - SHOWN} more (--json lists all)")
-
-
-def show_imported(imported: Imported, *, dry_run: bool) -> None:
-    """Print what an import saved and skipped."""
     if output.as_json(imported.to_dict()):
         return
     would = "would be " if dry_run else ""
     output.note(f"{would}added: {imported.added}, updated: {imported.updated}, unchanged: {imported.unchanged}, "
                 f"skipped: {len(imported.skipped)}")  # fmt: skip
-    for skipped in imported.skipped[:SHOWN]:
-        output.warn(output.one_line(f"{skipped.where}: {skipped.why}"))
-    if len(imported.skipped) > SHOWN:
-        output.note(f"and {len(imported.skipped) - SHOWN} more (--json lists all)")
+    _warn_of_each([f"{skipped.where}: {skipped.why}" for skipped in imported.skipped])
+
+
+def _warn_of_each(problems: list[str]) -> None:
+    for problem in problems[:SHOWN]:
+        output.warn(output.one_line(problem))
+    if len(problems) > SHOWN:
+        output.note(f"and {len(problems) - SHOWN} more (--json lists all)")

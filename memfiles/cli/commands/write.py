@@ -121,8 +121,13 @@ def redact_command(name: str, text: str | None) -> None:
     is_clean = record_path(file.uid) not in pending_records(file.workflow)
     show_redaction(redaction, is_clean_there=is_clean)
     if not is_clean:
-        output.warn("the mirror's copy is not clean yet; repeat `memfiles sync push` until it exits with 0")
-        click.get_current_context().exit(MirrorUnavailable.exit_code)
+        fail_until_pushed("the mirror's copy is not clean yet")
+
+
+def fail_until_pushed(reason: str) -> None:
+    """Warn that the mirror still holds removed text, and end the command with the exit code for that."""
+    output.warn(f"{reason}; repeat `memfiles sync push` until it exits with 0")
+    click.get_current_context().exit(MirrorUnavailable.exit_code)
 
 
 def show_redaction(redaction: Redaction, *, is_clean_there: bool) -> None:

@@ -5,7 +5,6 @@ The rule this file guards: nothing is removed that the demo did not write itself
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import textwrap
@@ -21,7 +20,7 @@ from memfiles.cli.demo.story import LineKind, tell
 from memfiles.cli.demo.support_desk import workflow_text
 from memfiles.cli.failures import AlreadyThere
 from memfiles.cli.options import command, current
-from memfiles.tools.json_schemas import workflow_schema
+from memfiles.tools.json_schemas import as_text, workflow_schema
 
 MARK = ".memfiles-demo"
 _OWN_FILES = {MARK, "workflow.yaml"}
@@ -133,7 +132,7 @@ def _written(directory: Path) -> Path:
     workflow, schema = directory / "workflow.yaml", directory / "schemas" / "workflow.schema.json"
     (directory / MARK).write_text("created by memfiles demo, which empties this directory when it runs here again\n")
     schema.parent.mkdir()
-    schema.write_text(json.dumps(workflow_schema(), indent=2) + "\n", encoding="utf-8")
+    schema.write_text(as_text(workflow_schema()), encoding="utf-8")
     mirror = directory / "mirror"
     mirror.mkdir(mode=0o700)
     workflow.write_text(workflow_text(mirror), encoding="utf-8")

@@ -49,7 +49,9 @@ def tell(audience: Audience, workflow: Path) -> None:
         _work(audience, memory)
         _remember(audience, memory)
         _forget(audience, memory)
-    acknowledged = _kill(audience, workflow)
+    audience.step("Kill", "A process appends to ticket-log at full speed and is killed in mid-write.")
+    acknowledged = acknowledged_by_a_killed_writer(workflow)
+    audience.show(f"SIGKILL after {acknowledged} acknowledged appends")
     with memfiles.open(workflow, watch=False) as memory:
         _restart(audience, memory, acknowledged=acknowledged)
         _history(audience, memory)
@@ -124,20 +126,13 @@ def _call(audience: Audience, session: memfiles.Session, tool: str, **arguments:
     return result.data or {}
 
 
-def _kill(audience: Audience, workflow: Path) -> int:
-    audience.step("Kill", "A process appends to ticket-log at full speed and is killed in mid-write.")
-    acknowledged = acknowledged_by_a_killed_writer(workflow)
-    audience.show(f"SIGKILL after {acknowledged} acknowledged appends")
-    return acknowledged
-
-
 def _restart(audience: Audience, memory: memfiles.Memory, *, acknowledged: int) -> None:
     audience.step("Restart", "Opening the workflow recovers what the dead process left.")
     content = memory.manager.read(LOG)
     lines = content.count("\n")
     _expect(content == "".join(map(ticket, range(1, lines + 1))), "the log has a torn or missing line")
-    _expect(lines >= acknowledged, f"{acknowledged} appends were acknowledged, but only {lines} are there")
-    _expect(lines <= acknowledged + 1, f"{lines} lines are there, but only {acknowledged} were acknowledged")
+    is_right = acknowledged <= lines <= acknowledged + 1
+    _expect(is_right, f"{acknowledged} appends were acknowledged, but {lines} lines are there")
     unacknowledged = f", and {lines - acknowledged} more that was not acknowledged yet" if lines > acknowledged else ""
     audience.show(f"all {acknowledged} acknowledged lines are there, in order, none torn{unacknowledged}")
 

@@ -26,15 +26,14 @@ from memfiles.records.entry import Entry, EntryRecord
 from memfiles.records.entry_codec import decode_entry
 from memfiles.records.keys import ENTRIES, WORKSPACE, agent_folder, entry_place, staged_path, uid_of
 from memfiles.records.record import MAX_RECORD_BYTES
-from memfiles.storage import atomic, quarantine
-from memfiles.storage.atomic import open_directory
+from memfiles.storage import atomic
 from memfiles.storage.events import utc_now
-from memfiles.storage.journal import FOLDER
+from memfiles.storage.journal import FOLDER as JOURNALS
 from memfiles.storage.locks import FOLDER as LOCKS
+from memfiles.sync.status import kept_in
 from memfiles.tools.json_schemas import workflow_schema
 from memfiles.workflow.workflow import EntriesSpec, MemoryFile, Workflow
 
-JOURNALS = FOLDER
 CheckState = Literal["ok", "warn", "fail"]
 OLDEST_PYTHON = (3, 11)
 LITTLE_SPACE = 64 * 1024 * 1024  # bytes
@@ -191,13 +190,13 @@ def check_leftovers(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[
         yield _ok("orphans", "none")
 
 
-def check_quarantine(directory: Path) -> Iterator[CheckResult]:
-    """Report quarantined records, and why."""
-    kept = quarantined(directory)
+def check_kept(directory: Path, folder: str) -> Iterator[CheckResult]:
+    """Report the copies of records kept in quarantine or conflicts, and why."""
+    kept = kept_in(directory, folder)
     for path, reason in kept:
-        yield _warn("quarantine", f"{path}: {reason}. Save what you need from it, then delete it")
+        yield _warn(folder, f"{path}: {reason}. Save what you need from it, then delete it")
     if not kept:
-        yield _ok("quarantine", "empty")
+        yield _ok(folder, "none")
 
 
 def check_locks_and_journals(directory: Path) -> Iterator[CheckResult]:
@@ -229,18 +228,6 @@ def names_in(folder: Path) -> list[str]:
         return sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def quarantined(directory: Path) -> list[tuple[str, str]]:
-    """The path and reason of every quarantined record."""
-    try:
-        descriptor = open_directory(directory)
-    except FileNotFoundError:
-        return []
-    try:
-        return quarantine.listing(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _json_in(path: Path) -> object:

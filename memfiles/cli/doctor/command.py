@@ -20,8 +20,9 @@ from memfiles.errors import MemfilesError, MirrorRefused, RecordCorrupt
 from memfiles.memory import open_mirror_of
 from memfiles.records.keys import record_path, uid_of
 from memfiles.records.record import decode
+from memfiles.storage import quarantine
 from memfiles.sync.mirror import Mirror, shortcomings_of
-from memfiles.sync.status import kept_conflicts, status_on_disk
+from memfiles.sync.status import status_on_disk
 from memfiles.workflow.workflow import Workflow
 
 PATIENCE_SECONDS = 5.0
@@ -61,11 +62,11 @@ def look(path: Path) -> Iterator[CheckResult]:
         yield from _findings_of("records", checks.check_records(directory, files))
         yield from _findings_of("entries", check_entries(workflow))
         yield from _findings_of("left-overs", checks.check_leftovers(directory, files))
-        yield from _findings_of("quarantine", checks.check_quarantine(directory))
+        yield from _findings_of("quarantine", checks.check_kept(directory, quarantine.FOLDER))
         yield from _findings_of("journals", checks.check_locks_and_journals(directory))
     yield from _findings_of("mirror pending", check_pending(workflow))
     yield from _findings_of("mirror", check_mirror(workflow))
-    yield from _findings_of("conflicts", check_conflicts(directory))
+    yield from _findings_of("conflicts", checks.check_kept(directory, quarantine.CONFLICTS))
 
 
 def _findings_of(what: str, findings: Iterator[CheckResult]) -> Iterator[CheckResult]:
@@ -109,22 +110,14 @@ def check_mirror(workflow: Workflow, *, seconds: float = PATIENCE_SECONDS) -> It
         yield CheckResult("warn", "mirror copies", f"not all checked within {seconds:g} s; the mirror is slow")
 
 
-def check_conflicts(directory: Path) -> Iterator[CheckResult]:
-    """Report the losing copies of conflicts, and why they lost."""
-    kept = kept_conflicts(directory)
-    for path, reason in kept:
-        yield CheckResult("warn", "conflicts", f"{path}: {reason}. Save what you need from it, then delete it")
-    if not kept:
-        yield CheckResult("ok", "conflicts", "none")
-
-
 def _ask(mirror: Mirror, workflow: Workflow, found: ReportCheck) -> None:
     try:
         there = {key for key, _ in mirror.list()}
         declared = [record_path(file.uid) for file in workflow.memory.files]
         copies = [path for path in declared if path in there]
         found(CheckResult("ok", "mirror", f"answers, and has copies of {len(copies)} of {len(declared)} files"))
-        _ask_for_promises(mirror, found)
+        for shortcoming in shortcomings_of(mirror, "doctor.json"):
+            found(CheckResult("warn", "mirror promises", f"{shortcoming}; use it from one writing machine only"))
         _ask_for_copies(mirror, copies, workflow=workflow, found=found)
     except MirrorRefused as error:
         advice = "check memory.mirror.url, and that your credentials may list, read and write there"
@@ -132,11 +125,6 @@ def _ask(mirror: Mirror, workflow: Workflow, found: ReportCheck) -> None:
     except MemfilesError as error:
         advice = "check the network, the endpoint and the credentials; changes are kept here and pushed later"
         found(CheckResult("fail", "mirror", f"does not answer: {error}; {advice}"))
-
-
-def _ask_for_promises(mirror: Mirror, found: ReportCheck) -> None:
-    for shortcoming in shortcomings_of(mirror, "doctor.json"):
-        found(CheckResult("warn", "mirror promises", f"{shortcoming}; use it from one writing machine only"))
 
 
 def _ask_for_copies(mirror: Mirror, paths: list[str], *, workflow: Workflow, found: ReportCheck) -> None:
