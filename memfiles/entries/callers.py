@@ -14,10 +14,11 @@ Source of the span names: the OpenTelemetry semantic conventions for generative 
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.records.keys import WORKSPACE, agent_folder, entry_path, entry_place, entry_uid
@@ -25,7 +26,7 @@ from memfiles.records.levels import Levels
 from memfiles.records.record import Actor
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span, TracerProvider
+    from opentelemetry.trace import TracerProvider
 
     from memfiles.storage.events import Refusals
 
@@ -38,6 +39,7 @@ _OPERATIONS: dict[str, SpanOperation] = {
     **dict.fromkeys(("get", "search", "list", "hydrate"), "search_memory"),
 }
 _API = "opentelemetry.trace"
+_NULL_SPAN = nullcontext()
 _ATTRIBUTES = {
     "store": "gen_ai.memory.store.id",
     "record": "gen_ai.memory.record.id",
@@ -173,8 +175,8 @@ class OperationSpan:
             level=caller.level,
         )
 
-    def __enter__(self) -> OpenSpan:
-        return self._span.__enter__()
+    def __enter__(self) -> None:
+        self._span.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -185,15 +187,7 @@ class OperationSpan:
             self._refusals.note(error, self._op, agent=origin.agent, level=self._caller.level, run=origin.run)
 
 
-class OpenSpan(Protocol):
-    """A span that is open."""
-
-    def set(self, **attributes: str | int | None) -> None:
-        """Add attributes that became known meanwhile, by the names that ``span`` takes."""
-        ...
-
-
-def span(operation: SpanOperation, **attributes: str | int | None) -> AbstractContextManager[OpenSpan]:
+def span(operation: SpanOperation, **attributes: str | int | None) -> AbstractContextManager[None]:
     """A span around one operation; an error that passes through it is marked by its code alone.
 
     Attributes: ``store`` (the memory directory's or workflow's name), ``record`` (a record's uid), ``count`` (records
@@ -206,61 +200,28 @@ def span(operation: SpanOperation, **attributes: str | int | None) -> AbstractCo
     provider = api.get_tracer_provider()
     if isinstance(provider, (api.ProxyTracerProvider, api.NoOpTracerProvider)):
         return _NULL_SPAN
-    return _TracedSpan(provider, operation, attributes)
+    return _traced(provider, operation, attributes)
 
 
-class _NullSpan:
-    """The span of a program that does not trace."""
-
-    def __enter__(self) -> _NullSpan:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def set(self, **attributes: str | int | None) -> None:
-        """Do nothing."""
-
-
-_NULL_SPAN = _NullSpan()
-
-
-class _TracedSpan:
+@contextmanager
+def _traced(
+    provider: TracerProvider, operation: SpanOperation, attributes: Mapping[str, str | int | None]
+) -> Iterator[None]:
     """A span of the tracer that the program set up."""
+    from opentelemetry.trace import SpanKind, StatusCode
 
-    def __init__(self, provider: TracerProvider, operation: str, attributes: dict[str, str | int | None]) -> None:
-        self._provider = provider
-        self._operation = operation
-        self._attributes = attributes
-        self._span: Span
-        self._current: AbstractContextManager[Any]
-
-    def __enter__(self) -> _TracedSpan:
-        from opentelemetry import trace
-
-        attributes = {"gen_ai.operation.name": self._operation, **_named(self._attributes)}
-        tracer = self._provider.get_tracer("memfiles")
-        self._span = tracer.start_span(self._operation, kind=trace.SpanKind.INTERNAL, attributes=attributes)
-        self._current = trace.use_span(self._span, record_exception=False, set_status_on_exception=False)
-        self._current.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        from opentelemetry.trace import StatusCode
-
-        if error is not None:  # its message may quote content, so only its code is recorded
+    named = {_ATTRIBUTES[name]: value for name, value in attributes.items() if value is not None}
+    with provider.get_tracer("memfiles").start_as_current_span(
+        operation,
+        kind=SpanKind.INTERNAL,
+        attributes={"gen_ai.operation.name": operation, **named},
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as current:
+        try:
+            yield
+        except BaseException as error:  # its message may quote content, so only its code is recorded
             code = error.code if isinstance(error, MemfilesError) else type(error).__name__
-            self._span.set_attribute("error.type", code)
-            self._span.set_status(StatusCode.ERROR)
-        self._current.__exit__(kind, error, traceback)
-        self._span.end()
-
-    def set(self, **attributes: str | int | None) -> None:
-        """Add attributes to the span."""
-        self._span.set_attributes(_named(attributes))
-
-
-def _named(attributes: dict[str, str | int | None]) -> dict[str, str | int]:
-    return {_ATTRIBUTES[name]: value for name, value in attributes.items() if value is not None}
+            current.set_attribute("error.type", code)
+            current.set_status(StatusCode.ERROR)
+            raise

@@ -147,11 +147,6 @@ def delete(before: EntryRecord | None, stamp: Stamp, *, key: str, cause: str = "
     return Decided(hidden, hidden)
 
 
-def evict(entry: Entry, stamp: Stamp, *, cause: str) -> Entry:
-    """Hide an entry over a budget."""
-    return retire(entry, stamp, Retired("evicted", stamp.at, cause), op="evict")
-
-
 def retire(entry: Entry, stamp: Stamp, retired: Retired, *, op: EntryOperation) -> Entry:
     """Hide an entry; its text and its times stay."""
     return amend(entry.amended(retired=retired), stamp, op=op)

@@ -16,6 +16,7 @@ from memfiles.errors import InvalidArgument, SizeExceeded
 from memfiles.records.entry import (
     CONVERSATION,
     CORE,
+    FACETS,
     GENERAL,
     KINDS,
     MAX_ENTRY_BYTES,
@@ -61,23 +62,18 @@ class Draft:
     source: str | None = None
 
 
-_FACETS = ("category", "kind", "confidence", "importance", "pinned", "tags", "links")
-_STORED_AS = {"confidence": float, "importance": float, "tags": tuple, "links": tuple}
-
-
 def facets_of(draft: Draft) -> dict[str, Any]:
     """The fields of an entry that the draft sets, apart from its content."""
     given: dict[str, Any] = {}
-    for name in _FACETS:
+    for name, kept_as in FACETS:
         if (value := getattr(draft, name)) is not None:
-            kept = _STORED_AS.get(name)
-            given[name] = value if kept is None else kept(value)
+            given[name] = kept_as(value) if kept_as in (float, tuple) else value
     return given
 
 
 def draft_of_entry(entry: Entry, *, key: str) -> Draft:
     """A draft that saves the content and all facets of an entry under ``key``."""
-    return Draft(key, entry.content, **{name: getattr(entry, name) for name in _FACETS})
+    return Draft(key, entry.content, **{name: getattr(entry, name) for name, _ in FACETS})
 
 
 def drafts_of(values: Iterable[Draft | Mapping[str, Any]]) -> list[Draft]:
@@ -283,8 +279,9 @@ def _check_facets(draft: Draft) -> None:
         check_category(draft.category)
     if draft.kind is not None:
         check_kind(draft.kind)
-    _check_share(draft.confidence, what="confidence")
-    _check_share(draft.importance, what="importance")
+    for name, kept_as in FACETS:
+        if kept_as is float:
+            _check_share(getattr(draft, name), what=name)
     if draft.ttl is not None:
         check_whole(draft.ttl, what="ttl (in seconds)", least=1, most=MAX_TTL_SECONDS)
     if draft.pinned is not None:

@@ -22,7 +22,7 @@ from memfiles.entries.hydration.hydrator import Hydrator
 from memfiles.entries.hydration.window import Explanation, Hydration
 from memfiles.entries.moves import Moves, Relocator
 from memfiles.entries.purge import Purger
-from memfiles.entries.reader import EntryReader, EntryRepository, Found, Page, Results, checked_filters
+from memfiles.entries.reader import EntryDatabase, EntryReader, EntryRepository, Found, Page, Results, checked_filters
 from memfiles.entries.transfer.exporter import Exported, Exporter, ExportFormat
 from memfiles.entries.transfer.formats import Format
 from memfiles.entries.transfer.importer import Imported, Importer
@@ -70,18 +70,17 @@ class Entries:
             store, ENTRY_KIND, now=now, subscribers=subscribers, origin=origin, listener=updates
         )
         self.files = EntryFiles(store, repository, index)
-        levels, moves = rules.levels, Moves(repository, index)
-        self._reader = reader = EntryReader(
-            repository, index, levels=levels, now=now, embedder=embedder, begin=self._begin
-        )
-        self._writer = EntryWriter(repository, index, moves, rules=rules, now=now)
-        self._relocator = Relocator(repository, moves, rules=rules, now=now)
-        self._purger = Purger(store, repository, index, rules=rules, now=now)
-        self._hydrator = Hydrator(repository, index, reader, levels=levels, budget_bytes=rules.hydrate_bytes, now=now)
-        self._consolidator = Consolidator(repository, index, reader, rules=rules, now=now, summariser=summariser)
-        self._exporter = Exporter(repository, index, reader, levels=levels)
-        self._importer = Importer(repository, self._writer, rules=rules, now=now)
-        self._forgetter = Forgetter(store, repository, index, reader, policy=rules.secrets, now=now)
+        db = EntryDatabase(store, repository, index, rules, now)
+        moves = Moves(db)
+        self._reader = reader = EntryReader(db, embedder=embedder, begin=self._begin)
+        self._writer = EntryWriter(db, moves)
+        self._relocator = Relocator(db, moves)
+        self._purger = Purger(db)
+        self._hydrator = Hydrator(db, reader)
+        self._consolidator = Consolidator(db, reader, summariser=summariser)
+        self._exporter = Exporter(db, reader)
+        self._importer = Importer(db, self._writer)
+        self._forgetter = Forgetter(db, reader, moves)
         subscribers.add(self._heard, foreign_only=True)
 
     def save(

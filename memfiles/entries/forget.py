@@ -27,18 +27,16 @@ from memfiles.entries.consolidation.folding import FOLDED, give_back, is_made_of
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.drafts import check_category, check_kind, checked_tags
 from memfiles.entries.moves import Moves
-from memfiles.entries.reader import EntryReader, EntryRepository
+from memfiles.entries.reader import EntryDatabase, EntryReader
 from memfiles.errors import InvalidArgument
 from memfiles.index import queries
 from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
-from memfiles.index.index import Index
 from memfiles.index.rows import Row
 from memfiles.records.entry import FORGOTTEN_KEPT, MAX_WHY_BYTES, Entry, EntryRecord, Provenance, Tombstone, moved_to
 from memfiles.records.keys import ENTRY_UID_PATTERN, check_key, check_switch, entry_path, entry_place
 from memfiles.records.record import Stamp, check_text
-from memfiles.secrets.gate import Policy, gate
+from memfiles.secrets.gate import gate
 from memfiles.storage import quarantine
-from memfiles.storage.store import Store
 from memfiles.sync import ledger
 
 _AT_ONCE = 1000
@@ -154,24 +152,10 @@ class _Found:
 class Forgetter:
     """Removes the content of entries from one open memory."""
 
-    def __init__(
-        self,
-        store: Store,
-        repository: EntryRepository,
-        index: Index,
-        reader: EntryReader,
-        *,
-        policy: Policy,
-        now: Callable[[], str],
-    ) -> None:
-        """``policy`` is the secrets policy for the reason of a forget."""
-        self._store = store
-        self._repository = repository
-        self._index = index
+    def __init__(self, db: EntryDatabase, reader: EntryReader, moves: Moves) -> None:
+        self._db = db
         self._reader = reader
-        self._policy = policy
-        self._now = now
-        self._moves = Moves(repository, index)
+        self._moves = moves
         self._awaited: frozenset[str] = frozenset()
 
     def forget(
@@ -186,7 +170,7 @@ class Forgetter:
         selector.check()
         check_switch(dry_run, what="dry_run")
         self.finish()
-        stamp, why = Stamp(self._now(), caller.actor(call_id)), self._checked_why(why)
+        stamp, why = Stamp(self._db.now(), caller.actor(call_id)), self._checked_why(why)
         view = own_level(caller)
         found = self._find(view, selector)
         if dry_run:
@@ -204,7 +188,7 @@ class Forgetter:
 
     def finish(self) -> None:
         """Remove what a killed forget left behind; errors as of ``forget``."""
-        found = map(self._repository.find, self._index.ask(noted_forgets))
+        found = map(self._db.repository.find, self._db.index.ask(noted_forgets))
         if changed := [record for record in found if record is not None and _was_forgotten_from(record)]:
             self._finish(changed)
 
@@ -215,7 +199,7 @@ class Forgetter:
         """
         self._follow_moves()
         before = self._moved_to_tombstones()
-        made = self._moves.read(row.path for row in self._rows_made_of_others(queries.all_parts))
+        made = self._db.entries(row.path for row in self._rows_made_of_others(queries.all_parts))
         gone = {note.path: found for note in made if (found := self._forgotten_sources(note))}
         gone |= {entry.path: [tombstone] for entry, tombstone in before}
         if not gone:
@@ -225,7 +209,7 @@ class Forgetter:
         changed: list[EntryRecord] = []
         for path, tombstones in gone.items():
             uids, last = frozenset(tombstone.uid for tombstone in tombstones), tombstones[-1]
-            stamp = Stamp(self._now(), last.by)
+            stamp = Stamp(self._db.now(), last.by)
             changed += self._bury([path], _Targets(uids, moves).new_id, stamp, why=last.why, uids=uids)
         self._finish(changed)
 
@@ -240,12 +224,12 @@ class Forgetter:
         have been killed.
         """
         try:
-            self._index.forget(paths)
-            kept = [path for path in quarantine.kept_of(self._store.descriptor) if entry_place(path) is not None]
-            for path in {*paths, *(path for path in kept if isinstance(self._repository.find(path), Tombstone))}:
-                quarantine.remove_copies(self._store.descriptor, path)
+            self._db.index.forget(paths)
+            kept = [path for path in quarantine.kept_of(self._db.store.descriptor) if entry_place(path) is not None]
+            for path in {*paths, *(path for path in kept if isinstance(self._db.repository.find(path), Tombstone))}:
+                quarantine.remove_copies(self._db.store.descriptor, path)
         finally:
-            self._store.scrub()
+            self._db.store.scrub()
 
     def _find(self, view: View, selector: Selector) -> _Found:
         """The selection, read from the disk: the index only says where to look."""
@@ -259,7 +243,7 @@ class Forgetter:
         targets = _targets_of(selector, entries, view=view)
         survivors = [note for note in made if stands_for(note, targets.uids) and not targets.hold(note)]
         held_at = {entry_path(partition.scope, uid) for uid in sources - targets.uids for partition in view}
-        holders = [*self._moves.read(sorted(held_at)), *self._moves.after(entries), *survivors]
+        holders = [*self._db.entries(sorted(held_at)), *self._moves.after(entries), *survivors]
         reported = [entry for entry in entries if _is_seen(view, entry)]
         return _Found(
             tuple(entries),
@@ -275,16 +259,16 @@ class Forgetter:
         The id of such a tombstone follows from the first one's, so all machines leave the same tombstone, and an entry
         that is saved over it later is known.
         """
-        found = map(self._repository.find, self._index.ask(queries.followed))
+        found = map(self._db.repository.find, self._db.index.ask(queries.followed))
         tombstones = [record for record in found if isinstance(record, Tombstone)]
         self._awaited = frozenset(path for tombstone in tombstones for path in tombstone.moved)
         for tombstone in tombstones:
             new_id = partial(_id_after_move, tombstone)
-            there = self._moves.read(tombstone.moved)
+            there = self._db.entries(tombstone.moved)
             paths = [entry.path for entry in (*there, *self._moves.after(there)) if new_id(entry)]
             if paths:
                 self._note(paths)
-                stamp = Stamp(self._now(), tombstone.by)
+                stamp = Stamp(self._db.now(), tombstone.by)
                 self._finish(self._bury(paths, new_id, stamp, why=tombstone.why))
 
     def _bury(
@@ -312,18 +296,18 @@ class Forgetter:
                     changed.append(decisions.amend(stripped, stamp, op="redact"))
             return changed, changed
 
-        return self._repository.change(paths, decide)
+        return self._db.repository.change(paths, decide)
 
     def _note(self, paths: Iterable[str]) -> None:
         noted = list(paths)
-        self._index.change(lambda connection: note_forgets(connection, noted))
+        self._db.index.change(lambda connection: note_forgets(connection, noted))
 
     def _finish(self, changed: Sequence[EntryRecord]) -> None:
         """Remove the earlier content of changed records everywhere, then strike out what was noted as pending."""
         paths = [record.path for record in changed]
         self.release(paths)
-        ledger.scrub_all(self._store.directory, {record.path: record.revision for record in changed})
-        self._index.change(lambda connection: strike_forgets(connection, paths))
+        ledger.scrub_all(self._db.store.directory, {record.path: record.revision for record in changed})
+        self._db.index.change(lambda connection: strike_forgets(connection, paths))
 
     def _moved_to_tombstones(self) -> list[tuple[Entry, Tombstone]]:
         """The hidden entries at earlier places of forgotten ones, each with the tombstone."""
@@ -332,7 +316,7 @@ class Forgetter:
 
     def _tombstone(self, path: str) -> Tombstone | None:
         """The tombstone of an entry that somebody asked to forget, if there is one at ``path``."""
-        record = self._repository.find(path) if entry_place(path) is not None else None
+        record = self._db.repository.find(path) if entry_place(path) is not None else None
         return record if isinstance(record, Tombstone) and not record.cleared else None
 
     def _forgotten_sources(self, note: Entry) -> list[Tombstone]:
@@ -344,25 +328,25 @@ class Forgetter:
         wanted = queries.RowFilter(
             key=selector.key, tag=selector.tag, kind=selector.kind, provenance=dict(selector.provenance)
         )
-        rows = self._index.ask(lambda connection: queries.matching(connection, queries.parts(connection, view), wanted))
-        return self._moves.read(row.path for row in rows)
+        return self._db.entries(row.path for row in self._db.rows(view, wanted=wanted))
 
     def _made_of_others(self, view: View) -> list[Entry]:
         """The entries made of others or with labels of others, hidden or not, wherever they are by now."""
         rows = self._rows_made_of_others(lambda connection: queries.parts(connection, view), prefix=FOLDED)
         rows += self._rows_made_of_others(queries.all_parts)
-        return self._moves.read(sorted({row.path for row in rows}))
+        return self._db.entries(sorted({row.path for row in rows}))
 
     def _rows_made_of_others(
         self, parts: Callable[[sqlite3.Connection], Sequence[int]], *, prefix: str | None = None
     ) -> list[Row]:
-        return self._index.ask(lambda connection: queries.made_of_others(connection, parts(connection), prefix=prefix))
+        ask = self._db.index.ask
+        return ask(lambda connection: queries.made_of_others(connection, parts(connection), prefix=prefix))
 
     def _checked_why(self, why: str) -> str:
         check_text(why)
         if len(why.encode()) > MAX_WHY_BYTES:
             raise InvalidArgument(f"the reason has {len(why.encode())} bytes, more than {MAX_WHY_BYTES}")
-        return gate(why, policy=self._policy).text
+        return gate(why, policy=self._db.rules.secrets).text
 
 
 def _targets_of(selector: Selector, entries: Sequence[Entry], *, view: View) -> _Targets:

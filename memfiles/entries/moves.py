@@ -7,17 +7,16 @@ keys are given all or none, not to entries that changed meanwhile, and an entry 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from memfiles.entries import decisions
 from memfiles.entries.callers import Caller, Partition, View, own_level
 from memfiles.entries.decisions import EntryLocation, RecordsByPath, is_live
-from memfiles.entries.drafts import Draft, EntryRules, draft_of_entry
-from memfiles.entries.reader import EntryRepository, entry_at
+from memfiles.entries.drafts import Draft, draft_of_entry
+from memfiles.entries.reader import EntryDatabase, entry_at
 from memfiles.errors import InvalidArgument, RevisionConflict
 from memfiles.index import queries
-from memfiles.index.index import Index
 from memfiles.index.rows import Row
 from memfiles.records.entry import MOVED, Entry, EntryRecord, moved_to
 from memfiles.records.keys import WORKSPACE, check_key, entry_place
@@ -27,9 +26,8 @@ from memfiles.records.record import Stamp
 class Moves:
     """The moves of the entries of one open memory, whichever agent or run the entries belong to."""
 
-    def __init__(self, repository: EntryRepository, index: Index) -> None:
-        self._repository = repository
-        self._index = index
+    def __init__(self, db: EntryDatabase) -> None:
+        self._db = db
 
     def before(self, paths: Iterable[str]) -> list[Entry]:
         """The hidden entries at the earlier places of the entries at these paths."""
@@ -40,13 +38,13 @@ class Moves:
         ends = set(known)
         for path in known:  # which grows: an entry may have moved more than once
             known += left.pop(moved_to(path), ())
-        return self.read(path for path in dict.fromkeys(known) if path not in ends)
+        return self._db.entries(path for path in dict.fromkeys(known) if path not in ends)
 
     def sources(self, paths: Collection[str]) -> list[str]:
         """The paths from which entries moved to these paths, by one move."""
         if not paths:
             return []
-        self._index.catch_up()
+        self._db.index.catch_up()
         causes = {moved_to(path) for path in paths}
         return [row.path for row in self._hidden_by_moves() if row.cause in causes]
 
@@ -57,19 +55,15 @@ class Moves:
             target = entry.retired.target if entry.retired is not None else ""
             if target not in known and entry_place(target) is not None:
                 known.add(target)
-                found += self.read([target])
+                found += self._db.entries([target])
         return found[len(entries) :]
 
     def targets(self) -> list[str]:
         """The paths to which entries moved, sorted."""
         return sorted({row.cause.removeprefix(MOVED) for row in self._hidden_by_moves()})
 
-    def read(self, paths: Iterable[str]) -> list[Entry]:
-        """The entries at these paths, hidden or not."""
-        return [entry for path in paths if (entry := entry_at(self._repository, path)) is not None]
-
     def _hidden_by_moves(self) -> list[Row]:
-        return self._index.ask(
+        return self._db.index.ask(
             lambda connection: queries.retired_by(connection, queries.all_parts(connection), prefix=MOVED)
         )
 
@@ -91,12 +85,9 @@ class _Move:
 class Relocator:
     """Gives new keys to entries at the level of a session."""
 
-    def __init__(self, repository: EntryRepository, moves: Moves, *, rules: EntryRules, now: Callable[[], str]) -> None:
-        """``now`` gives the time of the change."""
-        self._repository = repository
+    def __init__(self, db: EntryDatabase, moves: Moves) -> None:
+        self._db = db
         self._moves = moves
-        self._rules = rules
-        self._now = now
 
     def relocate(self, caller: Caller, keys: Mapping[str, str]) -> None:
         """Give the entry of each key its new key; all or nothing, one commit.
@@ -106,7 +97,7 @@ class Relocator:
         """
         if not isinstance(keys, Mapping):
             raise InvalidArgument(f"moves must map keys to new keys, not be {type(keys).__name__}")
-        stamp, own = Stamp(self._now(), caller.actor(None)), own_level(caller)
+        stamp, own = Stamp(self._db.now(), caller.actor(None)), own_level(caller)
         planned = [self._planned(own, key, new, now=stamp.at) for key, new in keys.items()]
         sources = self._moves.sources([move.entry.path for move in planned])
         places = [path for move in planned for path in (move.entry.path, move.target)]
@@ -124,14 +115,14 @@ class Relocator:
             after |= {path: decisions.redirect(after[path], stamp, causes) for path in sources if path not in places}
             return None, [each for path, each in after.items() if each is not None and each is not records[path]]
 
-        self._repository.change([*places, *sources], decide)
+        self._db.repository.change([*places, *sources], decide)
 
     def _planned(self, own: View, key: str, new: str, *, now: str) -> _Move:
         found = self._live(own, check_key(key), now)
         if found is None:
             raise decisions.not_there(key)
         entry, partition = found
-        draft = self._rules.check(draft_of_entry(entry, key=new)).draft
+        draft = self._db.rules.check(draft_of_entry(entry, key=new)).draft
         if self._live(own, new, now) is not None:
             raise _taken(new)
         return _Move(entry, partition, draft)
@@ -140,11 +131,11 @@ class Relocator:
         """The entry at its new place, where no live entry may be."""
         if is_live(before, stamp.at):
             raise _taken(move.draft.key)
-        return decisions.move(move.entry, before, move.draft, stamp, place=place, expiry=self._rules.expiry).entry
+        return decisions.move(move.entry, before, move.draft, stamp, place=place, expiry=self._db.rules.expiry).entry
 
     def _live(self, own: View, key: str, now: str) -> tuple[Entry, Partition] | None:
         for partition in own:
-            entry = entry_at(self._repository, partition.path(key))
+            entry = entry_at(self._db.repository, partition.path(key))
             if is_live(entry, now):
                 return entry, partition
         return None

@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import logging
 import secrets
-import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from memfiles.entries import decisions
 from memfiles.entries.callers import Caller, Partition, own_level
 from memfiles.entries.decisions import RecordsByPath
-from memfiles.entries.drafts import EntryRules
-from memfiles.entries.reader import EntryRepository
+from memfiles.entries.reader import EntryDatabase
 from memfiles.errors import MemfilesError
 from memfiles.index import queries
-from memfiles.index.index import Index
-from memfiles.index.rows import Row
 from memfiles.records.entry import Entry, EntryRecord, Tombstone
 from memfiles.records.record import Stamp
-from memfiles.storage.store import Store
 
 _OVER = "its run is over"
 _TOO_MANY = "retired long ago"
@@ -36,24 +31,17 @@ _log = logging.getLogger("memfiles")
 class Purger:
     """Removes entries from one open memory that nobody can want back."""
 
-    def __init__(
-        self, store: Store, repository: EntryRepository, index: Index, *, rules: EntryRules, now: Callable[[], str]
-    ) -> None:
-        """``now`` gives the time of tombstones."""
-        self._store = store
-        self._repository = repository
-        self._index = index
-        self._rules = rules
-        self._now = now
+    def __init__(self, db: EntryDatabase) -> None:
+        self._db = db
 
     def end_run(self, caller: Caller) -> int:
         """Remove the entries of the caller's run alone, at every level; returns how many there were."""
         if not caller.provenance.run:
             return 0
-        partitions = [own_level(caller, level)[0] for level in self._rules.levels.names]
-        self._index.catch_up()
-        paths = [row.path for row in self._index.ask(lambda connection: _all_in(connection, partitions))]
-        stamp = Stamp(self._now(), caller.actor(None))
+        partitions = [own_level(caller, level)[0] for level in self._db.rules.levels.names]
+        self._db.index.catch_up()
+        paths = [row.path for row in self._db.rows(partitions)]
+        stamp = Stamp(self._db.now(), caller.actor(None))
         for start in range(0, len(paths), _AT_ONCE):
             self._remove(paths[start : start + _AT_ONCE], stamp)
         return len(paths)
@@ -66,7 +54,7 @@ class Purger:
         try:
             for partition in own_level(caller):
                 if surplus := self._surplus(partition):
-                    self._bury_oldest(partition, surplus, Stamp(self._now(), caller.actor(None)))
+                    self._bury_oldest(partition, surplus, Stamp(self._db.now(), caller.actor(None)))
         except MemfilesError as error:
             _log.warning("more deleted entries are kept than there should be: %s", error)
 
@@ -78,20 +66,20 @@ class Purger:
 
     def _surplus(self, partition: Partition) -> int:
         """How many retired entries are beyond the number that is kept."""
-        most = self._rules.budget.max_entries
+        most = self._db.rules.budget.max_entries
         if most is None:
             return 0
-        found = self._index.totals(partition).retired[0]
+        found = self._db.index.totals(partition).retired[0]
         return found - most if found > most + _SPARE_RETIRED else 0
 
     def _remove(self, paths: Sequence[str], stamp: Stamp) -> None:
         """Write tombstones first, which no journal undoes; then remove their files, of which there is no other copy."""
         self._bury(paths, stamp, why=_OVER, only_retired=False)
-        with self._repository.hold(paths):
-            found = {path: self._repository.look(path) for path in paths}
-            intent = self._index.intend(paths)
+        with self._db.repository.hold(paths):
+            found = {path: self._db.repository.look(path) for path in paths}
+            intent = self._db.index.intend(paths)
             try:
-                self._store.discard(
+                self._db.store.discard(
                     {
                         path: seen.signature
                         for path, seen in found.items()
@@ -99,12 +87,12 @@ class Purger:
                     }
                 )
             finally:
-                self._index.settle(intent)
-        self._repository.forget(paths)
+                self._db.index.settle(intent)
+        self._db.repository.forget(paths)
 
     def _bury_oldest(self, partition: Partition, count: int, stamp: Stamp) -> None:
-        self._index.catch_up()
-        rows = self._index.ask(lambda connection: queries.retired(connection, partition, limit=min(count, _AT_ONCE)))
+        self._db.index.catch_up()
+        rows = self._db.index.ask(lambda connection: queries.retired(connection, partition, limit=min(count, _AT_ONCE)))
         self._bury([row.path for row in rows], stamp, why=_TOO_MANY, only_retired=True)
 
     def _bury(self, paths: Sequence[str], stamp: Stamp, *, why: str, only_retired: bool) -> None:
@@ -115,8 +103,4 @@ class Purger:
                 if isinstance(record, Entry) and (record.retired is not None or not only_retired)
             ]
 
-        self._repository.change(paths, decide)
-
-
-def _all_in(connection: sqlite3.Connection, partitions: Sequence[Partition]) -> list[Row]:
-    return queries.matching(connection, queries.parts(connection, partitions), queries.RowFilter())
+        self._db.repository.change(paths, decide)

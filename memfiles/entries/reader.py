@@ -7,19 +7,19 @@ comes from the index alone. Each is read from its record, so a late index never 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from operator import attrgetter
 from typing import Any, cast
 
 from memfiles.entries.budgets import EntrySummary
-from memfiles.entries.callers import Caller, View, view_of
-from memfiles.entries.drafts import check_category, check_kind, checked_tags
+from memfiles.entries.callers import Caller, Partition, View, view_of
+from memfiles.entries.drafts import EntryRules, check_category, check_kind, checked_tags
 from memfiles.errors import InvalidArgument
 from memfiles.index import queries
 from memfiles.index.index import Index
-from memfiles.index.queries import Filters
+from memfiles.index.queries import Filters, RowFilter
 from memfiles.index.rows import Row
 from memfiles.index.search import search
 from memfiles.index.search.embedder import Embedder, EmbedderUnavailable, GuardedEmbedder, QueryEmbedder
@@ -28,8 +28,8 @@ from memfiles.index.search.vectors import fill_index
 from memfiles.records.entry import Entry, EntryRecord, Kind
 from memfiles.records.graphemes import first_bytes
 from memfiles.records.keys import check_key, check_switch, check_whole, entry_place, listed
-from memfiles.records.levels import Levels
 from memfiles.storage.repository import RecordRepository
+from memfiles.storage.store import Store
 
 MAX_RESULTS = 50
 MAX_PAGE = 100
@@ -37,6 +37,28 @@ SHOWN_BYTES = 2000
 """The most content that a search result shows, in UTF-8 bytes; ``get`` returns all of it."""
 
 _ROUNDS = 4  # searches that are repeated because a record changed under them
+
+EntryRepository = RecordRepository[EntryRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryDatabase:
+    """The records and the index of one open memory, with its rules and its clock; all operations share it."""
+
+    store: Store
+    repository: EntryRepository
+    index: Index
+    rules: EntryRules
+    now: Callable[[], str]
+
+    def entries(self, paths: Iterable[str]) -> list[Entry]:
+        """The entries at these paths, hidden or not."""
+        return [entry for path in paths if (entry := entry_at(self.repository, path)) is not None]
+
+    def rows(self, view: Sequence[Partition], *, wanted: RowFilter | None = None) -> list[Row]:
+        """The rows of the view's records that match, hidden or not."""
+        chosen = wanted or RowFilter()
+        return self.index.ask(lambda connection: queries.matching(connection, queries.parts(connection, view), chosen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,39 +164,29 @@ class EntryReader:
     """The reads of one open memory. Threads may share it."""
 
     def __init__(
-        self,
-        repository: EntryRepository,
-        index: Index,
-        *,
-        levels: Levels,
-        now: Callable[[], str],
-        embedder: Embedder | None = None,
-        begin: Callable[[], None] = lambda: None,
+        self, db: EntryDatabase, *, embedder: Embedder | None = None, begin: Callable[[], None] = lambda: None
     ) -> None:
-        """``now`` decides which entries have expired; without ``embedder`` a search uses words alone.
+        """``begin`` is called once, when the index is up to date for the first time.
 
-        ``begin`` is called once, when the index is up to date for the first time.
+        Without ``embedder`` a search uses words alone.
         """
-        self._repository = repository
-        self._index = index
-        self._levels = levels
-        self._now = now
+        self._db = db
         self._embedder = GuardedEmbedder(embedder) if embedder is not None else None
         self._begin = begin
         self._has_begun = False
 
     def get(self, caller: Caller, key: str) -> Found | None:
         """The entry that the caller sees under ``key``, None if there is none, hidden or not."""
-        entry = self.visible(view_of(caller, self._levels), check_key(key))
+        entry = self.visible(view_of(caller, self._db.rules.levels), check_key(key))
         if entry is None:
             return None
-        self._index.touch(entry.path, at=self._now())
+        self._db.index.touch(entry.path, at=self._db.now())
         return found_in(entry)
 
     def visible(self, view: View, key: str) -> Entry | None:
         """The entry of that key that shadows the others in the view."""
         for partition in view:
-            entry = entry_at(self._repository, partition.path(key))
+            entry = entry_at(self._db.repository, partition.path(key))
             if entry is not None and self.is_live(entry):
                 return entry
         return None
@@ -189,7 +201,7 @@ class EntryReader:
         query = checked_query(query)
         check_whole(max_results, what="max_results", least=1, most=MAX_RESULTS)
         check_switch(associate, what="associate")
-        asked = _Search(view_of(caller, self._levels), query, max_results, filters, associate)
+        asked = _Search(view_of(caller, self._db.rules.levels), query, max_results, filters, associate)
         for _ in range(_ROUNDS):
             self.refresh()
             question = self._embedded(asked)
@@ -201,10 +213,10 @@ class EntryReader:
             matches = [self._match(hit) for hit in hits]
             if all(matches):
                 break
-        now = self._now()
+        now = self._db.now()
         for match, hit in zip(matches, hits, strict=True):
             if match is not None:
-                self._index.touch(hit.path, at=now)
+                self._db.index.touch(hit.path, at=now)
         found = tuple(match for match in matches if match is not None)
         return Results(query, found, meaning=question is not None)
 
@@ -212,7 +224,7 @@ class EntryReader:
         """The visible entries by key, ``limit`` at a time; ``cursor`` is the ``next`` of the page before."""
         check_whole(limit, what="limit", least=1, most=MAX_PAGE)
         after = check_key(cursor) if cursor else ""
-        view, now = view_of(caller, self._levels), self._now()
+        view, now = view_of(caller, self._db.rules.levels), self._db.now()
         found: list[Found] = []
         while len(found) <= limit:
             self.refresh()
@@ -229,9 +241,9 @@ class EntryReader:
 
         The first check also finds and removes temp files that killed writers left.
         """
-        if self._index.verify(once=True):
-            self._repository.sweep()
-        self._index.catch_up()
+        if self._db.index.verify(once=True):
+            self._db.repository.sweep()
+        self._db.index.catch_up()
         if not self._has_begun:
             self._has_begun = True
             self._begin()
@@ -242,15 +254,15 @@ class EntryReader:
 
     def is_live(self, entry: Entry) -> bool:
         """Whether a read may return it: neither retired nor expired. Asks the clock only if the entry can expire."""
-        return entry.retired is None and (entry.expires_at is None or not entry.is_expired(self._now()))
+        return entry.retired is None and (entry.expires_at is None or not entry.is_expired(self._db.now()))
 
     def _expire(self, view: View) -> None:
         """Take the expired entries of the view out of the search index."""
-        now = self._now()
-        if self._index.ask(
+        now = self._db.now()
+        if self._db.index.ask(
             lambda connection: queries.has_expired_texts(connection, queries.parts(connection, view), now=now)
         ):
-            self._index.change(
+            self._db.index.change(
                 lambda connection: queries.remove_expired_texts(connection, queries.parts(connection, view), now=now),
                 durable=False,
             )
@@ -261,23 +273,23 @@ class EntryReader:
             return None
         self._expire(asked.view)
         try:
-            fill_index(self._index, asked.view, self._embedder)
+            fill_index(self._db.index, asked.view, self._embedder)
             return QueryEmbedder(self._embedder, asked.query)
         except EmbedderUnavailable:
             return None
 
     def _hits(self, asked: _Search, question: QueryEmbedder | None) -> list[Hit]:
-        hits = self._index.ask(partial(self._hits_unless_due, asked, question))
+        hits = self._db.index.ask(partial(self._hits_unless_due, asked, question))
         if hits is None:
             self._expire(asked.view)
-            hits = self._index.ask(partial(self._hits_unless_due, asked, question, may_be_due=False))
+            hits = self._db.index.ask(partial(self._hits_unless_due, asked, question, may_be_due=False))
         return hits or []
 
     def _hits_unless_due(
         self, asked: _Search, question: QueryEmbedder | None, connection: sqlite3.Connection, *, may_be_due: bool = True
     ) -> list[Hit] | None:
         """The hits; None if an expired entry would still count in the scores."""
-        parts, now = queries.parts(connection, asked.view), self._now()
+        parts, now = queries.parts(connection, asked.view), self._db.now()
         if may_be_due and queries.has_expired_texts(connection, parts, now=now):
             return None
 
@@ -296,7 +308,7 @@ class EntryReader:
         )
 
     def _rows(self, view: View, *, filters: Filters, now: str, after: str, limit: int) -> Sequence[Row]:
-        return self._index.ask(
+        return self._db.index.ask(
             lambda connection: queries.page(
                 connection, queries.parts(connection, view), now=now, filters=filters, after=after, limit=limit
             )
@@ -308,10 +320,10 @@ class EntryReader:
 
     def _read(self, path: str, revision: int) -> Entry | None:
         """The entry at ``path`` if the index is right about it; else the index checks it before the next question."""
-        entry = entry_at(self._repository, path)
+        entry = entry_at(self._db.repository, path)
         if entry is not None and self.is_live(entry) and entry.revision == revision:
             return entry
-        self._repository.suspect(path)
+        self._db.repository.suspect(path)
         return None
 
 
@@ -357,9 +369,6 @@ def _text(value: object, what: str) -> str | None:
     if not isinstance(value, str):
         raise InvalidArgument(f"{what} must be text")
     return value.encode(errors="replace").decode()
-
-
-EntryRepository = RecordRepository[EntryRecord]
 
 
 def entry_at(repository: EntryRepository, path: str) -> Entry | None:

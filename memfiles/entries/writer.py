@@ -12,20 +12,21 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 from memfiles.entries import budgets, decisions
 from memfiles.entries.budgets import NO_LIMIT, Budget, EntrySummary, Scope, Tally
 from memfiles.entries.callers import Caller, Partition, View, own_level
 from memfiles.entries.decisions import Decided, EntryLocation, Past, RecordsByPath, is_live
-from memfiles.entries.drafts import Checked, Deleted, Draft, EntryRules, Saved, draft_of_entry
+from memfiles.entries.drafts import Checked, Deleted, Draft, Saved, draft_of_entry
 from memfiles.entries.moves import Moves, location_of
-from memfiles.entries.reader import EntryRepository, entry_at, summary_of
+from memfiles.entries.reader import EntryDatabase, entry_at, summary_of
 from memfiles.errors import EntryNotFound, InvalidArgument
 from memfiles.index import queries
 from memfiles.index.index import Index
 from memfiles.index.rows import Row, Totals
-from memfiles.records.entry import Entry, EntryRecord, Provenance, Tombstone
+from memfiles.records.entry import Entry, EntryRecord, Provenance, Retired, Tombstone
 from memfiles.records.keys import check_key, entry_path, listed
 from memfiles.records.record import Stamp
 
@@ -38,11 +39,12 @@ WorkingCopy = dict[str, EntryRecord | None]
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The place of a draft, and the records of the same key that would shadow it there."""
+    """The place of a draft, the records of its key that would shadow it there, and its past elsewhere, if any."""
 
     path: str
     place: EntryLocation
-    shadows: tuple[str, ...]
+    shadows: tuple[str, ...] = ()
+    past: Past | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +78,10 @@ class _Outcome:
 class EntryWriter:
     """The writes of one open memory. Threads may share it."""
 
-    def __init__(
-        self, repository: EntryRepository, index: Index, moves: Moves, *, rules: EntryRules, now: Callable[[], str]
-    ) -> None:
-        """``now`` gives the time of changes."""
-        self._repository = repository
+    def __init__(self, db: EntryDatabase, moves: Moves) -> None:
+        self._db = db
         self._moves = moves
-        self._eviction = EvictionPolicy(index, budget=rules.budget)
-        self._rules = rules
-        self._now = now
+        self._eviction = EvictionPolicy(db.index, budget=db.rules.budget)
         self._ordinal = 0
         self._numbering = threading.Lock()
 
@@ -103,36 +100,31 @@ class EntryWriter:
         """
         if any(draft.content is None for draft in drafts):
             raise InvalidArgument("there is nothing to save: pass the content")
-        checked = [self._rules.check(draft) for draft in drafts]
-        stamp = Stamp(self._now(), caller.actor(call_id), expected_revision)
+        checked = [self._db.rules.check(draft) for draft in drafts]
+        stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
         targets = [self._target(caller, each.draft, now=stamp.at) for each in checked]
-        return self._save_all(caller, checked, targets, stamp, pasts=[None] * len(checked))
+        return self._save_all(caller, checked, targets, stamp)
 
     def take_in(self, caller: Caller, drafts: Sequence[ImportedDraft]) -> list[Saved]:
         """Save drafts from elsewhere, all or nothing, with the times they had there; errors as of ``save``."""
         targets = [
-            _Target(each.place.path(each.checked.draft.key), location_of(caller, each.place), ()) for each in drafts
+            _Target(each.place.path(each.checked.draft.key), location_of(caller, each.place), past=each.past)
+            for each in drafts
         ]
-        stamp, pasts = Stamp(self._now(), caller.actor(None)), [each.past for each in drafts]
-        return self._save_all(caller, [each.checked for each in drafts], targets, stamp, pasts=pasts)
+        stamp = Stamp(self._db.now(), caller.actor(None))
+        return self._save_all(caller, [each.checked for each in drafts], targets, stamp)
 
     def _save_all(
-        self,
-        caller: Caller,
-        checked: Sequence[Checked],
-        targets: Sequence[_Target],
-        stamp: Stamp,
-        *,
-        pasts: Sequence[Past | None],
+        self, caller: Caller, checked: Sequence[Checked], targets: Sequence[_Target], stamp: Stamp
     ) -> list[Saved]:
         sources = [self._provenance(caller, stamp, each.draft) for each in checked]
         shadows = [path for target in targets for path in target.shadows]
-        expiry = self._rules.expiry
+        expiry = self._db.rules.expiry
 
         def decide(records: WorkingCopy) -> list[Decided]:
             decided = []
-            for target, each, source, past in zip(targets, checked, sources, pasts, strict=True):
-                draft, before, place = each.draft, records[target.path], target.place
+            for target, each, source in zip(targets, checked, sources, strict=True):
+                draft, before, place, past = each.draft, records[target.path], target.place, target.past
                 if past is None:
                     made = decisions.save(before, draft, stamp, place=place, by=source, expiry=expiry)
                 elif isinstance(before, Tombstone):
@@ -152,9 +144,9 @@ class EntryWriter:
         self, caller: Caller, draft: Draft, *, expected_revision: int | None = None, call_id: str | None = None
     ) -> Saved:
         """Update an entry at the caller's level with the draft; ``EntryNotFound``, else errors as of ``save``."""
-        checked = self._rules.check(draft)
-        stamp = Stamp(self._now(), caller.actor(call_id), expected_revision)
-        source, expiry = self._provenance(caller, stamp, draft), self._rules.expiry
+        checked = self._db.rules.check(draft)
+        stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
+        source, expiry = self._provenance(caller, stamp, draft), self._db.rules.expiry
         own = own_level(caller)
         path = self._present(own, draft.key, now=stamp.at)
 
@@ -171,7 +163,7 @@ class EntryWriter:
         self, caller: Caller, key: str, *, expected_revision: int | None = None, call_id: str | None = None
     ) -> Deleted:
         """Hide the entry of that key at the caller's level; it can be restored. ``EntryNotFound``."""
-        stamp = Stamp(self._now(), caller.actor(call_id), expected_revision)
+        stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
         path = self._present(own_level(caller), check_key(key), now=stamp.at, call_id=stamp.by.call)
         outcome = self._write_one(path, lambda before: decisions.delete(before, stamp, key=key), stamp=stamp)
         entry = outcome.decisions[0].entry
@@ -179,7 +171,7 @@ class EntryWriter:
 
     def delete_many(self, caller: Caller, keys: Iterable[str]) -> list[Deleted]:
         """Hide the entries of these keys at the caller's level in one commit; returns those that were there, by key."""
-        stamp, own = Stamp(self._now(), caller.actor(None)), own_level(caller)
+        stamp, own = Stamp(self._db.now(), caller.actor(None)), own_level(caller)
         paths = [partition.path(key) for key in {check_key(key) for key in listed(keys, "keys")} for partition in own]
 
         def decide(records: RecordsByPath) -> tuple[list[Entry], list[Entry]]:
@@ -188,7 +180,7 @@ class EntryWriter:
             return hidden, hidden
 
         seen = [path for path in paths if self._is_seen(path, stamp.at)]
-        hidden = self._repository.change(seen, decide) if seen else []
+        hidden = self._db.repository.change(seen, decide) if seen else []
         return sorted((Deleted(entry.key, entry.level, entry.revision) for entry in hidden), key=lambda each: each.key)
 
     def restore(self, caller: Caller, key: str, *, call_id: str | None = None) -> Saved:
@@ -196,13 +188,14 @@ class EntryWriter:
 
         A moved entry is not gone: it has another key or place, and is restored from there.
         """
-        stamp = Stamp(self._now(), caller.actor(call_id))
-        candidates = [entry_at(self._repository, partition.path(check_key(key))) for partition in own_level(caller)]
-        retired = [entry for entry in candidates if entry is not None and _is_restorable(entry, stamp.at)]
+        stamp = Stamp(self._db.now(), caller.actor(call_id))
+        found = self._db.entries(partition.path(check_key(key)) for partition in own_level(caller))
+        moved = [each for each in found if each.retired is not None and each.retired.is_move]
+        retired = [each for each in found if each not in moved and not each.is_live(stamp.at)]
         if not retired:
             raise decisions.not_there(key)
         last = max(retired, key=lambda entry: entry.retired.at if entry.retired is not None else entry.expires_at or "")
-        path, expiry = last.path, self._rules.expiry
+        path, expiry = last.path, self._db.rules.expiry
         outcome = self._write_one(
             path, lambda before: decisions.restore(before, stamp, key=key, expiry=expiry), stamp=stamp
         )
@@ -217,9 +210,8 @@ class EntryWriter:
 
         def decide(records: WorkingCopy) -> list[Decided]:
             entry, there = updated(records[path]).entry, records[target.path]
-            moved = decisions.move(
-                entry, there, draft_of_entry(entry, key=entry.key), stamp, place=target.place, expiry=self._rules.expiry
-            )
+            draft, expiry = draft_of_entry(entry, key=entry.key), self._db.rules.expiry
+            moved = decisions.move(entry, there, draft, stamp, place=target.place, expiry=expiry)
             records[target.path] = moved.entry
             records.update(decisions.hide_shadows(records, left, stamp, of=target.path))
             return [moved]
@@ -265,21 +257,21 @@ class EntryWriter:
             changed = [record for path, record in records.items() if record is not None and record is not before[path]]
             return _Outcome(decided, tuple(evicted), excess), [] if excess is not None else changed
 
-        return self._repository.change([*paths, *victims], attempt)
+        return self._db.repository.change([*paths, *victims], attempt)
 
     def _target(self, caller: Caller, draft: Draft, *, now: str) -> _Target:
         """The place that the draft's category asks for, or else where its key is seen, or the agent's own."""
         own = own_level(caller)
         if draft.category is None:
             at = self._position_seen(own, draft.key, now)
-            return _Target(own[at].path(draft.key), location_of(caller, own[at]), ())  # nothing shadows what is seen
+            return _Target(own[at].path(draft.key), location_of(caller, own[at]))  # nothing shadows what is seen
         at = self._position(own, draft.category)
         shadows = tuple(path for each in own[:at] if self._is_seen(path := each.path(draft.key), now))
         return _Target(own[at].path(draft.key), location_of(caller, own[at]), shadows)
 
     def _position(self, own: View, category: str) -> int:
         """The position among the caller's own partitions of the one for entries of the category."""
-        rule = self._rules.categories.of(category)
+        rule = self._db.rules.categories.of(category)
         if rule.is_of_one_run and len(own) < 3:
             raise InvalidArgument(
                 f"category {category} belongs to a run, and this session has none: use another category, or none "
@@ -297,11 +289,11 @@ class EntryWriter:
         return shared if is_shared else agents
 
     def _is_seen(self, path: str, now: str) -> bool:
-        return is_live(self._repository.find(path), now)
+        return is_live(self._db.repository.find(path), now)
 
     def _present(self, own: View, key: str, *, now: str, call_id: str | None = None) -> str:
         """The path of the entry that the caller sees at its own level, or that this very call deleted before."""
-        entries = [(path, entry_at(self._repository, path)) for path in (partition.path(key) for partition in own)]
+        entries = [(path, entry_at(self._db.repository, path)) for path in (partition.path(key) for partition in own)]
         for path, entry in entries:
             if is_live(entry, now):
                 return path
@@ -341,8 +333,15 @@ class EvictionPolicy:
             for entry, sign in ((record, 1), (before[path], -1)) if record is not before[path] else ():
                 if isinstance(entry, Entry) and entry.retired is None:
                     growths.setdefault(Partition(entry.folder, entry.level, entry.run), []).append((entry, sign))
-        found = (self._excess_of(partition, growth) for partition, growth in growths.items())
-        return next((excess for excess in found if excess is not None), None)
+        for partition, growth in growths.items():
+            saved = [entry for entry, sign in growth if sign > 0]
+            for entry in saved:
+                budgets.check_fits(self._limits, entry)
+            totals = self._index.totals(partition)
+            over = budgets.added_excess(self._limits, partial(_tally_within, totals), growth)
+            if over:
+                return Excess(partition, over, frozenset(entry.uid for entry in saved))
+        return None
 
     def victims(self, excess: Excess, *, now: str) -> list[str]:
         """The paths of the entries to evict: expired ones, then those worth least.
@@ -360,14 +359,6 @@ class EvictionPolicy:
             return [entry_path(partition.scope, entry.uid) for entry in chosen]
 
         return self._index.ask(choose)
-
-    def _excess_of(self, partition: Partition, growth: Sequence[tuple[Entry, int]]) -> Excess | None:
-        saved = [entry for entry, sign in growth if sign > 0]
-        for entry in saved:
-            budgets.check_fits(self._limits, entry)
-        totals = self._index.totals(partition)
-        over = budgets.added_excess(self._limits, lambda scope: _tally_within(totals, scope), growth)
-        return Excess(partition, over, frozenset(entry.uid for entry in saved)) if over else None
 
 
 def _tally_within(totals: Totals, scope: Scope) -> Tally:
@@ -404,7 +395,7 @@ def _evict(records: WorkingCopy, victims: Sequence[str], stamp: Stamp) -> list[s
     for path in victims:
         found = records[path]
         if isinstance(found, Entry) and found.retired is None:
-            records[path] = decisions.evict(found, replace(stamp, expected_revision=None), cause=cause)
+            records[path] = decisions.retire(found, stamp, Retired("evicted", stamp.at, cause), op="evict")
             if not found.is_expired(stamp.at):
                 evicted.append(found.key)
     return evicted
@@ -423,17 +414,3 @@ def _receipts(outcome: _Outcome, checked: Sequence[Checked]) -> list[Saved]:
         )
         for decided, each in zip(outcome.decisions, checked, strict=True)
     ]
-
-
-def _is_restorable(entry: Entry, now: str) -> bool:
-    is_moved = entry.retired is not None and entry.retired.is_move
-    return not is_moved and not is_live(entry, now)
-
-
-def tally_within(totals: Totals, scope: Scope) -> Tally:
-    """The part of an index's totals that a limit counts."""
-    if scope.kind is not None:
-        return Tally(*totals.by_kind.get(scope.kind, (0, 0)))
-    if scope.category is not None:
-        return Tally(*totals.by_category.get(scope.category, (0, 0)))
-    return Tally(totals.count, totals.size)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field
 
@@ -267,6 +267,28 @@ class Entry:
 
 
 _FIELDS = tuple(each.name for each in fields(Entry))
+
+
+class Facet(NamedTuple):
+    """A field of an entry that its author may set apart from the content, and the type of its stored value.
+
+    A ``float`` is a share from 0 to 1.
+    """
+
+    name: str
+    type: type[str] | type[float] | type[bool] | type[tuple[str, ...]]
+
+
+FACETS = (
+    Facet("category", str),
+    Facet("kind", str),
+    Facet("confidence", float),
+    Facet("importance", float),
+    Facet("pinned", bool),
+    Facet("tags", tuple),
+    Facet("links", tuple),
+)
+"""All facets, in one place for drafts, moves, exports, imports and merges."""
 
 
 @dataclass(frozen=True)

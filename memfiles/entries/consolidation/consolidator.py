@@ -7,9 +7,8 @@ something changed since.
 
 from __future__ import annotations
 
-import sqlite3
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,12 +18,11 @@ from memfiles.entries.consolidation.folding import Summariser, give_back, take_o
 from memfiles.entries.consolidation.plan import Plan, Step, SummaryNote, changed_since
 from memfiles.entries.consolidation.planner import Heading, Member, plan_consolidation
 from memfiles.entries.decisions import EntryLocation, Expiry, RecordsByPath, is_live
-from memfiles.entries.drafts import Draft, EntryRules
-from memfiles.entries.reader import EntryReader, EntryRepository, entry_at, summary_of
+from memfiles.entries.drafts import Draft
+from memfiles.entries.reader import EntryDatabase, EntryReader, summary_of
 from memfiles.errors import InvalidArgument, RevisionConflict
 from memfiles.index import queries
-from memfiles.index.index import Index
-from memfiles.index.rows import Row, row_of
+from memfiles.index.rows import row_of
 from memfiles.records.entry import MAX_SOURCES, Entry, EntryRecord, Provenance, Reorganised, Retired
 from memfiles.records.keys import entry_path
 from memfiles.records.record import Stamp, check_text
@@ -50,22 +48,10 @@ class Applied:
 class Consolidator:
     """Consolidates the entries of an agent at its session's level."""
 
-    def __init__(
-        self,
-        repository: EntryRepository,
-        index: Index,
-        reader: EntryReader,
-        *,
-        rules: EntryRules,
-        now: Callable[[], str],
-        summariser: Summariser | None = None,
-    ) -> None:
+    def __init__(self, db: EntryDatabase, reader: EntryReader, *, summariser: Summariser | None = None) -> None:
         """``summariser`` writes the notes that episodes are folded into; the default needs no model."""
-        self._repository = repository
-        self._index = index
+        self._db = db
         self._reader = reader
-        self._rules = rules
-        self._now = now
         self._summariser = summariser
 
     def plan(self, caller: Caller, *, share: float = DEFAULT_SHARE) -> Plan:
@@ -74,12 +60,12 @@ class Consolidator:
             raise InvalidArgument("share must be a number above 0 and at most 1")
         home = _home(caller)
         entries = [entry for entry in self._entries(home) if self._reader.is_live(entry)]
-        heading = Heading(f"plan-{uuid.uuid4().hex[:12]}", self._now(), home.scope, home.level)
-        self._index.catch_up(reads=True)
-        reads = self._index.ask(lambda connection: queries.reads(connection, queries.parts(connection, [home])))
+        heading = Heading(f"plan-{uuid.uuid4().hex[:12]}", self._db.now(), home.scope, home.level)
+        self._db.index.catch_up(reads=True)
+        reads = self._db.index.ask(lambda connection: queries.reads(connection, queries.parts(connection, [home])))
         return plan_consolidation(
             [Member(summary_of(row_of(each, None), reads=reads.get(each.path, (0, None))), each) for each in entries],
-            self._rules.budget.times(share),
+            self._db.rules.budget.times(share),
             heading=heading,
             summariser=self._summariser,
         )
@@ -95,11 +81,11 @@ class Consolidator:
         runs = {step.note.run for step in plan.steps if step.note is not None}
         if (plan.folder, plan.level) != (home.scope, home.level) or runs - {home.run}:
             raise InvalidArgument("this plan was made for another agent or level: make one in this session")
-        stamp = Stamp(self._now(), caller.actor(None))
+        stamp = Stamp(self._db.now(), caller.actor(None))
         by = Provenance(agent=caller.provenance.agent, session=stamp.by.session, source=plan.id)
         checked = replace(plan, steps=tuple(self._checked(step) for step in plan.steps))
-        application = _Application(checked, stamp, by, self._rules.expiry)
-        return self._repository.change([entry_path(plan.folder, uid) for uid in plan.uids], application.decide)
+        application = _Application(checked, stamp, by, self._db.rules.expiry)
+        return self._db.repository.change([entry_path(plan.folder, uid) for uid in plan.uids], application.decide)
 
     def undo(self, caller: Caller, plan_id: str) -> Applied:
         """Undo a plan: show the entries it hid, give their labels back, and hide the notes that it saved.
@@ -107,29 +93,24 @@ class Consolidator:
         ``InvalidArgument`` if nothing of it is left; ``RevisionConflict`` if one of its entries changed since.
         """
         check_text(plan_id, what="the id of a plan")
-        stamp = Stamp(self._now(), caller.actor(None))
+        stamp = Stamp(self._db.now(), caller.actor(None))
         paths = [entry.path for entry in self._entries(_home(caller)) if _is_of(entry, plan_id)]
         if not paths:
             raise InvalidArgument(f"no change of plan {plan_id[:40]!r} is left at this session's level")
-        return self._repository.change(paths, lambda records: _undone(records, plan_id, stamp))
+        return self._db.repository.change(paths, lambda records: _undone(records, plan_id, stamp))
 
     def _checked(self, step: Step) -> Step:
         """The step with the note as it may be saved; labels are checked as well."""
         if step.survivor is not None:
-            self._rules.check(Draft(step.survivor.key, None, step.tags, links=step.links))
+            self._db.rules.check(Draft(step.survivor.key, None, step.tags, links=step.links))
         if step.note is None:
             return step
-        draft = self._rules.check(_draft_of_note(step.note)).draft
+        draft = self._db.rules.check(_draft_of_note(step.note)).draft
         return replace(step, note=replace(step.note, content=draft.content or ""))
 
     def _entries(self, partition: Partition) -> list[Entry]:
         self._reader.refresh()
-
-        def ask(connection: sqlite3.Connection) -> list[Row]:
-            return queries.matching(connection, queries.parts(connection, [partition]), queries.RowFilter())
-
-        found = (entry_at(self._repository, row.path) for row in self._index.ask(ask))
-        return [entry for entry in found if entry is not None]
+        return self._db.entries(row.path for row in self._db.rows([partition]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,78 +3,61 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.callers import Caller, View, view_of
 from memfiles.entries.hydration import window
 from memfiles.entries.hydration.window import Explanation, Hydration, Window
-from memfiles.entries.reader import EntryReader, EntryRepository, entry_at, summary_of
+from memfiles.entries.reader import EntryDatabase, EntryReader, EntryRepository, entry_at, summary_of
 from memfiles.index import queries
-from memfiles.index.index import Index
 from memfiles.index.rows import row_of
 from memfiles.records.entry import Entry
 from memfiles.records.keys import check_key, check_whole
-from memfiles.records.levels import Levels
 
 
 class Hydrator:
     """Fills the system-prompt block from one open memory."""
 
-    def __init__(
-        self,
-        repository: EntryRepository,
-        index: Index,
-        reader: EntryReader,
-        *,
-        levels: Levels,
-        budget_bytes: int,
-        now: Callable[[], str],
-    ) -> None:
-        """``budget_bytes`` is the most that the whole block may take, in UTF-8; ``now`` decides what has expired."""
-        self._repository = repository
-        self._index = index
+    def __init__(self, db: EntryDatabase, reader: EntryReader) -> None:
+        self._db = db
         self._reader = reader
-        self._levels = levels
-        self._budget_bytes = budget_bytes
-        self._now = now
 
     def hydrate(self, caller: Caller, *, budget_bytes: int | None = None) -> Hydration:
         """The block of the caller's entries; the same state and budget give the same bytes."""
-        budget, now = self._checked_budget(budget_bytes), self._now()
-        view = view_of(caller, self._levels)
+        budget, now = self._checked_budget(budget_bytes), self._db.now()
+        view = view_of(caller, self._db.rules.levels)
         self._reader.refresh()
 
         def fill(connection: sqlite3.Connection) -> Hydration:
-            visible = _VisibleEntries(connection, view, self._repository, now=now)
+            visible = _VisibleEntries(connection, view, self._db.repository, now=now)
             return window.hydrate(visible.summaries(), visible.text, budget_bytes=budget, now=now)
 
-        return self._index.ask(fill)
+        return self._db.index.ask(fill)
 
     def explain(self, caller: Caller, key: str, *, budget_bytes: int | None = None) -> Explanation:
         """Why the entry of ``key`` is in that block or not, in numbers; a hidden key counts as unknown."""
         check_key(key)
-        budget, now = self._checked_budget(budget_bytes), self._now()
-        view = view_of(caller, self._levels)
+        budget, now = self._checked_budget(budget_bytes), self._db.now()
+        view = view_of(caller, self._db.rules.levels)
         self._reader.refresh()
-        records = [entry_at(self._repository, partition.path(key)) for partition in view]
-        entries = [entry for entry in records if entry is not None]
+        entries = self._db.entries(partition.path(key) for partition in view)
         under_key = [summary_of(row_of(entry, None)) for entry in entries]
 
         def explain(connection: sqlite3.Connection) -> Explanation:
-            visible = _VisibleEntries(connection, view, self._repository, now=now)
+            visible = _VisibleEntries(connection, view, self._db.repository, now=now)
             visible.add(entries)
             summaries = visible.summaries()
             return window.explain(
                 key, Window(budget, now=now), under_key=under_key, entries=summaries, lookup=visible.text
             )
 
-        return self._index.ask(explain)
+        return self._db.index.ask(explain)
 
     def _checked_budget(self, budget_bytes: int | None) -> int:
         if budget_bytes is None:
-            return self._budget_bytes
+            return self._db.rules.hydrate_bytes
         return check_whole(budget_bytes, what="budget_bytes", least=0)
 
 

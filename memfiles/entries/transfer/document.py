@@ -14,7 +14,7 @@ from math import isfinite
 from typing import Any, TypeGuard
 
 from memfiles.errors import InvalidArgument
-from memfiles.records.entry import MAX_LABEL_BYTES, MAX_SOURCES, Provenance
+from memfiles.records.entry import FACETS, MAX_LABEL_BYTES, MAX_SOURCES, Provenance
 from memfiles.records.keys import ENTRY_UID_PATTERN, KEY_MAX_BYTES, check_key
 from memfiles.records.record import MAX_COUNT, TIMESTAMP_PATTERN
 from memfiles.workflow.problems import printable, shown
@@ -206,13 +206,13 @@ _COUNT: _FieldType = (
     f"a whole number from 0 to {MAX_COUNT}",
     lambda value: _is_number(value) and isinstance(value, int) and 0 <= value <= MAX_COUNT,
 )
+_SWITCH: _FieldType = "true or false", lambda value: isinstance(value, bool)
+_FACET_TYPES: dict[type, _FieldType] = {str: _TEXT, float: _NUMBER, bool: _SWITCH, tuple: _TEXTS}
 _TYPES: dict[str, _FieldType] = {
     **dict.fromkeys(FIELDS, _TEXT),
-    **dict.fromkeys(("tags", "links"), _TEXTS),
-    **dict.fromkeys(("confidence", "importance"), _NUMBER),
+    **{name: _FACET_TYPES[kept_as] for name, kept_as in FACETS},
     **dict.fromkeys(("successes", "failures"), _COUNT),
     **dict.fromkeys(("created", "updated", "expires_at"), _TIME),
-    "pinned": ("true or false", lambda value: isinstance(value, bool)),
     "made_of": ("a list of uids of entries", lambda value: _is_texts(value) and _are_uids(value)),
     "provenance": (
         "a list of texts such as run=evt-1",

@@ -15,15 +15,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from memfiles.entries.callers import Caller, view_of
-from memfiles.entries.reader import EntryReader, EntryRepository, entry_at
+from memfiles.entries.reader import EntryDatabase, EntryReader
 from memfiles.entries.transfer import formats
 from memfiles.entries.transfer.document import EXTRAS, Document, written_provenance
 from memfiles.entries.transfer.sources import checked_path
 from memfiles.errors import InvalidArgument, StorageFailed
-from memfiles.index import queries
-from memfiles.index.index import Index
 from memfiles.records.entry import Entry
-from memfiles.records.levels import Levels
 from memfiles.storage import atomic
 
 ExportFormat = Literal["markdown", "jsonl"]
@@ -48,11 +45,9 @@ class Exported:
 class Exporter:
     """Writes the entries that a session sees to files."""
 
-    def __init__(self, repository: EntryRepository, index: Index, reader: EntryReader, *, levels: Levels) -> None:
-        self._repository = repository
-        self._index = index
+    def __init__(self, db: EntryDatabase, reader: EntryReader) -> None:
+        self._db = db
         self._reader = reader
-        self._levels = levels
 
     def export(self, caller: Caller, target: str | os.PathLike[str], *, format: str) -> Exported:
         """Write every entry the caller may see to ``target``: a folder for ``markdown``, a file for ``jsonl``.
@@ -75,13 +70,10 @@ class Exporter:
     def _entries(self, caller: Caller) -> list[Entry]:
         """The entries that the caller may see, by key and level; shadowed ones too, so that nothing is lost."""
         self._reader.refresh()
-        view = [partition for partition in view_of(caller, self._levels) if not partition.run]
-        rows = self._index.ask(
-            lambda connection: queries.matching(connection, queries.parts(connection, view), queries.RowFilter())
-        )
-        found = (entry_at(self._repository, row.path) for row in rows if row.state == "live")
-        entries = [entry for entry in found if entry is not None and self._reader.is_live(entry)]
-        return sorted(entries, key=lambda entry: (entry.key, self._levels.rank(entry.level), entry.agent))
+        view = [partition for partition in view_of(caller, self._db.rules.levels) if not partition.run]
+        found = self._db.entries(row.path for row in self._db.rows(view) if row.state == "live")
+        entries = [entry for entry in found if self._reader.is_live(entry)]
+        return sorted(entries, key=lambda entry: (entry.key, self._db.rules.levels.rank(entry.level), entry.agent))
 
 
 def document_of(entry: Entry) -> Document:

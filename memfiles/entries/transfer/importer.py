@@ -8,21 +8,20 @@ reported with its place and the reason; and importing an unchanged export change
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from memfiles.entries.callers import Caller, Partition, own_level, view_of
 from memfiles.entries.decisions import Past
-from memfiles.entries.drafts import Draft, EntryRules
-from memfiles.entries.reader import EntryRepository
+from memfiles.entries.drafts import Draft
+from memfiles.entries.reader import EntryDatabase
 from memfiles.entries.transfer.document import Document, Skipped, is_time, provenance_in
 from memfiles.entries.transfer.exporter import document_of
 from memfiles.entries.transfer.formats import Format
 from memfiles.entries.transfer.sources import read
 from memfiles.entries.writer import EntryWriter, ImportedDraft
 from memfiles.errors import MemfilesError
-from memfiles.records.entry import GENERAL, Entry, Tombstone
+from memfiles.records.entry import FACETS, GENERAL, Entry, Tombstone
 from memfiles.records.keys import check_switch
 
 _SOURCE = "import"
@@ -52,14 +51,9 @@ class Imported:
 class Importer:
     """Reads files into one open memory."""
 
-    def __init__(
-        self, repository: EntryRepository, writer: EntryWriter, *, rules: EntryRules, now: Callable[[], str]
-    ) -> None:
-        """``now`` is the latest time that an imported entry can have."""
-        self._repository = repository
+    def __init__(self, db: EntryDatabase, writer: EntryWriter) -> None:
+        self._db = db
         self._writer = writer
-        self._rules = rules
-        self._now = now
 
     def import_(
         self, caller: Caller, source: str | os.PathLike[str], *, format: Format | None = None, dry_run: bool = False
@@ -83,11 +77,11 @@ class Importer:
     def _judge(self, caller: Caller, document: Document) -> ImportedDraft | Skipped | None:
         """Whether a document is imported or skipped, and why; None if it would change nothing."""
         level = document.level or caller.level
-        view = view_of(caller, self._rules.levels)
+        view = view_of(caller, self._db.rules.levels)
         place = self._place(caller, document, level)
         if isinstance(place, Skipped):
             return place
-        before = self._repository.find(place.path(document.key)) if place in view else None
+        before = self._db.repository.find(place.path(document.key)) if place in view else None
         if isinstance(before, Entry) and before.retired is None and _says_the_same(document, before):
             return None
         if level != caller.level:
@@ -97,35 +91,35 @@ class Importer:
         if isinstance(before, Entry) and (reason := _keeps(before, document)) is not None:
             return Skipped(document.where, reason)
         try:
-            self._rules.check_labels(_origin(document))
-            checked = self._rules.check(_draft(document))
+            self._db.rules.check_labels(_origin(document))
+            checked = self._db.rules.check(_draft(document))
         except MemfilesError as error:
             return Skipped(document.where, str(error))
-        past = _past(document, latest=self._now())
+        past = _past(document, latest=self._db.now())
         if (problem := self._too_large(document) or self._over(document, past)) is not None:
             return Skipped(document.where, problem)
         return ImportedDraft(checked, place, past, isinstance(before, Entry))
 
     def _place(self, caller: Caller, document: Document, level: str) -> Partition | Skipped:
         """The partition of a document at its level."""
-        if level not in self._rules.levels.names:
-            known = ", ".join(self._rules.levels.names)
+        if level not in self._db.rules.levels.names:
+            known = ", ".join(self._db.rules.levels.names)
             return Skipped(document.where, f"its level {level[:40]!r} is not declared (declared: {known})")
-        category = self._rules.categories.of(document.category or GENERAL)
+        category = self._db.rules.categories.of(document.category or GENERAL)
         own = own_level(caller, level)
         if category.is_of_one_run and len(own) < 3:
             return Skipped(document.where, f"category {category.name} belongs to a run, and this session has none")
         return own[-1] if category.is_shared else own[-3] if category.is_of_one_run else own[-2]
 
     def _too_large(self, document: Document) -> str | None:
-        most = self._rules.budget.max_bytes
+        most = self._db.rules.budget.max_bytes
         size = len(document.content.encode())
         return f"it is {size} bytes and the whole budget is {most}" if most is not None and size > most else None
 
     def _over(self, document: Document, past: Past) -> str | None:
         """Why the entry would be expired at once; None if it would not."""
-        expires_at = past.expires_at or self._rules.expiry(document.category or GENERAL, past.updated_at)
-        return f"it expired at {expires_at}" if expires_at is not None and expires_at <= self._now() else None
+        expires_at = past.expires_at or self._db.rules.expiry(document.category or GENERAL, past.updated_at)
+        return f"it expired at {expires_at}" if expires_at is not None and expires_at <= self._db.now() else None
 
 
 def _says_the_same(document: Document, entry: Entry) -> bool:
@@ -164,19 +158,9 @@ def _keeps(entry: Entry, document: Document) -> str | None:
 
 
 def _draft(document: Document) -> Draft:
-    extra: dict[str, Any] = dict(document.extra)
-    return Draft(
-        document.key,
-        document.content,
-        tags=document.tags,
-        category=document.category,
-        kind=document.kind,  # type: ignore[arg-type]
-        confidence=extra.get("confidence"),
-        importance=extra.get("importance"),
-        pinned=extra.get("pinned"),
-        links=extra.get("links"),
-        source=_SOURCE,
-    )
+    values = dict(document.extra) | {name: getattr(document, name) for name in ("category", "kind", "tags")}
+    facets: dict[str, Any] = {name: values.get(name) for name, _ in FACETS}
+    return Draft(document.key, document.content, source=_SOURCE, **facets)
 
 
 def _past(document: Document, *, latest: str) -> Past:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from memfiles.records.entry import (
+    FACETS,
     FORGOTTEN_KEPT,
     MAX_LINKS,
     MAX_MOVED,
@@ -225,7 +226,7 @@ def _expiry(pair: EntryPair, source: Entry) -> str | None:
     return expires_at
 
 
-_SINGLE = ("category", "kind", "confidence", "importance", "pinned")
+_SINGLE = tuple(name for name, kept_as in FACETS if kept_as is not tuple)
 
 
 @dataclass(frozen=True, slots=True)
