@@ -85,7 +85,7 @@ def open(
 
 
 def load(path: str | PathLike[str] = "workflow.yaml") -> Workflow:
-    """The workflow at ``path``, its mirror's URL checked as well; nothing on disk changes, nobody is connected to.
+    """The workflow at ``path``, with the mirror's URL checked; changes nothing on disk and opens no connection.
 
     Raises ``WorkflowError`` for everything that is wrong.
     """
@@ -93,12 +93,11 @@ def load(path: str | PathLike[str] = "workflow.yaml") -> Workflow:
 
 
 def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], object] = _log.warning) -> Memory:
-    """Open the memory to read only: ``report`` is what a restore would do, ``sync.status()`` is read from the disk.
+    """Open the memory for reading only: ``report`` is the plan of a restore, ``sync.status()`` is read from disk.
 
-    No directory is made, no record changed, no lock held. Only what a dead process had promised is put in place first,
-    as no look may show less than was acknowledged; ``warn`` hears if the disk refuses that. Entries are opened at
-    their first use, which brings the derived index up to date. ``manager`` answers ``plan`` and ``view`` only.
-    ``ask_mirror`` lets the report ask the mirror for the files that are not on disk.
+    No record changes. Acknowledged changes of a dead process are recovered first; ``warn`` is called if the disk
+    refuses that. Entries open at their first use, which makes missing state folders and updates the derived index.
+    ``manager`` answers ``plan`` and ``view`` only. With ``ask_mirror`` the report asks the mirror for missing files.
     """
     manager = _make_manager(workflow, mirror=open_mirror_of(workflow) if ask_mirror else None, ledger=None)
     try:
@@ -208,9 +207,9 @@ class Memory:
                 return
             self._closed = True
             sessions = list(self._sessions)
-        for session in sessions:
-            session.close()
-        self._cleanup.close()
+        with self._cleanup:  # closes everything else even if a session cannot be closed
+            for session in sessions:
+                session.close()
 
     def __enter__(self) -> Self:
         return self

@@ -222,3 +222,23 @@ def test_a_look_reads_a_memory_that_is_open_elsewhere(workflow: Path) -> None:
 
         assert ("# Customers\n- Ada\n", "kept", 2) == (view.record.content, view.report.status, view.card.revision)
         assert before == {path: path.read_bytes() for path in memory.workflow.directory.glob("*.json")}
+
+
+def test_a_session_that_cannot_be_closed_leaves_nothing_else_open(
+    workflow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manager is checkpointed and closed whatever a session raises."""
+    memory = memfiles.open(workflow, watch=False)
+    session = memory.session("support")
+    session.call("append_memory", {"file": "notes", "content": "- Ada\n"})
+    monkeypatch.setattr(session, "close", raising)
+    with pytest.raises(RuntimeError, match="unforeseen"):
+        memory.close()
+
+    assert [] == list((workflow.parent / ".memory").glob(".journal/*"))
+    with pytest.raises(InvalidArgument, match="closed"):
+        memory.manager.read("notes-1")
+
+
+def raising() -> None:
+    raise RuntimeError("unforeseen")

@@ -299,7 +299,7 @@ def line_range(record: Record, *, offset: int, limit: int | None) -> tuple[str, 
 
 def recorded_id(call_id: str | None) -> str | None:
     """A call id as the history holds it: as given, or its digest if a gateway packed kilobytes into it."""
-    if isinstance(call_id, str) and len(call_id) > LABEL_BYTES_MAX:
+    if isinstance(call_id, str) and len(call_id.encode(errors="replace")) > LABEL_BYTES_MAX:
         return "sha256:" + hashlib.sha256(call_id.encode(errors="replace")).hexdigest()
     check_label(call_id or None, what="call_id")
     return call_id or None

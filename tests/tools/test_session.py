@@ -119,10 +119,11 @@ def test_changes_carry_the_session(manager: MemoryManager) -> None:
     assert Actor(agent="support", session="evt-1", call="toolu_01") == manager.log("u-notes")[-1].by
 
 
-def test_a_very_long_call_id_is_kept_as_its_digest(manager: MemoryManager, session: Session) -> None:
-    """Gateways pack kilobytes into call ids; the record stays small and a replay is still found."""
+@pytest.mark.parametrize("call_id", ["call_" + "A" * 5000, "\u00e9" * 200])
+def test_a_very_long_call_id_is_kept_as_its_digest(manager: MemoryManager, session: Session, call_id: str) -> None:
+    """Gateways pack kilobytes into call ids; the record stays small and a replay is still found. Bytes count."""
     for _ in range(2):
-        session.call("append_memory", {"file": "notes", "content": "x"}, call_id="call_" + "A" * 5000)
+        session.call("append_memory", {"file": "notes", "content": "x"}, call_id=call_id)
 
     assert manager.read("u-notes") == "x"
     assert [71] == [len(change.by.call) for change in manager.log("u-notes") if change.by.call]
