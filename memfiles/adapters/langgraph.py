@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 InjectedRuntime = Annotated[ToolRuntime | None, InjectedToolArg]  # injected arguments are hidden from tracing
 
 
-class SessionTool(BaseTool):
+class LangChainSessionTool(BaseTool):
     """One tool of a session; threads may share it."""
 
     _session: Session = PrivateAttr()
@@ -75,7 +75,7 @@ class SessionTool(BaseTool):
 
 def tools(session: Session) -> list[BaseTool]:
     """The tools that a session has now, for ``ToolNode`` and ``model.bind_tools``."""
-    return [SessionTool(definition, session) for definition in session.definitions()]
+    return [LangChainSessionTool(definition, session) for definition in session.definitions()]
 
 
 class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -110,7 +110,7 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
         return await handler(request if request.tool else await run_in_worker(lambda: self._with_tool(request)))
 
     def _with_memory(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
-        others = [tool for tool in request.tools if not isinstance(tool, SessionTool)]
+        others = [tool for tool in request.tools if not isinstance(tool, LangChainSessionTool)]
         prompt, current = self._memory()
         return request.override(tools=[*others, *current], system_message=_appended(request.system_message, prompt))
 

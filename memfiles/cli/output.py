@@ -167,7 +167,7 @@ def progress(label: str) -> Iterator[ProgressCallback | None]:
 
 @contextmanager
 def waiting(text: str) -> Iterator[None]:
-    """Say on a terminal what the command waits for, once that has taken a second."""
+    """Print ``text`` on a terminal if the command is still waiting after a second."""
     timer = threading.Timer(_WAITING_SECONDS, lambda: print(text, file=sys.stderr, flush=True))
     timer.daemon = True
     if _is_watched():

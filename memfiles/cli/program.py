@@ -134,7 +134,7 @@ def _help_width() -> int:
     if not columns.isdecimal():
         try:
             columns = str(os.get_terminal_size().columns)
-        except OSError:  # stdout is no terminal
+        except OSError:  # stdout is not a terminal
             columns = "80"
     return max(50, min(int(columns), 80) - 2)
 

@@ -1,7 +1,7 @@
-"""Opening the memory for a change, and what the command line says about the mirror.
+"""Opening the memory for a change, and the command line's messages about the mirror.
 
-The rule this file guards: a change is durable on disk before the mirror is asked. A mirror that does not take it costs
-some seconds and a warning, and never changes the exit code.
+The rule this file guards: a change is durable on disk before the mirror is asked. A mirror that does not accept it
+costs some seconds and a warning, and never changes the exit code.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def restored(workflow: Workflow) -> Memory:
 
 
 def push_what_is_left(memory: Memory) -> None:
-    """Push what the mirror lacks, with some patience; warn if it does not take it."""
+    """Push pending changes for a few seconds; warn if the mirror does not accept them."""
     with progress("Pushing") as shown:
         if memory.sync.flush(PATIENCE_SECONDS, insist=False, progress=shown):
             return
@@ -109,7 +109,7 @@ def mirror_lines(status: SyncStatus, *, workflow: Workflow) -> Iterator[tuple[st
 
 
 def pending_in(status: SyncStatus, *, workflow: Workflow) -> str:
-    """The number of records that the mirror lacks, and since when."""
+    """The number of pending records, and the age of the oldest."""
     if not status.pending:
         return "nothing; the mirror has every change made here"
     oldest = name_of(workflow, status.oldest_pending or "")

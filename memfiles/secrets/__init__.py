@@ -1,1 +1,1 @@
-"""The gate that every text passes before it is kept: rules that find credentials, and what is done about them."""
+"""The secrets gate: rules that find credentials in a text before it is stored, and the policies for a match."""

@@ -1,4 +1,4 @@
-"""The secrets gate: every text that is about to be stored passes it, whoever writes.
+"""The secrets gate: every text passes it before it is stored, whether a model or a person writes it.
 
 The rule this file guards: a credential's value never leaves it, neither in an error nor in a warning;
 both name the kind of credential and the place, so that the writer can find it in its own text.
@@ -34,7 +34,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """A text that may be stored, and what the writer is to be told about it."""
+    """A text that may be stored, and the warnings for its writer."""
 
     text: str
     warnings: tuple[str, ...] = ()
@@ -51,13 +51,10 @@ class Leak:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The result of another scanner: what it found, and in ``trouble`` why it may have missed something."""
+    """The result of another scanner: its findings, and in ``trouble`` why it may have missed some."""
 
     leaks: tuple[Leak, ...] = ()
     trouble: str | None = None
-
-
-_NOTHING_FOUND = Scan()
 
 
 class Scanner(Protocol):
@@ -108,17 +105,17 @@ def find_secrets(text: str) -> list[Finding]:
 
 
 def gate(text: str, *, policy: Policy, allow: Collection[str] = (), scan: Scanner | None = None) -> Gated:
-    """Let ``text`` through as ``policy`` says, or raise ``SecretRefused``.
+    """Check ``text`` according to ``policy``; return the text to store, or raise ``SecretRefused``.
 
     ``block`` refuses a text that holds a credential, ``redact`` puts ``[redacted:<rule>]`` in its place, ``warn``
-    lets it pass with a warning, ``off`` does not look. ``allow`` lists what is no credential here: names of rules,
-    or the very texts of false alarms. What ``scan`` finds counts as well; if it fails, that is a warning.
+    lets it pass with a warning, ``off`` does not look. ``allow`` lists exceptions: names of rules,
+    or the exact texts of false alarms. Findings of ``scan`` count as well; if it fails, that is a warning.
     """
     if policy not in POLICIES:
         raise InvalidArgument(f"secrets policy {policy!r} is not known; use one of {', '.join(POLICIES)}")
     if policy == "off":
         return Gated(text)
-    scanned = scan(text) if scan is not None else _NOTHING_FOUND
+    scanned = scan(text) if scan is not None else Scan()
     troubles = (scanned.trouble,) if scanned.trouble else ()
     spans = _unless_allowed(text, _with_leaks(_spans(text), scanned.leaks), allow)
     if not spans:
@@ -136,7 +133,7 @@ def gate(text: str, *, policy: Policy, allow: Collection[str] = (), scan: Scanne
 
 
 def may_hold_secrets(text: str) -> bool:
-    """Whether any rule has to look closer. If not, no piece of ``text`` has to be looked at either."""
+    """Whether an anchor of any rule occurs. If not, no part of ``text`` needs a check either."""
     return bool(_ranks(text, _folded(text)))
 
 
@@ -148,7 +145,7 @@ def _spans(text: str) -> list[_Span]:
 
 
 def _ranks(text: str, folded: str) -> set[int]:
-    """The rules of which an anchor is there."""
+    """The rules with an anchor in the text."""
     ranks = {rank for anchor, rank in _FOLDED_ANCHORS if anchor in folded}
     if _UNBROKEN.search(text):
         ranks.update(rank for anchor, rank in _EXACT_ANCHORS if anchor in text)
@@ -180,7 +177,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _merged(spans: Iterable[_Span]) -> list[_Span]:
-    """Spans that overlap become one, so that no part of a credential is left over when it is taken out."""
+    """Overlapping spans become one, so that a redaction leaves no part of a credential."""
     merged: list[_Span] = []
     for span in sorted(spans, key=lambda span: span.start):
         if merged and span.start < merged[-1].end:
@@ -210,7 +207,7 @@ def _byte_length(text: str) -> int:
 
 
 def _redacted(text: str, allow: Collection[str]) -> str:
-    """``text`` without credentials; taking one out may uncover another that was glued to it, hence the rounds."""
+    """``text`` without credentials; a redaction may uncover another next to it, hence the rounds."""
     for _ in range(_ROUNDS):
         if not (spans := _unless_allowed(text, _spans(text), allow)):
             break

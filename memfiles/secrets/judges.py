@@ -1,7 +1,7 @@
-"""What tells a credential from its look-alikes: placeholders, references, identifiers and prose.
+"""Judges: they tell a credential from placeholders, references, identifiers and prose.
 
-Every function here judges one piece of text that already has the shape of a credential and says
-whether it is to be believed. None of them keeps, logs or returns that text.
+Every function gets a text with the shape of a credential and returns whether it is one. None of them keeps, logs or
+returns that text.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TECHNICAL = re.compile(
 )
 _SELF_NAMING = re.compile(r"pass(?:word|wd|phrase|code)?s?\b|passw|pwd|secret|credential", re.IGNORECASE)
 _CUT = re.compile(r"[,;&|)}\]\\]")
-# What a program ships with, or a page of documentation shows; nobody's credential.
+# Defaults of programs and examples of documentation, which are not credentials.
 _DEFAULTS = frozenset(
     """
     admin administrator anonymous changeit default docker foobar guest hidden incorrect invalid letmein localhost mongo
@@ -73,7 +73,7 @@ def mixed_token(text: str) -> bool:
 
 
 def checksummed_token(text: str) -> bool:
-    """Whether the last six characters are the base-62 CRC32 of what stands between them and the prefix.
+    """Whether the last six characters are the base-62 CRC32 of the text between them and the prefix.
 
     Source: GitHub, "Behind GitHub's new authentication token formats" (2021); npm took over the scheme.
     """

@@ -27,10 +27,10 @@ _END = r"(?![A-Za-z0-9])"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One kind of credential: where to look, what it looks like, and whether a match is to be believed.
+    """One kind of credential: its anchors, its pattern, and the judge that accepts or rejects a match.
 
-    The credential is what the pattern's only group matched, or the whole match if it has none; ``judge``
-    sees that text. A ``folded`` rule ignores case: its anchors and its pattern are in lower case.
+    The credential is the match of the pattern's only group, or the whole match without a group; ``judge``
+    gets that text. A ``folded`` rule ignores case: its anchors and its pattern are in lower case.
     """
 
     name: str
@@ -47,7 +47,29 @@ def _token(name: str, prefixes: str, body: str, judge: Judge = judge.random_toke
     return Rule(name, anchors, f"{_START}(?:{starts}){body}{_END}", judge)
 
 
-_CLOUDS = (
+# Values assigned to a name. A name is weaker evidence than a token's prefix, so each notation has its own rule; the
+# more common the notation is in prose and code, the stricter the judge.
+_PASSWORD = r"(?:pass(?:word|wd|phrase|code|wort)|pass(?<![a-z]pass)(?=[\"'`*\s]{0,3}[:=])|pwd|pw(?<![a-z]pw)(?=[:=]))"
+_KEY = (  # secret:name is a reference, and a page's or a request's token is not a credential
+    r"(?:api[_ -]?key|secret[_ -]?key|access[_ -]?key|auth[_ -]?key|private[_ -]?key|signing[_ -]?key|credential"
+    r"|encryption[_ -]?key|master[_ -]?key|service[_ -]?key|shared[_ -]?key|secret(?!:[\w.-])"
+    r"|token(?<!next.token)(?<!nexttoken)(?<!page.token)(?<!pagetoken)(?<!sync.token)(?<![cx]srf.token))"
+)
+_CLOSED = r"[\"'`*_\\]{0,4}(?:(?<=[\"'`])\])?"
+_GIVEN = r"[ \t]{0,8}(?::[ \t]?str(?:ing)?[ \t]?=|:=|=>|=(?!=)|:(?!:))[ \t*]{0,8}"
+_TOLD = r"s?\b[^.\n:=;\]\"'`]{0,48}?\b(?:is|was|be|to|now)\b(?: now| still| just)?[ \t]?:?[ \t*]{1,4}"
+_MIXED = r"(?=\S{0,40}[0-9!@#$%^&*])"
+_MEANT = r"[ \t](?:for|to|of|on|at|in)\b[^\n:=]{1,48}?[:=][ \t*]{0,4}"
+_QUOTED = r"\\?[\"'`]([^\s\"'`\\]{6,4000})\\?[\"'`]"
+_BARE = r"\\?[\"'`]?([^\s\"'`<>;]{3,4000}[^\s\"'`<>;.,:)\]}\\])"
+
+
+def _assigned(name: str, anchors: str, pattern: str, judge: Judge) -> Rule:
+    return Rule(name, tuple(anchors.split()), pattern, judge, folded=True)
+
+
+RULES: tuple[Rule, ...] = (
+    # clouds
     _token("aws-access-key-id", "AKIA ASIA ABIA ACCA", r"[A-Z2-7]{16}"),
     Rule(
         "aws-secret-access-key",
@@ -70,9 +92,7 @@ _CLOUDS = (
     _token("supabase-token", "sbp_ sb_secret_", r"[\w-]{31,64}"),
     _token("fly-token", "fm2_", r"[A-Za-z0-9+/=_-]{80,2000}+"),
     _token("heroku-token", "HRKU-", r"[\w-]{36,80}"),
-)
-
-_CODE = (
+    # code and packages
     _token("github-token", "ghp_ gho_ ghu_ ghs_ ghr_", r"[A-Za-z0-9]{36}", judge.checksummed_token),
     Rule(  # newer and longer ones, whose checksum is not published
         "github-token",
@@ -88,9 +108,7 @@ _CODE = (
     Rule("terraform-token", (".atlasv1.",), rf"{_START}[A-Za-z0-9]{{14}}\.atlasv1\.[\w=-]{{60,70}}"),
     _token("pulumi-token", "pul-", r"[a-f0-9]{40}"),
     _token("postman-key", "PMAK-", r"[a-f0-9]{24}-[a-f0-9]{34}"),
-)
-
-_MODELS = (
+    # models
     _token("anthropic-key", "sk-ant-", r"[\w-]{24,200}", judge.mixed_token),
     _token("openai-key", "sk-", r"(?!ant-)[\w-]{20,250}", judge.mixed_token),
     _token("hugging-face-token", "hf_ api_org_", r"[A-Za-z0-9]{34,40}"),
@@ -100,9 +118,7 @@ _MODELS = (
     _token("replicate-token", "r8_", r"[A-Za-z0-9]{37}"),
     _token("langsmith-key", "lsv2_pt_ lsv2_sk_", r"[a-f0-9]{32}_[a-f0-9]{10}"),
     _token("pinecone-key", "pcsk_", r"[\w-]{60,80}"),
-)
-
-_SERVICES = (
+    # services
     _token("slack-token", "xoxb- xoxp- xoxa- xoxr- xoxs- xoxo- xoxe- xoxe. xapp-", r"[A-Za-z0-9.-]{20,300}+"),
     Rule(
         "slack-webhook",
@@ -142,9 +158,7 @@ _SERVICES = (
     Rule("airtable-token", ("pat",), rf"{_START}pat[A-Za-z0-9]{{14}}\.[a-f0-9]{{64}}{_END}"),
     _token("tailscale-key", "tskey-", r"[a-z]{3,10}-[A-Za-z0-9]{8,24}-[A-Za-z0-9]{20,40}"),
     _token("dynatrace-token", "dt0c01.", r"[A-Z0-9]{24}\.[A-Z0-9]{64}"),
-)
-
-_SHAPES = (
+    # shapes
     Rule(
         "private-key",
         ("PRIVATE KEY",),
@@ -152,12 +166,7 @@ _SHAPES = (
         r"(?:(?:[^-]|-(?!----))*+-----END [A-Z0-9 ]{1,60}-----|(?:(?:\s|\\[nr]){0,60}+[A-Za-z0-9+/=]{16,}+)*+)",
         judge.private_key,
     ),
-    Rule(
-        "json-web-token",
-        ("eyJ",),
-        r"(?<![\w-])eyJ[\w-]{8,}+(?:\.[\w-]*+){1,3}\.[\w-]{16,}+",
-        judge.json_web_token,
-    ),
+    Rule("json-web-token", ("eyJ",), r"(?<![\w-])eyJ[\w-]{8,}+(?:\.[\w-]*+){1,3}\.[\w-]{16,}+", judge.json_web_token),
     Rule(
         "connection-string",
         ("://",),
@@ -167,30 +176,7 @@ _SHAPES = (
     ),
     Rule("bearer-token", ("bearer",), r"\bbearer[ \t]+([\w.~+/-]{20,4000}+=*)", judge.mixed_token, folded=True),
     Rule("basic-auth", ("basic",), r"\bbasic[ \t]+([a-z0-9+/]{8,400}+={0,2})", judge.basic_credentials, folded=True),
-)
-
-# Values that are given a name. A name counts for less than a token's prefix does, so each way of writing it has a
-# rule of its own, whose judge is the stricter the more that way is also one of prose and of code.
-_PASSWORD = r"(?:pass(?:word|wd|phrase|code|wort)|pass(?<![a-z]pass)(?=[\"'`*\s]{0,3}[:=])|pwd|pw(?<![a-z]pw)(?=[:=]))"
-_KEY = (  # secret:name is a handle, and a page's or a request's token is no credential
-    r"(?:api[_ -]?key|secret[_ -]?key|access[_ -]?key|auth[_ -]?key|private[_ -]?key|signing[_ -]?key|credential"
-    r"|encryption[_ -]?key|master[_ -]?key|service[_ -]?key|shared[_ -]?key|secret(?!:[\w.-])"
-    r"|token(?<!next.token)(?<!nexttoken)(?<!page.token)(?<!pagetoken)(?<!sync.token)(?<![cx]srf.token))"
-)
-_CLOSED = r"[\"'`*_\\]{0,4}(?:(?<=[\"'`])\])?"
-_GIVEN = r"[ \t]{0,8}(?::[ \t]?str(?:ing)?[ \t]?=|:=|=>|=(?!=)|:(?!:))[ \t*]{0,8}"
-_TOLD = r"s?\b[^.\n:=;\]\"'`]{0,48}?\b(?:is|was|be|to|now)\b(?: now| still| just)?[ \t]?:?[ \t*]{1,4}"
-_MIXED = r"(?=\S{0,40}[0-9!@#$%^&*])"
-_MEANT = r"[ \t](?:for|to|of|on|at|in)\b[^\n:=]{1,48}?[:=][ \t*]{0,4}"
-_QUOTED = r"\\?[\"'`]([^\s\"'`\\]{6,4000})\\?[\"'`]"
-_BARE = r"\\?[\"'`]?([^\s\"'`<>;]{3,4000}[^\s\"'`<>;.,:)\]}\\])"
-
-
-def _assigned(name: str, anchors: str, pattern: str, judge: Judge) -> Rule:
-    return Rule(name, tuple(anchors.split()), pattern, judge, folded=True)
-
-
-_ASSIGNMENTS = (
+    # values assigned to a name
     _assigned("password", "pass pw", _PASSWORD + _CLOSED + _GIVEN + _QUOTED, judge.quoted_password),
     _assigned("password", "pass pw", _PASSWORD + _CLOSED + _GIVEN + _BARE, judge.bare_password),
     _assigned("password", "pass", _PASSWORD + _TOLD + _QUOTED, judge.quoted_password),
@@ -206,5 +192,3 @@ _ASSIGNMENTS = (
         judge.assigned_key,
     ),
 )
-
-RULES: tuple[Rule, ...] = _CLOUDS + _CODE + _MODELS + _SERVICES + _SHAPES + _ASSIGNMENTS

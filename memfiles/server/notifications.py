@@ -102,7 +102,7 @@ class ChangeNotifier:
                     _log.exception("MCP clients were not notified of a change")
 
     def _events(self, change: RecordChanged) -> list[ServerEvent]:
-        """The events of a change for clients that see what the session sees."""
+        """The events of a change, for clients with the view of the session."""
         is_entry = entry_place(change.path) is not None
         lists: list[ServerEvent] = [] if is_entry else self._changes_of_files()
         if not self._session.may_know(change):

@@ -190,7 +190,7 @@ def _mcp_result(result: ToolResult, definition: ToolDefinition | None) -> CallTo
 
 
 def _instructions(session: Session, *, read_only: bool) -> str:
-    """What a client may tell its model before any request; it contains nothing that can become outdated."""
+    """Instructions that a client may pass to its model before any request; nothing in them can become outdated."""
     can_change = not read_only and any(not tool.read_only for tool in session.definitions())
     change = "Save there what later runs should know." if can_change else "It is read-only here."
     return (

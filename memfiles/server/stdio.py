@@ -179,7 +179,7 @@ def parse_message(line: bytes) -> JSONRPCMessage | MalformedLine:
 
 
 def _parse_leniently(line: bytes) -> object:
-    """What a line contains if its only fault is half a surrogate pair or a NaN; else None."""
+    """The content of a line whose only fault is half a surrogate pair or a NaN; else None."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What the model sees: sessions, tools, the index card, schemas and results.
+"""The model's view of memory: sessions, tools, the index card, schemas and results.
 
 ``memfiles.tools(refs, manager, dialect)`` is a public function and this package has its name: the import system puts
 the package in the function's place, so the package can be called in the same way.

@@ -1,4 +1,4 @@
-"""Tool arguments: the argument models of the file tools, and the parser of what a model sent.
+"""Tool arguments: the argument models of the file tools, and the parser of arguments sent by a model.
 
 The rule this file guards: nothing reaches memory unchecked, whatever the vendor promised. Obvious aliases are
 accepted; a null means "not given".
@@ -113,7 +113,7 @@ ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
 
 def parse_arguments(model: type[ArgumentsT], sent: object, *, tool: str) -> ArgumentsT:
-    """The arguments of ``tool`` from what a model sent: an object or its JSON text.
+    """Parse the arguments of ``tool`` sent by a model: an object or its JSON text.
 
     ``InvalidArgument`` lists every problem at once and says how to call the tool.
     """
@@ -176,7 +176,7 @@ def _named(sent: Mapping[object, object], *, model: type[Arguments], tool: str) 
 
 
 def _meant(key: str, *, fields: Collection[str], aliases: Mapping[str, str]) -> str:
-    """The argument that a name refers to; the name itself if there is none."""
+    """The argument that a name refers to, or the name itself."""
     for name in (key, _WORD_END.sub("_", key).lower()):
         if name in fields or name in aliases:
             return aliases.get(name, name)

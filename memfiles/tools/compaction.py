@@ -172,7 +172,7 @@ def _call_id(digest: str, index: int, call: Mapping[str, Any]) -> str:
 
 
 def _within(deadline: float, work: Callable[[], T], *, what: str) -> T | str:
-    """The result of ``work``, or the reason why there is none. Work that takes too long is abandoned in its thread."""
+    """The result of ``work``, or the reason for its failure. Work that takes too long is abandoned in its thread."""
     answers: queue.SimpleQueue[T | str] = queue.SimpleQueue()
     context = contextvars.copy_context()  # for tracers and framework settings
 

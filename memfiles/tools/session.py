@@ -156,7 +156,7 @@ class Session:
     def may_know(self, change: RecordChanged) -> bool:
         """Whether the session may hear of a change: only of records that it sees now.
 
-        A forgotten entry has no key left, so its change is told if the session sees its folder at that level.
+        A forgotten entry has no key left, so its change is reported if the session sees its folder at that level.
         """
         if entry_place(change.path) is None:
             return any(file.card.uid == change.uid for file in self.files())

@@ -72,9 +72,8 @@ def _repeated_files(memory: Mapping[str, Any]) -> Iterator[Problem]:
             value = file.get(key)
             if isinstance(value, str) and first.setdefault(value, file) is not file:
                 other = shown(first[value].get("uid")) if key == "name" else ""
-                yield Problem(
-                    (*where, key), f"{key}{shown(value)} is also used by {of}{other}; each file needs its own"
-                )
+                what = f"{key}{shown(value)} is also used by {of}{other}; each file needs its own"
+                yield Problem((*where, key), what)
 
 
 def _case_problems(uids: Mapping[str, Where]) -> Iterator[Problem]:
@@ -105,25 +104,18 @@ def _agent_problems(memory: Mapping[str, Any], agents: Mapping[str, Any]) -> Ite
     uids = {file["uid"] for file in files}
     uid_of_name = {file["name"]: file["uid"] for file in files if isinstance(file.get("name"), str)}
     for where, agent in _agents(agents):
-        refs = [(index, _mapping(ref).get("id")) for index, ref in _numbered(agent.get("memory"))]
-        yield from _ref_problems((*where, "memory"), refs, uids=uids, uid_of_name=uid_of_name)
-
-
-def _ref_problems(
-    where: Where, refs: Iterable[tuple[int, Any]], *, uids: set[str], uid_of_name: Mapping[str, str]
-) -> Iterator[Problem]:
-    seen: set[str] = set()
-    for index, uid in refs:
-        if not isinstance(uid, str):
-            continue
-        at: Where = (*where, index, "id")
-        if uid in seen:
-            yield Problem(at, "this agent refers to this file twice; keep one reference")
-        elif uid in uid_of_name and uid not in uids:
-            yield Problem(at, f"this is a file name; refer to the file by its uid{shown(uid_of_name[uid])}")
-        elif uid not in uids:
-            yield Problem(at, f"no file with uid{shown(uid)} is declared", written=uid, allowed=uids)
-        seen.add(uid)
+        seen: set[str] = set()
+        for index, ref in _numbered(agent.get("memory")):
+            uid, at = _mapping(ref).get("id"), (*where, "memory", index, "id")
+            if not isinstance(uid, str):
+                continue
+            if uid in seen:
+                yield Problem(at, "this agent refers to this file twice; keep one reference")
+            elif uid in uid_of_name and uid not in uids:
+                yield Problem(at, f"this is a file name; refer to the file by its uid{shown(uid_of_name[uid])}")
+            elif uid not in uids:
+                yield Problem(at, f"no file with uid{shown(uid)} is declared", written=uid, allowed=uids)
+            seen.add(uid)
 
 
 def _files(memory: Mapping[str, Any]) -> list[tuple[Where, Mapping[str, Any]]]:

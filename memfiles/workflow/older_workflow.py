@@ -54,7 +54,7 @@ class _Part:
 
 def _read_files(items: list[Any]) -> _Part:
     part = _Part([])
-    ours = [(index, item) for index, item in enumerate(items) if _type_of(item) == FILE_TYPE]
+    ours = [(index, item) for index, item in enumerate(items) if _text_in(item, "type") == FILE_TYPE]
     names = _names([item for _, item in ours])
     for (index, item), name in zip(ours, names, strict=True):
         where: Where = ("memory", "files", len(part.value))
@@ -65,7 +65,9 @@ def _read_files(items: list[Any]) -> _Part:
         known = {new: item[old] for new, old in _RENAMED.items() if item.get(old) is not None}
         part.value.append({**known, "name": name})
     untyped = "this item has no type; write `type: MemoryFile`, or declare `memory: {files: [...]}`"
-    part.problems.extend(Problem(("memory", at), untyped) for at, item in enumerate(items) if _type_of(item) is None)
+    part.problems.extend(
+        Problem(("memory", at), untyped) for at, item in enumerate(items) if _text_in(item, "type") is None
+    )
     return part
 
 
@@ -97,7 +99,7 @@ def _read_agents(document: Mapping[str, Any], *, ignored: frozenset[str]) -> _Pa
         if not isinstance(refs, list):
             part.value[name] = {"memory": refs}
             continue
-        kept = [(index, ref) for index, ref in enumerate(refs) if _id_of(ref) not in ignored]
+        kept = [(index, ref) for index, ref in enumerate(refs) if _text_in(ref, "id") not in ignored]
         part.origins.update({("agents", name, "memory", new): (*at, old) for new, (old, _) in enumerate(kept)})
         part.value[name] = {"memory": [_ref(ref) for _, ref in kept]}
     return part
@@ -136,19 +138,15 @@ def _ids_of_others(items: list[Any]) -> frozenset[str]:
     """Ids that only items of other types have; references to them are ignored."""
     ids: dict[bool, set[str]] = {True: set(), False: set()}
     for item in items:
-        if _type_of(item) is not None and isinstance(item.get("id"), str):
+        if _text_in(item, "type") is not None and _text_in(item, "id") is not None:
             ids[item["type"] == FILE_TYPE].add(item["id"])
     return frozenset(ids[False] - ids[True])
 
 
-def _id_of(ref: Any) -> str | None:
-    uid = ref.get("id") if isinstance(ref, dict) else None
-    return uid if isinstance(uid, str) else None
-
-
-def _type_of(item: Any) -> str | None:
-    kind = item.get("type") if isinstance(item, dict) else None
-    return kind if isinstance(kind, str) else None
+def _text_in(item: Any, key: str) -> str | None:
+    """The text under a key of a mapping; None if there is none."""
+    text = item.get(key) if isinstance(item, dict) else None
+    return text if isinstance(text, str) else None
 
 
 def _is_name(text: object) -> TypeGuard[str]:

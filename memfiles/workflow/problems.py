@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Union, get_args, get_origin
@@ -34,7 +34,7 @@ _PLAIN_STEP = re.compile(r"[\w@$][\w@$-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem: its path, what is wrong, and what to do about it."""
+    """One problem: its path, and a message with the remedy."""
 
     where: Where
     what: str
@@ -85,20 +85,18 @@ def spelled(where: Where) -> str:
 def workflow_error(source: str, problems: Iterable[Problem], *, locate: Callable[[Problem], Mark]) -> WorkflowError:
     """One error for all ``problems``: a line each, ``source:line:column: path: what``, in the document's order."""
     placed = sorted(((locate(problem), problem) for problem in problems), key=lambda pair: pair[0])
-    return WorkflowError("\n".join(_lines(printable(source), placed)))
+    lines = []
+    for (line, column), problem in placed[:REPORTED_MAX]:
+        path = spelled(problem.where)
+        lines.append(f"{printable(source)}:{line}:{column}: {path}{': ' if path else ''}{problem.sentence()}")
+    if len(placed) > REPORTED_MAX:
+        lines.append(f"{printable(source)}: and {len(placed) - REPORTED_MAX} more problems")
+    return WorkflowError("\n".join(lines))
 
 
 def printable(text: str) -> str:
     """``text`` with unprintable characters escaped, so that it cannot forge a line or move a cursor."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
-def _lines(source: str, placed: list[tuple[Mark, Problem]]) -> Iterator[str]:
-    for (line, column), problem in placed[:REPORTED_MAX]:
-        path = spelled(problem.where)
-        yield f"{source}:{line}:{column}: {path}{': ' if path else ''}{problem.sentence()}"
-    if len(placed) > REPORTED_MAX:
-        yield f"{source}: and {len(placed) - REPORTED_MAX} more problems"
 
 
 def _spelled_step(step: str | int) -> str:
@@ -162,19 +160,12 @@ def _keys_at(model: type[BaseModel], where: Where) -> Collection[str]:
     """The keys that the model allows in the mapping at ``where``."""
     kind: Any = model
     for step in where:
-        kind = kind.model_fields[step].annotation if _is_model(kind) else _item_kind(kind)
+        if hasattr(kind, "model_fields"):
+            kind = kind.model_fields[step].annotation
+        else:  # X of tuple[X, ...] or dict[str, X]
+            kind = get_args(kind)[1 if get_origin(kind) is dict else 0]
         kind = _without_none(kind)
-    return tuple(kind.model_fields) if _is_model(kind) else ()
-
-
-def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
-
-
-def _item_kind(kind: Any) -> Any:
-    """``X`` of ``tuple[X, ...]`` or ``dict[str, X]``."""
-    arguments = get_args(kind)
-    return arguments[1] if get_origin(kind) is dict else arguments[0]
+    return tuple(getattr(kind, "model_fields", ()))
 
 
 def _without_none(kind: Any) -> Any:

@@ -64,11 +64,11 @@ class _Declared(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _one_clear_error(cls, data: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Self:
-        if info.context is _WITH_POSITIONS:
-            return handler(data)  # type: ignore[no-any-return]
         try:
             return handler(data)  # type: ignore[no-any-return]
         except ValidationError as error:
+            if info.context is _WITH_POSITIONS:
+                raise
             raise invalid_argument(problems_in(error, model=cls), model=cls) from None
 
 
@@ -203,9 +203,7 @@ class MemorySpec(_Declared):
         "block", description="What happens to text that looks like a credential."
     )
     secrets_scanner: str | None = Field(
-        None,
-        min_length=1,
-        description="A second scanner besides the built-in rules, by the name of its entry point.",
+        None, min_length=1, description="A second scanner besides the built-in rules, by the name of its entry point."
     )
     files: tuple[MemoryFile, ...] = Field((), description="The memory files.")
     entries: EntriesSpec | None = Field(

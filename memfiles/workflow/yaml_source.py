@@ -254,7 +254,11 @@ def _where(stack: list[_Open]) -> Where:
 
 
 def _mark_of(event: Any) -> Mark:
-    mark = event.start_mark
+    return _from_one(event.start_mark)
+
+
+def _from_one(mark: Any) -> Mark:
+    """A position of PyYAML, which counts from 0."""
     return mark.line + 1, mark.column + 1
 
 
@@ -268,15 +272,14 @@ def _events(loader: Any) -> Iterator[yaml.Event]:
     except MarkedYAMLError as error:
         raise _Unreadable(_explained(error), _problem_mark(error)) from error
     except (ValueError, OverflowError) as error:  # the Python parser, at an escape or directive out of range
-        mark = loader.get_mark()
-        raise _Unreadable("an escape or directive is out of range", (mark.line + 1, mark.column + 1)) from error
+        raise _Unreadable("an escape or directive is out of range", _from_one(loader.get_mark())) from error
     finally:
         loader.dispose()
 
 
 def _problem_mark(error: yaml.MarkedYAMLError) -> Mark:
     mark = error.problem_mark or error.context_mark
-    return (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    return _from_one(mark) if mark else (1, 1)
 
 
 def _explained(error: yaml.MarkedYAMLError) -> str:

@@ -82,7 +82,7 @@ class YamlText:
     text: str
     stand_ins: dict[int, str] = field(default_factory=dict)
     escape: str = ""
-    """The stand-in for the backslash of a ``\\ud83d`` escape, if there is one."""
+    """The stand-in for the backslash of a ``\\ud83d`` escape; "" without such an escape."""
 
     def original(self, scalar: str, *, double_quoted: bool) -> str:
         """The original scalar; a lone surrogate stays one."""

@@ -207,7 +207,7 @@ def lines_with(text: str, wanted: str) -> Iterator[int]:
 
 
 def _line_range(sent: object) -> object:
-    """Two line numbers, or their JSON text, which models send for a list; an empty list is no range."""
+    """Two line numbers, or their JSON text, which models send for a list; an empty list is not a range."""
     found = list_in(sent)
     numbers = [whole(each) for each in found] if isinstance(found, list) else None
     if numbers == []:
@@ -287,7 +287,7 @@ COMMANDS: dict[str, type[CommandArguments]] = {
 
 
 def parse_command(sent: object) -> dict[str, Any]:
-    """Check a command from a model, in the form the vendor's client expects; ``InvalidArgument`` says what is wrong.
+    """Check a command from a model, in the form the vendor's client expects; ``InvalidArgument`` lists the problems.
 
     The vendor's types check nothing: its client builds them from whatever the model sent.
     """

@@ -1,4 +1,4 @@
-"""``entries``: the group, and those of its commands that change entries; ``entries_read`` has the others."""
+"""``entries``: the group and its commands that change entries; ``entries_read`` has the others."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def ask(found: Forgotten) -> None:
 
 
 def show_forgotten(forgotten: Forgotten, *, mirror_is_clean: bool | None) -> None:
-    """Print what a forget did, or would do."""
+    """Print the result of a forget or of its dry run."""
     if current().json:
         mirror = {} if mirror_is_clean is None else {"mirror_is_clean": mirror_is_clean}
         output.data(forgotten.to_dict() | mirror)

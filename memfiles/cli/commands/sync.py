@@ -95,7 +95,7 @@ def transfer(run: Transfer, *, label: str) -> None:
 
 
 def show(report: SyncReport, *, workflow: Workflow, kept: list[str], last_error: str | None) -> None:
-    """Print what was done, and what is pending."""
+    """Print the outcome for each record, and the pending records."""
     if current().json:
         shown: dict[str, Any] = report.to_dict()
         output.data(shown | {"conflicts": kept, "last_error": last_error})

@@ -203,7 +203,7 @@ def _expect(holds: bool, otherwise: str) -> None:
 
 
 def _bytes_of(path: Path) -> bytes:
-    """The bytes of a file; none if it is gone by now, as the ledger's journal often is."""
+    """The bytes of a file; empty if it has been removed meanwhile, as often happens to the ledger's journal."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
