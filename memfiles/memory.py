@@ -312,7 +312,7 @@ def _mirror_at(url: str) -> Mirror:
 def _origin(ledger: Ledger) -> str | None:
     """The directory's id; None where none can be made: a read-only disk has no changes to attribute."""
     try:
-        return ledger.origin()
+        return ledger.meta.origin()
     except StorageFailed as error:
         _log.warning("this directory has no id to mark its changes with in the mirror: %s", error)
         return None

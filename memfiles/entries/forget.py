@@ -306,7 +306,7 @@ class Forgetter:
         """Remove the earlier content of changed records everywhere, then strike out what was noted as pending."""
         paths = [record.path for record in changed]
         self.release(paths)
-        ledger.scrub_all(self._db.store.directory, {record.path: record.revision for record in changed})
+        ledger.scrub(self._db.store.directory, {record.path: record.revision for record in changed})
         self._db.index.change(lambda connection: strike_forgets(connection, paths))
 
     def _moved_to_tombstones(self) -> list[tuple[Entry, Tombstone]]:

@@ -270,7 +270,7 @@ class MemoryManager:
         needles = (text.encode(), to_json(text)[1:-1], json.dumps(text)[1:-1].encode())
         removed = quarantine.remove_holding(store.descriptor, path, needles)
         try:
-            ledger.scrub(self.directory, path, revision=redaction.receipt.revision)
+            ledger.scrub(self.directory, {path: redaction.receipt.revision})
         finally:
             store.scrub()
         return replace(redaction, copies_removed=removed)

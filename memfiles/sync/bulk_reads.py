@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from queue import SimpleQueue
 
 from memfiles.errors import MirrorUnavailable
@@ -33,42 +34,24 @@ def in_parallel(
     """
     waiting = deque(keys)
     count = len(waiting)
-    arrived: SimpleQueue[tuple[str, Answer | _Unexpected]] = SimpleQueue()
+    arrived: SimpleQueue[tuple[str, Stored | None | BaseException]] = SimpleQueue()
 
     def work() -> None:
-        while key := _next(waiting):
-            arrived.put((key, _answer(get, key)))
+        with suppress(IndexError):  # nothing waits any longer
+            while True:
+                key = waiting.popleft()
+                try:
+                    arrived.put((key, get(key)))
+                except BaseException as error:  # the edge of the thread: raised where the answers are read
+                    arrived.put((key, error))
 
     try:
         for _ in range(min(threads, count)):
             threading.Thread(target=work, name="memfiles-mirror", daemon=True).start()
         for _ in range(count):
             key, answer = arrived.get()
-            if isinstance(answer, _Unexpected):
-                raise answer.error
+            if isinstance(answer, BaseException) and not isinstance(answer, MirrorUnavailable):
+                raise answer
             yield key, answer
     finally:
         waiting.clear()  # nobody listens any longer
-
-
-class _Unexpected:
-    """An error that is not an answer of a mirror."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-def _next(waiting: deque[str]) -> str | None:
-    try:
-        return waiting.popleft()
-    except IndexError:
-        return None
-
-
-def _answer(get: Callable[[str], Stored | None], key: str) -> Answer | _Unexpected:
-    try:
-        return get(key)
-    except MirrorUnavailable as error:
-        return error
-    except BaseException as error:  # the edge of the thread: raised where the answers are read
-        return _Unexpected(error)

@@ -6,7 +6,7 @@ a folder in which no file was put since the last scan is not compared again, unl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Literal, NamedTuple
@@ -66,31 +66,31 @@ class DirtyScan:
         The usual care assumes that entries change by renaming files into place, as memfiles and editors do. A patient
         scan relies on events for some minutes, a thorough one on nothing.
         """
-        found = self._signatures(self._replica.file_paths())
-        dirty = self._compare(found, under="")
-        for folder, changed_ns in self._replica.entries.folders().items():
+        listing = self._replica.listing
+        dirty = self._compare(listing.signatures(listing.file_paths()), under="")
+        for folder, changed_ns in listing.folders().items():
             dirty += self._compare_folder(folder, changed_ns, care=care)
         return dirty
 
     def changed(self, listed: Mapping[str, str]) -> list[str]:
         """The records whose copies are not at the version last known, or are gone."""
         known = self._ledger.versions()
-        return [path for path in self._replica.paths() if listed.get(path) != known.get(path)]
+        return [path for path in self._replica.listing.paths() if listed.get(path) != known.get(path)]
 
     def lost(self, listed: Mapping[str, str]) -> list[str]:
         """The records whose copies the mirror has lost."""
         known = self._ledger.versions()
-        return [path for path in self._replica.paths() if path in known and path not in listed]
+        return [path for path in self._replica.listing.paths() if path in known and path not in listed]
 
     def _compare_folder(self, folder: str, changed_ns: int, *, care: Care) -> list[Dirty]:
         before = self._compared.get(folder)
         is_known = before is not None and before.still_holds(changed_ns, patient=care == "patient")
         with self._downloads.settled():
             if before is not None and is_known and care != "thorough":
-                dirty = self._compare(self._signatures(before.dirty), under=f"{ENTRIES}/{folder}")
+                dirty = self._compare(self._replica.listing.signatures(before.dirty), under=f"{ENTRIES}/{folder}")
                 self._compared[folder] = replace(before, dirty=[record.path for record in dirty])
                 return dirty
-            dirty = self._compare(self._replica.entries.signatures(folder), under=f"{ENTRIES}/{folder}")
+            dirty = self._compare(self._replica.listing.entries_in(folder), under=f"{ENTRIES}/{folder}")
         is_sure = is_settled(Signature(0, 0, changed_ns))
         self._compared[folder] = _Compared(changed_ns, is_sure, monotonic(), [record.path for record in dirty])
         return dirty
@@ -104,29 +104,21 @@ class DirtyScan:
         settled: dict[str, Signature] = {}
         for path, signature in changed:
             local = self._replica.read(path) if path in digests else None
-            if local is None:
-                if not self._is_private(path, signature):
-                    dirty.append(Dirty(path, signature.mtime_ns))
-            elif local.is_provisional or local.digest != digests[path]:
+            is_known = local is not None and not local.is_provisional and local.digest == digests[path]
+            if local is not None and is_known:
+                if is_settled(local.signature):
+                    settled[path] = local.signature
+            elif local is not None or not self._is_private(path, signature):
                 dirty.append(Dirty(path, signature.mtime_ns))
-            elif is_settled(local.signature):
-                settled[path] = local.signature
         if settled:
             self._ledger.settle(settled)
         return dirty
 
     def _is_private(self, path: str, signature: Signature) -> bool:
         """Whether no mirror may have the record at ``path``; an answer is kept for each version."""
-        if self._private.get(path) == signature:
-            return True
-        is_private = self._replica.is_private(path)
-        if is_private:
+        if self._private.get(path) != signature and self._replica.is_private(path):
             self._private[path] = signature
-        return is_private
-
-    def _signatures(self, paths: Iterable[str]) -> dict[str, Signature]:
-        found = ((path, self._replica.signature(path)) for path in paths)
-        return {path: seen for path, seen in found if seen is not None}
+        return self._private.get(path) == signature
 
 
 def note_hydrated(ledger: Ledger, hydrated: Mapping[str, Stored]) -> None:

@@ -95,10 +95,10 @@ class EntryDownloads:
 
     def missing(self, listed: Mapping[str, str]) -> list[str]:
         """The paths of entries that the mirror lists and this directory lacks."""
-        if not self._replica.entries.is_kept:
+        if not self._replica.listing.has_entries:
             return []
         there = [path for path in listed if entry_place(path) is not None]
-        here = set(self._replica.entries.paths()) if there else set()
+        here = set(self._replica.listing.entry_paths()) if there else set()
         return [path for path in there if path not in here]
 
     def bring(self, paths: Collection[str], *, listed: Mapping[str, str]) -> Iterator[str]:
@@ -129,7 +129,7 @@ class EntryDownloads:
         """
         if entry_place(path) is None:
             raise LockTimeout(f"{path} cannot be read now: another program is changing it")
-        stored = self._mirror.get(path) if self._replica.entries.is_kept else None
+        stored = self._mirror.get(path) if self._replica.listing.has_entries else None
         return stored is not None and bool(self._write({path: stored}))
 
     def _write(self, batch: Mapping[str, Stored]) -> list[str]:
@@ -144,7 +144,10 @@ class EntryDownloads:
             return []
         with self._writing:
             written = self._replica.adopt(records)  # 1 durable
-            self._ledger.acknowledge(*[_acknowledged(record, batch[record.path]) for record in written])  # 2
+            copies = [(record, batch[record.path]) for record in written]
+            self._ledger.acknowledge(  # 2
+                *[Acknowledged(it.path, at.version, at.body, it.revision, digest(encode_copy(it))) for it, at in copies]
+            )
         dead = [record.path for record in written if is_dead(record)]
         if dead:
             self._replica.remove_copies(dead)  # 3 nothing here holds a forgotten text
@@ -218,7 +221,3 @@ def _until_down(answers: Iterable[tuple[str, Answer]]) -> Iterator[tuple[str, An
         failures = failures + 1 if isinstance(answer, MirrorUnavailable) else 0
         if failures == FAILURES_IN_A_ROW:
             return
-
-
-def _acknowledged(record: EntryRecord, stored: Stored) -> Acknowledged:
-    return Acknowledged(record.path, stored.version, stored.body, record.revision, digest(encode_copy(record)))

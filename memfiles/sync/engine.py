@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 
@@ -24,10 +25,10 @@ from memfiles.sync.dispatcher import Dispatcher, Progress, Task, Timer
 from memfiles.sync.downloads import EntryDownloads
 from memfiles.sync.ledger import Ledger
 from memfiles.sync.mirror import Mirror, Stored
-from memfiles.sync.pack import Packer
+from memfiles.sync.pack import is_pack_stale, refresh_pack
 from memfiles.sync.reconciler import Reconciler
 from memfiles.sync.replica import OUTCOMES, Outcome, Replica
-from memfiles.sync.status import SyncReport, SyncSettings, SyncStatus
+from memfiles.sync.status import SyncReport, SyncSettings, SyncStatus, status_of
 
 _SWEEP_SECONDS = 30.0
 _THOROUGH_SECONDS = 600.0  # between sweeps that also compare files that can only have been written to in place
@@ -65,15 +66,7 @@ class Sync:
         self.notice = self._dispatcher.notice  # the subscriber of changes, without a detour: it runs after every write
         self._errors = _ErrorLog(ledger, self._dispatcher)
         self._jobs = _Jobs(
-            replica,
-            mirror=mirror,
-            ledger=ledger,
-            scan=self._scan,
-            downloads=downloads,
-            reconciler=self._reconciler,
-            dispatcher=self._dispatcher,
-            errors=self._errors,
-            note=self._note,
+            replica, mirror, ledger, self._scan, downloads, self._reconciler, self._dispatcher, self._errors, self._note
         )
         self._loss_after = 0.0
         self._renew()
@@ -105,16 +98,8 @@ class Sync:
 
     def status(self) -> SyncStatus:
         """How far the mirror is behind, found on the disk alone."""
-        dirty = sorted(self._scan.dirty(), key=lambda record: record.since_ns)
-        lag = max(0.0, (time.time_ns() - dirty[0].since_ns) / 1e9) if dirty else 0.0
-        return SyncStatus(
-            mirror=self.settings.url,
-            pending=len(dirty),
-            oldest_pending=dirty[0].path if dirty else None,
-            lag_seconds=round(lag, 3),
-            last_error=self._errors.last,
-            conflicts=tuple(path for path, _ in self._replica.conflicts()),
-        )
+        conflicts = tuple(path for path, _ in self._replica.conflicts())
+        return status_of(self.settings.url, self._scan.dirty(), last_error=self._errors.last, conflicts=conflicts)
 
     def flush(self, timeout: float = 30.0, *, insist: bool = True, progress: Progress | None = None) -> bool:
         """Push what the mirror lacks now, and wait for it; returns whether that was done within ``timeout`` seconds.
@@ -173,11 +158,11 @@ class Sync:
 
     def _lacks_all_entries(self) -> bool:
         """Whether there are no entries here and the mirror may have some; not if it just did not answer."""
-        if not self._replica.entries.is_kept or self._replica.entries.paths():
+        if not self._replica.listing.has_entries or self._replica.listing.entry_paths():
             return False
-        if self._ledger.has_fetched_entries() and not any(map(entry_place, self._ledger.versions())):
+        if self._ledger.meta.state().has_fetched_entries and not any(map(entry_place, self._ledger.versions())):
             return False
-        files = (self._replica.read(path) for path in self._replica.file_paths())
+        files = (self._replica.read(path) for path in self._replica.listing.file_paths())
         return not any(copy is not None and copy.is_provisional for copy in files)
 
     def _timers(self, now: float) -> list[Timer]:
@@ -264,107 +249,94 @@ class _ErrorLog:
         if not self._dispatcher.is_closed and before != self.last:
             _log.warning("%s", self.last, exc_info=error if not isinstance(error, MemfilesError) else None)
             with suppress(MemfilesError):
-                self._ledger.note_error(self.last)
+                self._ledger.meta.note("last_error", self.last)
 
     def forget(self) -> None:
         """The mirror answered."""
         self.last = None
-        self._ledger.note_error(None)
+        self._ledger.meta.note("last_error", None)
 
 
+@dataclass(slots=True)
 class _Jobs:
     """The periodic jobs of the sync. Each may be repeated, and stopped at any point."""
 
-    def __init__(
-        self,
-        replica: Replica,
-        *,
-        mirror: Mirror,
-        ledger: Ledger,
-        scan: DirtyScan,
-        downloads: EntryDownloads,
-        reconciler: Reconciler,
-        dispatcher: Dispatcher,
-        errors: _ErrorLog,
-        note: Callable[[str, Outcome], None],
-    ) -> None:
-        self.hydrated: Mapping[str, Stored] = {}
-        self._replica = replica
-        self._mirror = mirror
-        self._ledger = ledger
-        self._scan = scan
-        self._downloads = downloads
-        self._reconciler = reconciler
-        self._dispatcher = dispatcher
-        self._errors = errors
-        self._note = note
-        self._packer = Packer(replica, mirror=mirror, ledger=ledger)
-        self._pack_after = 0.0
-        self._thorough_at = 0.0
+    replica: Replica
+    mirror: Mirror
+    ledger: Ledger
+    scan: DirtyScan
+    downloads: EntryDownloads
+    reconciler: Reconciler
+    dispatcher: Dispatcher
+    errors: _ErrorLog
+    note: Callable[[str, Outcome], None]
+    hydrated: Mapping[str, Stored] = field(default_factory=dict)
+    pack_after: float = 0.0
+    thorough_at: float = 0.0
 
     def sweep(self) -> None:
         """Find changes that no event reported: left from an earlier run, or made by other programs."""
         try:
             hydrated, self.hydrated = self.hydrated, {}
-            note_hydrated(self._ledger, hydrated)
-            is_thorough = time.monotonic() >= self._thorough_at
+            note_hydrated(self.ledger, hydrated)
+            is_thorough = time.monotonic() >= self.thorough_at
             if is_thorough:
-                self._thorough_at = time.monotonic() + _THOROUGH_SECONDS
+                self.thorough_at = time.monotonic() + _THOROUGH_SECONDS
             self.find_dirty_records("thorough" if is_thorough else "patient")
         except Exception as error:
-            self._errors.note("the records to push cannot be found", error)
+            self.errors.note("the records to push cannot be found", error)
 
     def find_dirty_records(self, care: Care = "usual") -> None:
         """Have the records pushed that the mirror lacks."""
-        for record in self._scan.dirty(care=care):
-            self._dispatcher.at_once(record.path)
+        for record in self.scan.dirty(care=care):
+            self.dispatcher.at_once(record.path)
 
     def find_changed_copies(self) -> None:
         """Have the records reconciled whose copies changed in the mirror, and fetch new entries."""
-        listed = dict(self._mirror.list())
-        for path in self._scan.changed(listed):
-            self._dispatcher.at_once(path, look=True)
+        listed = dict(self.mirror.list())
+        for path in self.scan.changed(listed):
+            self.dispatcher.at_once(path, look=True)
         self._fetch_entries(listed)
-        self._errors.forget()
+        self.errors.forget()
 
     def find_lost_copies(self) -> None:
         """Have the records pushed whose copies the mirror lost, and fetch the entries if that was never completed."""
-        listed = dict(self._mirror.list())
-        for path in self._scan.lost(listed):
-            self._dispatcher.at_once(path, look=True)
-        if not self._ledger.has_fetched_entries() or not self._replica.entries.paths():
+        listed = dict(self.mirror.list())
+        for path in self.scan.lost(listed):
+            self.dispatcher.at_once(path, look=True)
+        if not self.ledger.meta.state().has_fetched_entries or not self.replica.listing.entry_paths():
             self._fetch_entries(listed)
-        self._errors.forget()
+        self.errors.forget()
 
     def find_first_entries(self) -> None:
         """Repeat the fetch of entries that failed at the start, or was killed, until all are here."""
-        if self._replica.entries.is_kept and not self._ledger.has_fetched_entries():
+        if self.replica.listing.has_entries and not self.ledger.meta.state().has_fetched_entries:
             self.find_lost_copies()
 
     def tidy_up(self) -> None:
         """Wipe what was forgotten, and write the pack anew if there is time for it."""
         self.wipe()
-        self._reconciler.remove_stale_pack()
+        self.reconciler.remove_stale_pack()
         now = time.monotonic()
-        if now >= self._pack_after and self._dispatcher.is_idle and self._packer.is_worth_it():
-            self._pack_after = now + _PACK_SECONDS
-            self._packer.refresh()
+        if now >= self.pack_after and self.dispatcher.is_idle and is_pack_stale(self.replica, self.ledger):
+            self.pack_after = now + _PACK_SECONDS
+            refresh_pack(self.replica, self.mirror, self.ledger)
 
     def wipe(self) -> None:
         """Remove what was forgotten elsewhere from journals, index and ledger."""
-        if self._ledger.must_wipe():
-            self._replica.release_forgotten()
-            self._ledger.wipe()
+        if self.ledger.meta.state().must_wipe:
+            self.replica.release_forgotten()
+            self.ledger.meta.wipe()
 
     def refresh_pack(self) -> None:
         """Write the pack anew if it is worth it."""
-        if self._packer.is_worth_it():
-            self._packer.refresh()
+        if is_pack_stale(self.replica, self.ledger):
+            refresh_pack(self.replica, self.mirror, self.ledger)
 
     def _fetch_entries(self, listed: Mapping[str, str]) -> None:
         """Download the entries that only the mirror has, if entries are used here."""
-        if not self._replica.entries.is_kept:
+        if not self.replica.listing.has_entries:
             return
-        for path in self._downloads.bring(self._downloads.missing(listed), listed=listed):
-            self._note(path, "pulled")
-        self._ledger.entries_are_fetched()
+        for path in self.downloads.bring(self.downloads.missing(listed), listed=listed):
+            self.note(path, "pulled")
+        self.ledger.meta.note("entries_fetched", "yes")

@@ -11,9 +11,10 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from memfiles.errors import StorageFailed
 from memfiles.records.keys import ENTRIES
@@ -45,6 +46,7 @@ _DIGESTS = "SELECT path, digest FROM note WHERE digest IS NOT NULL AND sent IS N
 _BETWEEN = " AND path >= ? AND path < ?"
 _COPIES = "SELECT path, body, version FROM note WHERE version IS NOT NULL AND length(body) > 0 AND path > ?"
 _COPIES_AT_ONCE = 500
+_REMOVED = "redactions_unpacked"  # how many redactions there had been when the pack was last removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class Ledger:
         self._database = DerivedDatabase(_FILE, directory, create=_create, check=self._drop_untrusted)
         self._turn = threading.Lock()
         self._is_closed = False
+        self.meta = LedgerMeta(self._change, self._compact)
         renew_in_child(self, Ledger._leave_to_parent)
 
     def close(self) -> None:
@@ -115,12 +118,6 @@ class Ledger:
                 with suppress(StorageFailed):
                     self._database.settle()
             self._database.close()
-
-    def origin(self) -> str:
-        """The random id of this directory in version vectors: 12 hex digits."""
-        with self._change() as run:
-            run("INSERT OR IGNORE INTO meta VALUES ('origin', ?)", secrets.token_hex(6))
-            return str(run("SELECT value FROM meta WHERE key = 'origin'").fetchone()[0])
 
     def find(self, path: str) -> LedgerRow:
         """The row of the record at ``path``; an empty one if there is none."""
@@ -160,71 +157,19 @@ class Ledger:
                 yield path, Stored(body, version)
             last = rows[-1][0]
 
-    def has_fetched_entries(self) -> bool:
-        """Whether this directory once fetched all entries that only the mirror had."""
-        with self._change() as run:
-            return run("SELECT value FROM meta WHERE key = 'entries_fetched'").fetchone() is not None
-
-    def entries_are_fetched(self) -> None:
-        """This directory has every entry that the mirror had."""
-        with self._change() as run:
-            run("INSERT OR REPLACE INTO meta VALUES ('entries_fetched', 'yes')")
-
     def bury(self, path: str, *, revision: int) -> None:
-        """Keep no text of the record at ``path`` from before ``revision``: it was forgotten elsewhere. See ``scrub``.
+        """Keep no text of the record at ``path`` from before ``revision``: it was forgotten elsewhere.
 
-        The pack is removed, as after a redaction here; ``wipe`` does the rest.
+        The pack is removed, as after a redaction here; ``LedgerMeta.wipe`` does the rest.
         """
         with self._change() as run:
             _bury(run, path, revision=revision)
             run("INSERT OR REPLACE INTO meta VALUES ('unwiped', 'yes')")
 
-    def must_wipe(self) -> bool:
-        """Whether something was buried since the last ``wipe``."""
-        with self._change() as run:
-            return run("SELECT value FROM meta WHERE key = 'unwiped'").fetchone() is not None
-
-    def wipe(self) -> None:
-        """Remove all traces of buried rows from the file."""
-        with self._turn:
-            if not self._opened().compact():
-                raise StorageFailed("the notes on the mirror are being read by another process; try again later")
-        with self._change() as run:
-            run("DELETE FROM meta WHERE key = 'unwiped'")
-
-    def unpacked(self) -> int:
-        """How many copies were acknowledged since the last pack."""
-        with self._change() as run:
-            found = run("SELECT value FROM meta WHERE key = 'unpacked'").fetchone()
-            return int(found[0]) if found else 0
-
     def forget_redaction(self, path: str) -> None:
         """The record was restored as it was before its redaction: it may be pushed like any other."""
         with self._change() as run:
             run("UPDATE note SET redacted = 0 WHERE path = ?", path)
-
-    def redactions(self) -> int:
-        """How many redactions there have been."""
-        with self._change() as run:
-            found = run("SELECT value FROM meta WHERE key = 'redactions'").fetchone()
-            return int(found[0]) if found else 0
-
-    def must_remove_pack(self) -> bool:
-        """Whether the mirror's pack may hold text that was redacted since the pack was last removed."""
-        with self._change() as run:
-            rows = dict(run("SELECT key, value FROM meta WHERE key IN ('redactions', 'redactions_unpacked')"))
-            return int(rows.get("redactions", 0)) > int(rows.get("redactions_unpacked", 0))
-
-    def pack_is_removed(self) -> None:
-        """The mirror's pack is gone; the next one is worth writing soon."""
-        with self._change() as run:
-            run("UPDATE meta SET value = (SELECT count(*) FROM note WHERE body IS NOT NULL) WHERE key = 'unpacked'")
-            run("INSERT OR REPLACE INTO meta SELECT 'redactions_unpacked', value FROM meta WHERE key = 'redactions'")
-
-    def packed(self, count: int) -> None:
-        """A pack was written with ``count`` copies that were not in one before."""
-        with self._change() as run:
-            run("UPDATE meta SET value = max(0, value - ?) WHERE key = 'unpacked'", count)
 
     def versions(self) -> dict[str, str]:
         """By path, the version that the mirror was last known to have."""
@@ -265,11 +210,6 @@ class Ledger:
         with self._change() as run:
             run("UPDATE note SET version = NULL, digest = NULL, inode = NULL, sent = NULL WHERE path = ?", path)
 
-    def note_error(self, what: str | None) -> None:
-        """Note the last error, for other processes; None, or an acknowledgement, clears it."""
-        with self._change() as run:
-            run("INSERT OR REPLACE INTO meta VALUES ('last_error', ?)", what)
-
     def settle(self, signatures: Mapping[str, Signature]) -> None:
         """The files with these signatures need no push."""
         with self._change() as run:
@@ -287,6 +227,11 @@ class Ledger:
             except DatabaseLost:
                 database.start_over()
                 raise
+
+    def _compact(self) -> None:
+        with self._turn:
+            if not self._opened().compact():
+                raise StorageFailed("the notes on the mirror are being read by another process; try again later")
 
     def _opened(self) -> DerivedDatabase:
         """The database, which can be used now; the turn is taken."""
@@ -313,6 +258,64 @@ class Ledger:
         self._database.leave_to_parent()
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """``unpacked`` copies were acknowledged since the last pack; ``redactions`` counts all that there have been.
+
+    ``must_remove_pack``: the mirror's pack may hold text that was redacted since it was last removed. ``must_wipe``:
+    something was buried since the last wipe. ``has_fetched_entries``: this directory once had all of the mirror's.
+    """
+
+    unpacked: int
+    redactions: int
+    must_remove_pack: bool
+    must_wipe: bool
+    has_fetched_entries: bool
+
+
+class LedgerMeta:
+    """Facts about a ledger as a whole: the id of its directory, and the chores that are left."""
+
+    def __init__(self, change: Callable[[], AbstractContextManager[Run]], compact: Callable[[], None]) -> None:
+        self._change = change
+        self._compact = compact
+
+    def origin(self) -> str:
+        """The random id of this directory in version vectors: 12 hex digits."""
+        with self._change() as run:
+            run("INSERT OR IGNORE INTO meta VALUES ('origin', ?)", secrets.token_hex(6))
+            return str(run("SELECT value FROM meta WHERE key = 'origin'").fetchone()[0])
+
+    def state(self) -> LedgerState:
+        """The chores that are left."""
+        with self._change() as run:
+            meta = dict(run("SELECT key, value FROM meta").fetchall())
+        unpacked, redactions, removed = (int(meta.get(key, 0)) for key in ("unpacked", "redactions", _REMOVED))
+        return LedgerState(unpacked, redactions, redactions > removed, "unwiped" in meta, "entries_fetched" in meta)
+
+    def note(self, key: Literal["last_error", "entries_fetched"], value: str | None) -> None:
+        """Note the last error, for other processes (an acknowledgement clears it), or that all entries were fetched."""
+        with self._change() as run:
+            run("INSERT OR REPLACE INTO meta VALUES (?, ?)", key, value)
+
+    def pack_is_removed(self) -> None:
+        """The mirror's pack is gone; the next one is worth writing soon."""
+        with self._change() as run:
+            run("UPDATE meta SET value = (SELECT count(*) FROM note WHERE body IS NOT NULL) WHERE key = 'unpacked'")
+            run("INSERT OR REPLACE INTO meta SELECT ?, value FROM meta WHERE key = 'redactions'", _REMOVED)
+
+    def packed(self, count: int) -> None:
+        """A pack was written with ``count`` copies that were not in one before."""
+        with self._change() as run:
+            run("UPDATE meta SET value = max(0, value - ?) WHERE key = 'unpacked'", count)
+
+    def wipe(self) -> None:
+        """Remove all traces of buried rows from the file."""
+        self._compact()
+        with self._change() as run:
+            run("DELETE FROM meta WHERE key = 'unwiped'")
+
+
 def peek(directory: Path, *, mirror: str) -> LedgerSnapshot:
     """Read the ledger without creating or changing anything; rows of another mirror do not count."""
     try:
@@ -326,32 +329,24 @@ def peek(directory: Path, *, mirror: str) -> LedgerSnapshot:
     return LedgerSnapshot({}, {}, None)
 
 
-def scrub(directory: Path, path: str, *, revision: int) -> None:
-    """Never keep text of the record at ``path`` from before ``revision`` in the ledger; durable on return.
+def scrub(directory: Path, revisions: Mapping[str, int]) -> None:
+    """Never keep text of these records from before their revisions in the ledger; durable on return.
 
     A ledger that cannot be read is removed, as it may hold anything.
     """
-    scrub_all(directory, {path: revision})
-
-
-def scrub_all(directory: Path, revisions: Mapping[str, int]) -> None:
-    """``scrub`` for several records at once; ``revisions`` by path."""
     try:
         with _FILE.failures():
-            if (directory / PATH).exists():
-                _scrub(directory, revisions)
+            if not (directory / PATH).exists():
+                return
+            with closing(_FILE.connect(directory)) as connection:
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("BEGIN IMMEDIATE")
+                for path, revision in revisions.items():
+                    _bury(lambda statement, *values: connection.execute(statement, values), path, revision=revision)
+                connection.execute("COMMIT")
+                connection.execute("VACUUM")  # a row that was once moved to another page left its bytes in the first
     except DatabaseLost:
         DerivedDatabase(_FILE, directory, create=_create).start_over()
-
-
-def _scrub(directory: Path, revisions: Mapping[str, int]) -> None:
-    with closing(_FILE.connect(directory)) as connection:
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("BEGIN IMMEDIATE")
-        for path, revision in revisions.items():
-            _bury(lambda statement, *values: connection.execute(statement, values), path, revision=revision)
-        connection.execute("COMMIT")
-        connection.execute("VACUUM")  # a row that was once moved to another page has left its bytes in the first one
 
 
 def _create(connection: sqlite3.Connection) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FOLDER = ".state/pack/"
 INDEX = FOLDER + "index.json"
+_PART = FOLDER + "{}.part"
 PART_MAX_BYTES = 2 * 1024 * 1024
 RECORD_MAX_BYTES = 256 * 1024  # larger ones gain nothing from a pack
 PARTS_MAX = 4096
@@ -50,40 +51,24 @@ class PackDamaged(Exception):
     """The pack must not be used; the message says why."""
 
 
-class Packer:
-    """Keeps the mirror's pack fresh enough."""
+def is_pack_stale(replica: Replica, ledger: Ledger) -> bool:
+    """Whether there are many records, and a tenth of them changed since the last pack."""
+    count = len(replica.listing.paths())
+    return count >= FEWEST_RECORDS and ledger.meta.state().unpacked >= _STALE_SHARE * count
 
-    def __init__(self, replica: Replica, *, mirror: Mirror, ledger: Ledger) -> None:
-        self._replica = replica
-        self._mirror = mirror
-        self._ledger = ledger
 
-    def is_worth_it(self) -> bool:
-        """Whether there are many records, and a tenth of them changed since the last pack."""
-        count = len(self._replica.paths())
-        return count >= FEWEST_RECORDS and self._ledger.unpacked() >= _STALE_SHARE * count
+def refresh_pack(replica: Replica, mirror: Mirror, ledger: Ledger) -> None:
+    """Write a pack of the copies that the mirror holds, as far as known. ``MirrorUnavailable``.
 
-    def refresh(self) -> int:
-        """Write a pack of the copies that the mirror holds, as far as known; returns how many. ``MirrorUnavailable``.
-
-        If a record was redacted meanwhile, here or elsewhere, the pack is removed: it may hold redacted text.
-        """
-        redactions = self._ledger.redactions()
-        wanted, listed = set(self._replica.paths()), dict(self._mirror.list())
-        count, written = self._ledger.unpacked(), 0
-
-        def copies() -> Iterator[tuple[str, Stored]]:
-            nonlocal written
-            for path, stored in self._ledger.copies():
-                if path in wanted and listed.get(path) == stored.version:
-                    written += 1
-                    yield path, stored
-
-        write_pack(self._mirror, copies())
-        if self._ledger.redactions() != redactions:
-            remove_pack(self._mirror)
-        self._ledger.packed(count)
-        return written
+    If a record was redacted meanwhile, here or elsewhere, the pack is removed: it may hold redacted text.
+    """
+    before, wanted = ledger.meta.state(), set(replica.listing.paths())
+    listed = dict(mirror.list())
+    copies = ((path, it) for path, it in ledger.copies() if path in wanted and listed.get(path) == it.version)
+    write_pack(mirror, copies)
+    if ledger.meta.state().redactions != before.redactions:
+        remove_pack(mirror)
+    ledger.meta.packed(before.unpacked)
 
 
 def read_pack(mirror: Mirror, *, listed: Mapping[str, str] | None = None) -> Iterator[tuple[str, Stored]]:
@@ -139,7 +124,7 @@ def remove_pack(mirror: Mirror) -> None:
 
 def part_key(data: bytes) -> str:
     """The key of a part with these bytes."""
-    return _key_of(hashlib.sha256(data).hexdigest())
+    return _PART.format(hashlib.sha256(data).hexdigest())
 
 
 def encode_index(parts: Sequence[str]) -> bytes:
@@ -162,16 +147,17 @@ def decode_index(data: bytes) -> list[str]:
         raise PackDamaged("its index lists no parts, or too many")
     if not all(isinstance(digest, str) and _DIGEST.fullmatch(digest) for digest in digests):
         raise PackDamaged("its index names something that is not a part")
-    return list(dict.fromkeys(_key_of(digest) for digest in digests))
+    return list(dict.fromkeys(map(_PART.format, digests)))
 
 
 def encode_parts(records: Iterable[tuple[str, Stored]]) -> Iterator[bytes]:
     """The records in as few parts as the limits allow; records that are too large for a pack are left out."""
     part = bytearray(_MAGIC)
     for key, stored in records:
-        entry = _encode_record(key.encode(), stored.version.encode(), stored.body)
-        if entry is None:
+        name, version = key.encode(), stored.version.encode()
+        if len(stored.body) > RECORD_MAX_BYTES or max(len(name), len(version)) > _FIELD_MAX:
             continue
+        entry = _LENGTHS.pack(len(name), len(version), len(stored.body)) + name + version + stored.body
         if len(part) + len(entry) > PART_MAX_BYTES:
             yield bytes(part)
             part = bytearray(_MAGIC)
@@ -201,16 +187,6 @@ def _records(mirror: Mirror) -> Iterator[tuple[str, Stored]]:
         if answer is None:
             raise PackDamaged(f"{key} is missing")
         yield from decode_part(key, answer.body)
-
-
-def _key_of(digest: str) -> str:
-    return f"{FOLDER}{digest}.part"
-
-
-def _encode_record(key: bytes, version: bytes, body: bytes) -> bytes | None:
-    if len(body) > RECORD_MAX_BYTES or max(len(key), len(version)) > _FIELD_MAX:
-        return None
-    return b"".join([_LENGTHS.pack(len(key), len(version), len(body)), key, version, body])
 
 
 def _decode_records(data: bytes) -> Iterator[tuple[str, Stored]]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, assert_never
+from typing import Literal, NamedTuple, TypeAlias, assert_never
 
 from memfiles.errors import MirrorConflict, MirrorUnavailable, RecordCorrupt
 from memfiles.records.record import FORMAT, digest
+from memfiles.storage import quarantine
 from memfiles.storage.atomic import is_settled
 from memfiles.sync.downloads import EntryDownloads
 from memfiles.sync.ledger import Acknowledged, Ledger, LedgerRow
@@ -38,54 +38,35 @@ _ROUNDS = 50
 _log = logging.getLogger("memfiles.sync")
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Do nothing: the mirror has the record as it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Read the copy in the mirror, and decide again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Push:
+class Push(NamedTuple):
     """Put ``body`` over ``version`` (None: where no copy is)."""
 
     body: bytes
     version: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Confirm:
-    """Note that the mirror has no copy; a provisional record becomes an ordinary one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledge:
+class Acknowledge(NamedTuple):
     """Note that the mirror has ``stored``; a local record with this ``digest`` needs no push."""
 
     stored: Stored
     digest: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(NamedTuple):
     """Merge the local record with ``remote``, the record in ``stored``."""
 
     stored: Stored
     remote: SyncedRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(NamedTuple):
     """Put the local record over a copy that is not a record; ``why`` says what is wrong with it."""
 
     stored: Stored
     why: str
 
 
-Step: TypeAlias = Wait | Read | Push | Confirm | Acknowledge | Merge | Replace
+Step: TypeAlias = Literal["wait", "read", "confirm"] | Push | Acknowledge | Merge | Replace
 Unread: TypeAlias = Literal["unread"]
 
 
@@ -93,6 +74,8 @@ def next_step(
     path: str, local: LocalCopy, row: LedgerRow, stored: Stored | None | Unread = "unread", *, look: bool = False
 ) -> Step:
     """The next step for a record, given its ledger row and, if it was read, its copy in the mirror (None: no copy).
+
+    Wait: do nothing. Confirm: note that the mirror has no copy, and make a provisional record an ordinary one.
 
     | copy | case | step |
     |---|---|---|
@@ -109,9 +92,17 @@ def next_step(
     | read | any other | merge |
     """
     if stored == "unread":
-        return _step_by_ledger(path, local, row, look=look)
+        if look or local.is_provisional:
+            return "read"
+        if row.sent is not None:
+            return Push(row.sent.body, row.sent.version)
+        if row.digest == local.digest:
+            return "wait"
+        if row.body and is_overtaken(local.record, by=(known := decode_copy(row.body, path=path))):
+            return Merge(Stored(row.body, row.version or ""), known)
+        return Push(local.body, row.version)
     if stored is None:
-        return Confirm()
+        return "confirm"
     if stored.body == local.body or (row.sent and stored.body == row.sent.body):
         return Acknowledge(stored, digest(stored.body))
     if stored.body == row.body:
@@ -123,18 +114,6 @@ def next_step(
     if has_same_content_only(remote, local.record):
         return Acknowledge(stored, local.digest)
     return Merge(stored, remote)
-
-
-def _step_by_ledger(path: str, local: LocalCopy, row: LedgerRow, *, look: bool) -> Wait | Read | Push | Merge:
-    if look or local.is_provisional:
-        return Read()
-    if row.sent is not None:
-        return Push(row.sent.body, row.sent.version)
-    if row.digest == local.digest:
-        return Wait()
-    if row.body and is_overtaken(local.record, by=(known := decode_copy(row.body, path=path))):
-        return Merge(Stored(row.body, row.version or ""), known)
-    return Push(local.body, row.version)
 
 
 def plan_merge(
@@ -206,10 +185,10 @@ class Reconciler:
                 return outcome
             row = self._ledger.find(path)
             step = next_step(path, local, row, look=look)
-            if isinstance(step, Read):
+            if step == "read":
                 look = False
                 step = next_step(path, local, row, self._mirror.get(path))
-            if isinstance(step, Wait):
+            if step == "wait":
                 if is_settled(local.signature):
                     self._ledger.settle({path: local.signature})
                 return outcome
@@ -221,7 +200,7 @@ class Reconciler:
 
     def remove_stale_pack(self) -> None:
         """Remove the pack after a redaction, as it holds the redacted text; on failure it is tried again later."""
-        if self._ledger.must_remove_pack():
+        if self._ledger.meta.state().must_remove_pack:
             try:
                 remove_pack(self._mirror)
             except MirrorUnavailable as error:
@@ -230,7 +209,7 @@ class Reconciler:
                     _log.warning("the mirror's pack may hold a redacted text and cannot be removed: %s", error)
             else:
                 self._last_warning = ""
-                self._ledger.pack_is_removed()
+                self._ledger.meta.pack_is_removed()
 
     def _carry_out(self, step: Step, path: str, local: LocalCopy, row: LedgerRow) -> Outcome:
         """Carry out one step; the next round does the rest."""
@@ -239,14 +218,14 @@ class Reconciler:
                 return self._push(step, path, local, row)
             case Merge():
                 return self._merge(step, path, row)
-            case Confirm():
+            case "confirm":
                 self._ledger.gone(path)
-                self._replica.confirm(path)
+                self._replica.change(path, lambda now: Resolution(confirm(now, at=self._now()), "equal"))
             case Acknowledge():
                 self._acknowledge(path, step.stored, step.digest, local)
             case Replace():
                 self._replace(step, path, local)
-            case Wait() | Read():
+            case "wait" | "read":
                 pass
             case _:
                 assert_never(step)
@@ -315,8 +294,8 @@ class Reconciler:
         if _has_another_format(step.stored.body):
             raise RecordCorrupt(f"{step.why}; it has a format that this version does not know, and is left as it is")
         if self._mirror.get(path) != step.stored:
-            return  # it was read badly, or has changed: the next round decides anew
-        self._replica.keep_unusable(path, step.stored.body, why=step.why)
+            return  # it was read badly, or has changed: the next round reads it again
+        self._replica.keep(path, step.stored.body, why=step.why, folder=quarantine.FOLDER)
         _log.warning("%s: %s; it is kept in quarantine here and replaced in the mirror", path, step.why)
         self._ledger.acknowledge(Acknowledged(path, step.stored.version, b"", local.record.revision))
 

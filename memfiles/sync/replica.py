@@ -16,20 +16,36 @@ from memfiles.records.entry import EntryRecord
 from memfiles.records.entry_codec import is_of_one_run
 from memfiles.records.keys import entry_place, uid_of
 from memfiles.records.record import Record, decode, digest
-from memfiles.storage import entry_folders as folders
-from memfiles.storage import quarantine
+from memfiles.storage import entry_folders, quarantine
 from memfiles.storage.atomic import Signature, storage_failure
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.locks import RecordLocks
 from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Store
-from memfiles.sync.merge.record_types import SyncedRecord, confirm, decode_entry_copy, encode_copy
+from memfiles.sync.merge.record_types import SyncedRecord, decode_entry_copy, encode_copy
 
 TURNS = ".state/mirror-turns"
 Outcome = Literal["equal", "pushed", "pulled", "merged", "conflict"]
-
-
 OUTCOMES: tuple[Outcome, ...] = ("equal", "pushed", "pulled", "merged", "conflict")  # the later tells more
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCopy:
+    """A record on disk: its bytes, the decoded record, and the file's signature.
+
+    ``is_provisional``: a stand-in until the mirror answers. ``is_private``: no mirror may have it.
+    """
+
+    body: bytes
+    record: SyncedRecord
+    signature: Signature
+    is_provisional: bool = False
+    is_private: bool = False
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the bytes."""
+        return digest(self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +74,13 @@ class Replica:
     def __init__(
         self, directory: Path, *, files: RecordRepository[Record], store: Store, now: Callable[[], str]
     ) -> None:
-        """``now`` gives the time for changes and kept copies."""
+        """``now`` gives the time of kept copies."""
         self.directory = directory
         self._store = store
         self._now = now
-        self._files = FilesSide(files, store)
-        self.entries = EntriesSide(None, store)
+        self._files = files
+        self._entries: RecordRepository[EntryRecord] | None = None
+        self.listing = RecordListing(files, store)
         self._release_forgotten: Callable[[Sequence[str]], None] = lambda paths: store.scrub()
         self._turns = RecordLocks(store.descriptor, timeout=0.0, folder=TURNS)
         renew_in_child(self, Replica._leave_to_parent)
@@ -73,10 +90,11 @@ class Replica:
     ) -> Replica:
         """Add the entries.
 
-        ``release_forgotten`` removes earlier versions of records from everything that holds them; ``Entries`` has it.
+        ``release_forgotten`` removes earlier versions of records from everything that holds them, ``Entries`` has it.
         """
-        self.entries = EntriesSide(repository, self._store)
+        self._entries = repository
         self._release_forgotten = release_forgotten
+        self.listing.has_entries = True
         return self
 
     def turn(self, path: str) -> AbstractContextManager[None]:
@@ -90,29 +108,25 @@ class Replica:
         self._turns.leave_to_parent()
         self._turns = RecordLocks(self._store.descriptor, timeout=0.0, folder=TURNS)
 
-    def file_paths(self) -> list[str]:
-        """The paths of the live memory files, sorted."""
-        return self._files.paths()
-
-    def paths(self) -> list[str]:
-        """The paths of all records: memory files, then entries."""
-        return [*self.file_paths(), *self.entries.paths()]
-
-    def signature(self, path: str) -> Signature | None:
-        """The signature of a record's file, None if there is none."""
-        return self._store.signature(path)
-
     def read(self, path: str) -> LocalCopy | None:
         """The record at ``path``, after a hand edit was made a revision; None while it cannot be read."""
-        return self._side(path).read(path)
+        try:
+            return self._read_file(path) if entry_place(path) is None else self._read_entry(path)
+        except RecordCorrupt:
+            return None
 
     def is_private(self, path: str) -> bool:
         """Whether the record at ``path`` belongs to one run, so that no mirror may have it."""
-        return entry_place(path) is not None and self.entries.is_private(path)
+        try:
+            found = self._store.find(path) if entry_place(path) is not None else None
+        except RecordCorrupt:
+            return False
+        return found is not None and is_of_one_run(found[0], path=path)
 
     def current(self, path: str) -> SyncedRecord:
-        """The newest version of the record at ``path``."""
-        return self._side(path).current(path)
+        """The newest version of the record at ``path``; ``FileNotDeclared`` if an entry is gone."""
+        record: SyncedRecord = self._repository(path).current(path)
+        return record
 
     def change(self, path: str, decide: Callable[[SyncedRecord], Resolution | None]) -> Resolution | None:
         """Apply the resolution for the newest version, under the record's lock; None changes nothing.
@@ -129,28 +143,24 @@ class Replica:
                 return None, True
             if resolution.loser is not None:
                 body = encode_copy(resolution.loser)
-                self._keep(path, body, why=resolution.why, folder=quarantine.CONFLICTS)
+                self.keep(path, body, why=resolution.why, folder=quarantine.CONFLICTS)
             return resolution.record, resolution.is_ours
 
-        self._side(path).change(path, run)
+        self._repository(path).merge(path, run)
         return resolution
 
     def adopt(self, records: Mapping[str, EntryRecord]) -> list[EntryRecord]:
-        """Write entries that do not exist here, in one commit; returns those written."""
-        return self.entries.adopt(records)
+        """Write entries that do not exist here, byte for byte and in one commit; returns those written."""
+        return self._kept_entries().adopt(records)
 
-    def confirm(self, path: str) -> None:
-        """Make a provisional seed an ordinary record: the mirror answered, and has no copy."""
-        self._side(path).change(path, lambda current: (confirm(current, at=self._now()), True))
-
-    def keep_unusable(self, path: str, body: bytes, *, why: str) -> None:
-        """Keep the mirror's unusable copy of ``path`` in quarantine."""
-        self._keep(path, body, why=why, folder=quarantine.FOLDER)
+    def keep(self, path: str, body: bytes, *, why: str, folder: str) -> None:
+        """Keep a copy of the record at ``path`` in quarantine or conflicts."""
+        with storage_failure(f"a copy of {path} cannot be kept in {folder}"):
+            quarantine.keep_copy(self._store.descriptor, path, body, reason=why, at=self._now(), folder=folder)
 
     def conflicts(self) -> list[tuple[str, str]]:
         """The path and the reason of every kept losing copy."""
-        with storage_failure("the kept conflicts cannot be listed"):
-            return quarantine.listing(self._store.descriptor, folder=quarantine.CONFLICTS)
+        return quarantine.listing(self._store.descriptor, folder=quarantine.CONFLICTS)
 
     def remove_copies(self, paths: Iterable[str]) -> None:
         """Remove copies of forgotten records from quarantine and conflicts; ``release_forgotten`` does the rest."""
@@ -161,152 +171,70 @@ class Replica:
         """Remove earlier versions of what was forgotten elsewhere from journals and index."""
         self._release_forgotten([])
 
-    def _side(self, path: str) -> FilesSide | EntriesSide:
-        return self.entries if entry_place(path) is not None else self._files
+    def _repository(self, path: str) -> RecordRepository[Any]:
+        return self._files if entry_place(path) is None else self._kept_entries()
 
-    def _keep(self, path: str, body: bytes, *, why: str, folder: str) -> None:
-        with storage_failure(f"a copy of {path} cannot be kept in {folder}"):
-            quarantine.keep_copy(self._store.descriptor, path, body, reason=why, at=self._now(), folder=folder)
+    def _kept_entries(self) -> RecordRepository[EntryRecord]:
+        if self._entries is None:
+            raise InvalidArgument("this memory keeps no entries")
+        return self._entries
+
+    def _read_file(self, path: str) -> LocalCopy | None:
+        self._files.notice(path)
+        if (found := self._store.find(path)) is None:
+            return None
+        record = decode(found[0], uid=uid_of(path) or "")
+        return LocalCopy(found[0], record, found[1], is_provisional=record.provisional) if record.is_intact else None
+
+    def _read_entry(self, path: str) -> LocalCopy | None:
+        if self._entries is None:
+            return None
+        looked = self._entries.look(path)
+        if looked.by_hand:
+            self._entries.notice(path)
+            looked = self._entries.look(path)
+        if (found := self._store.find(path)) is None:
+            return None
+        is_known = looked.signature == found[1] and looked.problem is None and not looked.by_hand
+        record = looked.record if is_known and looked.record else decode_entry_copy(found[0], path=path)
+        return LocalCopy(found[0], record, found[1], is_private=bool(record.run))
 
 
-Verdict = tuple[Any | None, bool]  # the record to write, if any, and whether it holds a change made here
-
-
-@dataclass(frozen=True, slots=True)
-class LocalCopy:
-    """A record on disk: its bytes, the decoded record, and the file's signature.
-
-    ``is_provisional``: a stand-in until the mirror answers. ``is_private``: no mirror may have it.
-    """
-
-    body: bytes
-    record: SyncedRecord
-    signature: Signature
-    is_provisional: bool = False
-    is_private: bool = False
-
-    @property
-    def digest(self) -> str:
-        """The SHA-256 of the bytes."""
-        return digest(self.body)
-
-
-class FilesSide:
-    """The declared memory files."""
+class RecordListing:
+    """The files of all records on disk: their paths and signatures. Entries count once ``has_entries`` is set."""
 
     def __init__(self, files: RecordRepository[Record], store: Store) -> None:
-        self._files = files
+        self.file_paths = files.paths
+        self.has_entries = False
         self._store = store
 
     def paths(self) -> list[str]:
-        """The paths of the live records, sorted."""
-        return self._files.paths()
+        """The paths of all records: memory files, then entries."""
+        return [*self.file_paths(), *self.entry_paths()]
 
-    def read(self, path: str) -> LocalCopy | None:
-        """The record at ``path``, after a hand edit was made a revision; None while it cannot be read."""
-        try:
-            self._files.notice(path)
-            found = self._store.find(path)
-            record = decode(found[0], uid=_uid(path)) if found else None
-        except RecordCorrupt:
-            return None
-        if found is None or record is None or not record.is_intact:
-            return None
-        return LocalCopy(found[0], record, found[1], is_provisional=record.provisional)
-
-    def current(self, path: str) -> Record:
-        """The newest version of the record at ``path``."""
-        return self._files.current(path)
-
-    def change(self, path: str, decide: Callable[[Any], Verdict]) -> None:
-        """Write the decision over the newest version, under the record's lock."""
-        self._files.merge(path, decide)
-
-
-class EntriesSide:
-    """The entries; ``repository`` is None if none are used."""
-
-    def __init__(self, repository: RecordRepository[EntryRecord] | None, store: Store) -> None:
-        self._repository = repository
-        self._store = store
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether entries can be written."""
-        return self._repository is not None
+    def entry_paths(self) -> list[str]:
+        """The paths of entries, private ones included."""
+        return [path for folder in self.folders() for path in self.entries_in(folder)]
 
     def folders(self) -> dict[str, int]:
         """The folders of entries, and when a record was last put in place or removed there (ns)."""
-        with _listing():
-            return folders.folder_times(self._store.descriptor) if self.is_kept else {}
+        with storage_failure("the entries cannot be listed"):
+            return entry_folders.folder_times(self._store.descriptor) if self.has_entries else {}
 
-    def paths(self) -> list[str]:
-        """The paths of entries, private ones included."""
-        return [path for folder in self.folders() for path in self.signatures(folder)]
-
-    def signatures(self, folder: str) -> dict[str, Signature]:
+    def entries_in(self, folder: str) -> dict[str, Signature]:
         """By path, the signatures of the entries in a folder.
 
         Temp files of dead writers are removed, as they may hold forgotten text.
         """
         left_over: list[str] = []
-        with _listing():
-            listed = folders.files(self._store.descriptor, folder, left_over)
+        with storage_failure("the entries cannot be listed"):
+            listed = entry_folders.files(self._store.descriptor, folder, left_over)
             found = {path: Signature(*seen) for path, seen in listed if entry_place(path) is not None}
         if left_over:
             self._store.recover()
         return found
 
-    def is_private(self, path: str) -> bool:
-        """Whether no mirror may have the record at ``path``."""
-        try:
-            found = self._store.find(path)
-        except RecordCorrupt:
-            return False
-        return found is not None and is_of_one_run(found[0], path=path)
-
-    def read(self, path: str) -> LocalCopy | None:
-        """The record at ``path``, after a hand edit was made a revision; None if none can be read."""
-        if self._repository is None:
-            return None
-        looked = self._repository.look(path)
-        if looked.by_hand:
-            self._repository.notice(path)
-            looked = self._repository.look(path)
-        try:
-            found = self._store.find(path)
-            if found is None:
-                return None
-            is_known = looked.signature == found[1] and looked.problem is None and not looked.by_hand
-            record = looked.record if is_known and looked.record else decode_entry_copy(found[0], path=path)
-        except RecordCorrupt:
-            return None
-        return LocalCopy(found[0], record, found[1], is_private=bool(record.run))
-
-    def current(self, path: str) -> EntryRecord:
-        """The newest version of the record at ``path``; ``FileNotDeclared`` if it is gone."""
-        return self._kept().current(path)
-
-    def change(self, path: str, decide: Callable[[Any], Verdict]) -> None:
-        """Write the decision over the newest version, under the record's lock; nothing if it is gone."""
-        self._kept().merge(path, decide)
-
-    def adopt(self, records: Mapping[str, EntryRecord]) -> list[EntryRecord]:
-        """Write these records where none exist, byte for byte and in one commit; returns those written."""
-        return self._kept().adopt(records)
-
-    def _kept(self) -> RecordRepository[EntryRecord]:
-        if self._repository is None:
-            raise InvalidArgument("this memory keeps no entries")
-        return self._repository
-
-
-def _listing() -> AbstractContextManager[None]:
-    return storage_failure("the entries cannot be listed")
-
-
-def _uid(path: str) -> str:
-    uid = uid_of(path)
-    if uid is None:
-        raise InvalidArgument(f"{path[:80]!r} is not the path of a memory file's record")
-    return uid
+    def signatures(self, paths: Iterable[str]) -> dict[str, Signature]:
+        """By path, the signatures of the records that exist."""
+        found = ((path, self._store.signature(path)) for path in paths)
+        return {path: seen for path, seen in found if seen is not None}

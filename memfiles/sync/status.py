@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,10 +30,16 @@ def status_on_disk(workflow: Workflow) -> SyncStatus:
     if mirror is None:
         return SyncStatus(conflicts=conflicts)
     noted = peek(workflow.directory, mirror=mirror.url)
-    dirty = _dirty(workflow, noted)
+    return status_of(mirror.url, _dirty(workflow, noted), last_error=noted.last_error, conflicts=conflicts)
+
+
+def status_of(
+    mirror: str, dirty: Collection[Dirty], *, last_error: str | None, conflicts: tuple[str, ...]
+) -> SyncStatus:
+    """The status with these records still to be pushed."""
     oldest = min(dirty, key=lambda record: record.since_ns, default=None)
     lag = max(0.0, (time_ns() - oldest.since_ns) / 1e9) if oldest else 0.0
-    return SyncStatus(mirror.url, len(dirty), oldest and oldest.path, round(lag, 3), noted.last_error, conflicts)
+    return SyncStatus(mirror, len(dirty), oldest and oldest.path, round(lag, 3), last_error, conflicts)
 
 
 def pending_records(workflow: Workflow) -> list[str]:

@@ -88,7 +88,7 @@ class EntryScenario:
         """See ``Scenario``."""
         mirror = open_mirror((place / "mirror").as_uri())
         ledger = Ledger(place / "here", mirror="the shared one")
-        manager = MemoryManager(place / "here", mirror, origin=ledger.origin)
+        manager = MemoryManager(place / "here", mirror, origin=ledger.meta.origin)
         manager.restore([declared("notes", content="# notes\n")])
         entries = Entries(manager.store, rules=EntryRules(), subscribers=Subscribers(), origin=manager.origin)
         replica = manager.replica.with_entries(entries.repository, release_forgotten=entries.release_forgotten)

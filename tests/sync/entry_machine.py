@@ -34,10 +34,10 @@ class EntryMachine:
         self.directory = directory
         self.told: list[RecordChanged] = []
         self.book = Ledger(directory, mirror="the shared one")
-        self.manager = MemoryManager(directory, mirror, origin=self.book.origin)
+        self.manager = MemoryManager(directory, mirror, origin=self.book.meta.origin)
         self.manager.restore(list(files) or [declared("notes", content="# notes\n")])
         subscribers = Subscribers()
-        origin = self.book.origin()
+        origin = self.book.meta.origin()
         self.entries = Entries(self.manager.store, rules=RULES, subscribers=subscribers, origin=origin)
         self.shelf = self.entries.repository
         replica = self.manager.replica.with_entries(self.shelf, release_forgotten=self.entries.release_forgotten)

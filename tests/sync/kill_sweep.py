@@ -68,7 +68,7 @@ class FileScenario:
         with memfiles.open(there, watch=False) as memory:
             _make(memory.manager, self._story.there)
         declared = Workflow.load(here)
-        with MemoryManager(declared.directory, origin=_ledger(declared).origin) as manager:  # nothing is pushed
+        with MemoryManager(declared.directory, origin=_ledger(declared).meta.origin) as manager:  # nothing is pushed
             manager.restore(declared)
             _make(manager, self._story.here)
 
@@ -77,7 +77,7 @@ class FileScenario:
         declared = Workflow.load(_workflow(place, "here"))
         ledger, mirror = _ledger(declared), open_mirror_of(declared)
         assert mirror is not None
-        manager = MemoryManager(declared.directory, mirror, origin=ledger.origin)
+        manager = MemoryManager(declared.directory, mirror, origin=ledger.meta.origin)
         manager.restore(declared)
         downloads = EntryDownloads(manager.replica, mirror=mirror, ledger=ledger)
         reconciler = Reconciler(

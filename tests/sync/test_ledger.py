@@ -79,12 +79,12 @@ def test_a_copy_that_is_gone_is_to_be_put_again(book: Ledger) -> None:
 
 def test_the_origin_is_one_for_all_processes_and_for_good(tmp_path: Path, book: Ledger) -> None:
     """Every process on a directory finds the same random id, also later."""
-    origin = book.origin()
+    origin = book.meta.origin()
     book.close()
 
-    assert origin == Ledger(tmp_path, mirror="another").origin()
+    assert origin == Ledger(tmp_path, mirror="another").meta.origin()
     assert 12 == len(bytes.fromhex(origin).hex())
-    assert origin != Ledger(tmp_path / "other", mirror=MIRROR).origin()
+    assert origin != Ledger(tmp_path / "other", mirror=MIRROR).meta.origin()
 
 
 def test_notes_on_another_mirror_count_for_nothing(tmp_path: Path, book: Ledger) -> None:
@@ -118,8 +118,8 @@ def test_notes_that_were_closed_survive_a_restart_of_the_machine(tmp_path: Path,
 def test_one_that_goes_on_after_another_closed_is_not_taken_for_closed(tmp_path: Path, book: Ledger) -> None:
     """Of two processes, the one that closes does not vouch for what the other notes later."""
     other = Ledger(tmp_path, mirror=MIRROR)
-    other.origin()
-    book.origin()
+    other.meta.origin()
+    book.meta.origin()
     book.close()
     other.acknowledge(COPY)
     with closing(sqlite3.connect(tmp_path / PATH, isolation_level=None)) as connection:
@@ -145,7 +145,7 @@ def test_a_redaction_takes_the_text_out(tmp_path: Path, book: Ledger) -> None:
     """No file of the notes holds the text of the record from before it was redacted; the version stays known."""
     book.acknowledge(Acknowledged("a.json", "v1", b"a needle in it", 3, "digest", SIGNATURE))
     book.sending("a.json", b"needle again", version="v1", revision=4)
-    bookkeeping.scrub(tmp_path, "a.json", revision=5)
+    bookkeeping.scrub(tmp_path, {"a.json": 5})
 
     assert b"needle" not in stored_bytes(tmp_path)
     assert LedgerRow("v1", "digest", SIGNATURE, is_redacted=True) == book.find("a.json")
@@ -154,7 +154,7 @@ def test_a_redaction_takes_the_text_out(tmp_path: Path, book: Ledger) -> None:
 def test_an_acknowledgement_that_comes_after_a_redaction_brings_no_text(tmp_path: Path, book: Ledger) -> None:
     """A push that was under way when the record was redacted is noted without its text, and no other is begun."""
     book.acknowledge(COPY)
-    bookkeeping.scrub(tmp_path, "a.json", revision=5)
+    bookkeeping.scrub(tmp_path, {"a.json": 5})
 
     assert not book.sending("a.json", b"a needle", version="v1", revision=4)
     book.acknowledge(Acknowledged("a.json", "v2", b"a needle", 4, "later"))
@@ -166,7 +166,7 @@ def test_an_acknowledgement_that_comes_after_a_redaction_brings_no_text(tmp_path
 
 def test_scrubbing_a_directory_without_notes_makes_none(tmp_path: Path) -> None:
     """Who has no mirror gets no notes by a redaction."""
-    bookkeeping.scrub(tmp_path, "a.json", revision=5)
+    bookkeeping.scrub(tmp_path, {"a.json": 5})
 
     assert [] == list(tmp_path.iterdir())
 
@@ -201,15 +201,15 @@ def test_a_directory_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) 
     (tmp_path / ".state").write_text("in the way")
 
     with pytest.raises(StorageFailed, match="notes on the mirror"):
-        Ledger(tmp_path, mirror=MIRROR).origin()
+        Ledger(tmp_path, mirror=MIRROR).meta.origin()
 
 
 def test_what_is_not_in_the_pack_is_counted(book: Ledger) -> None:
     """Every acknowledged copy counts until a pack holds it."""
     book.acknowledge(COPY, Acknowledged("b.json", "v1", b"b", 1))
-    book.packed(1)
+    book.meta.packed(1)
 
-    assert 1 == book.unpacked()
+    assert 1 == book.meta.state().unpacked
     assert ["a.json", "b.json"] == [path for path, _ in book.copies()]
 
 
@@ -238,7 +238,7 @@ def test_a_look_from_outside_makes_nothing(tmp_path: Path) -> None:
 
 def test_the_last_error_is_seen_until_all_goes_well(tmp_path: Path, book: Ledger) -> None:
     """An acknowledgement takes it back, whichever process gets it."""
-    book.note_error("a.json: no answer")
+    book.meta.note("last_error", "a.json: no answer")
     before = peek(tmp_path, mirror=MIRROR).last_error
     another = Ledger(tmp_path, mirror=MIRROR)
     another.acknowledge(COPY)
@@ -259,16 +259,16 @@ def test_what_was_forgotten_is_nowhere_in_the_file(tmp_path: Path, book: Ledger,
         book.acknowledge(Acknowledged(name, "v", f"<{name}>".encode() * chances.randrange(14, 20), 1, "digest"))
     forgotten = names[::5]
     if is_ours:
-        bookkeeping.scrub_all(tmp_path, dict.fromkeys(forgotten, 9))
+        bookkeeping.scrub(tmp_path, dict.fromkeys(forgotten, 9))
     else:
         for name in forgotten:
             book.bury(name, revision=9)
-        book.wipe()
+        book.meta.wipe()
     found = stored_bytes(tmp_path)
 
     assert [] == [name for name in forgotten if f"<{name}>".encode() in found]
     assert len(names) - len(forgotten) == len(list(book.copies()))
-    assert book.must_remove_pack()
+    assert book.meta.state().must_remove_pack
 
 
 def test_notes_of_a_folder_are_told_from_the_others(book: Ledger) -> None:
@@ -283,10 +283,10 @@ def test_notes_of_a_folder_are_told_from_the_others(book: Ledger) -> None:
 
 def test_that_all_entries_were_fetched_is_known_of_one_mirror(tmp_path: Path, book: Ledger) -> None:
     """Another mirror may have other entries."""
-    before = book.has_fetched_entries()
-    book.entries_are_fetched()
+    before = book.meta.state().has_fetched_entries
+    book.meta.note("entries_fetched", "yes")
     book.close()
 
     assert not before
-    assert Ledger(tmp_path, mirror=MIRROR).has_fetched_entries()
-    assert not Ledger(tmp_path, mirror="s3://another").has_fetched_entries()
+    assert Ledger(tmp_path, mirror=MIRROR).meta.state().has_fetched_entries
+    assert not Ledger(tmp_path, mirror="s3://another").meta.state().has_fetched_entries

@@ -9,7 +9,7 @@ from memfiles.records.record import digest, encode
 from memfiles.storage.atomic import Signature
 from memfiles.sync.ledger import LedgerRow, Sent
 from memfiles.sync.mirror import Stored
-from memfiles.sync.reconciler import Acknowledge, Confirm, Merge, Push, Read, Replace, Step, Unread, Wait, next_step
+from memfiles.sync.reconciler import Acknowledge, Merge, Push, Replace, Step, Unread, next_step
 from memfiles.sync.replica import LocalCopy
 from tests.support.records import seeded
 from tests.support.saved import buried, saved
@@ -26,11 +26,11 @@ STEPS: dict[str, tuple[LocalCopy, LedgerRow, Stored | None | Unread, bool, Step]
     # local copy, ledger row, copy in the mirror, look, step
     "never pushed": (LOCAL, LedgerRow(), "unread", False, Push(BODY, None)),
     "changed since": (LOCAL, LedgerRow("v1", "earlier"), "unread", False, Push(BODY, "v1")),
-    "acknowledged": (LOCAL, DONE, "unread", False, Wait()),
-    "acknowledged, to be looked at": (LOCAL, DONE, "unread", True, Read()),
-    "provisional": (PROVISIONAL, LedgerRow(), "unread", False, Read()),
+    "acknowledged": (LOCAL, DONE, "unread", False, "wait"),
+    "acknowledged, to be looked at": (LOCAL, DONE, "unread", True, "read"),
+    "provisional": (PROVISIONAL, LedgerRow(), "unread", False, "read"),
     "a lost answer": (LOCAL, LedgerRow(sent=Sent(b"sent", "v0")), "unread", False, Push(b"sent", "v0")),
-    "no copy": (LOCAL, DONE, None, False, Confirm()),
+    "no copy": (LOCAL, DONE, None, False, "confirm"),
     "an equal copy": (LOCAL, LedgerRow(), Stored(BODY, "v3"), False, Acknowledge(Stored(BODY, "v3"), digest(BODY))),
     "the copy that was sent": (
         *(LOCAL, LedgerRow(sent=Sent(b"sent", None)), Stored(b"sent", "v3"), False),

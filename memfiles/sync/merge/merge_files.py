@@ -91,6 +91,40 @@ def adopt(remote: Record, *, metadata: Metadata, revision: int, at: str) -> Reco
     return extend(record, Change(revision=revision + 1, at=at, op="hydrate"))
 
 
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """Two copies of a record, where they diverged, and the copy ``base`` that the mirror last acknowledged."""
+
+    local: Record
+    remote: Record
+    merge_base: MergeBase | None
+    base: Record | None
+    at: str
+
+    @property
+    def change(self) -> Change:
+        """The merge as a change, whose revision and splice are still to be set."""
+        return Change(revision=1, at=self.at, op="merge")
+
+    def suffix(self, copy: Record) -> Suffix:
+        """The changes of one of the copies since the merge base."""
+        if self.merge_base is None:
+            return suffix_after(copy, 0)
+        return suffix_after(copy, self.merge_base.local if copy is self.local else self.merge_base.remote)
+
+    def finished(self, changes: Sequence[Change], content: str, *, onto: Record) -> Record:
+        """``onto`` with these changes: above both revisions, with both version vectors, and declared as here."""
+        highest = max(self.local.revision, self.remote.revision)
+        longer = with_changes(onto, changes, first_revision=max(onto.revision + 1, highest - len(changes) + 2))
+        record = replace(
+            with_content(longer, content),
+            **metadata_in(self.local)._asdict(),
+            created_at=min(self.local.created_at, self.remote.created_at),
+            provisional=False,
+        )
+        return record.with_origins(joined(self.local, self.remote))
+
+
 def merge(
     local: Record, remote: Record, *, base: Record | None = None, on_conflict: ConflictPolicy, at: str
 ) -> MergeResult[Record]:
@@ -100,6 +134,7 @@ def merge(
     """
     standing = how_they_stand(local, remote)
     merge_base = find_merge_base(local, remote, base=base) if standing not in ("equal", "ahead") else None
+    copies = _Copies(local, remote, merge_base, base, at)
     match merge_case(local, remote, standing, merge_base):
         case "equal":
             return MergeResult(_confirmed(local), is_news=False)
@@ -109,15 +144,15 @@ def merge(
             record = adopt(remote, metadata=metadata_in(local), revision=local.revision, at=at)
             return MergeResult(record, is_news=record.revision > remote.revision)
         case "untouched there":
-            return MergeResult(_finished(local, remote, [_merge_change(at)], local.content, onto=local))
+            return MergeResult(copies.finished([copies.change], local.content, onto=local))
         case "redacted here":
-            return _onto_redacted(local, remote, merge_base, base=base, at=at, clean=local, other=remote)
+            return _onto_redacted(copies, clean=local, other=remote)
         case "redacted there":
-            return _onto_redacted(local, remote, merge_base, base=base, at=at, clean=remote, other=local)
+            return _onto_redacted(copies, clean=remote, other=local)
         case "redacted in both":
-            return _both_redacted(local, remote, merge_base, at=at)
+            return _both_redacted(copies)
         case "diverged":
-            return _diverged(local, remote, merge_base, on_conflict=on_conflict, at=at)
+            return _diverged(copies, on_conflict=on_conflict)
         case other:
             assert_never(other)
 
@@ -155,8 +190,8 @@ def supersede(
     local: Record, remote: Record, *, base: Record | None, winner: ConflictPolicy, at: str
 ) -> MergeResult[Record]:
     """Merge two diverged copies by taking the winner's whole text; the other's is in the history."""
-    merge_base = find_merge_base(local, remote, base=base)
-    suffix = suffix_after(local, merge_base.local if merge_base is not None else 0)
+    copies = _Copies(local, remote, find_merge_base(local, remote, base=base), base, at)
+    suffix = copies.suffix(local)
     content, before = remote.content, suffix.start.encode()
     changes = _carried(suffix.untold)
     for step in suffix.steps:
@@ -166,40 +201,33 @@ def supersede(
         changes.append(splice_change(content, after, replace(step.change, merged=not is_silent)))
         content = after
     if content != local.content:
-        changes.append(splice_change(content, local.content, _merge_change(at)))
+        changes.append(splice_change(content, local.content, copies.change))
         content = local.content
     if winner == "remote":
-        changes.append(splice_change(local.content, remote.content, _merge_change(at)))
+        changes.append(splice_change(local.content, remote.content, copies.change))
         content = remote.content
-    return MergeResult(_finished(local, remote, changes or [_merge_change(at)], content, onto=remote))
+    return MergeResult(copies.finished(changes or [copies.change], content, onto=remote))
 
 
-def _diverged(
-    local: Record, remote: Record, merge_base: MergeBase | None, *, on_conflict: ConflictPolicy, at: str
-) -> MergeResult[Record]:
+def _diverged(copies: _Copies, *, on_conflict: ConflictPolicy) -> MergeResult[Record]:
     """The local changes rebased on the remote copy.
 
     Where both changed the same lines, the winner's text is taken; the history has both, so an undo brings it back.
     """
-    if merge_base is None:
-        ours = _united(local, remote, at=at)
-    else:
-        ours = _rebased(local, remote, merge_base, winner="second", at=at)
+    local, remote = copies.local, copies.remote
+    ours = _rebased(copies, winner="second")
     if ours.is_clean:
-        return MergeResult(_finished(local, remote, ours.changes, ours.content, onto=remote))
+        return MergeResult(copies.finished(ours.changes, ours.content, onto=remote))
     content, loser = ours.content, remote
     if on_conflict == "remote":
-        content = (
-            remote.content if merge_base is None else _rebased(local, remote, merge_base, winner="first", at=at).content
-        )
+        content = remote.content if copies.merge_base is None else _rebased(copies, winner="first").content
         loser = local
-    if merge_base is not None:
-        suffix = suffix_after(loser, merge_base.remote if loser is remote else merge_base.local)
-        content = with_lines(content, _appended(suffix), of=loser.content)
+    if copies.merge_base is not None:
+        content = with_lines(content, _appended(copies.suffix(loser)), of=loser.content)
     changes = list(ours.changes)
     if content != ours.content:
-        changes.append(splice_change(ours.content, content, _merge_change(at)))
-    return MergeResult(_finished(local, remote, changes, content, onto=remote), loser=loser)
+        changes.append(splice_change(ours.content, content, copies.change))
+    return MergeResult(copies.finished(changes, content, onto=remote), loser=loser)
 
 
 def _appended(suffix: Suffix) -> list[str]:
@@ -207,17 +235,16 @@ def _appended(suffix: Suffix) -> list[str]:
     return [line for step in suffix.steps if step.change.op == "append" for line in lines_of(step.text)]
 
 
-def _rebased(local: Record, remote: Record, merge_base: MergeBase, *, winner: Side, at: str) -> Rebased:
-    """The local changes since the merge base, rebased on the remote content."""
-    return _rebased_suffix(remote.content, suffix_after(local, merge_base.local), merge_base, winner=winner, at=at)
-
-
-def _rebased_suffix(content: str, suffix: Suffix, merge_base: MergeBase, *, winner: Side, at: str) -> Rebased:
-    """A suffix rebased on ``content``; in one change as far as its text is no longer in the history."""
+def _rebased(copies: _Copies, *, winner: Side) -> Rebased:
+    """The local changes rebased on the remote content; in one change as far as the history lacks their text."""
+    content = copies.remote.content
+    if copies.merge_base is None:
+        return _united(copies)
+    suffix = copies.suffix(copies.local)
     if suffix.is_whole:
         return rebase(content, suffix, winner=winner)
-    joined_text = _whole_merge(merge_base, content, suffix.start, winner=winner)
-    change = splice_change(content, joined_text.text, _merge_change(at))
+    joined_text = _whole_merge(copies.merge_base, content, suffix.start, winner=winner)
+    change = splice_change(content, joined_text.text, copies.change)
     rest = rebase(joined_text.text, suffix, winner=winner)
     changes = (change, *_carried(suffix.untold), *rest.changes)  # a large change leaves no history before it
     return Rebased(rest.content, changes, joined_text.is_clean and rest.is_clean)
@@ -237,52 +264,45 @@ def _whole_merge(merge_base: MergeBase, first: str, second: str, *, winner: Side
     return merge_text(base, first, second, winner=winner)
 
 
-def _united(local: Record, remote: Record, *, at: str) -> Rebased:
+def _united(copies: _Copies) -> Rebased:
     """Merge two copies without a common base; they may share the beginning of their text."""
-    first, second = remote.content, local.content
+    first, second = copies.remote.content, copies.local.content
     if first.startswith(second) or second.startswith(first):
         text = MergedText(max(first, second, key=len))
     elif shared_beginning(first, second):
         text = unite_text(first, second)
     else:
         text = MergedText(second, is_clean=False)
-    change = splice_change(first, text.text, _merge_change(at))
-    return Rebased(text.text, (change, *_carried(local.history)), text.is_clean)
+    change = splice_change(first, text.text, copies.change)
+    return Rebased(text.text, (change, *_carried(copies.local.history)), text.is_clean)
 
 
-def _onto_redacted(
-    local: Record,
-    remote: Record,
-    merge_base: MergeBase | None,
-    *,
-    base: Record | None,
-    at: str,
-    clean: Record,
-    other: Record,
-) -> MergeResult[Record]:
+def _onto_redacted(copies: _Copies, *, clean: Record, other: Record) -> MergeResult[Record]:
     """The other copy's changes on the redacted one, whose lines win: no redacted text comes back, no loser is kept."""
+    merge_base = copies.merge_base
     changes: list[Change] = []
     content, is_clean = clean.content, merge_base is not None or clean.content == other.content
     if merge_base is not None:
-        suffix = suffix_after(other, merge_base.local if other is local else merge_base.remote)
+        suffix = copies.suffix(other)
         if not suffix.is_whole:
-            known = exact_base(merge_base, base)
+            known = exact_base(merge_base, copies.base)
             is_clean = known is not None
             if known is not None:
                 text = _whole_merge(replace(merge_base, content=known), content, suffix.start, winner="first")
-                changes.append(splice_change(content, text.text, _merge_change(at)))
+                changes.append(splice_change(content, text.text, copies.change))
                 content, is_clean = text.text, text.is_clean
             changes += _carried(suffix.untold)
         rest = rebase(content, suffix, winner="first", restores=False)
         changes, content, is_clean = [*changes, *rest.changes], rest.content, is_clean and rest.is_clean
-    if clean is local:
-        changes.append(_redaction_of(local))
-    record = _finished(local, remote, changes or [_merge_change(at)], content, onto=clean)
+    if clean is copies.local:  # its newest redaction again, so that later merges see that text was redacted before it
+        changes.append(next(without_effect(change) for change in reversed(clean.history) if change.op == "redact"))
+    record = copies.finished(changes or [copies.change], content, onto=clean)
     return MergeResult(record, note=None if is_clean else _DROPPED)
 
 
-def _both_redacted(local: Record, remote: Record, merge_base: MergeBase | None, *, at: str) -> MergeResult[Record]:
+def _both_redacted(copies: _Copies) -> MergeResult[Record]:
     """Each copy may hold what the other redacted: keep the lines that both have, and those added since."""
+    merge_base, local, remote = copies.merge_base, copies.local, copies.remote
     ends = (merge_base.remote, merge_base.local) if merge_base is not None else (remote.revision, local.revision)
     theirs, ours = suffix_after(remote, ends[0]), suffix_after(local, ends[1])
     if merge_base is not None and theirs.is_whole and ours.is_whole:
@@ -293,38 +313,16 @@ def _both_redacted(local: Record, remote: Record, merge_base: MergeBase | None, 
     else:
         content, is_clean = shared_text(remote.content, local.content, marker=_MARKER), False
     bare = replace(remote, history=without_text(remote.history))
-    whole = Change(revision=1, at=at, op="redact", bytes=len(content.encode()), offset=0, opaque=True)
+    whole = replace(copies.change, op="redact", bytes=len(content.encode()), offset=0, opaque=True)
     changes = [whole, *_carried([step.change for step in (*theirs.steps, *ours.steps)])]
-    return MergeResult(_finished(local, remote, changes, content, onto=bare), note=None if is_clean else _DROPPED)
-
-
-def _finished(local: Record, remote: Record, changes: Sequence[Change], content: str, *, onto: Record) -> Record:
-    """``onto`` with these changes: above both revisions, with both version vectors, and declared as here."""
-    highest = max(local.revision, remote.revision)
-    longer = with_changes(onto, changes, first_revision=max(onto.revision + 1, highest - len(changes) + 2))
-    record = replace(
-        with_content(longer, content),
-        **metadata_in(local)._asdict(),
-        created_at=min(local.created_at, remote.created_at),
-        provisional=False,
-    )
-    return record.with_origins(joined(local, remote))
+    return MergeResult(copies.finished(changes, content, onto=bare), note=None if is_clean else _DROPPED)
 
 
 def _confirmed(record: Record) -> Record:
     return replace(record, provisional=False) if record.provisional else record
 
 
-def _merge_change(at: str) -> Change:
-    return Change(revision=1, at=at, op="merge")
-
-
 def _carried(changes: Sequence[Change]) -> list[Change]:
     """Changes made by calls, without their text, so that a replay of a call is still recognised."""
     calls = [without_effect(change) for change in changes if change.by.call is not None]
     return calls[-_CARRIED:]
-
-
-def _redaction_of(record: Record) -> Change:
-    """The newest redaction repeated without effect, so that later merges see that text was redacted before it."""
-    return next(without_effect(change) for change in reversed(record.history) if change.op == "redact")
