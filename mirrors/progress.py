@@ -1,4 +1,4 @@
-"""A wrapper that reports the progress of reading many objects, for whoever watches a long start."""
+"""A wrapper that reports the progress of reading many objects, such as at a long start."""
 
 from __future__ import annotations
 

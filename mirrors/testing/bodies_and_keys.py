@@ -1,4 +1,4 @@
-"""Questions about what is put and where: bodies come back whole, and every key is listed once, in order."""
+"""Questions about bodies and keys: bodies come back whole, and every key is listed once, in order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def what_is_put_is_there_for_everyone(place: Place) -> None:
 
 @question()
 def an_empty_body_is_a_body(place: Place) -> None:
-    """An object without content is there, and is not absence."""
+    """An object without content exists and differs from a missing one."""
     body = place.body("a.json", "")
     version = place.open().put("a.json", body)
     expect((body, version), got(place.open(), "a.json"), "an empty body comes back")
@@ -47,7 +47,7 @@ def any_bytes_come_back_as_they_were(place: Place) -> None:
 
 @question()
 def a_big_body_comes_back_whole(place: Place) -> None:
-    """Megabytes are nothing special."""
+    """A body of several megabytes comes back whole."""
     noise = random.Random(1).randbytes(place.big // 2).hex()
     body = place.body("a.json", noise)
     version = place.open().put("a.json", body)
@@ -98,7 +98,7 @@ def the_list_goes_through_folders(place: Place) -> None:
 
 @question("folders")
 def odd_keys_are_keys(place: Place) -> None:
-    """What check_key takes, the store takes, and tells apart."""
+    """The store accepts every key that check_key accepts, and distinguishes them."""
     versions = {key: place.open().put(key, place.body(key, key)) for key in ODD_KEYS}
     for key in ODD_KEYS:
         expect((place.body(key, key), versions[key]), got(place.open(), key), f"{key!r} comes back")
@@ -121,7 +121,7 @@ def bad_keys_never_reach_the_store(place: Place) -> None:
 
 @question()
 def more_keys_than_a_page_holds_are_listed(place: Place) -> None:
-    """Each once, though the store may give them in pages."""
+    """Each key is listed once, even if the store lists in pages."""
     keys = [f"{number:05}.json" for number in range(place.many)]
     for key in keys:
         place.write(key, key)

@@ -1,4 +1,4 @@
-"""Questions about conditions: nobody replaces or deletes what they have not seen, and every call may be repeated."""
+"""Questions about conditions: nobody replaces or deletes an unseen version, and every call may be repeated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mirrors.testing.place import Place, expect, expect_error, got, question
 
 @question()
 def different_bytes_have_different_versions(place: Place) -> None:
-    """So a condition on a version protects the bytes that its caller has seen."""
+    """A condition on a version protects the bytes that its caller has seen."""
     mirror = place.open()
     versions = {mirror.put("a.json", place.body("a.json", text)) for text in ("1", "2", "1\n", " 1", "")}
     expect(5, len(versions), "five bodies have five versions")
@@ -38,7 +38,7 @@ def a_put_over_a_version_that_is_gone_is_refused(place: Place) -> None:
 
 @question()
 def a_put_over_a_version_of_nothing_is_refused(place: Place) -> None:
-    """What is not there is at no version."""
+    """A missing object is not at any version."""
     version = place.open().put("a.json", place.body("a.json", "1"))
     body = place.body("b.json", "1")
     expect_error(MirrorConflict, lambda: place.open().put("b.json", body, when=equals(version)), "absent")
@@ -47,7 +47,7 @@ def a_put_over_a_version_of_nothing_is_refused(place: Place) -> None:
 
 @question()
 def what_others_wrote_counts(place: Place) -> None:
-    """A handle that has seen an object does not take its memory for the store."""
+    """A handle that has seen an object does not answer from a stale cache."""
     mirror = place.open()
     seen = mirror.put("a.json", place.body("a.json", "1"))
     theirs = place.write("a.json", "2")
@@ -61,7 +61,7 @@ def what_others_wrote_counts(place: Place) -> None:
 
 @question()
 def a_put_whose_answer_was_lost_may_be_repeated(place: Place) -> None:
-    """The bytes are there already, so the condition that held the first time is not asked again."""
+    """The bytes are stored already, so the condition of the first call is not checked again."""
     first, second = place.body("a.json", "1"), place.body("a.json", "2")
     seen = place.open().put("a.json", first, when=ABSENT)
     done = place.open().put("a.json", second, when=equals(seen))
@@ -74,7 +74,7 @@ def a_put_whose_answer_was_lost_may_be_repeated(place: Place) -> None:
 
 @question("deleting")
 def what_is_deleted_is_gone_for_everyone(place: Place) -> None:
-    """From get, list and store; and it may be put again as if for the first time."""
+    """It is gone from get, list and store, and may be put again like a new object."""
     version = place.open().put("a.json", place.body("a.json", "1"))
     place.open().put("b.json", place.body("b.json", "1"))
     place.open().delete("a.json", when=equals(version))
@@ -89,7 +89,7 @@ def what_is_deleted_is_gone_for_everyone(place: Place) -> None:
 
 @question("deleting")
 def a_delete_may_be_repeated(place: Place) -> None:
-    """What is not there is deleted already, whatever the condition."""
+    """A missing object counts as deleted, whatever the condition."""
     version = place.open().put("a.json", place.body("a.json", "1"))
     for when in (equals(version), equals(version), ABSENT, ANY):
         place.open().delete("a.json", when=when)
@@ -98,7 +98,7 @@ def a_delete_may_be_repeated(place: Place) -> None:
 
 @question("deleting")
 def a_delete_of_another_version_is_refused(place: Place) -> None:
-    """Nobody deletes what they have not seen."""
+    """A writer cannot delete a version that it has not seen."""
     seen = place.open().put("a.json", place.body("a.json", "1"))
     theirs = place.write("a.json", "2")
     for when in (equals(seen), ABSENT):

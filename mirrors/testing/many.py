@@ -17,7 +17,7 @@ _MANY = 100
 
 @question()
 def each_of_many_is_what_a_get_gives(place: Place) -> None:
-    """The body and version of what is there, None of what is not, and nothing of what was not asked for."""
+    """The body and version of each existing object, None for a missing one, and no other keys."""
     keys = [f"{number:03}.json" for number in range(_MANY)]
     for key in keys[::2]:
         place.write(key, key)
@@ -30,7 +30,7 @@ def each_of_many_is_what_a_get_gives(place: Place) -> None:
 
 @question()
 def a_key_asked_for_twice_is_answered_once(place: Place) -> None:
-    """Of many, repetitions are nothing new; and of none, there is none."""
+    """Repeated keys are answered once; a call without keys has no answers."""
     place.write("a.json", "1")
     expect(["a.json", "b.json"], sorted(key for key, _ in _answers(place.open(), ["a.json", "b.json"] * 3)), "once")
     expect([], _answers(place.open(), []), "of no keys")
@@ -38,7 +38,7 @@ def a_key_asked_for_twice_is_answered_once(place: Place) -> None:
 
 @question()
 def what_others_wrote_is_among_many(place: Place) -> None:
-    """A handle that got many before does not take its memory for the store."""
+    """A handle that got many objects before does not answer from a stale cache."""
     mirror = place.open()
     place.write("a.json", "1")
     _answers(mirror, ["a.json"])
@@ -48,7 +48,7 @@ def what_others_wrote_is_among_many(place: Place) -> None:
 
 @question("folders")
 def odd_keys_are_among_many(place: Place) -> None:
-    """Whatever a get takes."""
+    """Every key that a get accepts."""
     for key in ODD_KEYS:
         place.open().put(key, place.body(key, key))
     answers = dict(_answers(place.open(), ODD_KEYS))
@@ -68,7 +68,7 @@ def big_and_empty_bodies_are_among_many(place: Place) -> None:
 
 @question()
 def bad_keys_are_refused_among_many(place: Place) -> None:
-    """One is enough, and nothing is asked of the store."""
+    """One invalid key is enough, and no request reaches the store."""
     place.write("a.json", "1")
     for key in BAD_KEYS:
         expect_error(InvalidArgument, partial(_answers, place.open(), ["a.json", key]), f"{key!r} among many")
@@ -76,7 +76,7 @@ def bad_keys_are_refused_among_many(place: Place) -> None:
 
 @question()
 def who_has_seen_enough_of_many_may_stop(place: Place) -> None:
-    """A mirror whose answers were not all taken goes on as before."""
+    """A mirror works as before if its caller stops reading the answers."""
     keys = [f"{number:03}.json" for number in range(_MANY)]
     for key in keys[:3]:
         place.write(key, key)

@@ -1,4 +1,4 @@
-"""Questions about several at once: one winner, no change lost, no torn body."""
+"""Questions about simultaneous writers: one winner, no lost change, no torn body."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _put(mirror: Mirror, body: bytes, *, when: Condition) -> Callable[[], object
 
 @question("racing")
 def no_change_is_lost_between_writers(place: Place) -> None:
-    """Who reads, changes and puts over what was read, until it is there, adds to what the others did, and once."""
+    """A writer that reads, changes and puts until the put succeeds adds its line exactly once."""
     place.open().put("a.json", b"")
 
     def append(number: int) -> None:
@@ -54,7 +54,7 @@ def no_change_is_lost_between_writers(place: Place) -> None:
 
 @question("bytes")
 def a_reader_sees_an_old_body_or_a_new_one(place: Place) -> None:
-    """Never a mix, never nothing, and one version means one body."""
+    """A body is never mixed or missing, and one version means one body."""
     size = 200_000
     place.open().put("a.json", b"a" * size)
     versions: dict[str, int] = {}
@@ -76,7 +76,7 @@ def a_reader_sees_an_old_body_or_a_new_one(place: Place) -> None:
 
 @question()
 def a_list_during_changes_has_what_stays(place: Place) -> None:
-    """What others put meanwhile may be there or not; what they leave alone is there, once, in its place."""
+    """Objects put meanwhile may be listed or not; untouched ones are listed once, in order."""
     staying = ["a.json", "m.json", "z.json"]
     for key in staying:
         place.write(key, key)
