@@ -176,19 +176,11 @@ class FolderTotals:
                 tally = tally.plus(part)
         return tally
 
-    def plus(self, entry: EntrySummary) -> FolderTotals:
-        """The totals with this entry."""
-        return self._with(entry, self._at(entry).plus(tally_of(entry)))
-
-    def minus(self, entry: EntrySummary) -> FolderTotals:
-        """The totals without this entry, which was counted."""
-        return self._with(entry, self._at(entry).minus(tally_of(entry)))
-
-    def _at(self, entry: EntrySummary) -> Tally:
-        return self.tallies.get((entry.kind, entry.category), Tally())
-
-    def _with(self, entry: EntrySummary, tally: Tally) -> FolderTotals:
-        return FolderTotals({**self.tallies, (entry.kind, entry.category): tally})
+    def plus(self, entry: EntrySummary, *, times: int = 1) -> FolderTotals:
+        """The totals with this entry; with ``times`` -1 without it."""
+        at = entry.kind, entry.category
+        change = Tally(times, times * entry.size_bytes)
+        return FolderTotals({**self.tallies, at: self.tallies.get(at, Tally()).plus(change)})
 
 
 Order = Callable[[Scope], Iterable[EntrySummary]]

@@ -155,23 +155,6 @@ BUILT_IN: Mapping[str, Category] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Categories:
-    """All categories: the built-in ones with a workflow's ``ttls``; any other name is treated as ``general``."""
-
-    ttls: Mapping[str, int] = field(default_factory=dict)
-
-    def of(self, name: str) -> Category:
-        """The category of that name."""
-        built_in = BUILT_IN.get(name) or Category(name)
-        return replace(built_in, ttl=self.ttls[name]) if name in self.ttls else built_in
-
-    def expiry(self, name: str, updated_at: str) -> str | None:
-        """The expiry of an entry whose content last changed at ``updated_at``; None: it does not expire."""
-        ttl = self.of(name).ttl
-        return None if ttl is None else later(updated_at, ttl)
-
-
-@dataclass(frozen=True, slots=True)
 class Checked:
     """A draft that may be stored, and the warnings for its writer."""
 
@@ -181,7 +164,10 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class EntryRules:
-    """The rules that a workflow gives for entries, handed to every operation. Sizes are UTF-8 bytes."""
+    """The rules that a workflow gives for entries, handed to every operation. Sizes are UTF-8 bytes.
+
+    ``ttls`` are those of categories that differ from the built-in ones, in seconds.
+    """
 
     levels: Levels = Levels()
     secrets: Policy = "block"
@@ -189,11 +175,20 @@ class EntryRules:
     scan: Scanner | None = None
     budget: Budget = Budget()
     hydrate_bytes: int = DEFAULT_HYDRATE_BYTES
-    categories: Categories = Categories()
+    ttls: Mapping[str, int] = field(default_factory=dict)
+
+    def category(self, name: str) -> Category:
+        """The category of that name, treated as ``general`` if it is neither built in nor declared."""
+        built_in = BUILT_IN.get(name) or Category(name)
+        return replace(built_in, ttl=self.ttls[name]) if name in self.ttls else built_in
 
     def expiry(self, category: str, since: str, ttl: int | None = None) -> str | None:
-        """The expiry of an entry whose content last changed at ``since``; its own ``ttl`` overrides the category's."""
-        return later(since, ttl) if ttl is not None else self.categories.expiry(category, since)
+        """The expiry of an entry whose content last changed at ``since``; None: it does not expire.
+
+        Its own ``ttl`` overrides the category's.
+        """
+        seconds = self.category(category).ttl if ttl is None else ttl
+        return None if seconds is None else later(since, seconds)
 
     def check(self, draft: Draft) -> Checked:
         """The draft as it may be stored; ``InvalidArgument``, ``SizeExceeded`` or ``SecretRefused`` if it may not."""

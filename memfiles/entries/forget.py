@@ -72,9 +72,8 @@ class Selector:
             raise InvalidArgument("provenance must be an object such as {'run': 'evt-1'}")
         for name, value in self.provenance.items():
             if name not in _PROVENANCE_FIELDS:
-                raise InvalidArgument(
-                    f"provenance has no {str(name)[:40]!r}: use one of {', '.join(_PROVENANCE_FIELDS)}"
-                )
+                known = ", ".join(_PROVENANCE_FIELDS)
+                raise InvalidArgument(f"provenance has no {str(name)[:40]!r}: use one of {known}")
             if not isinstance(value, str) or not value:
                 raise InvalidArgument(f"provenance {name} must be text that is not empty")
             check_text(value)
@@ -320,7 +319,6 @@ class Forgetter:
         return record if isinstance(record, Tombstone) and not record.cleared else None
 
     def _forgotten_sources(self, note: Entry) -> list[Tombstone]:
-        """The tombstones of the sources of a note that somebody asked to forget."""
         found = (self._tombstone(entry_path(note.folder, uid)) for uid in note.sources)
         return [record for record in found if record is not None]
 

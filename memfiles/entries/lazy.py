@@ -90,7 +90,7 @@ class LazyEntries:
 
 def rules_of(workflow: Workflow, spec: EntriesSpec) -> EntryRules:
     """The rules that a workflow declares for entries."""
-    from memfiles.entries.drafts import Categories, EntryRules  # late, as above
+    from memfiles.entries.drafts import EntryRules  # late, as above
 
     return EntryRules(
         levels=workflow.levels,
@@ -99,7 +99,7 @@ def rules_of(workflow: Workflow, spec: EntriesSpec) -> EntryRules:
         scan=scanner_called(workflow.memory.secrets_scanner),
         budget=budget_of(spec),
         hydrate_bytes=spec.hydrate_bytes,
-        categories=Categories({name: each.ttl for name, each in spec.categories.items() if each.ttl is not None}),
+        ttls={name: each.ttl for name, each in spec.categories.items() if each.ttl is not None},
     )
 
 

@@ -65,7 +65,6 @@ class Purger:
         self.thin_out(caller)
 
     def _surplus(self, partition: Partition) -> int:
-        """How many retired entries are beyond the number that is kept."""
         most = self._db.rules.budget.max_entries
         if most is None:
             return 0

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any
 
 from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.callers import Caller, Partition, View, view_of
@@ -93,8 +93,13 @@ class Found:
 
 
 _FOUND_FIELDS = tuple(each.name for each in fields(Found))
+_MATCH_FIELDS = ("key", "content", "level", "tags")
 _LINE_FIELDS = ("key", "level", "tags", "category", "kind", "size_bytes", "updated_at", "pinned")
 _found_values = attrgetter(*_FOUND_FIELDS)  # an Entry has all of them
+_summarised = attrgetter(  # in the order of an ``EntrySummary``
+    *("key", "level", "category", "kind", "size", "updated_at", "expires_at", "pinned"),
+    *("importance", "confidence", "successes", "failures"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +113,10 @@ class Match:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object, with the content cut to ``SHOWN_BYTES``."""
-        content = shortened(self.found.content)
-        shown = {
-            "key": self.found.key,
-            "content": content,
-            "level": self.found.level,
-            "tags": list(self.found.tags),
-            "score": round(self.score, 6),
-            "legs": list(self.legs),
-            "snippet": self.snippet,
-            "category": self.found.category,
-            "kind": self.found.kind,
-            "updated_at": self.found.updated_at,
-        }
+        content = first_bytes(self.found.content, SHOWN_BYTES)
+        found = {"score": round(self.score, 6), "legs": list(self.legs), "snippet": self.snippet}
+        shown = _shown(self.found, _MATCH_FIELDS) | {"content": content} | found
+        shown |= _shown(self.found, ("category", "kind", "updated_at"))
         return shown if content == self.found.content else shown | {"truncated": True}
 
 
@@ -353,11 +349,6 @@ def checked_filters(
     return Filters(wanted_tags, named, wanted, _text(prefix, "prefix") or "", keys)
 
 
-def shortened(text: str, *, limit: int = SHOWN_BYTES) -> str:
-    """``text``, or its first ``limit`` UTF-8 bytes at most, cut between whole characters."""
-    return first_bytes(text, limit)
-
-
 def _shown(found: Found, names: Sequence[str]) -> dict[str, Any]:
     values = ((name, getattr(found, name)) for name in names)
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
@@ -380,22 +371,5 @@ def entry_at(repository: EntryRepository, path: str) -> Entry | None:
 def summary_of(row: Row, *, reads: tuple[int, str | None] = (0, None)) -> EntrySummary:
     """The summary of an entry's row; ``reads`` is how often it was read, and when last."""
     place = entry_place(row.path)
-    return EntrySummary(
-        uid=place[1] if place else "",
-        key=row.key,
-        level=row.level,
-        category=row.category,
-        kind=cast(Kind, row.kind),
-        size_bytes=row.size,
-        updated_at=row.updated_at,
-        expires_at=row.expires_at,
-        pinned=row.pinned,
-        importance=row.importance,
-        confidence=row.confidence,
-        successes=row.successes,
-        failures=row.failures,
-        accesses=reads[0],
-        accessed_at=reads[1],
-        state=row.state,
-        ordinal=row.provenance.ordinal,
-    )
+    values = [place[1] if place else "", *_summarised(row), *reads, row.state, row.provenance.ordinal]
+    return EntrySummary(*values)

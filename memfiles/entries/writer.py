@@ -271,7 +271,7 @@ class EntryWriter:
 
     def _position(self, own: View, category: str) -> int:
         """The position among the caller's own partitions of the one for entries of the category."""
-        rule = self._db.rules.categories.of(category)
+        rule = self._db.rules.category(category)
         if rule.is_of_one_run and len(own) < 3:
             raise InvalidArgument(
                 f"category {category} belongs to a run, and this session has none: use another category, or none "
@@ -362,7 +362,6 @@ class EvictionPolicy:
 
 
 def _tally_within(totals: Totals, scope: Scope) -> Tally:
-    """The part of an index's totals that a limit counts."""
     if scope.kind is not None:
         return Tally(*totals.by_kind.get(scope.kind, (0, 0)))
     if scope.category is not None:

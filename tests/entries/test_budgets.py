@@ -171,7 +171,7 @@ def test_totals_follow_what_comes_and_goes(standings: list[EntrySummary], one: E
     totals = FolderTotals.of(standings)
 
     assert Tally(len(standings), sum(each.size_bytes for each in standings)) == totals.within(ALL)
-    assert totals.within(ALL) == totals.plus(one).minus(one).within(ALL)
+    assert totals.within(ALL) == totals.plus(one).plus(one, times=-1).within(ALL)
     assert totals.plus(one).within(Scope(kind=one.kind)).entries == totals.within(Scope(kind=one.kind)).entries + 1
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memfiles.entries.drafts import LAST_MOMENT, Categories, Category, later
+from memfiles.entries.drafts import LAST_MOMENT, Category, EntryRules, later
 from memfiles.entries.entries import Entries
 from memfiles.entries.lazy import rules_of
 from memfiles.errors import InvalidArgument, MemfilesError, ReadOnly, RevisionConflict, WorkflowError
@@ -21,7 +21,7 @@ from memfiles.workflow.workflow import CategorySpec, EntriesSpec, KindSpec, Work
 from tests.support.records import SEEDED_AT, many_times
 from tests.support.saved import Visitor, entries_in
 
-BUILT_IN = Categories()
+RULES = EntryRules()
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ BUILT_IN = Categories()
 def test_what_is_built_in(category: Category) -> None:
     """Five categories have rules of their own; any other name is windowed by recency."""
 
-    assert category == BUILT_IN.of(category.name)
+    assert category == RULES.category(category.name)
 
 
 def test_a_workflow_declares_lifetimes() -> None:
@@ -47,14 +47,14 @@ def test_a_workflow_declares_lifetimes() -> None:
         categories={"daily": CategorySpec(ttl="48h"), "conversation": CategorySpec(max_entries=5),
                     "recipes": CategorySpec(ttl=60)}
     )  # fmt: skip
-    categories = rules_of(Workflow.parse("memory: {entries: {}}"), declared).categories
+    rules = rules_of(Workflow.parse("memory: {entries: {}}"), declared)
 
     assert [
         Category("daily", ttl=48 * 3600),
         Category("conversation", ttl=24 * 3600, is_of_one_run=True),
         Category("recipes", ttl=60),
         Category("core", is_pinned=True),
-    ] == [categories.of(name) for name in ("daily", "conversation", "recipes", "core")]
+    ] == [rules.category(name) for name in ("daily", "conversation", "recipes", "core")]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_workflow_declares_lifetimes() -> None:
 def test_expiry_counts_from_the_last_change(category: str, expected: str | None) -> None:
     """Three days for ``daily``, one for ``conversation``, never for the rest."""
 
-    assert expected == BUILT_IN.expiry(category, SEEDED_AT)
+    assert expected == RULES.expiry(category, SEEDED_AT)
 
 
 @many_times

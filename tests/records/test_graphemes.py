@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfiles.entries.consolidation.folding import cut
-from memfiles.entries.reader import shortened
 from memfiles.index.search.search import snippet
 from memfiles.index.text.tokenizer import terms_of
 from memfiles.records.graphemes import LONGEST, first_bytes, last_bytes, may_cut, whole_after, whole_before
@@ -62,7 +61,7 @@ def test_what_is_shown_of_an_entry_is_whole(characters: list[str], limit: int, q
     text = "".join(characters)
     for part in (
         snippet(text, terms_of(query)).removeprefix("...").removesuffix("..."),
-        shortened(text, limit=limit),
+        first_bytes(text, limit),
     ):
         assert is_whole(part, characters)
     line = cut(text, limit)

@@ -149,7 +149,6 @@ class _Application:
         return [entry.key for entry in retired]
 
     def _noted(self, before: EntryRecord | None, note: SummaryNote, *, agent: str) -> Entry:
-        """The note, saved with its sources."""
         draft, place = _draft_of_note(note), EntryLocation(agent, self.plan.level, note.run)
         saved = decisions.save(before, draft, self.stamp, place=place, by=self.by, expiry=self.expiry).entry
         made_of = united([note.made_of, saved.made_of])[:MAX_SOURCES]
@@ -175,7 +174,6 @@ def _undone(records: RecordsByPath, plan_id: str, stamp: Stamp) -> tuple[Applied
 
 
 def _as_before(entry: Entry, stamp: Stamp, *, plan_id: str, merged: Collection[str]) -> Entry:
-    """The entry as it was before the plan."""
     before = replace(give_back(entry, merged), reorganised=None)
     if entry.uid in merged:
         return decisions.amend(replace(before, retired=None), stamp, op="restore")
@@ -221,6 +219,5 @@ def _check_untouched(entries: Sequence[Entry], plan_id: str) -> None:
 
 
 def _named(keys: Sequence[str]) -> str:
-    """The keys, or the first of them."""
     more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
     return ", ".join(ascii(key[:80]) for key in keys[:_NAMED]) + more

@@ -140,7 +140,6 @@ def _last_expiry(episodes: Sequence[Entry]) -> str | None:
 
 
 def _mark(episodes: Sequence[Entry]) -> str:
-    """A mark that distinguishes the note of these episodes from others."""
     return hashlib.sha256("".join(episode.uid for episode in episodes).encode()).hexdigest()[:12]
 
 

@@ -230,7 +230,7 @@ class _Planning:
     def _without(self, members: Iterable[Member]) -> FolderTotals:
         totals = self.totals
         for member in members:
-            totals = totals.minus(member.summary)
+            totals = totals.plus(member.summary, times=-1)
         return totals
 
     def _retire(self, members: Sequence[Member]) -> Tally:

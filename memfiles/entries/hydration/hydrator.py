@@ -32,7 +32,7 @@ class Hydrator:
 
         def fill(connection: sqlite3.Connection) -> Hydration:
             visible = _VisibleEntries(connection, view, self._db.repository, now=now)
-            return window.hydrate(visible.summaries(), visible.text, budget_bytes=budget, now=now)
+            return Window(budget, now=now).fill(visible.summaries(), visible.text)
 
         return self._db.index.ask(fill)
 

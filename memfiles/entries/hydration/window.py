@@ -143,7 +143,7 @@ class Window:
         return Hydration(text, tuple(self._keys), self.budget_bytes)
 
     def fill(self, entries: Iterable[EntrySummary], lookup: TextLookup) -> Hydration:
-        """Take the entries that fit, in their order; stop as soon as nothing can fit any more."""
+        """The block of the entries that fit, one per key, in their order; retired and expired ones are skipped."""
         for entry in self._candidates(entries):
             self._offer(entry, lookup)
         return self.hydration
@@ -208,11 +208,6 @@ class Window:
     def _overhead(self) -> int:
         """The newline before an entry's block; before the first one also the head."""
         return 1 if self._blocks else HEAD_BYTES + 1
-
-
-def hydrate(entries: Iterable[EntrySummary], lookup: TextLookup, *, budget_bytes: int, now: str) -> Hydration:
-    """The block for a session: its entries in their order, one per key; retired and expired ones are skipped."""
-    return Window(budget_bytes, now=now).fill(entries, lookup)
 
 
 def explain(

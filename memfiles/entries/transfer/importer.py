@@ -76,7 +76,7 @@ class Importer:
 
     def _judge(self, caller: Caller, document: Document) -> ImportedDraft | Skipped | None:
         """Whether a document is imported or skipped, and why; None if it would change nothing."""
-        level = document.level or caller.level
+        level, extra = document.level or caller.level, _extra(document)
         view = view_of(caller, self._db.rules.levels)
         place = self._place(caller, document, level)
         if isinstance(place, Skipped):
@@ -91,35 +91,37 @@ class Importer:
         if isinstance(before, Entry) and (reason := _keeps(before, document)) is not None:
             return Skipped(document.where, reason)
         try:
-            self._db.rules.check_labels(_origin(document))
+            self._db.rules.check_labels(extra.get("provenance", ()))
             checked = self._db.rules.check(_draft(document))
         except MemfilesError as error:
             return Skipped(document.where, str(error))
         past = _past(document, latest=self._db.now())
-        if (problem := self._too_large(document) or self._over(document, past)) is not None:
+        if (problem := self._problem(document, past)) is not None:
             return Skipped(document.where, problem)
         return ImportedDraft(checked, place, past, isinstance(before, Entry))
 
     def _place(self, caller: Caller, document: Document, level: str) -> Partition | Skipped:
-        """The partition of a document at its level."""
         if level not in self._db.rules.levels.names:
             known = ", ".join(self._db.rules.levels.names)
             return Skipped(document.where, f"its level {level[:40]!r} is not declared (declared: {known})")
-        category = self._db.rules.categories.of(document.category or GENERAL)
+        category = self._db.rules.category(document.category or GENERAL)
         own = own_level(caller, level)
         if category.is_of_one_run and len(own) < 3:
             return Skipped(document.where, f"category {category.name} belongs to a run, and this session has none")
         return own[-1] if category.is_shared else own[-3] if category.is_of_one_run else own[-2]
 
-    def _too_large(self, document: Document) -> str | None:
-        most = self._db.rules.budget.max_bytes
-        size = len(document.content.encode())
-        return f"it is {size} bytes and the whole budget is {most}" if most is not None and size > most else None
-
-    def _over(self, document: Document, past: Past) -> str | None:
-        """Why the entry would be expired at once; None if it would not."""
+    def _problem(self, document: Document, past: Past) -> str | None:
+        """Why the entry would be over the budget alone, or expired at once; None if it would not."""
+        most, size = self._db.rules.budget.max_bytes, len(document.content.encode())
+        if most is not None and size > most:
+            return f"it is {size} bytes and the whole budget is {most}"
         expires_at = past.expires_at or self._db.rules.expiry(document.category or GENERAL, past.updated_at)
         return f"it expired at {expires_at}" if expires_at is not None and expires_at <= self._db.now() else None
+
+
+def _extra(document: Document) -> dict[str, Any]:
+    """The other fields of a document, whose types were checked when it was read."""
+    return dict(document.extra)
 
 
 def _says_the_same(document: Document, entry: Entry) -> bool:
@@ -136,14 +138,9 @@ def _says_the_same(document: Document, entry: Entry) -> bool:
 
 def _more_used(document: Document, entry: Entry) -> dict[str, int]:
     """The higher counts of success and failure in the document and the entry."""
-    extra: dict[str, Any] = dict(document.extra)
+    extra = _extra(document)
     counts = {name: max(extra.get(name, 0), getattr(entry, name)) for name in ("successes", "failures")}
     return {name: count for name, count in counts.items() if count}
-
-
-def _origin(document: Document) -> tuple[str, ...]:
-    extra: dict[str, Any] = dict(document.extra)
-    return tuple(extra.get("provenance", ()))
 
 
 def _keeps(entry: Entry, document: Document) -> str | None:
@@ -158,14 +155,13 @@ def _keeps(entry: Entry, document: Document) -> str | None:
 
 
 def _draft(document: Document) -> Draft:
-    values = dict(document.extra) | {name: getattr(document, name) for name in ("category", "kind", "tags")}
-    facets: dict[str, Any] = {name: values.get(name) for name, _ in FACETS}
-    return Draft(document.key, document.content, source=_SOURCE, **facets)
+    values = _extra(document) | {name: getattr(document, name) for name in ("category", "kind", "tags")}
+    return Draft(document.key, document.content, source=_SOURCE, **{name: values.get(name) for name, _ in FACETS})
 
 
 def _past(document: Document, *, latest: str) -> Past:
     """The past of a document, no time in it later than now."""
-    extra: dict[str, Any] = dict(document.extra)
+    extra = _extra(document)
     updated = _time(document.updated, latest) or latest
     return Past(
         created_at=min(_time(document.created, latest) or latest, updated),

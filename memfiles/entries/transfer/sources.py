@@ -77,16 +77,12 @@ def read(path: str | os.PathLike[str], *, format: Format | None = None) -> Parse
 
 def detect(path: str | os.PathLike[str]) -> Format:
     """The format of the file or folder at ``path``; ``InvalidArgument`` with the choices if it cannot be detected."""
-    if os.path.isdir(path):
-        found = _format_of_folder(path)
-    elif os.path.exists(path):
-        found = _format_of_file(path)
-    else:
-        raise InvalidArgument(f"there is nothing at {printed(os.fspath(path))}")
+    name = printed(os.fspath(path))
+    if not os.path.exists(path):
+        raise InvalidArgument(f"there is nothing at {name}")
+    found = _format_of_folder(path) if os.path.isdir(path) else _format_of_file(path)
     if found is None:
-        raise InvalidArgument(
-            f"cannot detect the format of {printed(os.fspath(path))}: name one of {', '.join(FORMATS)}"
-        )
+        raise InvalidArgument(f"cannot detect the format of {name}: name one of {', '.join(FORMATS)}")
     return found
 
 
@@ -100,7 +96,7 @@ def _format_of_file(path: str | os.PathLike[str]) -> Format | None:
 
 
 def _format_of_folder(path: str | os.PathLike[str]) -> Format | None:
-    if _is_memory_folder(path) or _has(path, *formats.INSTRUCTIONS, "memory/" + formats.INDEX, "projects"):
+    if _has(path, formats.INDEX, *formats.INSTRUCTIONS, "memory/" + formats.INDEX, "projects"):
         return "claude-code"
     if _name(path) == "memories" or os.path.isdir(os.path.join(path, "memories")):
         return "memory-directory"
@@ -131,7 +127,6 @@ def _format_of_markdown(data: bytes) -> Format | None:
 
 
 def _first_files(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """Some Markdown files directly in the folder."""
     files = read_folder(path, lambda name, is_folder: not is_folder and name.endswith(formats.SUFFIX))
     return islice((item.data for item in files if isinstance(item, SourceFile)), _SAMPLED_MAX)
 
@@ -142,11 +137,6 @@ def _name(path: str | os.PathLike[str]) -> str:
 
 def _has(path: str | os.PathLike[str], *names: str) -> bool:
     return any(os.path.exists(os.path.join(path, name)) for name in names)
-
-
-def _is_memory_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether this is Claude Code's memory of one project, where every Markdown file is a topic."""
-    return _has(path, formats.INDEX)
 
 
 def _parsed(found: Iterable[SourceFile | Skipped], format: Format) -> Parsed:
@@ -183,7 +173,7 @@ def _is_claude_code(path: str, is_folder: bool) -> bool:
 
 
 def _wanted(format: Format, path: str | os.PathLike[str]) -> Wanted:
-    if format == "claude-code" and not _is_memory_folder(path) and _name(path) != "memory":
+    if format == "claude-code" and not _has(path, formats.INDEX) and _name(path) != "memory":  # not of one project
         return _is_claude_code
     return _is_shown if format == "memory-directory" else _is_markdown
 

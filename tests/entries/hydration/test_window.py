@@ -21,7 +21,6 @@ from memfiles.entries.hydration.window import (
     block_of,
     explain,
     heading_of,
-    hydrate,
     least_bytes,
     quoted,
     unknown,
@@ -40,7 +39,7 @@ def hydrated(*entries: tuple[EntrySummary, Said], budget: int = PLENTY, shelf: S
     """The block of these entries."""
     standings = [each for each, _ in entries]
     words = shelf or Shelf({each.uid: said for each, said in entries})
-    return hydrate(in_turn(standings), words, budget_bytes=budget, now=NOW)
+    return Window(budget, now=NOW).fill(in_turn(standings), words)
 
 
 def sized(key: str, content: str = "x", **known: object) -> tuple[EntrySummary, Said]:
@@ -164,7 +163,7 @@ def test_only_what_may_fit_is_read() -> None:
             yield standing(f"key-{number:06}", size_bytes=100 if number % 2 else 10**6, ordinal=number)
 
     shelf = Shelf({f"key-{number:06}": Said("x" * 100) for number in range(100_001)})
-    block = hydrate(newest(), shelf, budget_bytes=cost(*[sized("key-000001", "x" * 100)] * 10) + 50, now=NOW)
+    block = Window(cost(*[sized("key-000001", "x" * 100)] * 10) + 50, now=NOW).fill(newest(), shelf)
 
     assert (10, 10, 20) == (len(block.keys), len(shelf.read), walked)
 
