@@ -6,10 +6,8 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2
@@ -85,16 +83,6 @@ class Script:
 def append(text: str, *, file: str = "notes", id: str = "") -> Call:
     """A call that appends to a memory file."""
     return Call("append_memory", {"file": file, "content": text}, id)
-
-
-@contextmanager
-def opened(folder: Path) -> Iterator[memfiles.Memory]:
-    """The memory, open in this process."""
-    folder.mkdir(exist_ok=True)
-    path = folder / "workflow.yaml"
-    path.write_text(WORKFLOW)
-    with memfiles.open(path, watch=False) as memory:
-        yield memory
 
 
 class Held:

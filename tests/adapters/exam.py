@@ -20,7 +20,8 @@ import memfiles
 from memfiles.adapters.agent_calls import NO_MEMORY
 from memfiles.errors import InvalidArgument
 from memfiles.tools.session import Session
-from tests.adapters.agents_at_work import WORKFLOW, Answer, Call, Held, Script, append, opened, output_of
+from tests.adapters.agents_at_work import WORKFLOW, Answer, Call, Held, Script, append, output_of
+from tests.support.workflows import opened
 
 SECRET = "AKIAQYLPMN5HFIQR7XYA"
 
@@ -52,7 +53,7 @@ class AdapterExam:
 
     @pytest.fixture
     def memory(self, tmp_path: Path) -> Iterator[memfiles.Memory]:
-        with opened(tmp_path) as memory:
+        with opened(tmp_path, WORKFLOW) as memory:
             yield memory
 
     @pytest.fixture
@@ -227,7 +228,7 @@ class ToolExam(AdapterExam):
         calls = [append("- Ada is on Pro.\n", id="call_of_ada"), Call("read_memory", {"file": "notes"})]
         answers = self.run(session, Script(*([call] for call in calls)), way)
         by = session.manager.log("u-notes")[-1].by
-        with opened(tmp_path / "twin") as memory:
+        with opened(tmp_path / "twin", WORKFLOW) as memory:
             twin = memory.session("support")
             expected = [twin.call(call.name, call.arguments).text for call in calls]
 

@@ -16,11 +16,11 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatResult
 from langgraph.store.memory import InMemoryStore
 
-import memfiles
 from memfiles.adapters.deepagents import MemfilesBackend
 from memfiles.tools.session import Session
 from tests.adapters.exam import TextExam
 from tests.adapters.memory_desk import ENTRIES, FILES, Opening
+from tests.support.workflows import opened
 
 
 @pytest.fixture
@@ -317,9 +317,7 @@ def test_the_same_calls_have_the_results_of_the_backend_over_a_store(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Any]
 ) -> None:
     """Reading, listing, searching, editing and deleting texts, in any order."""
-    path = tmp_path_factory.mktemp("alike") / "workflow.yaml"
-    path.write_text(WORKFLOW)
-    with memfiles.open(path, watch=False) as memory:
+    with opened(tmp_path_factory.mktemp("alike"), WORKFLOW) as memory:
         ours = MemfilesBackend(memory.session("support"))
         theirs = StoreBackend(store=InMemoryStore(), namespace=lambda _: ("files",))
         for method, *arguments in steps:

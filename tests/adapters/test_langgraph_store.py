@@ -22,6 +22,7 @@ from memfiles.errors import InvalidArgument, LevelDenied, MemfilesError, SecretR
 from memfiles.tools.session import Session
 from tests.adapters.exam import TextExam
 from tests.adapters.memory_desk import Opening
+from tests.support.workflows import opened
 
 WORKFLOW = """\
 memory:
@@ -104,9 +105,7 @@ def test_the_same_operations_have_the_same_answers(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Any], prefix: Any, suffix: Any, depth: int | None
 ) -> None:
     """As those of ``InMemoryStore``; but for the order, and that a namespace is gone with its last item."""
-    path = tmp_path_factory.mktemp("like") / "workflow.yaml"
-    path.write_text(WORKFLOW)
-    with memfiles.open(path, watch=False) as memory:
+    with opened(tmp_path_factory.mktemp("like"), WORKFLOW) as memory:
         ours, theirs = MemfilesStore(memory.session("support")), InMemoryStore()
         for op, namespace, *rest in steps:
             if op == "search":

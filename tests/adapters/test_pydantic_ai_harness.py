@@ -25,6 +25,7 @@ from memfiles.adapters.pydantic_ai_harness import SessionStore
 from memfiles.tools.session import Session
 from tests.adapters.exam import TextExam
 from tests.conftest import unavailable
+from tests.support.workflows import opened
 
 try:
     from pydantic_ai_memory_core.contract import *  # noqa: F403
@@ -51,12 +52,6 @@ OPERATION = MemoryOperation(id="o" * 64, fingerprint="f" * 64)
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-def opened(folder: Path) -> memfiles.Memory:
-    folder.mkdir(exist_ok=True)
-    (folder / "workflow.yaml").write_text(WORKFLOW)
-    return memfiles.open(folder / "workflow.yaml", watch=False)
 
 
 class TestHarness(TextExam):
@@ -118,7 +113,7 @@ class Script:
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[memfiles.Memory]:
-    with opened(tmp_path / "one") as memory:
+    with opened(tmp_path / "one", WORKFLOW) as memory:
         yield memory
 
 
@@ -158,7 +153,7 @@ def test_stores_of_several_processes_lose_nothing(tmp_path: Path) -> None:
             *(appended(store, f"{number}{n}\n") for number, store in enumerate(stores) for n in "abcde")
         )
 
-    with opened(tmp_path / "one") as first, opened(tmp_path / "one") as second:
+    with opened(tmp_path / "one", WORKFLOW) as first, opened(tmp_path / "one", WORKFLOW) as second:
         stores = [SessionStore(memory.session("support")) for memory in (first, second)]
         asyncio.run(program(stores))
         text = text_of(stores[0])
@@ -172,9 +167,9 @@ def test_an_operation_is_known_to_the_next_process(tmp_path: Path) -> None:
     async def write(store: SessionStore, version: str | None, operation: MemoryOperation = OPERATION) -> Any:
         return await store.write(PATH, "- Ada\n", expected_version=version, operation=operation)
 
-    with opened(tmp_path / "one") as memory:
+    with opened(tmp_path / "one", WORKFLOW) as memory:
         first = asyncio.run(write(SessionStore(memory.session("support", run="monday")), None))
-    with opened(tmp_path / "one") as memory:
+    with opened(tmp_path / "one", WORKFLOW) as memory:
         store = SessionStore(memory.session("support", run="monday"))
         again = [asyncio.run(store.get_operation(OPERATION)), asyncio.run(write(store, None))]
         other = MemoryOperation(id=OPERATION.id, fingerprint="other")
@@ -198,10 +193,10 @@ def test_a_killed_write_is_not_made_twice(tmp_path: Path) -> None:
         f"operation = MemoryOperation(id={OPERATION.id!r}, fingerprint={OPERATION.fingerprint!r})\n"
         f"asyncio.run(store.write({PATH!r}, 'x', expected_version=None, operation=operation))\n"
     )
-    opened(tmp_path / "one").close()
+    opened(tmp_path / "one", WORKFLOW).close()
     workflow = tmp_path / "one" / "workflow.yaml"
     killed = subprocess.run([sys.executable, "-c", program, str(workflow)], capture_output=True, timeout=60)
-    with opened(tmp_path / "one") as memory:
+    with opened(tmp_path / "one", WORKFLOW) as memory:
         store = SessionStore(memory.session("support", run="tuesday"))
         known = asyncio.run(store.get_operation(OPERATION))
         again = asyncio.run(store.write(PATH, "x", expected_version=None, operation=OPERATION))

@@ -15,6 +15,7 @@ from memfiles.errors import EntryNotFound, InvalidArgument, ReadOnly, RevisionCo
 from memfiles.storage.store import Store
 from memfiles.tools.session import Session
 from tests.support.saved import Clock, Visitor, entries_in, files_holding
+from tests.support.workflows import opened
 
 MATE = Visitor("billing")
 
@@ -130,8 +131,7 @@ agents: {a: {level: INTERNAL}, b: {level: INTERNAL}}
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[memfiles.Memory]:
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
-    with memfiles.open(tmp_path / "workflow.yaml", watch=False) as memory:
+    with opened(tmp_path, WORKFLOW) as memory:
         yield memory
 
 

@@ -29,7 +29,7 @@ from tests.support.records import TickingClock, declared, files_under
 FILES = [declared("notes", content="# Notes\n", cap=100), declared("plan"), declared("rules", content="- Be kind.\n")]
 
 
-def opened(directory: Path, **settings: Any) -> MemoryManager:
+def open_manager(directory: Path, **settings: Any) -> MemoryManager:
     """A restored manager; nothing is flushed, because no test here cuts the power."""
     manager = MemoryManager(directory, durability="os", now=TickingClock(), **settings)
     manager.restore(FILES)
@@ -38,7 +38,7 @@ def opened(directory: Path, **settings: Any) -> MemoryManager:
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[MemoryManager]:
-    with opened(tmp_path / "memory") as manager:
+    with open_manager(tmp_path / "memory") as manager:
         yield manager
 
 
@@ -85,7 +85,7 @@ def test_every_call_needs_a_restored_open_manager(tmp_path: Path, call: str) -> 
 
 def test_a_closed_manager_can_be_restored_again(tmp_path: Path) -> None:
     """And goes on where it was."""
-    manager = opened(tmp_path)
+    manager = open_manager(tmp_path)
     manager.append("notes", "x")
     manager.close()
     manager.restore(FILES)
@@ -99,7 +99,7 @@ def test_a_closed_manager_can_be_restored_again(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_no_longer_declared_is_not_there(tmp_path: Path, call: str) -> None:
     """Its record still lies in the directory, and nobody may see or change it."""
-    opened(tmp_path).close()
+    open_manager(tmp_path).close()
     with MemoryManager(tmp_path, durability="os") as manager:
         manager.restore([declared("plan")])
         before = files_under(tmp_path)
@@ -168,7 +168,7 @@ def test_who_calls_must_be_storable_too(manager: MemoryManager, label: Any) -> N
 def test_a_write_is_on_disk_when_it_returns(manager: MemoryManager, tmp_path: Path) -> None:
     """Another manager on the same directory sees it at once, with everything about it."""
     receipt = manager.append("notes", "- Bob\n", call_id="c1", by=Actor("support", "run-1"))
-    with opened(tmp_path / "memory") as other:
+    with open_manager(tmp_path / "memory") as other:
         record = other.snapshot("notes")
 
     assert ("# Notes\n- Bob\n", 2, Actor("support", "run-1", "c1")) == (
@@ -208,10 +208,10 @@ def test_log_diff_and_undo_work_on_the_history(manager: MemoryManager) -> None:
 
 def test_a_replay_is_known_to_the_next_process(tmp_path: Path) -> None:
     """Its answer got lost in a restart; the write did not, and does not happen twice."""
-    with opened(tmp_path) as manager:
+    with open_manager(tmp_path) as manager:
         first = manager.append("notes", "- Bob\n", call_id="c1")
         manager.append("notes", "- Ann\n", call_id="c2")
-    with opened(tmp_path) as manager:
+    with open_manager(tmp_path) as manager:
         before = files_under(tmp_path)
         again = manager.append("notes", "- Bob\n", call_id="c1")
 
@@ -253,7 +253,7 @@ def test_equal_appends_of_one_call_all_happen(manager: MemoryManager) -> None:
 
 def test_two_managers_on_one_directory_see_each_others_changes(manager: MemoryManager) -> None:
     """In one process as in two: neither overwrites what it has not seen."""
-    with opened(manager.directory) as other:
+    with open_manager(manager.directory) as other:
         for number in range(5):
             manager.append("plan", f"a{number} ")
             other.append("plan", f"b{number} ")
@@ -326,7 +326,7 @@ def test_whoever_subscribed_is_told_once_the_change_is_done(manager: MemoryManag
 
 def test_status_shows_files_orphans_and_quarantine(tmp_path: Path) -> None:
     """As a JSON object."""
-    opened(tmp_path).close()
+    open_manager(tmp_path).close()
     (tmp_path / "plan.json").write_text("{")
     with MemoryManager(tmp_path, durability="os") as manager:
         manager.restore([declared("plan")])

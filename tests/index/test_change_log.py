@@ -13,6 +13,7 @@ import pytest
 import memfiles
 from memfiles import Memory, StorageFailed
 from memfiles.index.change_log import HEADER_BYTES, PATH, ChangeLog, done_line, intent_line
+from tests.support.workflows import opened
 
 ENTRY = "entries/support/" + "0" * 40 + ".json"
 WORKFLOW = "name: desk\nmemory: {files: [], entries: {}}\nagents: {support: {}}\n"
@@ -84,8 +85,7 @@ def test_whole_lines_are_read_as_they_were_written(directory: int) -> None:
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[Memory]:
-    (tmp_path / "workflow.yaml").write_text(WORKFLOW)
-    with memfiles.open(tmp_path / "workflow.yaml", watch=False) as memory:
+    with opened(tmp_path, WORKFLOW) as memory:
         yield memory
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import memfiles
 from memfiles.tools.dialects import DIALECTS
-from tests.adapters.agents_at_work import WORKFLOW, Answer, Call, Script, opened
+from tests.adapters.agents_at_work import WORKFLOW, Answer, Call, Script
 from tests.adapters.exam import ToolExam
 from tests.adapters.test_anthropic_tools import TestAnthropicTools
 from tests.adapters.test_langgraph import TestLangGraph
@@ -22,7 +22,7 @@ from tests.adapters.test_openai_agents import TestOpenAIAgents
 from tests.adapters.test_pydantic_ai import TestPydanticAI
 from tests.cli.command_line import run
 from tests.server.mcp_clients import Offer, client_of, in_loop, text_of
-from tests.support.workflows import write_workflow
+from tests.support.workflows import opened, write_workflow
 
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("read_memory", {"file": "playbook"}),
@@ -61,7 +61,7 @@ def in_process(drive: Drive) -> Surface:
     """A surface that works on a session of a memory that is open in this process."""
 
     def driven(folder: Path) -> list[Answer]:
-        with opened(folder) as memory:
+        with opened(folder, WORKFLOW) as memory:
             return drive(memory, memory.session("support", run="monday"))
 
     return driven

@@ -17,7 +17,7 @@ from mirrors.memory import MemoryMirror
 from tests.mirrors import servers
 from tests.mirrors.faulty_endpoint import FaultyEndpoint
 from tests.mirrors.servers import aws_environment  # noqa: F401 (a fixture of every test here)
-from tests.sync.sync_machines import workflow
+from tests.sync.sync_machines import write_shared_workflow
 
 Opener = Callable[..., Memory]
 
@@ -43,24 +43,24 @@ def mirror() -> MemoryMirror:
 
 
 @pytest.fixture
-def opened(tmp_path: Path, mirror: MemoryMirror) -> Iterator[Opener]:
-    """``opened(machine, ...)`` opens the memory of a machine; ``through`` is the way to the mirror."""
+def open_machine(tmp_path: Path, mirror: MemoryMirror) -> Iterator[Opener]:
+    """``open_machine(name, ...)`` opens the memory of a machine; ``through`` is the way to the mirror."""
     with ExitStack() as ending:
 
-        def open_machine(
-            machine: str = "one",
+        def opening(
+            name: str = "one",
             *,
             through: Mirror | None = None,
             uids: tuple[str, ...] = ("notes",),
             watch: bool = False,
             **declared: str,
         ) -> Memory:
-            path = workflow(tmp_path / machine, "file:///not/used", uids=uids, **declared)
+            path = write_shared_workflow(tmp_path / name, "file:///not/used", uids=uids, **declared)
             memory = memfiles.open(path, watch=watch, mirror=through if through is not None else mirror)
             ending.callback(memory.close)
             return memory
 
-        yield open_machine
+        yield opening
 
 
 def content_in(mirror: Mirror, uid: str = "notes") -> str:

@@ -21,7 +21,7 @@ from memfiles.sync.downloads import EntryDownloads
 from memfiles.sync.ledger import Ledger
 from memfiles.sync.reconciler import Reconciler
 from tests.durability.sweep import Acknowledge, run_sweeps
-from tests.sync.sync_machines import content, record_bytes, workflow
+from tests.sync.sync_machines import content, record_bytes, write_shared_workflow
 
 UID, PATH = "notes", "notes.json"
 Change = tuple[str, ...]  # a method of the manager and what it is given after the uid; nothing: no change
@@ -97,7 +97,7 @@ class FileScenario:
 
 
 def _workflow(place: Path, name: str) -> Path:
-    return workflow(place / name, (place / "mirror").as_uri(), uids=[UID])
+    return write_shared_workflow(place / name, (place / "mirror").as_uri(), uids=[UID])
 
 
 def _make(manager: MemoryManager, change: Change) -> None:

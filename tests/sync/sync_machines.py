@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import ROOT
+from tests.support.workflows import write_workflow
 
 LONGEST_SECONDS = 180.0
 
 
-def workflow(folder: Path, url: str, *, uids: Sequence[str] = ("notes",), description: str = "", **mirror: str) -> Path:
-    """A workflow in ``folder`` whose memory is mirrored at ``url`` (none if empty); ``mirror`` are more settings."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write_shared_workflow(
+    folder: Path, url: str, *, uids: Sequence[str] = ("notes",), description: str = "", **mirror: str
+) -> Path:
+    """Write a workflow whose memory is mirrored at ``url`` (not at all if empty); ``mirror`` has more settings."""
     known = {"description": description, "max_size_bytes": 1 << 20}
     files = [{"uid": uid, "name": uid, "content": f"# {uid}\n", **known} for uid in uids]
     agents = {"writer": {"memory": [{"id": uid, "mode": "rw"} for uid in uids]}}
     memory = {"files": files} | ({"mirror": {"url": url, **mirror}} if url else {})
     declared = {"name": "shared", "memory": memory, "agents": agents}
-    path = folder / "workflow.yaml"
-    path.write_text(json.dumps(declared), "utf-8")
-    return path
+    return write_workflow(folder, json.dumps(declared))
 
 
 def record_bytes(workflow: Path, uid: str = "notes") -> bytes:

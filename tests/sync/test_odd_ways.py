@@ -53,9 +53,9 @@ class PickyMirror(MemoryMirror):
         raise MirrorRefused("not allowed to delete")
 
 
-def test_what_was_changed_while_no_mirror_was_declared_is_kept(opened: Opener, mirror: MemoryMirror) -> None:
+def test_what_was_changed_while_no_mirror_was_declared_is_kept(open_machine: Opener, mirror: MemoryMirror) -> None:
     """Changes that no directory's id speaks of are merged with what the mirror got meanwhile."""
-    one, two = opened("one"), opened("two")
+    one, two = open_machine("one"), open_machine("two")
     one.sync.flush(60)
     two.sync.pull(60)
     one.close()
@@ -64,16 +64,16 @@ def test_what_was_changed_while_no_mirror_was_declared_is_kept(opened: Opener, m
         manager.append("notes", "- offline\n")
     two.manager.append("notes", "- by two\n")
     two.sync.flush(60)
-    one = opened("one")
+    one = open_machine("one")
     one.sync.pull(60)
 
     assert "# notes\n- by two\n- offline\n" == one.manager.read("notes") == content_in(mirror)
 
 
-def test_a_hand_edit_in_the_middle_of_a_pull_is_kept(opened: Opener) -> None:
+def test_a_hand_edit_in_the_middle_of_a_pull_is_kept(open_machine: Opener) -> None:
     """What a person saves while the mirror's copy is on its way is merged with it."""
     mirror = MeddlingMirror()
-    one, two = opened("one", through=mirror), opened("two", through=mirror)
+    one, two = open_machine("one", through=mirror), open_machine("two", through=mirror)
     one.sync.flush(60)
     two.sync.pull(60)
     two.manager.append("notes", "- by two\n")
@@ -91,20 +91,20 @@ def test_a_hand_edit_in_the_middle_of_a_pull_is_kept(opened: Opener) -> None:
     assert {"# notes", "- by hand", "- by two"} == set(one.manager.read("notes").splitlines())
 
 
-def test_a_directory_that_was_put_back_loses_nothing(opened: Opener, mirror: MemoryMirror) -> None:
+def test_a_directory_that_was_put_back_loses_nothing(open_machine: Opener, mirror: MemoryMirror) -> None:
     """After a backup was put back, what is written is merged, also if the mirror's history is far beyond it."""
-    one = opened("one")
+    one = open_machine("one")
     one.manager.append("notes", "- before\n")
     one.close()
     backup = one.manager.directory.parent / "backup"
     shutil.copytree(one.manager.directory, backup)
-    one = opened("one")
+    one = open_machine("one")
     for number in range(120):
         one.manager.append("notes", f"- {number}\n")
     one.close()
     shutil.rmtree(one.manager.directory)
     shutil.copytree(backup, one.manager.directory)
-    one = opened("one")
+    one = open_machine("one")
     one.manager.append("notes", "- after\n")
     one.sync.flush(60)
     lines = one.manager.read("notes").splitlines()
@@ -114,9 +114,9 @@ def test_a_directory_that_was_put_back_loses_nothing(opened: Opener, mirror: Mem
     assert on_disk(one) == in_mirror(mirror)
 
 
-def test_a_record_that_is_being_saved_is_not_taken_for_done(opened: Opener, mirror: MemoryMirror) -> None:
+def test_a_record_that_is_being_saved_is_not_taken_for_done(open_machine: Opener, mirror: MemoryMirror) -> None:
     """A flush waits for a record that cannot be read just now, until the last good version was put back."""
-    memory = opened()
+    memory = open_machine()
     memory.manager.append("notes", "- acknowledged\n")
     (memory.manager.directory / "notes.json").write_text("{ half")
 
@@ -124,9 +124,9 @@ def test_a_record_that_is_being_saved_is_not_taken_for_done(opened: Opener, mirr
     assert "# notes\n- acknowledged\n" == content_in(mirror)
 
 
-def test_a_broken_record_is_mended_at_close(opened: Opener) -> None:
+def test_a_broken_record_is_mended_at_close(open_machine: Opener) -> None:
     """What only this process knows the last good version of is put back before it ends."""
-    memory = opened()
+    memory = open_machine()
     memory.manager.append("notes", "- acknowledged\n")
     (memory.manager.directory / "notes.json").write_text("{ half")
     memory.close()
@@ -134,11 +134,11 @@ def test_a_broken_record_is_mended_at_close(opened: Opener) -> None:
     assert b"- acknowledged" in on_disk(memory)
 
 
-def test_a_record_that_is_refused_holds_up_no_other(opened: Opener) -> None:
+def test_a_record_that_is_refused_holds_up_no_other(open_machine: Opener) -> None:
     """Of many records one is refused for itself: all others are pushed, and nobody waits for that one."""
     mirror = PickyMirror(lambda key: key == "file-07.json")
     uids = tuple(f"file-{number:02}" for number in range(40))
-    memory = opened(through=mirror, uids=uids)
+    memory = open_machine(through=mirror, uids=uids)
     memory.manager.append_many([(uid, "- x\n") for uid in uids])
     begun = time.monotonic()
     memory.sync.close(2 * MUCH_TIME)
@@ -147,10 +147,10 @@ def test_a_record_that_is_refused_holds_up_no_other(opened: Opener) -> None:
     assert {uid for uid in uids if uid != "file-07"} == {key.removesuffix(".json") for key, _ in mirror.list()}
 
 
-def test_a_redaction_needs_no_leave_to_delete(opened: Opener) -> None:
+def test_a_redaction_needs_no_leave_to_delete(open_machine: Opener) -> None:
     """Where nothing may be deleted the redacted version is put nevertheless."""
     mirror = PickyMirror()
-    memory = opened(through=mirror)
+    memory = open_machine(through=mirror)
     memory.manager.append("notes", "- a needle\n")
     memory.sync.flush(60)
     memory.manager.redact("notes", "needle")
@@ -159,11 +159,11 @@ def test_a_redaction_needs_no_leave_to_delete(opened: Opener) -> None:
     assert b"needle" not in (in_mirror(mirror) or b"needle")
 
 
-def test_a_pack_that_cannot_be_removed_is_told_once(opened: Opener, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pack_that_cannot_be_removed_is_told_once(open_machine: Opener, caplog: pytest.LogCaptureFixture) -> None:
     """Each push after a redaction tries to remove the pack, and the first failure is logged."""
     mirror = PickyMirror()
     mirror.put(INDEX, b"an earlier pack")
-    memory = opened(through=mirror)
+    memory = open_machine(through=mirror)
     memory.manager.append("notes", "- a needle\n")
     memory.sync.flush(60)
     memory.manager.redact("notes", "needle")
@@ -174,9 +174,9 @@ def test_a_pack_that_cannot_be_removed_is_told_once(opened: Opener, caplog: pyte
     assert 1 == caplog.text.count("cannot be removed")
 
 
-def test_a_record_from_before_its_redaction_can_be_put_back(opened: Opener, mirror: MemoryMirror) -> None:
+def test_a_record_from_before_its_redaction_can_be_put_back(open_machine: Opener, mirror: MemoryMirror) -> None:
     """A person who restores a record of a lower revision than the redaction is not stopped from mirroring it."""
-    memory = opened()
+    memory = open_machine()
     memory.manager.append("notes", "- x\n")
     earlier = on_disk(memory)
     memory.manager.redact("notes", "x")
@@ -185,7 +185,7 @@ def test_a_record_from_before_its_redaction_can_be_put_back(opened: Opener, mirr
     (memory.manager.directory / "notes.json").write_bytes(earlier)
     for key, _ in list(mirror.list()):
         mirror.delete(key)
-    memory = opened()
+    memory = open_machine()
     memory.manager.append("notes", "- again\n")
 
     assert memory.sync.flush(60)
@@ -193,9 +193,9 @@ def test_a_record_from_before_its_redaction_can_be_put_back(opened: Opener, mirr
 
 
 @pytest.mark.parametrize("damage", [b"no database", b"SQLite format 3\0" + b"\xff" * 4096])
-def test_a_redaction_with_damaged_notes(opened: Opener, damage: bytes) -> None:
+def test_a_redaction_with_damaged_notes(open_machine: Opener, damage: bytes) -> None:
     """Notes that cannot be read are removed by a redaction, since they may hold anything."""
-    memory = opened()
+    memory = open_machine()
     memory.manager.append("notes", "- a needle\n")
     memory.close()
     (memory.manager.directory / ".state/mirror.sqlite").write_bytes(damage)
@@ -207,32 +207,32 @@ def test_a_redaction_with_damaged_notes(opened: Opener, damage: bytes) -> None:
     assert [] == [path.name for path in files if b"needle" in path.read_bytes()]
 
 
-def test_a_closed_memory_does_not_wait(opened: Opener) -> None:
+def test_a_closed_memory_does_not_wait(open_machine: Opener) -> None:
     """A pull after the close is refused at once."""
-    memory = opened()
+    memory = open_machine()
     memory.close()
 
     with pytest.raises(InvalidArgument, match="closed"):
         memory.sync.pull(60)
 
 
-def test_a_listing_that_fails_is_an_error_of_the_pull(opened: Opener) -> None:
+def test_a_listing_that_fails_is_an_error_of_the_pull(open_machine: Opener) -> None:
     """A mirror that cannot be listed fails the pull that asked for it."""
 
     class Blind(MemoryMirror):
         def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
             raise MirrorUnavailable("cannot be listed")
 
-    memory = opened(through=Blind())
+    memory = open_machine(through=Blind())
 
     with pytest.raises(MirrorUnavailable, match="cannot be listed"):
         memory.sync.pull(60)
 
 
-def test_a_redaction_that_meets_another_change_keeps_no_text(opened: Opener, mirror: MemoryMirror) -> None:
+def test_a_redaction_that_meets_another_change_keeps_no_text(open_machine: Opener, mirror: MemoryMirror) -> None:
     """While the mirror takes nothing, its copy with the text is merged, and not kept in the notes."""
     absent = AbsentMirror(mirror, is_away=False)
-    one, two = opened("one", through=absent), opened("two")
+    one, two = open_machine("one", through=absent), open_machine("two")
     one.manager.append("notes", "- a needle\n")
     one.sync.flush(60)
     two.sync.pull(60)

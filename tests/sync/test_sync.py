@@ -15,18 +15,18 @@ from tests.sync.mirrors_for_tests import AbsentMirror, CountingMirror, HangingMi
 MOST_PUTS = 20
 
 
-def test_a_change_reaches_the_mirror_by_itself(opened: Opener, mirror: MemoryMirror) -> None:
+def test_a_change_reaches_the_mirror_by_itself(open_machine: Opener, mirror: MemoryMirror) -> None:
     """Soon after a write the mirror holds the same bytes as the disk, without anything being asked for."""
-    memory = opened()
+    memory = open_machine()
     memory.manager.append("notes", "- first\n")
 
     assert wait_for(lambda: on_disk(memory) == in_mirror(mirror))
 
 
-def test_quick_changes_go_as_few(opened: Opener, mirror: MemoryMirror) -> None:
+def test_quick_changes_go_as_few(open_machine: Opener, mirror: MemoryMirror) -> None:
     """A thousand quick appends to one file cost at most twenty puts, and the mirror ends equal to the disk."""
     counting = CountingMirror(mirror)
-    memory = opened(through=counting)
+    memory = open_machine(through=counting)
     for number in range(1000):
         memory.manager.append("notes", f"- {number}\n")
 
@@ -35,22 +35,22 @@ def test_quick_changes_go_as_few(opened: Opener, mirror: MemoryMirror) -> None:
     assert on_disk(memory) == in_mirror(mirror)
 
 
-def test_what_was_not_pushed_is_pushed_after_the_next_start(opened: Opener, mirror: MemoryMirror) -> None:
+def test_what_was_not_pushed_is_pushed_after_the_next_start(open_machine: Opener, mirror: MemoryMirror) -> None:
     """What the mirror did not take before the end goes there after the next start, with no further write."""
-    memory = opened(through=AbsentMirror(mirror))
+    memory = open_machine(through=AbsentMirror(mirror))
     memory.manager.append("notes", "- in the dark\n")
     memory.close()
     assert None is in_mirror(mirror)
 
-    memory = opened()
+    memory = open_machine()
     assert memory.sync.flush(60)
     assert on_disk(memory) == in_mirror(mirror)
 
 
-def test_an_outage_ends_by_itself(opened: Opener, mirror: MemoryMirror) -> None:
+def test_an_outage_ends_by_itself(open_machine: Opener, mirror: MemoryMirror) -> None:
     """While the mirror is away the status says so; once it is back, all goes there, without a further write."""
     absent = AbsentMirror(mirror)
-    memory = opened(through=absent, uids=("a", "b", "c"))
+    memory = open_machine(through=absent, uids=("a", "b", "c"))
     for uid in ("a", "b", "c"):
         memory.manager.append(uid, "- in the dark\n")
     flushed = memory.sync.flush(0.5)
@@ -66,11 +66,11 @@ def test_an_outage_ends_by_itself(opened: Opener, mirror: MemoryMirror) -> None:
     assert (0, None) == (memory.sync.status().pending, memory.sync.status().last_error)
 
 
-def test_an_outage_is_not_answered_with_a_storm(opened: Opener, mirror: MemoryMirror) -> None:
+def test_an_outage_is_not_answered_with_a_storm(open_machine: Opener, mirror: MemoryMirror) -> None:
     """A mirror that does not answer is asked a few times a second, not once for every record that waits."""
     absent = AbsentMirror(mirror)
     uids = tuple(f"file-{number}" for number in range(100))
-    memory = opened(through=absent, uids=uids)
+    memory = open_machine(through=absent, uids=uids)
     begun = time.monotonic()
     memory.manager.append_many([(uid, "- x\n") for uid in uids])
     time.sleep(1.5)
@@ -79,23 +79,23 @@ def test_an_outage_is_not_answered_with_a_storm(opened: Opener, mirror: MemoryMi
     assert asked <= 100 + 40 * seconds  # the restore asks for each once
 
 
-def test_a_restart_pushes_nothing_that_is_there(opened: Opener, mirror: MemoryMirror) -> None:
+def test_a_restart_pushes_nothing_that_is_there(open_machine: Opener, mirror: MemoryMirror) -> None:
     """What the mirror acknowledged is known after a restart: it is listed once, and nothing is got or put."""
-    memory = opened(uids=("a", "b"))
+    memory = open_machine(uids=("a", "b"))
     memory.manager.append("a", "- x\n")
     memory.sync.flush(60)
     memory.close()
     counting = CountingMirror(mirror)
-    memory = opened(through=counting, uids=("a", "b"))
+    memory = open_machine(through=counting, uids=("a", "b"))
 
     assert memory.sync.flush(60)
     memory.sync.push(60)
     assert {"list"} == set(counting.calls)
 
 
-def test_without_its_notes_nothing_is_lost(opened: Opener, mirror: MemoryMirror) -> None:
+def test_without_its_notes_nothing_is_lost(open_machine: Opener, mirror: MemoryMirror) -> None:
     """With ``.state`` deleted while nothing runs, changes on both sides are still merged, each once."""
-    one, two = opened("one"), opened("two")
+    one, two = open_machine("one"), open_machine("two")
     one.manager.append("notes", "- before\n")
     one.sync.flush(60)
     two.sync.pull(60)
@@ -107,7 +107,7 @@ def test_without_its_notes_nothing_is_lost(opened: Opener, mirror: MemoryMirror)
     shutil.rmtree(directory / ".state")
     two.manager.append("notes", "- by two again\n")
     two.sync.flush(60)
-    one = opened("one")
+    one = open_machine("one")
     one.sync.pull(60)
     two.sync.pull(60)
 
@@ -116,9 +116,9 @@ def test_without_its_notes_nothing_is_lost(opened: Opener, mirror: MemoryMirror)
     assert on_disk(one) == on_disk(two) == in_mirror(mirror)
 
 
-def test_a_wiped_mirror_is_filled_again(opened: Opener, mirror: MemoryMirror) -> None:
+def test_a_wiped_mirror_is_filled_again(open_machine: Opener, mirror: MemoryMirror) -> None:
     """When the mirror lost everything, a pull puts it back there, and nothing is lost here."""
-    memory = opened(uids=("a", "b"))
+    memory = open_machine(uids=("a", "b"))
     memory.manager.append("a", "- kept\n")
     memory.sync.flush(60)
     for key, _ in list(mirror.list()):
@@ -129,21 +129,21 @@ def test_a_wiped_mirror_is_filled_again(opened: Opener, mirror: MemoryMirror) ->
     assert "- kept\n" in content_in(mirror, "a")
 
 
-def test_a_mirror_that_was_wiped_is_filled_by_the_next_start(opened: Opener, mirror: MemoryMirror) -> None:
+def test_a_mirror_that_was_wiped_is_filled_by_the_next_start(open_machine: Opener, mirror: MemoryMirror) -> None:
     """A start finds that copies are gone, and puts them there again, with no further write."""
-    memory = opened(uids=("a", "b"))
+    memory = open_machine(uids=("a", "b"))
     memory.sync.flush(60)
     memory.close()
     for key, _ in list(mirror.list()):
         mirror.delete(key)
-    memory = opened(uids=("a", "b"))
+    memory = open_machine(uids=("a", "b"))
 
     assert wait_for(lambda: [on_disk(memory, uid) for uid in "ab"] == [in_mirror(mirror, uid) for uid in "ab"])
 
 
-def test_a_mirror_that_was_wiped_is_filled_by_a_push(opened: Opener, mirror: MemoryMirror) -> None:
+def test_a_mirror_that_was_wiped_is_filled_by_a_push(open_machine: Opener, mirror: MemoryMirror) -> None:
     """A push looks for what the mirror has lost."""
-    memory = opened(uids=("a", "b"))
+    memory = open_machine(uids=("a", "b"))
     memory.sync.flush(60)
     for key, _ in list(mirror.list()):
         mirror.delete(key)
@@ -153,9 +153,9 @@ def test_a_mirror_that_was_wiped_is_filled_by_a_push(opened: Opener, mirror: Mem
     assert [on_disk(memory, uid) for uid in "ab"] == [in_mirror(mirror, uid) for uid in "ab"]
 
 
-def test_a_mirror_that_was_wiped_is_filled_by_the_next_change(opened: Opener, mirror: MemoryMirror) -> None:
+def test_a_mirror_that_was_wiped_is_filled_by_the_next_change(open_machine: Opener, mirror: MemoryMirror) -> None:
     """A push that finds its copy gone puts the record there anew."""
-    memory = opened()
+    memory = open_machine()
     memory.sync.flush(60)
     mirror.delete("notes.json")
     memory.manager.append("notes", "- after\n")
@@ -164,24 +164,24 @@ def test_a_mirror_that_was_wiped_is_filled_by_the_next_change(opened: Opener, mi
     assert on_disk(memory) == in_mirror(mirror)
 
 
-def test_a_wiped_directory_leaves_the_mirror_alone(opened: Opener, mirror: MemoryMirror) -> None:
+def test_a_wiped_directory_leaves_the_mirror_alone(open_machine: Opener, mirror: MemoryMirror) -> None:
     """A start in an emptied directory takes everything from the mirror and deletes nothing there."""
-    memory = opened(uids=("a", "b"))
+    memory = open_machine(uids=("a", "b"))
     memory.manager.append("a", "- kept\n")
     memory.sync.flush(60)
     before = {uid: in_mirror(mirror, uid) for uid in "ab"}
     memory.close()
     shutil.rmtree(memory.manager.directory)
-    memory = opened(uids=("a", "b"))
+    memory = open_machine(uids=("a", "b"))
     memory.sync.flush(60)
 
     assert {"hydrated"} == {row.status for row in memory.report.files}
     assert before == {uid: in_mirror(mirror, uid) for uid in "ab"} == {uid: on_disk(memory, uid) for uid in "ab"}
 
 
-def test_a_copy_that_is_no_record_is_kept_here_and_replaced_there(opened: Opener, mirror: MemoryMirror) -> None:
+def test_a_copy_that_is_no_record_is_kept_here_and_replaced_there(open_machine: Opener, mirror: MemoryMirror) -> None:
     """What someone put in the place of a copy ends up in quarantine, and the mirror holds the record again."""
-    memory = opened()
+    memory = open_machine()
     memory.sync.flush(60)
     mirror.put("notes.json", b"{ not a record")
     memory.manager.append("notes", "- after\n")
@@ -192,9 +192,9 @@ def test_a_copy_that_is_no_record_is_kept_here_and_replaced_there(opened: Opener
     assert b"{ not a record" in kept
 
 
-def test_a_copy_of_a_later_format_is_left_alone(opened: Opener, mirror: MemoryMirror) -> None:
+def test_a_copy_of_a_later_format_is_left_alone(open_machine: Opener, mirror: MemoryMirror) -> None:
     """A copy that a later version of memfiles wrote is not replaced; the status says so."""
-    memory = opened()
+    memory = open_machine()
     memory.sync.flush(60)
     later = b'{"format": "memfiles/9", "type": "file"}\n'
     mirror.put("notes.json", later)
@@ -205,9 +205,9 @@ def test_a_copy_of_a_later_format_is_left_alone(opened: Opener, mirror: MemoryMi
     assert "format" in str(memory.sync.status().last_error)
 
 
-def test_a_hand_edit_reaches_the_mirror(opened: Opener, mirror: MemoryMirror) -> None:
+def test_a_hand_edit_reaches_the_mirror(open_machine: Opener, mirror: MemoryMirror) -> None:
     """What a person changes in a record is a revision, and is pushed like any other."""
-    memory = opened()
+    memory = open_machine()
     path = memory.manager.directory / "notes.json"
     path.write_text(path.read_text("utf-8").replace("# notes", "# by hand"), "utf-8")
 
@@ -216,12 +216,12 @@ def test_a_hand_edit_reaches_the_mirror(opened: Opener, mirror: MemoryMirror) ->
     assert on_disk(memory) == in_mirror(mirror)
 
 
-def test_a_hanging_mirror_keeps_nobody_waiting(opened: Opener) -> None:
+def test_a_hanging_mirror_keeps_nobody_waiting(open_machine: Opener) -> None:
     """While every call hangs, writes and reads go on, a flush ends in time, and so does closing."""
     hanging = HangingMirror(seconds=120)
-    memory = opened(through=AbsentMirror(MemoryMirror()), uids=("a", "b"))
+    memory = open_machine(through=AbsentMirror(MemoryMirror()), uids=("a", "b"))
     memory.close()
-    memory = opened(through=hanging, uids=("a", "b"))
+    memory = open_machine(through=hanging, uids=("a", "b"))
     for number in range(50):
         memory.manager.append("a", f"- {number}\n")
     assert hanging.asked.wait(60)
@@ -234,10 +234,10 @@ def test_a_hanging_mirror_keeps_nobody_waiting(opened: Opener) -> None:
     assert (False, False) == (flushed, was_waited_for)
 
 
-def test_two_processes_do_not_push_twice(opened: Opener, mirror: MemoryMirror) -> None:
+def test_two_processes_do_not_push_twice(open_machine: Opener, mirror: MemoryMirror) -> None:
     """Of two managers on one directory the second finds that the first has pushed, and puts nothing."""
     counting = CountingMirror(mirror)
-    one, two = opened(through=counting, watch=True), opened(through=counting, watch=True)
+    one, two = open_machine(through=counting, watch=True), open_machine(through=counting, watch=True)
     for number in range(100):
         (one if number % 2 else two).manager.append("notes", f"- {number}\n")
     one.sync.flush(60)
@@ -250,9 +250,9 @@ def test_two_processes_do_not_push_twice(opened: Opener, mirror: MemoryMirror) -
     assert on_disk(one) == in_mirror(mirror)
 
 
-def test_a_redaction_reaches_the_mirror(opened: Opener, mirror: MemoryMirror) -> None:
+def test_a_redaction_reaches_the_mirror(open_machine: Opener, mirror: MemoryMirror) -> None:
     """After a redaction neither the mirror nor any file of the directory holds the text."""
-    memory = opened()
+    memory = open_machine()
     memory.manager.append("notes", "- a needle in it\n")
     memory.sync.flush(60)
     memory.manager.append("notes", "- and another needle\n")
@@ -265,9 +265,9 @@ def test_a_redaction_reaches_the_mirror(opened: Opener, mirror: MemoryMirror) ->
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # that there are threads is what is tested
-def test_a_child_of_a_fork_pushes_what_it_writes(opened: Opener, mirror: MemoryMirror) -> None:
+def test_a_child_of_a_fork_pushes_what_it_writes(open_machine: Opener, mirror: MemoryMirror) -> None:
     """A forked child, in which no thread of its parent runs, synchronises for itself."""
-    memory = opened()
+    memory = open_machine()
     memory.sync.flush(60)
     reading, writing = os.pipe()
     pid = os.fork()
@@ -285,7 +285,7 @@ def test_a_child_of_a_fork_pushes_what_it_writes(opened: Opener, mirror: MemoryM
     assert b"pushed" == told
 
 
-def test_a_memory_without_a_mirror_has_nothing_to_do(opened: Opener) -> None:
+def test_a_memory_without_a_mirror_has_nothing_to_do(open_machine: Opener) -> None:
     """Without a mirror the same calls do nothing, at once."""
     from memfiles.sync import NullSync
 
@@ -296,9 +296,9 @@ def test_a_memory_without_a_mirror_has_nothing_to_do(opened: Opener) -> None:
     assert None is sync.status().mirror
 
 
-def test_closing_pushes_what_is_left(opened: Opener, mirror: MemoryMirror) -> None:
+def test_closing_pushes_what_is_left(open_machine: Opener, mirror: MemoryMirror) -> None:
     """A clean close leaves the mirror equal, without a flush being asked for."""
-    memory = opened()
+    memory = open_machine()
     memory.manager.append("notes", "- last words\n")
     memory.close()
 
@@ -306,10 +306,10 @@ def test_closing_pushes_what_is_left(opened: Opener, mirror: MemoryMirror) -> No
 
 
 @pytest.mark.parametrize("happens", [False, True])
-def test_a_lost_answer_neither_loses_nor_doubles(opened: Opener, mirror: MemoryMirror, happens: bool) -> None:
+def test_a_lost_answer_neither_loses_nor_doubles(open_machine: Opener, mirror: MemoryMirror, happens: bool) -> None:
     """Whether a put without an answer happened or not, and whoever came in between, each line is there once."""
     absent = AbsentMirror(mirror, is_away=False, happens=happens)
-    one, two = opened("one", through=absent), opened("two")
+    one, two = open_machine("one", through=absent), open_machine("two")
     one.sync.flush(60)
     two.sync.pull(60)
     absent.is_away = True

@@ -21,10 +21,11 @@ from mirrors.memory import MemoryMirror
 from mirrors.urls import open_mirror
 from tests.mirrors.servers import BUCKET
 from tests.support.saved import Visitor, files_holding
+from tests.support.workflows import opened
 from tests.sync.conftest import wait_for
 from tests.sync.entry_machine import EntryMachine, bodies_of, objects_holding, record_in
 from tests.sync.mirrors_for_tests import AbsentMirror, CountingMirror
-from tests.sync.sync_machines import workflow
+from tests.sync.sync_machines import write_shared_workflow
 
 Machines = Callable[..., EntryMachine]
 SECRET = "the needle in it"
@@ -391,7 +392,7 @@ def test_a_restart_asks_for_nothing_that_is_here(machine: Machines, shared: Mirr
 def test_two_open_memories_share_their_entries(tmp_path: Path) -> None:
     """With entries and a mirror declared, a save on one machine is found on another, and a forget is as well."""
     mirror = MemoryMirror()
-    paths = [workflow(tmp_path / name, "file:///not/used") for name in ("one", "two")]
+    paths = [write_shared_workflow(tmp_path / name, "file:///not/used") for name in ("one", "two")]
     for path in paths:
         declared = json.loads(path.read_text("utf-8"))
         declared["memory"]["entries"] = {}
@@ -420,19 +421,12 @@ agents: {support: {}}
 """
 
 
-def opened(tmp_path: Path, name: str, mirror: Mirror) -> memfiles.Memory:
-    """The memory of a machine whose workflow declares no entries."""
-    (tmp_path / name).mkdir(exist_ok=True)
-    (tmp_path / name / "workflow.yaml").write_text(UNDECLARED)
-    return memfiles.open(tmp_path / name / "workflow.yaml", mirror=mirror, watch=False)
-
-
 def test_the_first_use_of_undeclared_entries_waits_for_those_of_the_mirror(tmp_path: Path, shared: Mirror) -> None:
     """A program on a new machine does not see an empty memory because nobody declared that it has one."""
-    with opened(tmp_path, "one", shared) as one:
+    with opened(tmp_path / "one", UNDECLARED, mirror=shared) as one:
         one.entries.save(one.session("support"), "color", "blue")
         assert one.sync.flush()
-    with opened(tmp_path, "two", shared) as two:
+    with opened(tmp_path / "two", UNDECLARED, mirror=shared) as two:
         found = two.entries.search(two.session("support"), "color").matches
 
     assert ["blue"] == [match.found.content for match in found]
@@ -442,10 +436,10 @@ def test_a_look_at_the_mirror_before_entries_are_used_takes_nothing_from_the_fir
     tmp_path: Path, shared: Mirror
 ) -> None:
     """What nobody asked for yet was not fetched."""
-    with opened(tmp_path, "one", shared) as one:
+    with opened(tmp_path / "one", UNDECLARED, mirror=shared) as one:
         one.entries.save(one.session("support"), "color", "blue")
         assert one.sync.flush()
-    with opened(tmp_path, "two", shared) as two:
+    with opened(tmp_path / "two", UNDECLARED, mirror=shared) as two:
         two.sync.pull()
         found = two.entries.search(two.session("support"), "color").matches
 
@@ -456,7 +450,7 @@ def test_the_first_use_goes_on_without_a_mirror_that_is_away(
     tmp_path: Path, shared: Mirror, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It says so, and what is saved then is kept."""
-    with opened(tmp_path, "two", AbsentMirror(shared)) as two:
+    with opened(tmp_path / "two", UNDECLARED, mirror=AbsentMirror(shared)) as two:
         saved = two.entries.save(two.session("support"), "color", "blue")
         assert "the entries are not here yet" in caplog.text
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.mirrors.faulty_endpoint import FaultyEndpoint
 from tests.mirrors.servers import BUCKET, client_of
-from tests.sync.sync_machines import Machine, content, record_bytes, workflow
+from tests.sync.sync_machines import Machine, content, record_bytes, write_shared_workflow
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,7 @@ def test_three_machines_append_while_a_third_of_all_calls_fails(
 ) -> None:
     """Three machines append 500 lines each to one file: every line is in all three copies at the end, once."""
     ending, url = place
-    paths = [workflow(tmp_path / name, url, pull="1s") for name in NAMES]
+    paths = [write_shared_workflow(tmp_path / name, url, pull="1s") for name in NAMES]
     endpoint.hang_seconds, endpoint.rate = 0.3, THIRD
     machines = [ending.enter_context(Machine(path, name)) for path, name in zip(paths, NAMES, strict=True)]
     for machine in machines:
@@ -77,7 +77,7 @@ def test_a_machine_that_is_killed_again_and_again(
 ) -> None:
     """Killed at any moment while it works and pushes, and started again: in the end the mirror equals the disk."""
     ending, url = place
-    path = workflow(tmp_path / "only", url)
+    path = write_shared_workflow(tmp_path / "only", url)
     acknowledged: list[int] = []
     for number in range(8):
         with Machine(path, "only") as machine:
@@ -101,7 +101,7 @@ def test_overlapping_edits(
 ) -> None:
     """Two machines change the same line: the policy picks the winner, and the losing copy is kept with its reason."""
     ending, url = place
-    paths = [workflow(tmp_path / name, url, on_conflict=policy) for name in ("one", "two")]
+    paths = [write_shared_workflow(tmp_path / name, url, on_conflict=policy) for name in ("one", "two")]
     one, two = (ending.enter_context(Machine(path, path.parent.name)) for path in paths)
     one.do("append", uid="notes", first=1, count=1)
     one.do("flush")
@@ -125,7 +125,7 @@ def test_overlapping_edits(
 def test_edits_of_different_lines_are_both_kept(tmp_path: Path, place: tuple[ExitStack, str]) -> None:
     """Two machines change different lines and append as well: all of it is in both copies."""
     ending, url = place
-    paths = [workflow(tmp_path / name, url) for name in ("one", "two")]
+    paths = [write_shared_workflow(tmp_path / name, url) for name in ("one", "two")]
     one, two = (ending.enter_context(Machine(path, path.parent.name)) for path in paths)
     one.do("append", uid="notes", first=1, count=9)
     one.do("flush")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import memfiles
 from memfiles.adapters.shapes.notebook import (
     REMEMBERED,
     Notebook,
@@ -19,6 +18,7 @@ from memfiles.adapters.shapes.notebook import (
 )
 from memfiles.errors import InvalidArgument, LevelDenied, RevisionConflict
 from memfiles.tools.session import Session
+from tests.support.workflows import opened
 
 WORKFLOW = """\
 memory:
@@ -31,15 +31,9 @@ MAIN = "main/MEMORY.md"
 ADA = NotebookOperation.of("op-ada", "ada")
 
 
-def opened(folder: Path) -> memfiles.Memory:
-    folder.mkdir(exist_ok=True)
-    (folder / "workflow.yaml").write_text(WORKFLOW)
-    return memfiles.open(folder / "workflow.yaml", watch=False)
-
-
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Session]:
-    with opened(tmp_path / "one") as memory:
+    with opened(tmp_path / "one", WORKFLOW) as memory:
         yield memory.session("support", run="monday")
 
 
@@ -90,11 +84,11 @@ def test_what_is_not_there_can_be_removed_as_such(notebook: Notebook) -> None:
 
 def test_an_operation_is_made_once(tmp_path: Path) -> None:
     """By whichever process, and also after others changed the text; the receipt is the first one's."""
-    with opened(tmp_path / "one") as memory:
+    with opened(tmp_path / "one", WORKFLOW) as memory:
         notebook = Notebook(memory.session("support"))
         made = notebook.put(MAIN, "one", expected=0, operation=ADA)
         notebook.put(MAIN, "two", expected=revision(made))
-    with opened(tmp_path / "one") as memory:
+    with opened(tmp_path / "one", WORKFLOW) as memory:
         notebook = Notebook(memory.session("support"))
         again = notebook.put(MAIN, "one", expected=0, operation=ADA)
         known = notebook.outcome_of("op-ada")
@@ -109,11 +103,11 @@ def test_an_operation_is_made_once(tmp_path: Path) -> None:
 
 def test_a_removal_is_made_once(tmp_path: Path) -> None:
     """The next process knows by the history of the deleted entry."""
-    with opened(tmp_path / "one") as memory:
+    with opened(tmp_path / "one", WORKFLOW) as memory:
         notebook = Notebook(memory.session("support"))
         made = notebook.put(MAIN, "one", expected=0)
         notebook.remove(MAIN, expected=revision(made), operation=ADA)
-    with opened(tmp_path / "one") as memory:
+    with opened(tmp_path / "one", WORKFLOW) as memory:
         again = Notebook(memory.session("support")).remove(MAIN, expected=revision(made), operation=ADA)
 
     assert NotebookChange(None, existed=True, operation=ADA, replayed=True) == again
@@ -190,9 +184,10 @@ def test_a_text_below_the_session_s_level_is_only_read(session: Session, noteboo
 
 def test_it_needs_entries(tmp_path: Path) -> None:
     """The error says what to declare."""
-    path = tmp_path / "workflow.yaml"
-    path.write_text("memory: {files: []}\nagents: {support: {}}\n")
-    with memfiles.open(path, watch=False) as memory, pytest.raises(InvalidArgument, match="add `entries: {}`"):
+    with (
+        opened(tmp_path, "memory: {files: []}\nagents: {support: {}}\n") as memory,
+        pytest.raises(InvalidArgument, match="add `entries: {}`"),
+    ):
         Notebook(memory.session("support"))
 
 
