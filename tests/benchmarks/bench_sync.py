@@ -13,7 +13,7 @@ from tests.benchmarks.bare import show
 from tests.mirrors import servers
 from tests.mirrors.faulty_endpoint import FaultyEndpoint
 from tests.mirrors.servers import BUCKET, aws_environment  # noqa: F401 (a fixture)
-from tests.sync.sync_machines import Machine, workflow
+from tests.sync.sync_machines import Machine, write_shared_workflow
 
 MANY = 1000
 ROUNDS = 30
@@ -43,7 +43,10 @@ def endpoint(tmp_path: Path, ending: ExitStack) -> FaultyEndpoint:
 def pair(tmp_path: Path, ending: ExitStack, *, url: str, count: int) -> tuple[Machine, Machine]:
     """A machine with a mirror and one without, each with ``count`` files that are equal with the mirror's."""
     uids = [f"file-{number:04}" for number in range(count)]
-    paths = [workflow(tmp_path / "with", url, uids=uids), workflow(tmp_path / "without", "", uids=uids)]
+    paths = [
+        write_shared_workflow(tmp_path / "with", url, uids=uids),
+        write_shared_workflow(tmp_path / "without", "", uids=uids),
+    ]
     one, other = (ending.enter_context(Machine(path, path.parent.name)) for path in paths)
     assert one.do("flush", timeout=60.0)
     return one, other
@@ -85,7 +88,7 @@ def test_healthy(tmp_path: Path, ending: ExitStack, endpoint: FaultyEndpoint, di
 def test_puts(tmp_path: Path, ending: ExitStack, endpoint: FaultyEndpoint) -> None:
     """A thousand quick appends to one file."""
     url = f"s3://{BUCKET}/bench?endpoint={endpoint.url}&region=us-east-1"
-    path = workflow(tmp_path / "with", url, uids=["file-0000"])
+    path = write_shared_workflow(tmp_path / "with", url, uids=["file-0000"])
     machine = ending.enter_context(Machine(path, "with"))
     machine.do("flush")
     endpoint.requests.clear()
