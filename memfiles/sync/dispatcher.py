@@ -198,15 +198,12 @@ class Dispatcher:
             if error is None or isinstance(error, FileNotDeclared):
                 self._answers = self._answers or answered
                 self._schedule.done(task, answered=answered)
-            elif isinstance(error, LockTimeout):
-                self._schedule.postponed(task, now=now, seconds=_ELSEWHERE_SECONDS)
-            elif isinstance(error, MirrorRefused) and self._answers:  # others are accepted: this record is at fault
-                self._schedule.postponed(task, now=now, seconds=_OWN_FAULT_SECONDS)
-            elif isinstance(error, MirrorUnavailable):
+            elif isinstance(error, MirrorUnavailable) and not (isinstance(error, MirrorRefused) and self._answers):
                 self._failed_at, self._answers = now, False
                 self._schedule.failed(task, now=now, share=_chance.random())  # spreads machines out
-            else:
-                self._schedule.postponed(task, now=now, seconds=_OWN_FAULT_SECONDS)
+            else:  # a record that the mirror refuses while it accepts others is itself at fault
+                seconds = _ELSEWHERE_SECONDS if isinstance(error, LockTimeout) else _OWN_FAULT_SECONDS
+                self._schedule.postponed(task, now=now, seconds=seconds)
             self._turn.notify_all()
 
 

@@ -41,6 +41,7 @@ _TABLES = (
     )
     """,
 )
+_ROW = "SELECT version, digest, body, sent, sent_version, body IS NULL AND redacted FROM note WHERE path = ?"
 _SIGNATURES = "SELECT path, inode, size, mtime_ns FROM note WHERE inode IS NOT NULL AND sent IS NULL"
 _DIGESTS = "SELECT path, digest FROM note WHERE digest IS NOT NULL AND sent IS NULL"
 _BETWEEN = " AND path >= ? AND path < ?"
@@ -61,14 +62,13 @@ class Sent:
 class LedgerRow:
     """The state of one record's copy in the mirror.
 
-    ``version`` and ``body`` are the mirror's (None: unknown, or no copy); ``digest`` and ``signature`` are those of the
-    local record that needs no push, None if it needs one. ``is_redacted``: the mirror may hold text that was redacted
+    ``version`` and ``body`` are the mirror's (None: unknown, or no copy); ``digest`` is that of the local record that
+    needs no push, None if it needs one. ``is_redacted``: the mirror may hold text that was redacted
     in the local record.
     """
 
     version: str | None = None
     digest: str | None = None
-    signature: Signature | None = None
     body: bytes | None = None
     sent: Sent | None = None
     is_redacted: bool = False
@@ -122,23 +122,17 @@ class Ledger:
     def find(self, path: str) -> LedgerRow:
         """The row of the record at ``path``; an empty one if there is none."""
         with self._change() as run:
-            row = run(
-                "SELECT version, digest, inode, size, mtime_ns, body, sent, sent_version, body IS NULL AND redacted > 0"
-                " FROM note WHERE path = ?",
-                path,
-            ).fetchone()
+            row = run(_ROW, path).fetchone()
         if row is None:
             return LedgerRow()
-        version, digest, inode, size, mtime_ns, body, sent, sent_version, is_redacted = row
-        signature = Signature(inode, size, mtime_ns) if inode is not None else None
+        version, digest, body, sent, sent_version, is_redacted = row
         on_its_way = Sent(sent, sent_version) if sent is not None else None
-        return LedgerRow(version, digest, signature, body, on_its_way, bool(is_redacted))
+        return LedgerRow(version, digest, body, on_its_way, bool(is_redacted))
 
     def signatures(self, *, under: str = "") -> dict[str, Signature]:
         """By path, the files that need no push: those of a folder of entries, else the memory files."""
         with self._change() as run:
-            rows = [row for ends in _ranges(under) for row in run(_SIGNATURES + _BETWEEN, *ends)]
-        return {path: Signature(*signature) for path, *signature in rows}
+            return {path: Signature(*it) for ends in _ranges(under) for path, *it in run(_SIGNATURES + _BETWEEN, *ends)}
 
     def digests(self, *, under: str = "") -> dict[str, str]:
         """By path, the digest of the local record that needs no push; ``under`` as for ``signatures``."""

@@ -81,9 +81,7 @@ def _signatures(directory: int, workflow: Workflow) -> Iterator[tuple[str, Signa
         if (seen := atomic.signature(directory, path)) is not None:
             yield path, seen
     for folder in folders.folder_times(directory):
-        for path, there in folders.files(directory, folder, []):
-            if entry_place(path) is not None:
-                yield path, Signature(*there)
+        yield from ((path, Signature(*at)) for path, at in folders.files(directory, folder, []) if entry_place(path))
 
 
 def _must_be_pushed(directory: int, path: str, acknowledged: str | None) -> bool:
@@ -184,11 +182,7 @@ class NullSync:
         return self._status()
 
     def flush(
-        self,
-        timeout: float = 30.0,
-        *,
-        insist: bool = True,
-        progress: Callable[[int, int], None] | None = None,
+        self, timeout: float = 30.0, *, insist: bool = True, progress: Callable[[int, int], None] | None = None
     ) -> bool:
         """True at once."""
         return True

@@ -20,7 +20,7 @@ BODY = encode(RECORD)
 LOCAL = LocalCopy(BODY, RECORD, Signature(1, len(BODY), 1))
 PROVISIONAL = LocalCopy(BODY, RECORD, Signature(1, len(BODY), 1), is_provisional=True)
 THEIRS = Stored(encode(OTHER), "v2")
-DONE = LedgerRow("v1", digest(BODY), None, BODY)
+DONE = LedgerRow("v1", digest(BODY), BODY)
 
 STEPS: dict[str, tuple[LocalCopy, LedgerRow, Stored | None | Unread, bool, Step]] = {
     # local copy, ledger row, copy in the mirror, look, step
@@ -37,7 +37,7 @@ STEPS: dict[str, tuple[LocalCopy, LedgerRow, Stored | None | Unread, bool, Step]
         Acknowledge(Stored(b"sent", "v3"), digest(b"sent")),
     ),
     "the copy of the ledger": (
-        *(LOCAL, LedgerRow("v1", "a digest", None, b"known"), Stored(b"known", "v3"), False),
+        *(LOCAL, LedgerRow("v1", "a digest", b"known"), Stored(b"known", "v3"), False),
         Acknowledge(Stored(b"known", "v3"), "a digest"),
     ),
     "another copy": (LOCAL, DONE, THEIRS, False, Merge(THEIRS, OTHER)),
@@ -66,6 +66,6 @@ def test_an_entry_restored_from_a_backup_is_merged_with_the_known_tombstone() ->
     tombstone = buried(entry)
     body, known = encode_entry(entry), encode_entry(tombstone)
     local = LocalCopy(body, entry, Signature(1, len(body), 1))
-    row = LedgerRow("v1", digest(known), None, known)
+    row = LedgerRow("v1", digest(known), known)
 
     assert Merge(Stored(known, "v1"), tombstone) == next_step(entry.path, local, row)

@@ -66,24 +66,13 @@ def surviving_copy(local: EntryRecord, remote: EntryRecord) -> Survivor:
     | entry | entry | see ``_later_life`` |
     """
     if isinstance(local, Tombstone) and isinstance(remote, Tombstone):
-        return "local" if _rank(local) >= _rank(remote) else "remote"
-    if isinstance(local, Tombstone) or isinstance(remote, Tombstone):
-        local_ids, remote_ids = _ids(local), _ids(remote)
-        is_local = isinstance(local, Tombstone)
-        tombstone = local if isinstance(local, Tombstone) else remote
-        assert isinstance(tombstone, Tombstone)
-        is_passed = tombstone.id in (remote_ids if is_local else local_ids)
-        return "local" if is_local != is_passed else "remote"
+        ours, theirs = ((it.revision, it.at, it.id) for it in (local, remote))
+        return "local" if ours >= theirs else "remote"
+    if isinstance(local, Tombstone):
+        return "remote" if local.id in remote.forgotten else "local"
+    if isinstance(remote, Tombstone):
+        return "local" if remote.id in local.forgotten else "remote"
     return _later_life(local, remote)
-
-
-def _rank(tombstone: Tombstone) -> tuple[int, str, str]:
-    return (tombstone.revision, tombstone.at, tombstone.id)
-
-
-def _ids(record: EntryRecord) -> set[str]:
-    """The ids of the tombstones that precede a record, itself included."""
-    return set(passed(record) if isinstance(record, Tombstone) else record.forgotten)
 
 
 def _later_life(local: Entry, remote: Entry) -> Survivor:

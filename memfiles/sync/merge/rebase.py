@@ -83,7 +83,9 @@ def rebase(content: str, suffix: Suffix, *, winner: Side, restores: bool = True)
     before, is_clean = suffix.start.encode(), True
     for step in suffix.steps:
         after = step.after(before)
-        if not restores and _brings_back(step.change):
+        # an undo or an earlier merge may insert text that is older than itself
+        is_older = step.change.bytes > 0 and (step.change.merged or step.change.op in _RESTORING)
+        if is_older and not restores:
             made = Rebased(content, (without_effect(step.change),), is_clean=False)
         else:
             made = _again(content, step.change, before=before.decode(), after=after.decode(), winner=winner)
@@ -110,11 +112,6 @@ def with_changes(record: Record, changes: Sequence[Change], *, first_revision: i
     return record
 
 
-def _brings_back(change: Change) -> bool:
-    """Whether a change inserts text that may be older than the change itself, as an earlier merge may."""
-    return change.bytes > 0 and (change.merged or change.op in _RESTORING)
-
-
 def _again(content: str, change: Change, *, before: str, after: str, winner: Side) -> Rebased:
     """One change rebased on ``content``."""
     if not change.bytes and not change.old:
@@ -125,12 +122,10 @@ def _again(content: str, change: Change, *, before: str, after: str, winner: Sid
         return Rebased(content + after[len(before) :], (change,))
     merged = merge_text(before, content, after, winner=winner)
     carried = _moved(content.encode(), merged.text.encode(), change, after=after.encode())
-    return Rebased(merged.text, (carried or _altered(content, merged.text, change),), merged.is_clean)
-
-
-def _altered(content: str, merged: str, change: Change) -> Change:
-    """The change as the splice from ``content`` to ``merged``; an edit is then identified by its call alone."""
-    return replace(splice_change(content, merged, change), merged=change.op == "edit" or change.merged)
+    if carried is None:  # an edit is then identified by its call alone
+        is_merged = change.op == "edit" or change.merged
+        carried = replace(splice_change(content, merged.text, change), merged=is_merged)
+    return Rebased(merged.text, (carried,), merged.is_clean)
 
 
 def _moved(content: bytes, merged: bytes, change: Change, *, after: bytes) -> Change | None:

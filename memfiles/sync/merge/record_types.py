@@ -39,7 +39,12 @@ class MergeContext:
 
 def decode_copy(body: bytes, *, path: str) -> SyncedRecord:
     """The sound record that belongs at ``path``; ``RecordCorrupt`` if the bytes are none, or another record."""
-    return decode_entry_copy(body, path=path) if entry_place(path) is not None else _decode_file(body, path=path)
+    if entry_place(path) is not None:
+        return decode_entry_copy(body, path=path)
+    record = decode(body, uid=uid_of(path) or "")
+    if not record.is_intact:
+        raise RecordCorrupt(f"record {record.uid}: its digest is wrong")
+    return record
 
 
 def decode_entry_copy(body: bytes, *, path: str) -> EntryRecord:
@@ -89,13 +94,6 @@ def is_dead(record: SyncedRecord) -> bool:
 def is_overtaken(local: SyncedRecord, by: SyncedRecord) -> bool:
     """Whether the local record is an old copy of an entry that is known to have been forgotten since."""
     return isinstance(local, Entry) and not isinstance(by, Record) and surviving_copy(local, by) == "remote"
-
-
-def _decode_file(body: bytes, *, path: str) -> Record:
-    record = decode(body, uid=uid_of(path) or "")
-    if not record.is_intact:
-        raise RecordCorrupt(f"record {record.uid}: its digest is wrong")
-    return record
 
 
 def _merge(local: SyncedRecord, remote: SyncedRecord, context: MergeContext) -> MergeResult[SyncedRecord]:
