@@ -47,7 +47,7 @@ class TestOpenAIAgents(ToolExam):
             calls = script.next_calls((tool.name for tool in call.tools), call.system_instructions or "")
             return [function_call(name, sent, call_id=id) for name, sent, id in calls] or DONE
 
-        agent = agent_of(session, *[ModelStep.respond(asked)] * len(script))
+        agent = agent_of(session, *[ModelStep.respond(asked)] * (len(script) + 1))  # the last is asked for no call
         if way == "streamed":
             running = Runner.run_streamed(agent, "Hello.", run_config=QUIET, max_turns=len(script) + 1)
             async for _ in running.stream_events():
