@@ -31,8 +31,8 @@ from memfiles.records.entry import (
     new_text,
     passed,
 )
-from memfiles.records.history import contents, extend, splice_between
-from memfiles.records.record import Change, EntryOperation, Record, Stamp, successor, with_content
+from memfiles.records.history import contents, splice_between
+from memfiles.records.record import Change, EntryOperation, Record, Stamp, extend, successor, with_content
 
 RecordsByPath = Mapping[str, EntryRecord | None]
 Expiry = Callable[[str, str, int | None], str | None]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from memfiles.records.history import extend
-from memfiles.records.record import Change, Operation, Record, digest
+from memfiles.records.record import Change, Operation, Record, digest, extend
 
 
 class Metadata(NamedTuple):

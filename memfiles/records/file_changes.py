@@ -18,7 +18,6 @@ from memfiles.records.history import (
     Splice,
     content_at,
     contents,
-    extend,
     inserted,
     oldest_known,
     rewritten,
@@ -26,7 +25,7 @@ from memfiles.records.history import (
     without_text,
 )
 from memfiles.records.keys import check_whole
-from memfiles.records.record import Change, Operation, Record, Stamp, grown, with_content
+from memfiles.records.record import Change, Operation, Record, Stamp, extend, grown, with_content
 
 MARKER = "[redacted]"
 WARN_SHARE = 0.8

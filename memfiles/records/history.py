@@ -1,4 +1,4 @@
-"""The bounded history of reverse deltas inside a record: extend it, walk it, redact it.
+"""The bounded history of reverse deltas inside a record: walk it, compare it, redact it.
 
 The rule this file guards: applying the kept changes backwards from the content gives exactly the earlier contents, and
 a revision that the history no longer covers is an error, never a guess.
@@ -13,10 +13,7 @@ from io import StringIO
 
 from memfiles.errors import RevisionUnknown
 from memfiles.records.keys import check_whole
-from memfiles.records.record import Change, Record, extended, with_content
-
-MAX_CHANGES = 100
-MAX_BYTES = 64 * 1024
+from memfiles.records.record import Change, Record, with_content
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +36,6 @@ def splice_between(before: bytes, after: bytes) -> Splice:
         tail -= 1
     old = before[start : len(before) - tail].decode()
     return Splice(bytes=len(after) - tail - start, offset=start, old=old)
-
-
-def extend(record: Record, change: Change) -> Record:
-    """The record with ``change``, which made its present content, added to its bounded history.
-
-    A change too large for the bounds on its own is kept without its delta.
-    """
-    if len(change.encoded) > MAX_BYTES:
-        change = replace(change, old="", opaque=True)
-        return extended(record, (change,), history_json=change.encoded)
-    history = (*record.history, change)
-    encoded = record.history_json + b",\n" + change.encoded if record.history else change.encoded
-    first, cut = 0, 0
-    while len(encoded) - cut > MAX_BYTES or len(history) - first > MAX_CHANGES:
-        cut += len(history[first].encoded) + len(b",\n")
-        first += 1
-    return extended(record, history[first:], history_json=encoded[cut:])
 
 
 def contents(record: Record) -> Iterator[tuple[Change, bytes]]:

@@ -21,6 +21,8 @@ from memfiles.records.keys import NAME_PATTERN, UID_PATTERN, check_whole
 FORMAT: Literal["memfiles/1"] = "memfiles/1"
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 MAX_ORIGINS = 32
+MAX_HISTORY_CHANGES = 100
+MAX_HISTORY_BYTES = 64 * 1024
 LABEL_MAX_BYTES = 1024
 READ_BACK = "is_read_back"  # attribute that marks what of a change or record was read back and need not be again
 ORIGIN_PATTERN = r"^[0-9a-f]{12}$"
@@ -210,10 +212,25 @@ def with_content(record: Record, content: str) -> Record:
     return replace(record, content=content, sha256=digest(content.encode()))
 
 
-def extended(record: Record, history: tuple[Change, ...], *, history_json: bytes) -> Record:
-    """The record with this history; its last change gives the revision and the time."""
-    newest = history[-1]
-    return successor(record, revision=newest.revision, updated_at=newest.at, history=history, history_json=history_json)
+def extend(record: Record, change: Change) -> Record:
+    """The record with ``change``, which made its present content, added to its bounded history.
+
+    A change too large for the bounds on its own is kept without its delta.
+    """
+    is_too_large = len(change.encoded) > MAX_HISTORY_BYTES
+    if is_too_large:
+        change = replace(change, old="", opaque=True)
+    history: tuple[Change, ...] = (change,)
+    encoded = change.encoded
+    if record.history and not is_too_large:
+        history, encoded = (*record.history, change), record.history_json + b",\n" + encoded
+    first, cut = 0, 0
+    while len(encoded) - cut > MAX_HISTORY_BYTES or len(history) - first > MAX_HISTORY_CHANGES:
+        cut += len(history[first].encoded) + len(b",\n")
+        first += 1
+    return successor(
+        record, revision=change.revision, updated_at=change.at, history=history[first:], history_json=encoded[cut:]
+    )
 
 
 def grown(record: Record, text: str) -> Record:
@@ -279,7 +296,10 @@ def decode(data: bytes, *, uid: str) -> Record:
     record = read_record(data, of=uid)
     if record.uid != uid:
         raise RecordCorrupt(f"record {uid}: it contains the record of {record.uid!r} instead")
-    fields = _fields(data, uid=uid)
+    try:
+        fields: dict[str, Any] = from_json(data, allow_inf_nan=False)
+    except ValueError as error:
+        raise RecordCorrupt(f"record {uid}: it is not JSON: {error}") from None
     if "format" not in fields or "type" not in fields:
         raise RecordCorrupt(f"record {uid}: its format and type are missing")
     if to_json(fields) == data.replace(b"\n", b""):
@@ -305,15 +325,6 @@ def read_record(data: bytes, *, of: str = "") -> Record:
         return _RECORD.validate_json(data)
     except ValidationError as error:
         raise RecordCorrupt(f"record {of}: {first_problem(error)}") from None
-
-
-def _fields(data: bytes, *, uid: str) -> dict[str, Any]:
-    """All fields of the JSON object, ignored ones included."""
-    try:
-        fields: dict[str, Any] = from_json(data, allow_inf_nan=False)
-    except ValueError as error:
-        raise RecordCorrupt(f"record {uid}: it is not JSON: {error}") from None
-    return fields
 
 
 def keep_lines(record: Record, data: bytes) -> None:

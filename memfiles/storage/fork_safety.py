@@ -19,28 +19,3 @@ def renew_in_child(owner: T, renew: Callable[[T], None]) -> None:
             renew(alive)
 
     os.register_at_fork(after_in_child=run)
-
-
-class Forks:
-    """Counts the forks begun and done by this process and its ancestors."""
-
-    begun = 0
-    done = 0
-
-    @classmethod
-    def so_far(cls) -> int | None:
-        """A number that changes with every fork; None while one is under way."""
-        return cls.begun if cls.begun == cls.done else None
-
-    @classmethod
-    def begin(cls) -> None:
-        """Count a fork that is about to happen."""
-        cls.begun += 1
-
-    @classmethod
-    def end(cls) -> None:
-        """Count a fork that is over, successful or not."""
-        cls.done += 1
-
-
-os.register_at_fork(before=Forks.begin, after_in_parent=Forks.end, after_in_child=Forks.end)

@@ -21,7 +21,6 @@ from filelock import lock_descriptor, unlock_descriptor
 
 from memfiles.errors import LockTimeout, StorageFailed
 from memfiles.storage.atomic import make_folder
-from memfiles.storage.fork_safety import Forks
 
 FOLDER = ".state/locks"
 STRIPES = 512
@@ -29,6 +28,29 @@ _LOCK_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _SHORTEST_WAIT = 0.0002
 _LONGEST_WAIT = 0.002
 _random = SystemRandom()  # the module's own generator is the program's, which may have seeded it
+
+
+class _Forks:
+    """Counts the forks begun and done by this process and its ancestors."""
+
+    begun = 0
+    done = 0
+
+    @classmethod
+    def so_far(cls) -> int | None:
+        """A number that changes with every fork; None while one is under way."""
+        return cls.begun if cls.begun == cls.done else None
+
+    @classmethod
+    def begin(cls) -> None:
+        cls.begun += 1
+
+    @classmethod
+    def end(cls) -> None:
+        cls.done += 1
+
+
+os.register_at_fork(before=_Forks.begin, after_in_parent=_Forks.end, after_in_child=_Forks.end)
 
 
 class RecordLocks:
@@ -163,10 +185,10 @@ class RecordLocks:
 
         The child would not know of its copy of the descriptor, which keeps the lock beyond the parent's life.
         """
-        forks = Forks.so_far()
+        forks = _Forks.so_far()
         descriptor = self._files[stripe] = self._open(name)
         self._inodes[stripe] = os.fstat(descriptor).st_ino
-        if forks is None or forks != Forks.so_far():
+        if forks is None or forks != _Forks.so_far():
             self._unknown_to_child.add(stripe)
         return descriptor
 

@@ -10,8 +10,7 @@ import pytest
 
 from memfiles.errors import EditNoMatch
 from memfiles.records.file_changes import Decision, absorb, append, edit, redact, replace_content, undo
-from memfiles.records.history import MAX_BYTES, MAX_CHANGES
-from memfiles.records.record import Actor, Record, Stamp, decode, encode
+from memfiles.records.record import MAX_HISTORY_BYTES, MAX_HISTORY_CHANGES, Actor, Record, Stamp, decode, encode
 from tests.support.records import LATER, seeded, stamp
 
 Change = Callable[[Record, Stamp], Decision]
@@ -141,7 +140,7 @@ def test_a_redaction_leaves_other_calls_known_by_their_text() -> None:
 def test_a_call_that_fell_out_of_the_history_is_a_new_one() -> None:
     """The memory for calls is as long as the history."""
     record = after(append(begun(), stamp("c1"), text="- Bob\n"))
-    for number in range(MAX_CHANGES):
+    for number in range(MAX_HISTORY_CHANGES):
         record = after(append(record, stamp(f"later {number}"), text="x"))
 
     assert after(append(record, stamp("c1"), text="- Bob\n")).content.endswith("x- Bob\n")
@@ -149,7 +148,7 @@ def test_a_call_that_fell_out_of_the_history_is_a_new_one() -> None:
 
 def test_a_change_too_large_to_keep_its_text_is_still_known() -> None:
     """It is in the history without its delta."""
-    large = seeded("x" * 2 * MAX_BYTES, cap=1 << 20)
+    large = seeded("x" * 2 * MAX_HISTORY_BYTES, cap=1 << 20)
     record = after(replace_content(large, stamp("c1"), content="small"))
 
     assert replace_content(record, stamp("c1"), content="small").receipt.replayed

@@ -12,19 +12,17 @@ from hypothesis import strategies as st
 from memfiles.errors import MemfilesError, RevisionUnknown
 from memfiles.records import file_changes as changes
 from memfiles.records.file_changes import Decision
-from memfiles.records.history import (
-    MAX_BYTES,
-    MAX_CHANGES,
-    Splice,
-    content_at,
-    contents,
+from memfiles.records.history import Splice, content_at, contents, oldest_known, rewritten, splice_between, unified_diff
+from memfiles.records.record import (
+    MAX_HISTORY_BYTES,
+    MAX_HISTORY_CHANGES,
+    Change,
+    Record,
+    decode,
+    encode,
     extend,
-    oldest_known,
-    rewritten,
-    splice_between,
-    unified_diff,
+    with_content,
 )
-from memfiles.records.record import Change, Record, decode, encode, with_content
 from tests.support.records import LATER, many_times, seeded, stamp
 
 texts = st.text("aab\nü日👋", max_size=8)
@@ -117,7 +115,8 @@ def test_the_newest_hundred_changes_are_kept() -> None:
     """The oldest one kept still tells the content before it."""
     record, model = written([("append", f"{number}\n") for number in range(150)])
 
-    assert [MAX_CHANGES, 52, 151] == [len(record.history), record.history[0].revision, record.history[-1].revision]
+    assert MAX_HISTORY_CHANGES == len(record.history)
+    assert [52, 151] == [record.history[0].revision, record.history[-1].revision]
     assert 51 == oldest_known(record)
     assert [model[51], model[52], model[151]] == [content_at(record, revision) for revision in (51, 52, 151)]
     with pytest.raises(RevisionUnknown, match="known are 51 to 151"):
@@ -131,7 +130,7 @@ def test_the_history_is_bounded_in_bytes() -> None:
         record = changes.replace_content(record, stamp(), content=str(number) * 10_000).record or record
     size = len(encode(record)) - len(encode(replace(record, history=())))
 
-    assert MAX_BYTES - 11_000 < size <= MAX_BYTES
+    assert MAX_HISTORY_BYTES - 11_000 < size <= MAX_HISTORY_BYTES
     assert "8" * 10_000 == content_at(record, record.revision - 3)
     with pytest.raises(RevisionUnknown):
         content_at(record, 2)
@@ -139,7 +138,7 @@ def test_the_history_is_bounded_in_bytes() -> None:
 
 def test_a_change_too_large_for_the_bounds_keeps_no_text() -> None:
     """It is in the log, and what was before it cannot be told."""
-    record = changes.append(seeded("", cap=1 << 20), stamp(), text="x" * MAX_BYTES).record
+    record = changes.append(seeded("", cap=1 << 20), stamp(), text="x" * MAX_HISTORY_BYTES).record
     assert record is not None
     emptied = changes.replace_content(record, stamp("big"), content="small").record
     assert emptied is not None
@@ -159,7 +158,7 @@ def test_the_bounds_hold_for_any_changes(sizes: list[int]) -> None:
         record = extend(record, Change(record.revision + 1, LATER, "append", old="ü" * size))
     lines = [change.encoded for change in record.history]
 
-    assert len(record.history) <= MAX_CHANGES and len(record.history_json) <= MAX_BYTES
+    assert len(record.history) <= MAX_HISTORY_CHANGES and len(record.history_json) <= MAX_HISTORY_BYTES
     assert list(range(record.revision - len(lines) + 1, record.revision + 1)) == [
         one.revision for one in record.history
     ]

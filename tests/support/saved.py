@@ -11,8 +11,7 @@ from typing import Any
 from memfiles.entries.drafts import EntryRules, later
 from memfiles.entries.entries import Entries
 from memfiles.records.entry import Entry, Provenance, Retired, Tombstone, new_text, passed
-from memfiles.records.history import extend
-from memfiles.records.record import Actor, Change, Operation, successor, with_content
+from memfiles.records.record import Actor, Change, Operation, extend, successor, with_content
 from memfiles.storage.events import Subscribers, utc_now
 from memfiles.storage.store import Store
 from tests.support.records import SEEDED_AT

@@ -29,10 +29,9 @@ from memfiles.records.entry import (
     Tombstone,
     passed,
 )
-from memfiles.records.history import extend
 from memfiles.records.keys import entry_place
 from memfiles.records.lineage import base_revision, joined
-from memfiles.records.record import Change, Record, successor
+from memfiles.records.record import Change, Record, extend, successor
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge, supersede
 from memfiles.sync.merge.rebase import how_they_stand
 

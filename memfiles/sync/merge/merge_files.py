@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar, assert_never
 
 from memfiles.records.declared_metadata import Metadata, metadata_in
-from memfiles.records.history import extend, without_text
+from memfiles.records.history import without_text
 from memfiles.records.lineage import Relation, joined
-from memfiles.records.record import Change, Record, with_content
+from memfiles.records.record import Change, Record, extend, with_content
 from memfiles.sync.merge.rebase import (
     MergeBase,
     Rebased,

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from memfiles.errors import RevisionUnknown
-from memfiles.records.history import content_at, contents, extend, inserted, reverse, splice_between
+from memfiles.records.history import content_at, contents, inserted, reverse, splice_between
 from memfiles.records.lineage import Relation, base_revision, change_at, common_revision, is_same_change, relation
-from memfiles.records.record import Change, Record
+from memfiles.records.record import Change, Record, extend
 from memfiles.sync.merge.text_merge import Side, merge_text
 
 _RESTORING = frozenset({"undo", "merge"})

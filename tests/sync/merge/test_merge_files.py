@@ -10,9 +10,9 @@ import pytest
 
 from memfiles.records.declared_metadata import Metadata, metadata_in, redeclared, seed
 from memfiles.records.file_changes import Decision, append, edit, replace_content, undo
-from memfiles.records.history import MAX_CHANGES, content_at, contents, extend
+from memfiles.records.history import content_at, contents
 from memfiles.records.lineage import joined, relation
-from memfiles.records.record import Actor, Change, Record, Stamp, encode
+from memfiles.records.record import MAX_HISTORY_CHANGES, Actor, Change, Record, Stamp, encode, extend
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, adopt, merge
 from tests.support.records import LATER, SEEDED_AT, TickingClock, seeded
 
@@ -262,7 +262,7 @@ def test_more_changes_than_the_history_holds_are_kept() -> None:
 
     lines = ["# Notes", "theirs", *[f"ours {number}" for number in range(150)], ""]
     assert (lines, None) == (result.record.content.split("\n"), result.loser)
-    assert ["append"] * MAX_CHANGES == [change.op for change in result.record.history]
+    assert ["append"] * MAX_HISTORY_CHANGES == [change.op for change in result.record.history]
 
 
 def test_more_changes_than_both_histories_hold_are_kept_with_what_the_mirror_acknowledged() -> None:
