@@ -148,15 +148,15 @@ class MemoryManager:
 
     def card(self, uid: str) -> FileCard:
         """Name, description, level, sizes in UTF-8 bytes and revision of a file, as it is now."""
-        return card_of(self._current(uid))
+        return card_of(self.snapshot(uid))
 
     def read(self, uid: str) -> str:
         """The content of a file, as it is now. ``FileNotDeclared``, ``RecordCorrupt``."""
-        return self._current(uid).content
+        return self.snapshot(uid).content
 
     def snapshot(self, uid: str) -> Record:
         """Content, revision and history of a file in one consistent view."""
-        return self._current(uid)
+        return self._live.current(_path(uid))
 
     def append(
         self,
@@ -224,11 +224,11 @@ class MemoryManager:
 
     def log(self, uid: str) -> list[Change]:
         """The kept changes of a file, oldest first."""
-        return list(self._current(uid).history)
+        return list(self.snapshot(uid).history)
 
     def diff(self, uid: str, from_revision: int, to_revision: int) -> str:
         """A unified diff between two revisions, empty when equal. ``RevisionUnknown`` beyond the history."""
-        record = self._current(uid)
+        record = self.snapshot(uid)
         return history.unified_diff(record, from_revision=from_revision, to_revision=to_revision)
 
     def undo(
@@ -268,7 +268,7 @@ class MemoryManager:
         redaction = self._live.change([path], decide)
         store = self.store
         needles = (text.encode(), to_json(text)[1:-1], json.dumps(text)[1:-1].encode())
-        removed = quarantine.remove_holding(store.descriptor, path, needles)
+        removed = quarantine.remove_copies(store.descriptor, path, holding=needles)
         try:
             ledger.scrub(self.directory, {path: redaction.receipt.revision})
         finally:
@@ -348,9 +348,6 @@ class MemoryManager:
         for path in self._live.known():
             with suppress(RecordCorrupt):
                 self._live.notice(path, at_once=True)
-
-    def _current(self, uid: str) -> Record:
-        return self._live.current(_path(uid))
 
     def _change(self, uid: str, decide: Callable[[Record], Decision], warnings: Sequence[str] = ()) -> Receipt:
         path = _path(uid)

@@ -28,32 +28,26 @@ class DeclaredFile(Protocol):
     @property
     def uid(self) -> str:
         """The stable identity, which names the record."""
-        ...
 
     @property
     def name(self) -> str:
         """The name that the model uses."""
-        ...
 
     @property
     def description(self) -> str:
         """The purpose of the file."""
-        ...
 
     @property
     def max_size_bytes(self) -> int:
         """The cap, in UTF-8 bytes."""
-        ...
 
     @property
     def level(self) -> str | None:
         """The classification; None for the lowest."""
-        ...
 
     @property
     def content(self) -> str:
         """The content a new file starts with."""
-        ...
 
 
 class FileReport(NamedTuple):

@@ -68,7 +68,6 @@ class RowFilter:
     """Conditions for entries in any state; every given field must be equal. ``provenance`` is by field name."""
 
     key: str | None = None
-    path: str | None = None
     tag: str | None = None
     kind: str | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
@@ -234,7 +233,7 @@ def matching(connection: sqlite3.Connection, parts: Sequence[int], selector: Row
     """The rows in these partitions that fit the selector, by key, without tombstones."""
     conditions = ["e.part IN (SELECT value FROM json_each(:parts))", "e.state <> 'forgotten'"]
     values: dict[str, str] = {"parts": as_json(parts)}
-    for name in ("key", "path", "kind"):
+    for name in ("key", "kind"):
         if (wanted := getattr(selector, name)) is not None:
             conditions.append(f"e.{name} = :{name}")
             values[name] = wanted

@@ -135,7 +135,9 @@ def encode_entry(entry: EntryRecord) -> bytes:
         b'"successes":%d,\n"failures":%d' % (entry.successes, entry.failures),
         *([b'"retired":' + to_json(entry.retired.to_dict())] if entry.retired else []),
         *([b'"forgotten":' + to_json(entry.forgotten)] if entry.forgotten else []),
-        *_reorganised_lines(entry),
+        *([b'"made_of":' + to_json(entry.made_of)] if entry.made_of else []),
+        *([b'"merged":' + to_json([each.to_dict() for each in entry.merged])] if entry.merged else []),
+        *([b'"reorganised":' + to_json(entry.reorganised.to_dict())] if entry.reorganised else []),
         b'"revision":%d' % text.revision,
         b'"created_at":"%b"' % text.created_at.encode(),
         b'"updated_at":"%b"' % text.updated_at.encode(),
@@ -163,18 +165,6 @@ def _tombstone_lines(tombstone: Tombstone) -> list[bytes]:
         *([b'"cleared":true'] if tombstone.cleared else []),
         *([b'"moved":' + to_json(tombstone.moved)] if tombstone.moved else []),
     ]
-
-
-def _reorganised_lines(entry: Entry) -> list[bytes]:
-    """The fields that plans set; most often none."""
-    lines = []
-    if entry.made_of:
-        lines.append(b'"made_of":' + to_json(entry.made_of))
-    if entry.merged:
-        lines.append(b'"merged":' + to_json([each.to_dict() for each in entry.merged]))
-    if entry.reorganised is not None:
-        lines.append(b'"reorganised":' + to_json(entry.reorganised.to_dict()))
-    return lines
 
 
 def _origins_line(origins: Origins) -> bytes:

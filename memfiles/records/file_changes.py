@@ -199,7 +199,11 @@ def edit(record: Record, stamp: Stamp, *, old: str, new: str) -> Decision:
 
 def replace_content(record: Record, stamp: Stamp, *, content: str) -> Decision:
     """Make ``content`` the whole content, recorded as the smallest edit that does it."""
-    repeats = partial(_repeats_replacement, content=content.encode())
+    data = content.encode()
+
+    def repeats(change: Change, after: bytes | None) -> bool:
+        return change.matches is None and (after is None or after == data)
+
     if replay := _replay_of(record, stamp, op="edit", repeats=repeats):
         return Decision(None, replay)
     _check_revision(record, stamp)
@@ -213,7 +217,7 @@ def undo(record: Record, stamp: Stamp, *, to_revision: int | None = None) -> Dec
     """Take back the last change of the content, or go back to the content at ``to_revision``."""
     if to_revision is not None:
         check_whole(to_revision, what="to_revision")
-    if replay := _replay_of(record, stamp, op="undo", repeats=partial(_repeats_undo, to_revision=to_revision)):
+    if replay := _replay_of(record, stamp, op="undo", repeats=lambda change, _: change.target == to_revision):
         return Decision(None, replay)
     _check_revision(record, stamp)
     undone = _last_content_change(record).revision if to_revision is None else None
@@ -239,7 +243,8 @@ def redact(record: Record, stamp: Stamp, *, text: str) -> tuple[Record | None, R
     in_content = record.content_bytes.count(needle)
     known = list(contents(record))
     in_history = sum(needle in change.old.encode() or needle in inserted(after, change) for change, after in known)
-    past = any(needle in content for _, content in known) or needle in _oldest(record)
+    oldest = content_at(record, oldest_known(record)).encode()
+    past = any(needle in content for _, content in known) or needle in oldest
     unused = any(needle in change.old.encode() for change in record.history)
     if not (in_content or in_history or past or unused):
         return None, Redaction(receipt_of(record), 0, 0)
@@ -330,14 +335,6 @@ def _repeats_edit(change: Change, after: bytes | None, *, old: str, new: bytes) 
     return same_old and change.bytes == len(new) and (after is None or inserted(after, change) == new)
 
 
-def _repeats_replacement(change: Change, after: bytes | None, *, content: bytes) -> bool:
-    return change.matches is None and (after is None or after == content)
-
-
-def _repeats_undo(change: Change, after: bytes | None, *, to_revision: int | None) -> bool:
-    return change.target == to_revision
-
-
 def _last_content_change(record: Record) -> Change:
     """The newest change of the content, or ``RevisionUnknown`` if there is none to take back."""
     for change in reversed(record.history):
@@ -346,11 +343,6 @@ def _last_content_change(record: Record) -> Change:
         if change.opaque:
             break
     raise RevisionUnknown(f"{record.name} has no change in its history to undo")
-
-
-def _oldest(record: Record) -> bytes:
-    """The earliest content that the history covers."""
-    return content_at(record, oldest_known(record)).encode()
 
 
 def _cleaner(needle: bytes) -> Callable[[bytes], bytes]:

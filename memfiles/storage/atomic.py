@@ -279,17 +279,12 @@ def _refuse_unopened(error: OSError, directory: int, path: str) -> NoReturn:
         raise error
     if error.errno in (errno.ELOOP, errno.EMLINK):
         raise RecordCorrupt(f"{path} is a symbolic link, not a file") from None
-    if error.errno == errno.EACCES:
-        _refuse_foreign(directory, path)
+    if error.errno == errno.EACCES:  # another user's file: one command run as root leaves such a record
+        owner, reader = os.stat(path, dir_fd=directory, follow_symlinks=False).st_uid, os.geteuid()
+        if owner != reader:
+            what = f"{path} belongs to user {owner} and user {reader} may not read it: change its owner with chown"
+            raise PermissionError(errno.EACCES, what)
     raise RecordCorrupt(f"{path} cannot be opened: {error.strerror}") from error
-
-
-def _refuse_foreign(directory: int, path: str) -> None:
-    """Raise ``PermissionError`` for another user's file: one command run as root leaves such a record."""
-    owner, reader = os.stat(path, dir_fd=directory, follow_symlinks=False).st_uid, os.geteuid()
-    if owner != reader:
-        what = f"{path} belongs to user {owner} and user {reader} may not read it: change its owner with chown"
-        raise PermissionError(errno.EACCES, what)
 
 
 def _publish_in_steps(directory: int, path: str) -> None:

@@ -34,6 +34,8 @@ _REWRITE = b"rewrite\n"
 _FRAME_MAGIC = b"frm1"
 _DATA, _VOID = 1, 0
 FRAME_HEADER_BYTES = _FRAME.size + _CHECKSUM.size
+_AT_ONCE = 1024 * 1024
+_REFUSED = (errno.EINVAL, errno.ENOTSUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +155,6 @@ def _read_versions(payload: bytes) -> Iterator[Version]:
         offset = start + path_size + data_size
     if payload[offset:].strip(b"\0"):
         raise ValueError("unexpected bytes follow the records")
-
-
-_AT_ONCE = 1024 * 1024
-
-
-_REFUSED = (errno.EINVAL, errno.ENOTSUP)
 
 
 class BlockWriter:

@@ -93,7 +93,9 @@ class RecordLocks:
         begun: list[int] = []
         try:
             for stripe in sorted(wanted):
-                self._refuse_again(stripe, path=wanted[stripe])
+                if self._owners.get(stripe) is threading.current_thread():  # it would wait for ever
+                    again = f"{wanted[stripe]} is already being changed by this thread: do it after that change"
+                    raise LockTimeout(again)
                 begun.append(stripe)
                 self._take(stripe, deadline=deadline, path=wanted[stripe])
             check()
@@ -118,11 +120,6 @@ class RecordLocks:
                 if stripe not in self._owners:
                     self._close_file(stripe)
                 self._threads[stripe].release()
-
-    def _refuse_again(self, stripe: int, *, path: str) -> None:
-        """Refuse a lock that this thread holds already: it would wait for ever."""
-        if self._owners.get(stripe) is threading.current_thread():
-            raise LockTimeout(f"{path} is already being changed by this thread: do it after that change")
 
     def _take(self, stripe: int, *, deadline: float, path: str) -> None:
         """Take one stripe, first among this process's threads and then among processes."""

@@ -51,36 +51,24 @@ def listing(directory: int, *, folder: str = FOLDER) -> list[tuple[str, str]]:
         return [(path, _reason_of(directory, path)) for path in paths]
 
 
-def remove_holding(directory: int, path: str, needles: tuple[bytes, ...]) -> int:
-    """Delete the copies of the record at ``path`` that hold any of these bytes; returns how many."""
-    with storage_failure(f"the copies of {path} cannot be removed"):
-        return _remove(directory, [kept for kept in _copies(directory, path) if _holds(directory, kept, needles)])
-
-
 def kept_of(directory: int) -> set[str]:
     """The paths of all records with copies in either folder."""
     return {kept.rpartition("/")[2].rsplit(".", 2)[0].replace("~", "/") for kept in _everything(directory)}
 
 
-def remove_copies(directory: int, path: str) -> int:
-    """Delete all copies of the record at ``path``; returns how many."""
+def remove_copies(directory: int, path: str, *, holding: tuple[bytes, ...] | None = None) -> int:
+    """Delete the copies of the record at ``path``, or those ``holding`` any of these bytes; returns how many."""
     with storage_failure(f"the copies of {path} cannot be removed"):
-        return _remove(directory, _copies(directory, path))
-
-
-def _copies(directory: int, path: str) -> list[str]:
-    return [kept for kept in _everything(directory) if _is_of(kept, path)]
+        copies = [kept for kept in _everything(directory) if _is_of(kept, path)]
+        removed = [kept for kept in copies if holding is None or _holds(directory, kept, holding)]
+        for kept in removed:
+            atomic.remove_all(directory, kept)
+            atomic.remove(directory, kept + REASON_SUFFIX)
+        return len(removed)
 
 
 def _everything(directory: int) -> list[str]:
     return [f"{folder}/{name}" for folder in (FOLDER, CONFLICTS) for name in _names(directory, folder)]
-
-
-def _remove(directory: int, kept: list[str]) -> int:
-    for path in kept:
-        atomic.remove_all(directory, path)
-        atomic.remove(directory, path + REASON_SUFFIX)
-    return len(kept)
 
 
 def _noted_place(directory: int, path: str, *, reason: str, at: str, folder: str = FOLDER) -> str:

@@ -97,148 +97,30 @@ class RecordKind(Protocol[R]):
     @property
     def is_declared(self) -> bool:
         """Whether only declared records exist: a missing file is then damage, otherwise it is an answer."""
-        ...
 
     def path(self, record: R) -> str:
         """The record's path, relative to the memory directory."""
-        ...
 
     def decode(self, data: bytes, *, path: str) -> R:
         """The record that belongs at ``path``; ``RecordCorrupt`` with the reason."""
-        ...
 
     def is_written(self, found: R, *, known: R | None) -> bool:
         """Whether memfiles wrote this version after the known one; otherwise it was edited by hand."""
-        ...
 
     def absorb(self, found: R, *, known: R | None, at: str) -> R:
         """The revision made by a hand edit of the known version; ``RecordCorrupt`` if it is over the cap."""
-        ...
 
     def absent(self, before: Observed[R] | None, *, path: str) -> Observed[R]:
         """The state of a record without a file; ``RecordCorrupt`` if there has to be one."""
-        ...
 
     def stamped(self, record: R, origin: str) -> R:
         """The record as a change made in the memory directory ``origin``."""
-        ...
 
     def version(self, record: R, *, replaces: Signature | None) -> NewVersion:
         """The encoded next version; ``InvalidArgument`` if it could not be read back."""
-        ...
 
     def event(self, record: R, origin: Origin, *, warning: str | None = None) -> RecordChanged:
         """The event for subscribers: this record is on disk now."""
-        ...
-
-
-class FileKind:
-    """Declared memory files: the last good version of a missing or broken file is put back."""
-
-    is_declared = True
-
-    def path(self, record: Record) -> str:
-        """See ``RecordKind``."""
-        return record_path(record.uid)
-
-    def decode(self, data: bytes, *, path: str) -> Record:
-        """See ``RecordKind``."""
-        return decode(data, uid=_uid(path))
-
-    def is_written(self, found: Record, *, known: Record | None) -> bool:
-        """See ``RecordKind``."""
-        return found.is_intact and (known is None or found.revision > known.revision or found == known)
-
-    def absorb(self, found: Record, *, known: Record | None, at: str) -> Record:
-        """See ``RecordKind``; a file that was over its cap already may only shrink."""
-        record = absorb(found, known=known, at=at)
-        size, cap = record.size_bytes, record.max_size_bytes
-        if known is not None and size > cap and size > known.size_bytes:
-            raise RecordCorrupt(f"record {found.uid}: changed by hand to {size} bytes, over its cap of {cap}")
-        return record
-
-    def absent(self, before: Observed[Record] | None, *, path: str) -> Observed[Record]:
-        """A declared file must have a record: always ``RecordCorrupt``."""
-        raise RecordCorrupt(f"record {_uid(path)}: it is gone")
-
-    def stamped(self, record: Record, origin: str) -> Record:
-        """See ``RecordKind``."""
-        return record.stamped(origin)
-
-    def version(self, record: Record, *, replaces: Signature | None) -> NewVersion:
-        """See ``RecordKind``."""
-        return version_of(record, replaces=replaces)
-
-    def event(self, record: Record, origin: Origin, *, warning: str | None = None) -> RecordChanged:
-        """See ``RecordKind``."""
-        op, by = (record.history[-1].op, record.history[-1].by) if record.history else ("seed", NOBODY)
-        path = record_path(record.uid)
-        return RecordChanged(record.uid, record.name, record.revision, op, origin, warning, path, record.level, by)
-
-
-class EntryKind:
-    """Entries and tombstones: an entry whose file is removed is gone, but not forgotten."""
-
-    is_declared = False
-
-    def path(self, record: EntryRecord) -> str:
-        """See ``RecordKind``."""
-        return record.path
-
-    def decode(self, data: bytes, *, path: str) -> EntryRecord:
-        """See ``RecordKind``."""
-        return decode_entry(data, path=path)
-
-    def is_written(self, found: EntryRecord, *, known: EntryRecord | None) -> bool:
-        """See ``RecordKind``; a tombstone cannot be edited by hand."""
-        if not isinstance(found, Entry):
-            return True
-        is_newer = not isinstance(known, Entry) or found.revision > known.revision
-        return found.text.is_intact and (is_newer or found == known)
-
-    def absorb(self, found: EntryRecord, *, known: EntryRecord | None, at: str) -> EntryRecord:
-        """See ``RecordKind``; every entry has the same cap."""
-        assert isinstance(found, Entry)
-        text = absorb(found.text, known=known.text if isinstance(known, Entry) else None, at=at)
-        if text.size_bytes > MAX_ENTRY_BYTES:
-            raise RecordCorrupt(f"{found.path}: changed by hand to {text.size_bytes} bytes, over {MAX_ENTRY_BYTES}")
-        return found.amended(text=text)
-
-    def absent(self, before: Observed[EntryRecord] | None, *, path: str) -> Observed[EntryRecord]:
-        """The entry is gone; the end of a run, which removes its entries, is not news."""
-        if before is None:
-            return _ABSENT
-        last = before.last_stored
-        is_news = before.signature is not None and isinstance(last, Entry) and not last.run
-        return Observed(None, None, stored=last, news="external" if is_news else before.news)
-
-    def stamped(self, record: EntryRecord, origin: str) -> EntryRecord:
-        """See ``RecordKind``; an entry of one run is never mirrored, and needs no stamp."""
-        return record if isinstance(record, Entry) and record.run else record.stamped(origin)
-
-    def version(self, record: EntryRecord, *, replaces: Signature | None) -> NewVersion:
-        """See ``RecordKind``."""
-        return version_of_entry(record, replaces=replaces)
-
-    def event(self, record: EntryRecord, origin: Origin, *, warning: str | None = None) -> RecordChanged:
-        """See ``RecordKind``."""
-        if isinstance(record, Entry):
-            last = record.text.history[-1] if record.text.history else None
-            op, by = (last.op, last.by) if last is not None else ("save", NOBODY)
-            return RecordChanged(
-                record.uid, record.key, record.revision, op, origin, warning, record.path, record.level, by
-            )
-        uid, revision, path, level = record.uid, record.revision, record.path, record.level
-        return RecordChanged(uid, "", revision, "forget", origin, warning, path, level, record.by)
-
-
-FILE_KIND = FileKind()
-ENTRY_KIND = EntryKind()
-_ABSENT: Observed[EntryRecord] = Observed(None, None)
-
-
-def _uid(path: str) -> str:
-    return path.removesuffix(RECORD_SUFFIX)
 
 
 def judged(
@@ -322,12 +204,11 @@ def version_of(record: Record, *, replaces: Signature | None) -> NewVersion:
     try:
         unread = _unverified(record)
         data = encode(unread)
-        found = read_record(data, of=record.uid)
+        _check_same(read_record(data, of=record.uid), unread, of=record.uid)
     except RecordCorrupt as error:
         raise _unreadable(error) from error
-    _check_same(found, unread, of=record.uid)
-    _mark_verified(record, unread)
-    return NewVersion(record_path(record.uid), record.revision, _complete(data, record, unread), replaces)
+    data = _completed(data, record, unread)
+    return NewVersion(record_path(record.uid), record.revision, data, replaces)
 
 
 def version_of_entry(record: EntryRecord, *, replaces: Signature | None) -> NewVersion:
@@ -335,13 +216,11 @@ def version_of_entry(record: EntryRecord, *, replaces: Signature | None) -> NewV
     try:
         unread = record.amended(text=_unverified(record.text)) if isinstance(record, Entry) else record
         data = encode_entry(unread)
-        found = read_entry(data, of=record.path)
+        _check_same(read_entry(data, of=record.path), unread, of=record.path)
     except RecordCorrupt as error:
         raise _unreadable(error) from error
-    _check_same(found, unread, of=record.path)
     if isinstance(record, Entry) and isinstance(unread, Entry):
-        _mark_verified(record.text, unread.text)
-        data = _complete(data, record.text, unread.text)
+        data = _completed(data, record.text, unread.text)
     return NewVersion(record.path, record.revision, data, replaces)
 
 
@@ -379,11 +258,14 @@ def _added(record: Record, known: _Verified) -> dict[str, Any]:
     return {"content": content[len(known.content) :], "content_start": b'"' + start[len(known.content_start) :]}
 
 
-def _complete(data: bytes, record: Record, unread: Record) -> bytes:
-    """The bytes of the record, made from ``data``, which has only the content and changes of ``unread``.
+def _completed(data: bytes, record: Record, unread: Record) -> bytes:
+    """The bytes of a record that was read back, made from ``data``, which has only what was unread; notes what was.
 
     Encoding it a second time took as long as everything a save does to the index.
     """
+    for change in unread.history:
+        vars(change)[READ_BACK] = True
+    vars(record)[READ_BACK] = _Verified(record.content, record.content_start, record.history)
     content = data.index(_CONTENT) + len(_CONTENT)
     rest, history = content + len(unread.content_start), data.rindex(_HISTORY) + len(_HISTORY)
     return b"".join((data[:content], record.content_start, data[rest:history], record.history_json, b"]}\n"))
@@ -391,15 +273,98 @@ def _complete(data: bytes, record: Record, unread: Record) -> bytes:
 
 def _check_same(found: EntryRecord | Record, written: EntryRecord | Record, *, of: str) -> None:
     if found != written:
-        raise _unreadable(f"record {of}: what was read back differs from what was written")
+        raise RecordCorrupt(f"record {of}: what was read back differs from what was written")
 
 
-def _mark_verified(record: Record, unread: Record) -> None:
-    """Note in a record, for all versions made from it, which parts were read back."""
-    for change in unread.history:
-        vars(change)[READ_BACK] = True
-    vars(record)[READ_BACK] = _Verified(record.content, record.content_start, record.history)
-
-
-def _unreadable(why: object) -> InvalidArgument:
+def _unreadable(why: RecordCorrupt) -> InvalidArgument:
     return InvalidArgument(f"nothing was changed, because the new version could not be read back: {why}")
+
+
+class _FileKind:
+    """Declared memory files: the last good version of a missing or broken file is put back."""
+
+    is_declared = True
+    version = staticmethod(version_of)
+
+    def path(self, record: Record) -> str:
+        return record_path(record.uid)
+
+    def decode(self, data: bytes, *, path: str) -> Record:
+        return decode(data, uid=path.removesuffix(RECORD_SUFFIX))
+
+    def is_written(self, found: Record, *, known: Record | None) -> bool:
+        return found.is_intact and (known is None or found.revision > known.revision or found == known)
+
+    def absorb(self, found: Record, *, known: Record | None, at: str) -> Record:
+        """A file that was over its cap already may only shrink."""
+        record = absorb(found, known=known, at=at)
+        size, cap = record.size_bytes, record.max_size_bytes
+        if known is not None and size > cap and size > known.size_bytes:
+            raise RecordCorrupt(f"record {found.uid}: changed by hand to {size} bytes, over its cap of {cap}")
+        return record
+
+    def absent(self, before: Observed[Record] | None, *, path: str) -> Observed[Record]:
+        """A declared file must have a record: always ``RecordCorrupt``."""
+        raise RecordCorrupt(f"record {path.removesuffix(RECORD_SUFFIX)}: it is gone")
+
+    def stamped(self, record: Record, origin: str) -> Record:
+        return record.stamped(origin)
+
+    def event(self, record: Record, origin: Origin, *, warning: str | None = None) -> RecordChanged:
+        op, by = (record.history[-1].op, record.history[-1].by) if record.history else ("seed", NOBODY)
+        path = record_path(record.uid)
+        return RecordChanged(record.uid, record.name, record.revision, op, origin, warning, path, record.level, by)
+
+
+class _EntryKind:
+    """Entries and tombstones: an entry whose file is removed is gone, but not forgotten."""
+
+    is_declared = False
+    version = staticmethod(version_of_entry)
+
+    def path(self, record: EntryRecord) -> str:
+        return record.path
+
+    def decode(self, data: bytes, *, path: str) -> EntryRecord:
+        return decode_entry(data, path=path)
+
+    def is_written(self, found: EntryRecord, *, known: EntryRecord | None) -> bool:
+        """A tombstone cannot be edited by hand."""
+        if not isinstance(found, Entry):
+            return True
+        is_newer = not isinstance(known, Entry) or found.revision > known.revision
+        return found.text.is_intact and (is_newer or found == known)
+
+    def absorb(self, found: EntryRecord, *, known: EntryRecord | None, at: str) -> EntryRecord:
+        """Every entry has the same cap."""
+        assert isinstance(found, Entry)
+        text = absorb(found.text, known=known.text if isinstance(known, Entry) else None, at=at)
+        if text.size_bytes > MAX_ENTRY_BYTES:
+            raise RecordCorrupt(f"{found.path}: changed by hand to {text.size_bytes} bytes, over {MAX_ENTRY_BYTES}")
+        return found.amended(text=text)
+
+    def absent(self, before: Observed[EntryRecord] | None, *, path: str) -> Observed[EntryRecord]:
+        """The entry is gone; the end of a run, which removes its entries, is not news."""
+        if before is None:
+            return Observed(None, None)
+        last = before.last_stored
+        is_news = before.signature is not None and isinstance(last, Entry) and not last.run
+        return Observed(None, None, stored=last, news="external" if is_news else before.news)
+
+    def stamped(self, record: EntryRecord, origin: str) -> EntryRecord:
+        """An entry of one run is never mirrored, and needs no stamp."""
+        return record if isinstance(record, Entry) and record.run else record.stamped(origin)
+
+    def event(self, record: EntryRecord, origin: Origin, *, warning: str | None = None) -> RecordChanged:
+        if isinstance(record, Entry):
+            last = record.text.history[-1] if record.text.history else None
+            op, by = (last.op, last.by) if last is not None else ("save", NOBODY)
+            return RecordChanged(
+                record.uid, record.key, record.revision, op, origin, warning, record.path, record.level, by
+            )
+        uid, revision, path, level = record.uid, record.revision, record.path, record.level
+        return RecordChanged(uid, "", revision, "forget", origin, warning, path, level, record.by)
+
+
+FILE_KIND = _FileKind()
+ENTRY_KIND = _EntryKind()

@@ -62,7 +62,8 @@ def recover(directory: int, locks: RecordLocks, *, at: str, flush: bool, thoroug
         for name in journal_names(directory):
             thorough |= _recover_journal(directory, name, locks, at=at, flush=flush)
         if _sweep(directory, at=at, folders=["", *(_entry_folders(directory) if thorough else ())]):
-            forget_dead_request(directory)
+            if (request := _locked_request(directory, create=False)) is not None:
+                _withdraw(directory, request)  # of a dead process
             return
         if time.monotonic() >= deadline:
             raise LockTimeout(
@@ -324,13 +325,6 @@ def requested_scrub(directory: int) -> bytes:
     except (OSError, RecordCorrupt):
         return b""
     return found[0] if found else b""
-
-
-def forget_dead_request(directory: int) -> None:
-    """Remove the request of a dead process."""
-    descriptor = _locked_request(directory, create=False)
-    if descriptor is not None:
-        _withdraw(directory, descriptor)
 
 
 def _locked_request(directory: int, *, create: bool) -> int | None:

@@ -40,19 +40,15 @@ class ChangeListener(Protocol[Contra]):
 
     def intend(self, paths: Sequence[str]) -> str:
         """Announce a change of these records; returns the token for ``put`` or ``settle``."""
-        ...
 
     def put(self, written: Sequence[tuple[Contra, Signature]], token: str, *, before: Sequence[Contra]) -> None:
         """Take in the committed records with their signatures, and the ones they replaced."""
-        ...
 
     def settle(self, token: str) -> None:
         """Check the records of an announced change that failed or has an unknown outcome."""
-        ...
 
     def doubt(self, paths: Iterable[str]) -> None:
         """Check these records before the next query."""
-        ...
 
 
 class RecordRepository(Generic[R]):
@@ -131,13 +127,32 @@ class RecordRepository(Generic[R]):
             raise FileNotDeclared(f"there is no entry at {path} any more")
         return record
 
-    def change(self, paths: Iterable[str], decide: Callable[[Mapping[str, R | None]], tuple[T, Sequence[R]]]) -> T:
+    def change(
+        self,
+        paths: Iterable[str],
+        decide: Callable[[Mapping[str, R | None]], tuple[T, Sequence[R]]],
+        *,
+        is_own: bool = True,
+        origin: Origin = "local",
+    ) -> T:
         """Apply one decision to several records under their locks: all of its records are committed, or none.
 
         ``decide`` gets the newest versions by path, and returns a result and the records to write, among these paths.
-        Durable on return. Errors as of ``Store.commit``, ``Store.hold`` and ``look``, besides those of ``decide``.
+        ``is_own`` False writes them byte for byte, without the stamp of this directory. Durable on return. Errors as
+        of ``Store.commit``, ``Store.hold`` and ``look``, besides those of ``decide``.
         """
-        return self._change(paths, decide, is_own=True, origin="local")
+        wanted = sorted(set(paths))
+        for path in wanted:
+            self._check_declared(path)  # before a lock file is made for it
+
+        def run() -> tuple[T, list[RecordChanged]]:
+            before = {path: self.look(path) for path in wanted}
+            result, records = decide({path: seen.record for path, seen in before.items()})
+            return result, self._commit(before, records, is_own=is_own, origin=origin)
+
+        result, events = self._attempt(wanted, run)
+        self._subscribers.tell(events)
+        return result
 
     def adopt(self, records: Mapping[str, R]) -> list[R]:
         """Write records that were made elsewhere where there are none, byte for byte; returns those written."""
@@ -146,7 +161,7 @@ class RecordRepository(Generic[R]):
             missing = [record for path, record in records.items() if present[path] is None]
             return missing, missing
 
-        return self._change(records, decide, is_own=False, origin="mirror")
+        return self.change(records, decide, is_own=False, origin="mirror")
 
     def merge(self, path: str, decide: Callable[[R], tuple[R | None, bool]]) -> None:
         """Apply a decision over the newest version and the mirror's copy, under the record's lock.
@@ -219,27 +234,6 @@ class RecordRepository(Generic[R]):
     def hold(self, paths: Iterable[str]) -> AbstractContextManager[None]:
         """Hold the locks of these records: no other thread or process may change them meanwhile."""
         return self._store.hold(paths)
-
-    def _change(
-        self,
-        paths: Iterable[str],
-        decide: Callable[[Mapping[str, R | None]], tuple[T, Sequence[R]]],
-        *,
-        is_own: bool,
-        origin: Origin,
-    ) -> T:
-        wanted = sorted(set(paths))
-        for path in wanted:
-            self._check_declared(path)  # before a lock file is made for it
-
-        def run() -> tuple[T, list[RecordChanged]]:
-            before = {path: self.look(path) for path in wanted}
-            result, records = decide({path: seen.record for path, seen in before.items()})
-            return result, self._commit(before, records, is_own=is_own, origin=origin)
-
-        result, events = self._attempt(wanted, run)
-        self._subscribers.tell(events)
-        return result
 
     def _check_declared(self, path: str) -> None:
         if self._kind.is_declared and path not in self._seen:

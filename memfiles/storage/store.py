@@ -40,12 +40,7 @@ class Store:
     """The records of one open memory directory, for this process and all its threads."""
 
     def __init__(
-        self,
-        directory: Path,
-        *,
-        now: Callable[[], str],
-        durability: str = "fsync",
-        lock_timeout: float = 30.0,
+        self, directory: Path, *, now: Callable[[], str], durability: str = "fsync", lock_timeout: float = 30.0
     ) -> None:
         """Create the directory if needed, and recover what dead processes left.
 
@@ -241,7 +236,10 @@ class Checkpointer:
         """Watch the journal, which holds something now."""
         if not self._work.is_set():
             self._work.set()
-            self._start()
+            with self._starting:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="memfiles-checkpoint", daemon=True)
+                    self._thread.start()
 
     def stop(self) -> None:
         """End the thread and wait for it; the journal stays as it is."""
@@ -249,12 +247,6 @@ class Checkpointer:
         self._work.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
-
-    def _start(self) -> None:
-        with self._starting:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="memfiles-checkpoint", daemon=True)
-                self._thread.start()
 
     def _run(self) -> None:
         while not self._stop.is_set():

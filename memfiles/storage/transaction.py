@@ -106,19 +106,16 @@ class Transactions:
         path = transaction.changes[0].path
         try:
             atomic.publish(self._directory, path)
-            if self._flush:
-                self._flush_folder(path)
+            try:
+                if self._flush:
+                    atomic.sync_folder(self._directory, path.rpartition("/")[0])
+            except OSError as error:
+                raise OutcomeUnknown(
+                    f"{path} was replaced, but flushing its folder failed ({reason(error)}): the change is visible and "
+                    f"may be lost in a power cut"
+                ) from error
         finally:
             self._drop_temps(transaction)
-
-    def _flush_folder(self, path: str) -> None:
-        try:
-            atomic.sync_folder(self._directory, path.rpartition("/")[0])
-        except OSError as error:
-            raise OutcomeUnknown(
-                f"{path} was replaced, but flushing its folder failed ({reason(error)}): the change is visible and "
-                f"may be lost in a power cut"
-            ) from error
 
     def _serve(self, requests: list[Request[Transaction]]) -> None:
         """Commit the transactions of all waiting threads; each that fails has its error set."""
@@ -220,13 +217,9 @@ class Transactions:
                 seen = atomic.signature(self._directory, temp)
                 if seen in (change.replaces, version.staged):
                     atomic.remove(self._directory, temp)
-                elif seen is not None:
-                    self._keep_manual_edit(temp, of=version.path)
-
-    def _keep_manual_edit(self, temp: str, *, of: str) -> None:
-        """Quarantine what someone saved by hand after the record was last read and before it was replaced."""
-        why = "edited by hand just before a new version replaced it"
-        quarantine.set_aside(self._directory, temp, reason=why, at=self._now(), of=of)
+                elif seen is not None:  # saved by someone after the record was last read
+                    why = "edited by hand just before a new version replaced it"
+                    quarantine.set_aside(self._directory, temp, reason=why, at=self._now(), of=version.path)
 
 
 def groups_of(changes: Iterable[NewVersion]) -> Iterator[list[NewVersion]]:

@@ -68,31 +68,20 @@ logging.getLogger("watchdog.observers.inotify").addFilter(
 class Watched(Protocol):
     """One type of record whose files others may change. ``record_at`` may be called in any thread."""
 
-    @property
-    def is_deep(self) -> bool:
-        """Whether the records are in subfolders of the folder, not in itself."""
-        ...
-
-    @property
-    def what(self) -> str:
-        """The word for a record in log messages."""
-        ...
+    is_deep: bool  # whether the records are in subfolders of the folder, not in itself
+    what: str  # the word for a record in log messages
 
     def folder(self) -> Path:
         """The folder of the records, created if needed."""
-        ...
 
     def record_at(self, path: str) -> str | None:
         """The record of the file at ``path``, relative to the folder; None if it is not a record. Must be cheap."""
-        ...
 
     def look(self, record: str) -> bool:
         """Take in any change of the record. False: call again in a moment. May raise anything."""
-        ...
 
     def suspects(self) -> Iterable[str]:
         """The records to examine in a sweep: all of them, or those found to differ."""
-        ...
 
 
 class Watchers:

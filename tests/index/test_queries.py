@@ -233,7 +233,7 @@ def test_a_selector_finds_what_all_its_fields_fit(memory: Memory) -> None:
         return [row.key for row in found]
 
     assert ["a", "b"] == keys() == keys(tag="t")
-    assert ["b"] == keys(key="b", tag="t") == keys(path=gone.path)
+    assert ["b"] == keys(key="b", tag="t") == keys(key="b")
     assert ["a"] == keys(provenance={"call": "c1"}) == keys(kind="note", provenance={"agent": "support", "call": "c1"})
     assert [] == keys(key="a", tag="u")
 

@@ -198,11 +198,10 @@ def tagged(connection: sqlite3.Connection, part: int, tag: str, *, limit: int, b
     statement = f"SELECT rowid FROM words_{part} WHERE words_{part} MATCH ? {left_out} LIMIT ?"
     asked = f'tags : "{" ".join(words)}"', *([as_json(but)] if but else []), limit
     rows = connection.execute(statement, asked).fetchall()
-    return [row for (row,) in rows if len(rows) == limit or _has_tag(connection, part, row, tag)]
-
-
-def _has_tag(connection: sqlite3.Connection, part: int, id: int, tag: str) -> bool:
-    return any(tag in text.tags.split(_TAG_SEPARATOR) for text in texts(connection, part, [id]))
+    found = [row for (row,) in rows]
+    if not found or len(found) == limit:
+        return found
+    return [text.id for text in texts(connection, part, found) if tag in text.tags.split(_TAG_SEPARATOR)]
 
 
 def containing(connection: sqlite3.Connection, part: int, needle: str, *, limit: int) -> list[int]:
