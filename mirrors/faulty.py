@@ -17,7 +17,6 @@ from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_k
 
 Fault = Literal["timeout", "slow_down", "reset", "conflict", "truncated"]
 T = TypeVar("T")
-
 HONEST: tuple[Fault, ...] = ("timeout", "slow_down", "reset")
 ALL: tuple[Fault, ...] = (*HONEST, "conflict", "truncated")
 

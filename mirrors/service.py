@@ -26,7 +26,6 @@ DEADLINE = 60.0  # seconds for a whole answer
 _CHUNK = 256 * 1024
 _PASSING = {408, 425, 429}
 _LONGEST = 200
-
 _log = logging.getLogger("memfiles.mirror")
 
 

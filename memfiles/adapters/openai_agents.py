@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from memfiles.tools.session import Session
 
 Instructions: TypeAlias = Callable[[RunContextWrapper[Any], Agent[Any]], Awaitable[str]]
-
 _ANY_FILE = ["any"]  # in the schema of a tool that is not offered
 
 

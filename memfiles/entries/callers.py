@@ -57,22 +57,18 @@ class CallerProvenance(Protocol):
     @property
     def agent(self) -> str:
         """The calling agent."""
-        ...
 
     @property
     def run(self) -> str | None:
         """The run, if there is one."""
-        ...
 
     @property
     def channel(self) -> str | None:
         """The channel that the user talks through."""
-        ...
 
     @property
     def thread(self) -> str | None:
         """The conversation thread."""
-        ...
 
 
 class Caller(Protocol):
@@ -81,20 +77,16 @@ class Caller(Protocol):
     @property
     def level(self) -> str:
         """The level at this moment."""
-        ...
 
     @property
     def provenance(self) -> CallerProvenance:
         """The origin of its changes."""
-        ...
 
     def actor(self, call_id: str | None) -> Actor:
         """The author of the call of that id; ``InvalidArgument`` if the id cannot be recorded."""
-        ...
 
     def check_open(self) -> None:
         """``InvalidArgument`` once the session is closed: its run may be over, and a save would belong to nobody."""
-        ...
 
 
 def check_caller(caller: Caller, *, may_be_closed: bool = False) -> None:

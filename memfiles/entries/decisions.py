@@ -32,6 +32,7 @@ from memfiles.records.entry import (
     passed,
 )
 from memfiles.records.history import contents, splice_between
+from memfiles.records.keys import WORKSPACE
 from memfiles.records.record import Change, EntryOperation, Record, Stamp, extend, successor, with_content
 
 RecordsByPath = Mapping[str, EntryRecord | None]
@@ -48,6 +49,11 @@ class EntryLocation:
     agent: str
     level: str
     run: str = ""
+
+
+def location_of(agent: str, scope: str, level: str, run: str) -> EntryLocation:
+    """The owner of an entry that ``agent`` saves in this partition."""
+    return EntryLocation(WORKSPACE if scope == WORKSPACE else agent, level, run)
 
 
 @dataclass(frozen=True, slots=True)

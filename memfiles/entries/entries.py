@@ -323,7 +323,7 @@ class Entries:
         """Have a forget of another machine followed here before the next read."""
         if entry_place(change.path) is None:
             return
-        record = self.repository.find(change.path)
+        record = self.repository.look(change.path).record
         if isinstance(record, Tombstone) or (record and record.sources) or self._forgetter.awaits(change.path):
             self._reader.begin_again()
 

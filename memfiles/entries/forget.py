@@ -187,7 +187,7 @@ class Forgetter:
 
     def finish(self) -> None:
         """Remove what a killed forget left behind; errors as of ``forget``."""
-        found = map(self._db.repository.find, self._db.index.ask(noted_forgets))
+        found = (self._db.repository.look(path).record for path in self._db.index.ask(noted_forgets))
         if changed := [record for record in found if record is not None and _was_forgotten_from(record)]:
             self._finish(changed)
 
@@ -225,7 +225,10 @@ class Forgetter:
         try:
             self._db.index.forget(paths)
             kept = [path for path in quarantine.kept_of(self._db.store.descriptor) if entry_place(path) is not None]
-            for path in {*paths, *(path for path in kept if isinstance(self._db.repository.find(path), Tombstone))}:
+            for path in {
+                *paths,
+                *(path for path in kept if isinstance(self._db.repository.look(path).record, Tombstone)),
+            }:
                 quarantine.remove_copies(self._db.store.descriptor, path)
         finally:
             self._db.store.scrub()
@@ -258,7 +261,7 @@ class Forgetter:
         The id of such a tombstone follows from the first one's, so all machines leave the same tombstone, and an entry
         that is saved over it later is known.
         """
-        found = map(self._db.repository.find, self._db.index.ask(queries.followed))
+        found = (self._db.repository.look(path).record for path in self._db.index.ask(queries.followed))
         tombstones = [record for record in found if isinstance(record, Tombstone)]
         self._awaited = frozenset(path for tombstone in tombstones for path in tombstone.moved)
         for tombstone in tombstones:
@@ -315,7 +318,7 @@ class Forgetter:
 
     def _tombstone(self, path: str) -> Tombstone | None:
         """The tombstone of an entry that somebody asked to forget, if there is one at ``path``."""
-        record = self._db.repository.find(path) if entry_place(path) is not None else None
+        record = self._db.repository.look(path).record if entry_place(path) is not None else None
         return record if isinstance(record, Tombstone) and not record.cleared else None
 
     def _forgotten_sources(self, note: Entry) -> list[Tombstone]:

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 
 from memfiles.entries import decisions
 from memfiles.entries.callers import Caller, Partition, View, own_level
-from memfiles.entries.decisions import EntryLocation, RecordsByPath, is_live
+from memfiles.entries.decisions import EntryLocation, RecordsByPath, is_live, location_of
 from memfiles.entries.drafts import Draft, draft_of_entry
 from memfiles.entries.reader import EntryDatabase, entry_at
 from memfiles.errors import InvalidArgument, RevisionConflict
 from memfiles.index import queries
 from memfiles.index.rows import Row
 from memfiles.records.entry import MOVED, Entry, EntryRecord, moved_to
-from memfiles.records.keys import WORKSPACE, check_key, entry_place
+from memfiles.records.keys import check_key, entry_place
 from memfiles.records.record import Stamp
 
 
@@ -109,7 +109,7 @@ class Relocator:
                 cause = moved_to(move.target)
                 after[path] = decisions.delete(after[path], expected, key=move.entry.key, cause=cause).entry
             for move in planned:
-                place = location_of(caller, move.partition)
+                place = location_of(caller.provenance.agent, *move.partition)
                 after[move.target] = self._moved(after[move.target], move, stamp, place=place)
             causes = {moved_to(move.entry.path): moved_to(move.target) for move in planned}
             after |= {path: decisions.redirect(after[path], stamp, causes) for path in sources if path not in places}
@@ -139,12 +139,6 @@ class Relocator:
             if is_live(entry, now):
                 return entry, partition
         return None
-
-
-def location_of(caller: Caller, partition: Partition) -> EntryLocation:
-    """The owner of an entry that the caller saves in this partition."""
-    agent = WORKSPACE if partition.scope == WORKSPACE else caller.provenance.agent
-    return EntryLocation(agent, partition.level, partition.run)
 
 
 def _taken(key: str) -> RevisionConflict:

@@ -74,7 +74,7 @@ class Purger:
     def _remove(self, paths: Sequence[str], stamp: Stamp) -> None:
         """Write tombstones first, which no journal undoes; then remove their files, of which there is no other copy."""
         self._bury(paths, stamp, why=_OVER, only_retired=False)
-        with self._db.repository.hold(paths):
+        with self._db.store.hold(paths):
             found = {path: self._db.repository.look(path) for path in paths}
             intent = self._db.index.intend(paths)
             try:

@@ -37,7 +37,6 @@ SHOWN_BYTES = 2000
 """The most content that a search result shows, in UTF-8 bytes; ``get`` returns all of it."""
 
 _ROUNDS = 4  # searches that are repeated because a record changed under them
-
 EntryRepository = RecordRepository[EntryRecord]
 
 
@@ -319,7 +318,7 @@ class EntryReader:
         entry = entry_at(self._db.repository, path)
         if entry is not None and self.is_live(entry) and entry.revision == revision:
             return entry
-        self._db.repository.suspect(path)
+        self._db.index.doubt([path])
         return None
 
 
@@ -350,8 +349,7 @@ def checked_filters(
 
 
 def _shown(found: Found, names: Sequence[str]) -> dict[str, Any]:
-    values = ((name, getattr(found, name)) for name in names)
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
+    return {name: list(value) if isinstance(value := getattr(found, name), tuple) else value for name in names}
 
 
 def _text(value: object, what: str) -> str | None:

@@ -18,9 +18,9 @@ from functools import partial
 from memfiles.entries import budgets, decisions
 from memfiles.entries.budgets import NO_LIMIT, Budget, EntrySummary, Scope, Tally
 from memfiles.entries.callers import Caller, Partition, View, own_level
-from memfiles.entries.decisions import Decided, EntryLocation, Past, RecordsByPath, is_live
+from memfiles.entries.decisions import Decided, EntryLocation, Past, RecordsByPath, is_live, location_of
 from memfiles.entries.drafts import Checked, Deleted, Draft, Saved, draft_of_entry
-from memfiles.entries.moves import Moves, location_of
+from memfiles.entries.moves import Moves
 from memfiles.entries.reader import EntryDatabase, entry_at, summary_of
 from memfiles.errors import EntryNotFound, InvalidArgument
 from memfiles.index import queries
@@ -33,7 +33,6 @@ from memfiles.records.record import Stamp
 _ROUNDS = 8  # of choosing victims; the last one commits whatever is still over
 _SOME = 8  # victims read at once, since a save is over by one entry as a rule
 _MANY = 1000
-
 WorkingCopy = dict[str, EntryRecord | None]
 
 
@@ -107,8 +106,9 @@ class EntryWriter:
 
     def take_in(self, caller: Caller, drafts: Sequence[ImportedDraft]) -> list[Saved]:
         """Save drafts from elsewhere, all or nothing, with the times they had there; errors as of ``save``."""
+        agent = caller.provenance.agent
         targets = [
-            _Target(each.place.path(each.checked.draft.key), location_of(caller, each.place), past=each.past)
+            _Target(each.place.path(each.checked.draft.key), location_of(agent, *each.place), past=each.past)
             for each in drafts
         ]
         stamp = Stamp(self._db.now(), caller.actor(None))
@@ -262,12 +262,13 @@ class EntryWriter:
     def _target(self, caller: Caller, draft: Draft, *, now: str) -> _Target:
         """The place that the draft's category asks for, or else where its key is seen, or the agent's own."""
         own = own_level(caller)
+        agent = caller.provenance.agent
         if draft.category is None:
             at = self._position_seen(own, draft.key, now)
-            return _Target(own[at].path(draft.key), location_of(caller, own[at]))  # nothing shadows what is seen
+            return _Target(own[at].path(draft.key), location_of(agent, *own[at]))  # nothing shadows what is seen
         at = self._position(own, draft.category)
         shadows = tuple(path for each in own[:at] if self._is_seen(path := each.path(draft.key), now))
-        return _Target(own[at].path(draft.key), location_of(caller, own[at]), shadows)
+        return _Target(own[at].path(draft.key), location_of(agent, *own[at]), shadows)
 
     def _position(self, own: View, category: str) -> int:
         """The position among the caller's own partitions of the one for entries of the category."""
@@ -289,7 +290,7 @@ class EntryWriter:
         return shared if is_shared else agents
 
     def _is_seen(self, path: str, now: str) -> bool:
-        return is_live(self._db.repository.find(path), now)
+        return is_live(self._db.repository.look(path).record, now)
 
     def _present(self, own: View, key: str, *, now: str, call_id: str | None = None) -> str:
         """The path of the entry that the caller sees at its own level, or that this very call deleted before."""

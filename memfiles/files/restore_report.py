@@ -17,7 +17,6 @@ from memfiles.records.keys import case_clashes, check_name, check_uid, check_who
 from memfiles.records.record import Change, Record
 
 _UTF8_MAX = 4  # bytes a character takes at most
-
 Status = Literal["kept", "updated", "hydrated", "seeded", "provisional", "quarantined"]
 
 

@@ -24,7 +24,6 @@ PATH = ".state/unchanged.json"
 _FORMAT = "memfiles-unchanged/1"
 _LIMIT = 256 * 1024 * 1024
 _WORTH_CACHING = 16  # fewer files are read as quickly as the cache itself
-
 CacheRow = list[str | int]  # inode, size, mtime_ns, name, description, max_size_bytes, level, size of the content
 
 

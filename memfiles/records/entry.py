@@ -49,7 +49,6 @@ FORGOTTEN_KEPT = 8
 MAX_MOVED = 8
 MAX_SOURCES = 256
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
-
 Kind = Literal["fact", "note", "procedure", "episode"]
 KINDS: tuple[Kind, ...] = ("fact", "note", "procedure", "episode")
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -84,8 +83,6 @@ class Provenance:
 
 
 _PROVENANCE = tuple(each.name for each in fields(Provenance))
-
-
 MOVED = "moved to "
 
 

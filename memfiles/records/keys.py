@@ -28,7 +28,6 @@ WORKSPACE = "@workspace"
 KEY_MAX_BYTES = 255
 ENTRY_UID_PATTERN = r"^[0-9a-f]{40}$"
 ENTRY_PATH_PATTERN = r"^entries/(@workspace|[a-z0-9_=-]{1,160})/([0-9a-f]{40})\.json$"
-
 _NAME = re.compile(NAME_PATTERN[1:-1], re.ASCII)
 _UID = re.compile(UID_PATTERN[1:-1], re.ASCII)
 _ENTRY_PATH = re.compile(ENTRY_PATH_PATTERN[1:-1], re.ASCII)

@@ -27,7 +27,6 @@ LABEL_MAX_BYTES = 1024
 READ_BACK = "is_read_back"  # attribute that marks what of a change or record was read back and need not be again
 ORIGIN_PATTERN = r"^[0-9a-f]{12}$"
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
-
 FileOperation = Literal["seed", "hydrate", "append", "edit", "undo", "redact", "external", "declare", "merge"]
 EntryOperation = Literal["save", "update", "delete", "restore", "evict", "consolidate", "import", "redact"]
 Operation = Literal[FileOperation, EntryOperation]

@@ -17,7 +17,6 @@ from memfiles.secrets.rules import RULES, UNBROKEN, Rule
 
 Policy = Literal["block", "redact", "warn", "off"]
 POLICIES: tuple[Policy, ...] = ("block", "redact", "warn", "off")
-
 _SHOWN = 5  # findings named in one message
 _ROUNDS = 8
 _UNBROKEN = re.compile(UNBROKEN)
@@ -66,7 +65,6 @@ class Scanner(Protocol):
 
     def __call__(self, text: str) -> Scan:
         """The credentials in ``text``."""
-        ...
 
 
 SCANNERS = "memfiles.scanners"

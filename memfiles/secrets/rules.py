@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from memfiles.secrets import judges as judge
 
 Judge = Callable[[str], bool]
-
 UNBROKEN = r"[A-Za-z0-9_./+=~%-]{16}"
 _START = r"(?<![A-Za-z0-9])"
 _END = r"(?![A-Za-z0-9])"

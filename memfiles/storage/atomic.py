@@ -36,7 +36,6 @@ _NOT_SUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 _NOT_THE_FILES_FAULT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.ESTALE)
 _TICK_NS = 100_000_000  # longer than the clock tick of any kernel
 _MANY_FILES = 32
-
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
@@ -117,10 +116,6 @@ class RecordRepository(Generic[R]):
             self._keep(path, found, before=seen)
         return found
 
-    def find(self, path: str) -> R | None:
-        """The newest version of a record, None if there is none that can be read."""
-        return self.look(path).record
-
     def current(self, path: str) -> R:
         """The newest version of a record; ``FileNotDeclared`` if there is none, else as ``look``."""
         if (record := self.look(path).record) is None:
@@ -204,15 +199,15 @@ class RecordRepository(Generic[R]):
             is_news = seen.is_first or not (is_known or seen.is_ours)
             events = news_of(self._kind, replace(seen, news="process") if is_news else seen)
             self._keep(path, replace(seen, news=None, is_first=False), before=seen)
-            self.suspect(path)
+            self._doubt(path)
             return True, events
 
         is_done, events = self._attempt([path], run)
         self._subscribers.tell(events)
         return is_done
 
-    def suspect(self, path: str) -> None:
-        """Have the listener check a record before its next query, because it differs from the disk."""
+    def _doubt(self, path: str) -> None:
+        """Have the listener check a record before its next query."""
         if self._listener is not None:
             self._listener.doubt([path])
 
@@ -230,10 +225,6 @@ class RecordRepository(Generic[R]):
                 if (seen := self._seen.get(path)) is not None and not isinstance(seen.record, Tombstone):
                     del self._seen[path]
                     self._untold.discard(path)
-
-    def hold(self, paths: Iterable[str]) -> AbstractContextManager[None]:
-        """Hold the locks of these records: no other thread or process may change them meanwhile."""
-        return self._store.hold(paths)
 
     def _check_declared(self, path: str) -> None:
         if self._kind.is_declared and path not in self._seen:
@@ -302,7 +293,7 @@ class RecordRepository(Generic[R]):
         kept = self._store.set_aside(path, why=seen.problem or "unreadable")
         _log.warning("%s; it is in quarantine now: %s", seen.problem, kept)
         self.forget([path])
-        self.suspect(path)
+        self._doubt(path)
         return []
 
     def _stamped(self, before: Observed[R], record: R) -> R:

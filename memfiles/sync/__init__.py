@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _STATUS = ("NullSync", "SyncReport", "SyncSettings", "SyncStatus", "settings_of")
 _MODULES = {"Sync": "engine", **dict.fromkeys(_STATUS, "status")}
-
 __all__ = sorted(_MODULES)
 
 

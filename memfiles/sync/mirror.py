@@ -74,11 +74,9 @@ class Mirror(Protocol):
 
         Objects put or deleted meanwhile may be listed or not. An empty listing is not an error.
         """
-        ...
 
     def get(self, key: str) -> Stored | None:
         """The object at ``key``, whole, with the version of exactly these bytes; None if there is none."""
-        ...
 
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
         """Store ``body`` at ``key`` if ``when`` holds, and return its version. Durable and whole on return.
@@ -86,14 +84,12 @@ class Mirror(Protocol):
         Otherwise nothing changes and ``MirrorConflict`` is raised, unless ``key`` already holds exactly ``body``:
         then the same call has happened before, and the version is returned.
         """
-        ...
 
     def delete(self, key: str, *, when: Condition = ANY) -> None:
         """Delete ``key`` if ``when`` holds, else change nothing and raise ``MirrorConflict``.
 
         An absent key counts as deleted, whatever ``when`` says. Durable on return.
         """
-        ...
 
 
 @runtime_checkable
@@ -109,7 +105,6 @@ class BulkMirror(Mirror, Protocol):
         A ``MirrorUnavailable`` that ``get`` would raise is that key's answer. Closing the iterator early waits for
         nothing.
         """
-        ...
 
 
 @runtime_checkable
@@ -121,7 +116,6 @@ class CandidMirror(Mirror, Protocol):
 
         May put a temporary object there and delete it again.
         """
-        ...
 
 
 def shortcomings_of(mirror: Mirror, key: str) -> tuple[str, ...]:

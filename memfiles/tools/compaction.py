@@ -48,11 +48,9 @@ class Saving(Protocol):
 
     def tools(self, dialect: str) -> list[dict[str, Any]]:
         """The tools that can be used now, in a vendor's shape."""
-        ...
 
     def call(self, name: str, arguments: object = None, *, call_id: str | None = None) -> ToolResult:
         """Carry out one call; never raises."""
-        ...
 
 
 class Model(Protocol):
@@ -66,7 +64,6 @@ class Model(Protocol):
         ``messages`` is one ``system`` and one ``user`` message, ``{role, content}`` with text content. ``tools`` are
         in the requested dialect. It may raise; a call that takes too long is abandoned.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,6 @@ class Dialect(Protocol):
         arguments. A dialect ignores what its vendor does not support, and leaves out what would exceed the vendor's
         limits on strict schemas.
         """
-        ...
 
 
 def anthropic_tool(tool: ToolDefinition, *, strict: bool | None, examples: bool) -> dict[str, Any]:

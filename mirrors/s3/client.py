@@ -19,7 +19,6 @@ from mirrors.s3.failures import failures
 from mirrors.s3.location import S3Location
 
 TRANSFERS = 32  # calls at a time; more gain nothing (about 2 ms of processor time each, under the interpreter's lock)
-
 CONNECT_SECONDS = 3
 READ_SECONDS = 15
 

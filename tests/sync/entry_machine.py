@@ -87,7 +87,7 @@ class EntryMachine:
 
     def record(self, key: str) -> EntryRecord | None:
         """What lies on the disk under a key."""
-        return self.shelf.find(saved(key, agent=AGENT).path)
+        return self.shelf.look(saved(key, agent=AGENT).path).record
 
     def content(self, key: str) -> str | None:
         """The content under a key; None if there is none, or what was forgotten."""

@@ -39,7 +39,6 @@ ROOT = "langgraph/"
 ANY = "*"
 CONTENT = "content"
 Namespace = tuple[str, ...]
-
 _ESCAPED = re.compile(r"(?:%[0-9a-f]{2})+")
 _NOT_IN_KEYS = {"Cc", "Cs", "Zl", "Zp"}
 _ORDERS: dict[str, Callable[[float, float], bool]] = {

@@ -35,11 +35,9 @@ class Audience(Protocol):
 
     def step(self, title: str, explanation: str) -> None:
         """Begin a step, with its name and a line of explanation."""
-        ...
 
     def show(self, text: str, *, kind: LineKind = "text") -> None:
         """Show a text, a tool call, its result, or an error result."""
-        ...
 
 
 def tell(audience: Audience, workflow: Path) -> None:

@@ -96,7 +96,6 @@ SCRIPT: tuple[list[dict[str, Any]], ...] = (
 )
 REFUSED = "toolu_06"
 AMBIGUOUS = "toolu_03"
-
 ADA = "customers/ada"
 KNOWN = "Ada moved from Free to Pro in November and was charged twice."
 DELICATE = "Ada is about to order 500 seats; she was offered 20 % off."

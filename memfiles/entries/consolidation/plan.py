@@ -21,7 +21,6 @@ from memfiles.records.keys import entry_uid
 from memfiles.records.record import Revision, Timestamp
 
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True, extra="forbid")
-
 Action = Literal["merge", "fold", "drop_vectors", "evict"]
 Labels = tuple[str, ...]
 

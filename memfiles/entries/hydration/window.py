@@ -29,7 +29,6 @@ HEAD: Final = f"{HEADING}\n{HOW_TO}"
 HEAD_BYTES: Final = len(HEAD.encode())
 _VISIBLE_FORMATS: Final = frozenset("\t\u200c\u200d")  # tabs, and the joiners that scripts and emoji need
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-
 Reason = Literal["pinned", "windowed", "too_big", "over_budget", "expired", "evicted", "deleted", "shadowed", "unknown"]
 
 

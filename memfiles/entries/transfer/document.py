@@ -190,7 +190,6 @@ def _are_uids(texts: Sequence[str]) -> bool:
 
 _UID = ENTRY_UID_PATTERN[1:-1]
 _ORIGINS = frozenset(each.name for each in fields(Provenance))
-
 FIELDS = ("key", "category", "kind", "tags", "level", "created", "updated")
 """The fields that are written first, in this order."""
 

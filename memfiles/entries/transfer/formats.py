@@ -37,7 +37,6 @@ from memfiles.workflow.yaml_text import plain_value
 
 Format = Literal["markdown", "jsonl", "memory-directory", "memory-server", "claude-code"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-
 SUFFIX = ".md"
 _FENCE = "---\n"
 _SLUG_MAX = 48
@@ -45,7 +44,6 @@ _PLAIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._/@:+-]*[A-Za-z0-9._/@+-])?", re
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _OPENING = re.compile(r"\ufeff?---[ \t]*\r?\n")
 _CLOSING = re.compile(r"^---[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
-
 INDEX = "MEMORY.md"
 INSTRUCTIONS = ("CLAUDE.md", "CLAUDE.local.md")
 _WIKI_LINK = re.compile(r"\[\[([^\[\]|#\n]{1,255})(?:[|#][^\[\]\n]*)?\]\]")

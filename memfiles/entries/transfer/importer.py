@@ -81,7 +81,7 @@ class Importer:
         place = self._place(caller, document, level)
         if isinstance(place, Skipped):
             return place
-        before = self._db.repository.find(place.path(document.key)) if place in view else None
+        before = self._db.repository.look(place.path(document.key)).record if place in view else None
         if isinstance(before, Entry) and before.retired is None and _says_the_same(document, before):
             return None
         if level != caller.level:

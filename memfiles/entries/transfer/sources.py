@@ -33,7 +33,6 @@ _LINE_PARSERS: dict[Format, Callable[..., Parsed]] = {
     "memory-server": formats.knowledge_graph,
 }
 _GRAPH = "memory.jsonl"
-
 Wanted = Callable[[str, bool], bool]
 """Whether the file, or (True) the folder, at a path relative to the root is a part of the memory."""
 

@@ -43,7 +43,6 @@ _LINKED = """
         AND key IN (SELECT value FROM json_each(?)) AND state = 'live' AND digest <> ''
 """
 _AMONG = "id IN (SELECT value FROM json_each(?))"
-
 _Near = tuple[int, ...]  # a source and its neighbours in the order of ``_SHARES``; 0 where there is none
 
 

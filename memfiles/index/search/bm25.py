@@ -27,12 +27,10 @@ B = 0.75  # how much length beyond SHORT counts against a text
 SHORT = 64  # words
 KEY, CONTENT, TAGS = 2.0, 1.0, 1.5  # weights of a word, by field
 LABEL = 0.7  # added for a word of the label, however common: about the weight of a word that half of the entries hold
-
 TEACHERS = 10  # the best hits, from which words are learnt
 LESSONS = 20  # stems learnt
 MOST_HELD = 0.3  # of the candidates; a stem that more of them hold does not tell them apart
 FEEDBACK = 0.2  # the weight of the best lesson, as a share of that of a word of the question
-
 _STOP_STEMS = STOP_WORDS | {stem(word) for word in STOP_WORDS}
 
 

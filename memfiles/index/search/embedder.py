@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 CALL_SECONDS = 10.0  # the longest time of one call, for at most 64 texts
 REST_SECONDS = 60.0  # how long an embedder that failed is not called again
 MAX_ENCODED = 2000  # characters of a text; the sentence encoder averages, and more only blurs
-
 _log = logging.getLogger("memfiles")
 
 

@@ -21,7 +21,6 @@ from memfiles.index.text.tokenizer import Term, TokenizedText
 ENOUGH = 50  # candidates from each partition, whatever the limit
 MAX_PAGE = 20_000  # rows
 _GROWTH = 4  # factor by which each page is larger than the one before
-
 Keep = Callable[[Sequence[int]], Collection[int]]
 """Takes rows and returns those that count."""
 

@@ -29,7 +29,6 @@ TABLES = (
     "CREATE TABLE vector (model TEXT, digest BLOB, data BLOB, PRIMARY KEY (model, digest)) WITHOUT ROWID",
 )
 NewText = tuple[int, str, str, Sequence[str]]  # id, key, content and tags of an entry
-
 _TAG_SEPARATOR = "\n"
 _BUT = "AND rowid NOT IN (SELECT value FROM json_each(?))"
 

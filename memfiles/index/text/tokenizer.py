@@ -29,7 +29,6 @@ MIN_NEEDLE = 2  # characters of a part of a word
 MAX_NEEDLES = 8
 MAX_LABEL = 40  # characters
 TOKENIZED = 16_384  # characters of a content that are tokenized; in the rest, stems are counted as parts of words
-
 _EDGES = "\"'()[]{}<>.,:;!?"
 
 # Scripts written without spaces: Thai to Myanmar, kana, Han, and everything on the ideographic planes.
@@ -221,7 +220,6 @@ def _term(forms: list[tuple[str, ...]]) -> Term:
 
 _MIN_STEMMED, _MAX_STEMMED = 3, 64  # characters; SQLite leaves other words alone
 _MAX_CACHED = 100_000  # stems
-
 _SuffixRules = tuple[tuple[str, str], ...]
 
 _STEP_2: _SuffixRules = (
