@@ -4,4 +4,6 @@
 and ``http`` are the two transports; ``line_streams`` reads and writes the file descriptors of the first.
 
 The rule this package enforces: it only translates. The session decides, at every call, what the agent may see and do.
+
+Other rooms use ``http``, ``server`` and ``stdio``.
 """

@@ -3,6 +3,8 @@
 ``engine`` runs it, ``dispatcher`` says what is due when, ``reconciler`` reconciles a record with its copy in the
 mirror, and ``ledger`` keeps what the mirror acknowledged. The names here load when first used, as mirrors import the
 contract from this package and need nothing else.
+
+Other rooms use ``bulk_reads``, ``downloads``, ``ledger``, ``mirror``, ``replica`` and ``status``.
 """
 
 from __future__ import annotations
