@@ -69,6 +69,7 @@ class Sync:
             replica, mirror, ledger, self._scan, downloads, self._reconciler, self._dispatcher, self._errors, self._note
         )
         self._loss_after = 0.0
+        self._left_nothing = False  # by ``close``
         self._renew()
         renew_in_child(self, Sync._renew)
 
@@ -126,7 +127,8 @@ class Sync:
     def pull(self, timeout: float = 300.0, *, progress: Progress | None = None) -> SyncReport:
         """Fetch what changed elsewhere, and push what the mirror lacks; the report as of ``push``.
 
-        ``MirrorUnavailable`` if the mirror cannot be listed within ``timeout`` seconds; nothing was changed then.
+        ``MirrorUnavailable`` if the mirror cannot be listed, and its entries fetched, within ``timeout`` seconds; what
+        arrived by then is kept, and the rest follows in the background.
         """
         begun = time.monotonic()
         self._look(self._jobs.find_changed_copies, timeout)
@@ -139,16 +141,14 @@ class Sync:
 
         What is left is pushed after the next start. May be called again.
         """
-        if self._dispatcher.is_closed:
-            return True
-        done = False
-        try:
-            with suppress(MemfilesError):
-                done = self.flush(timeout, insist=False)
-        finally:
-            self._dispatcher.close()
-            self._ledger.close()
-        return done
+        if not self._dispatcher.is_closed:
+            try:
+                with suppress(MemfilesError):
+                    self._left_nothing = self.flush(timeout, insist=False)
+            finally:
+                self._dispatcher.close()
+                self._ledger.close()
+        return self._left_nothing
 
     def _bring_entries(self) -> None:
         try:
@@ -184,7 +184,7 @@ class Sync:
             try:
                 look()
             except Exception as error:
-                self._errors.note("the mirror cannot be listed", error)
+                self._errors.note("background work with the mirror failed", error)
 
         if self._looking is None or self._looking.is_set():
             self._looking = self._dispatcher.in_background(attempt)
@@ -203,7 +203,7 @@ class Sync:
                 failure = error
 
         if not self._dispatcher.in_background(attempt).wait(timeout):
-            raise MirrorUnavailable(f"the mirror did not list its records within {timeout:g} s")
+            raise MirrorUnavailable(f"the mirror did not answer within {timeout:g} s")
         if failure is not None:
             raise failure
 

@@ -47,6 +47,18 @@ def test_what_was_not_pushed_is_pushed_after_the_next_start(open_machine: Opener
     assert on_disk(memory) == in_mirror(mirror)
 
 
+def test_a_second_close_says_the_same(open_machine: Opener, mirror: MemoryMirror) -> None:
+    """Whether nothing is left to push does not change by asking again."""
+    answers = []
+    for through in (AbsentMirror(mirror), mirror):
+        memory = open_machine(through=through)
+        memory.manager.append("notes", "- one\n")
+        answers += [memory.sync.close(2), memory.sync.close(2)]
+        memory.close()
+
+    assert [False, False, True, True] == answers
+
+
 def test_an_outage_ends_by_itself(open_machine: Opener, mirror: MemoryMirror) -> None:
     """While the mirror is away the status says so; once it is back, all goes there, without a further write."""
     absent = AbsentMirror(mirror)
