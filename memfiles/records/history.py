@@ -71,8 +71,8 @@ def content_at(record: Record, revision: int) -> str:
         content = reverse(content, change)
         if change.revision == revision + 1 and revision >= 1:
             return content.decode()
-    known = f"known are {oldest_known(record)} to {record.revision}"
-    raise RevisionUnknown(f"revision {revision} of {record.name} is not in its history; {known}")
+    known = f"{oldest_known(record)} to {record.revision}"
+    raise RevisionUnknown(f"{record.name} has no revision {revision}; its history holds {known}")
 
 
 def oldest_known(record: Record) -> int:

@@ -121,13 +121,13 @@ def gate(text: str, *, policy: Policy, allow: Collection[str] = (), scan: Scanne
     places = _places(_findings(text, spans))
     if policy == "block":
         raise SecretRefused(
-            f"this looks like it holds a credential: {places}. Nothing was written. Leave the value out, "
-            f"or write a handle such as secret:NAME in its place"
+            f"this text appears to contain a credential ({places}); nothing was written. Replace it with a reference "
+            f"such as secret:NAME."
         )
     if policy == "warn":
-        return Gated(text, (f"looks like it holds a credential: {places}", *troubles))
+        return Gated(text, (f"appears to contain a credential: {places}", *troubles))
     redacted = _redacted(_replaced(text, spans), allow)
-    return Gated(redacted, (f"redacted what looked like a credential: {places}", *troubles))
+    return Gated(redacted, (f"redacted an apparent credential: {places}", *troubles))
 
 
 def may_hold_secrets(text: str) -> bool:

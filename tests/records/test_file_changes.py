@@ -225,7 +225,7 @@ def test_undo_passes_over_changes_that_left_the_content_alone() -> None:
 @pytest.mark.parametrize("revision", [-1, 0, 3])
 def test_undo_beyond_the_history_is_refused(revision: int) -> None:
     """Earlier than the first revision, or later than the last."""
-    with pytest.raises(RevisionUnknown, match="known are 1 to 2"):
+    with pytest.raises(RevisionUnknown, match="its history holds 1 to 2"):
         undo(written("a\n", "b\n"), stamp(), to_revision=revision)
 
 

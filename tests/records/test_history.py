@@ -107,7 +107,7 @@ def test_a_splice_is_not_cut_inside_a_character() -> None:
 def test_a_revision_that_never_was_is_unknown(revision: int) -> None:
     """It is an error, not the nearest one; the error tells which are known."""
     record, _ = written([("append", "x"), ("append", "y")])
-    with pytest.raises(RevisionUnknown, match=f"revision {revision} of notes is not in its history; known are 1 to 3"):
+    with pytest.raises(RevisionUnknown, match=f"notes has no revision {revision}; its history holds 1 to 3"):
         content_at(record, revision)
 
 
@@ -119,7 +119,7 @@ def test_the_newest_hundred_changes_are_kept() -> None:
     assert [52, 151] == [record.history[0].revision, record.history[-1].revision]
     assert 51 == oldest_known(record)
     assert [model[51], model[52], model[151]] == [content_at(record, revision) for revision in (51, 52, 151)]
-    with pytest.raises(RevisionUnknown, match="known are 51 to 151"):
+    with pytest.raises(RevisionUnknown, match="its history holds 51 to 151"):
         content_at(record, 50)
 
 
@@ -145,7 +145,7 @@ def test_a_change_too_large_for_the_bounds_keeps_no_text() -> None:
 
     assert [(3, True, "", "big")] == [(one.revision, one.opaque, one.old, one.by.call) for one in emptied.history]
     assert "small" == content_at(emptied, 3)
-    with pytest.raises(RevisionUnknown, match="known are 3 to 3"):
+    with pytest.raises(RevisionUnknown, match="its history holds 3 to 3"):
         content_at(emptied, 2)
 
 

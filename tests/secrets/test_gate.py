@@ -96,8 +96,8 @@ def test_block_names_the_rule_and_place_but_never_the_value() -> None:
 
     message = str(refusal.value)
     assert (
-        f"this looks like it holds a credential: github-token at byte {len(TOKEN.before)}. Nothing was written. "
-        f"Leave the value out, or write a handle such as secret:NAME in its place"
+        f"this text appears to contain a credential (github-token at byte {len(TOKEN.before)}); nothing was written. "
+        f"Replace it with a reference such as secret:NAME."
     ) == message
     assert refusal.value.__cause__ is None
     assert TOKEN.value not in repr(refusal.value.args)
@@ -115,7 +115,7 @@ def test_redact_takes_the_value_out() -> None:
 
     assert Gated(
         f"Gr\u00fc\u00dfe [redacted:github-token] {PASSWORD.before}[redacted:password]",
-        ("redacted what looked like a credential: github-token at byte 8, password at byte 65",),
+        ("redacted an apparent credential: github-token at byte 8, password at byte 65",),
     ) == gate(text, policy="redact")
 
 
@@ -132,7 +132,7 @@ def test_redact_takes_out_what_redacting_uncovers() -> None:
 def test_warn_keeps_the_text() -> None:
     """The text passes as it is, with a warning that names rule and place."""
 
-    assert Gated(TOKEN.text, ("looks like it holds a credential: github-token at byte 10",)) == gate(
+    assert Gated(TOKEN.text, ("appears to contain a credential: github-token at byte 10",)) == gate(
         TOKEN.text, policy="warn"
     )
 

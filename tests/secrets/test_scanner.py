@@ -48,7 +48,7 @@ def test_what_another_scanner_finds_is_redacted() -> None:
         "a [redacted:word] [redacted:github-token]" == gate(text, policy="redact", scan=WordScanner("secretword")).text
     )
     assert Gated("a secretword") == gate("a secretword", policy="block", scan=SCANNER, allow=["word"])
-    assert ("looks like it holds a credential: word at byte 2", "why") == (
+    assert ("appears to contain a credential: word at byte 2", "why") == (
         gate("a secretword", policy="warn", scan=WordScanner("secretword", "why")).warnings
     )
     assert Gated("a secretword") == gate("a secretword", policy="off", scan=WordScanner("secretword", "why"))

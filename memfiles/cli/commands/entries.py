@@ -116,7 +116,7 @@ def confirm_saved(saved: Saved, *, done: str) -> None:
     """Print the result of a save or a restore."""
     if output.as_json(saved.to_dict()):
         return
-    now = f"revision {saved.revision}, {saved.size_bytes} bytes"
+    now = f"revision {saved.revision}, {output.count(saved.size_bytes, 'byte')}"
     result = f"already done, as {now}; nothing changed" if saved.replayed else f"{done} at level {saved.level}, {now}"
     output.note(output.one_line(f"{saved.key}: {result}"))
     if saved.evicted:

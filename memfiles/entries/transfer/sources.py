@@ -78,7 +78,7 @@ def detect(path: str | os.PathLike[str]) -> Format:
     """The format of the file or folder at ``path``; ``InvalidArgument`` with the choices if it cannot be detected."""
     name = printed(os.fspath(path))
     if not os.path.exists(path):
-        raise InvalidArgument(f"there is nothing at {name}")
+        raise InvalidArgument(f"{name} does not exist")
     found = _format_of_folder(path) if os.path.isdir(path) else _format_of_file(path)
     if found is None:
         raise InvalidArgument(f"cannot detect the format of {name}: name one of {', '.join(FORMATS)}")
