@@ -105,7 +105,7 @@ def test_block_names_the_rule_and_place_but_never_the_value() -> None:
 
 def test_a_long_list_of_findings_is_cut() -> None:
     """Five places are named, the rest are counted."""
-    with pytest.raises(SecretRefused, match=r"at byte 164 and 3 more\. Nothing"):
+    with pytest.raises(SecretRefused, match=r"at byte 164 and 3 more\); nothing"):
         gate(" ".join([TOKEN.value] * 8), policy="block")
 
 
