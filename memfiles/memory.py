@@ -58,10 +58,13 @@ def open(
     settings = settings_of(workflow.memory.mirror)
     ledger = Ledger(workflow.directory, mirror=settings.url) if mirror is not None else None
     with ExitStack() as cleanup:  # closes in reverse what was opened, if a later step fails
+        log = AuditLog(workflow.directory)
+        cleanup.callback(log.close)
         manager = _make_manager(workflow, mirror=_counted(mirror, progress), ledger=ledger)
         cleanup.callback(manager.close)
         report = manager.restore(workflow)
-        refusals = _start_audit(manager)
+        manager.subscribe(log.record_change)
+        refusals = Refusals(log)
         replica = manager.replica if mirror is not None else None
         context = EntriesContext(manager.store, manager.subscribers, manager.origin, refusals, embedder)
         entries = _make_entries(workflow, context, replica=replica)
@@ -249,13 +252,6 @@ def _make_manager(workflow: Workflow, *, mirror: Mirror | None, ledger: Ledger |
         lowest_level=workflow.levels.lowest,
         origin=partial(_origin, ledger) if ledger is not None else None,
     )
-
-
-def _start_audit(manager: MemoryManager) -> Refusals:
-    """Log every change of the manager's records from now on; returns what logs refused calls."""
-    log = AuditLog(manager.directory)
-    manager.subscribe(log.record_change)
-    return Refusals(log)
 
 
 def _make_entries(workflow: Workflow, context: EntriesContext, *, replica: Replica | None) -> LazyEntries:

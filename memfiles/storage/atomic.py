@@ -60,6 +60,18 @@ def is_settled(seen: Signature, *, for_ns: int = _TICK_NS) -> bool:
     return not 0 <= time.time_ns() - seen.mtime_ns <= for_ns
 
 
+class Descriptor(int):
+    """The descriptor of an open file or directory, which is closed when nothing refers to it any more.
+
+    Whoever uses it keeps this object: after a close, the bare number could be that of another memory's directory.
+    """
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        os.close(self)
+
+
 def open_directory(path: str | os.PathLike[str]) -> int:
     """Open the directory at ``path``; the caller closes the descriptor."""
     return os.open(path, _OPEN_DIRECTORY)

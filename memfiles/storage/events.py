@@ -164,6 +164,8 @@ class AuditLog:
         self._monotonic = monotonic
         self._failing = False
         self._torn = False
+        self._is_closed = False
+        self._descriptor: int = -1
         self._checked_until = 0.0
         self._renew()
         renew_in_child(self, AuditLog._renew)
@@ -175,6 +177,8 @@ class AuditLog:
             line = _line(event, at)
             with self._lock:
                 self._append(at[:7] + ".jsonl", line)
+                if self._is_closed:
+                    self._close_file()
         except (OSError, ValueError) as error:
             self._report(error)
         else:
@@ -191,8 +195,9 @@ class AuditLog:
             )
 
     def close(self) -> None:
-        """Close the file; another event opens it again."""
+        """Close the file; it is open only for the moment of a later event."""
         with self._lock:
+            self._is_closed = True
             self._close_file()
 
     def _append(self, name: str, line: bytes) -> None:
@@ -217,20 +222,19 @@ class AuditLog:
         return found.st_ino == self._inode
 
     def _open(self, name: str) -> None:
-        self._descriptor = _open_month(self._directory, name)
+        self._descriptor = atomic.Descriptor(_open_month(self._directory, name))
         self._name, self._path = name, os.path.join(self._directory, FOLDER, name)
         self._inode = os.fstat(self._descriptor).st_ino
         self._checked_until = self._monotonic() + _CHECKED_EVERY_SECONDS
 
     def _close_file(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
         self._descriptor = -1
 
     def _renew(self) -> None:
-        """Start without an open file; in a forked child, the parent's descriptor stays open until the child ends."""
+        """Start without an open file, also in a forked child."""
         self._lock = threading.Lock()
-        self._descriptor = self._inode = -1
+        self._close_file()
+        self._inode = -1
         self._name = self._path = ""
         self._checked_until = 0.0
 

@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from memfiles.errors import InvalidArgument, LockTimeout, MemfilesError, RecordCorrupt, StorageFailed
 from memfiles.records.keys import uid_of
@@ -51,9 +52,7 @@ class Store:
         self._flush = durability == "fsync"
         self._lock_timeout = lock_timeout
         with storage_failure(f"cannot use the memory directory {directory}"):
-            self.descriptor = _make_directory(directory, flush=self._flush)
-            # closed only when no thread can be in a change any more: the number could be another directory's by then
-            weakref.finalize(self, os.close, self.descriptor)
+            self.descriptor = atomic.Descriptor(_make_directory(directory, flush=self._flush))
             self._is_closed = False
             self._start_parts()
             self._folders: set[str] = set()
@@ -210,10 +209,13 @@ class Store:
         self._journal = Journal(self.descriptor, new_id=_journal_id, flush=self._flush)
         self._checkpointer = Checkpointer(self.descriptor, self._journal, recover=self._recovery())
         self._transactions = Transactions(self.descriptor, self._journal, flush=self._flush, now=self._now)
+        self._end = weakref.finalize(self, self._checkpointer.finish)
+        self._end.atexit = False  # the next start replays what is left
 
     def _leave_to_parent(self) -> None:
         """In a forked child: start anew, as the journal, locks and threads are the parent's."""
         if not self._is_closed:
+            self._end.detach()
             self._journal.abandon()
             self._locks.leave_to_parent()
             self._start_parts()
@@ -227,15 +229,17 @@ class Checkpointer:
         self._recover = recover
         self._directory = directory
         self._journal = journal
-        self._work = threading.Event()
-        self._stop = threading.Event()
+        self._is_awake = False
+        self._is_ending = self._is_dropped = False
+        self._calls: SimpleQueue[None] = SimpleQueue()  # an event could not be set by the garbage collector
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
     def wake(self) -> None:
         """Watch the journal, which holds something now."""
-        if not self._work.is_set():
-            self._work.set()
+        if not self._is_awake:
+            self._is_awake = True
+            self._calls.put(None)
             with self._starting:
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, name="memfiles-checkpoint", daemon=True)
@@ -243,21 +247,40 @@ class Checkpointer:
 
     def stop(self) -> None:
         """End the thread and wait for it; the journal stays as it is."""
-        self._stop.set()
-        self._work.set()
+        self._is_ending = True
+        self._calls.put(None)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
+    def finish(self) -> None:
+        """End the thread once it has closed the journal, without waiting: the store was dropped without a close."""
+        self._is_ending = self._is_dropped = True
+        self._calls.put(None)
+        if self._thread is None:
+            self._close_journal()
+
     def _run(self) -> None:
-        while not self._stop.is_set():
-            self._work.wait()
-            self._work.clear()
+        while not self._is_ending:
+            self._calls.get()
             self._empty_journal()
+            self._is_awake = False
+            if self._journal.is_dirty:  # again, by a change that found this thread awake
+                self.wake()
+        if self._is_dropped:
+            self._close_journal()
+
+    def _close_journal(self) -> None:
+        try:
+            self._journal.close()
+        except OSError:
+            _log.exception("a memory was dropped without close and could not be flushed; the next start does it")
 
     def _empty_journal(self) -> None:
         """Poll until a checkpoint has emptied the journal."""
         frames, since, answered = self._journal.frames_written, time.monotonic(), b""
-        while self._journal.is_dirty and not self._stop.wait(_POLL_SECONDS):
+        while self._journal.is_dirty and not self._is_ending:
+            with suppress(Empty):
+                self._calls.get(timeout=_POLL_SECONDS)
             if self._journal.frames_written != frames:
                 frames, since = self._journal.frames_written, time.monotonic()
             request = recovery.requested_scrub(self._directory)

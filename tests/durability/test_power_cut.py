@@ -14,6 +14,8 @@ from memfiles.storage.atomic import sync_folder, sync_published
 from tests.durability.conftest import Program, Programs
 from tests.durability.disks import disk
 from tests.durability.loss_sweep import STORIES
+from tests.durability.operations import opened
+from tests.support.another_process import another_process
 
 pytestmark = pytest.mark.slow
 
@@ -112,3 +114,39 @@ def test_a_flush_that_was_not_done_is_an_error(kind: str, flush: Callable[[int],
         with pytest.raises(OSError, match="Input/output error"):
             flush(descriptor)
         os.close(descriptor)
+
+
+_DROPPED = """
+import gc, sys
+from tests.durability.operations import opened, warm
+from tests.support.records import wait_until
+
+manager = warm(sys.argv[1])
+(journal,) = (manager.directory / ".journal").iterdir()
+del manager
+gc.collect()
+other = opened(sys.argv[2])  # its directory may get the number that the first one's had
+other.append("notes", "- elsewhere\\n")
+wait_until(lambda: not journal.exists() or not journal.read_bytes()[4096:].strip(b"\\0"))
+print("empty")
+input()
+"""
+
+
+@pytest.mark.power
+def test_a_memory_that_was_dropped_without_close_flushes_its_own_directory(
+    require_disks: None, images: Path, tmp_path: Path
+) -> None:
+    """Its journal is emptied only once its files are on the disk, also after another memory was opened."""
+    with disk("ext4", images / "ground") as ground:
+        directory = ground.path / "memory"
+        with another_process(_DROPPED, directory, tmp_path / "other") as other:
+            said = other.hear()
+            ground.cut_power()
+            other.tell()
+        ground.power_up()
+        with opened(directory) as manager:
+            content = manager.read("notes")
+
+    assert "empty" == said
+    assert "# Start\n- first\n- second\n" == content
