@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from memfiles.errors import InvalidArgument, MirrorRefused, MirrorUnavailable
 from memfiles.sync.mirror import BODY_MAX_BYTES
-from mirrors.urls import MirrorUrl, parse_url
+from mirrors.urls import MirrorUrl, cause_of, parse_url, redirect_of, said
 
 KEY_VARIABLE = "MEMFILES_AGENT_KEY"
 CONNECT_SECONDS = 3.0
@@ -25,7 +25,6 @@ READ_SECONDS = 15.0
 DEADLINE = 60.0  # seconds for a whole answer
 _CHUNK = 256 * 1024
 _PASSING = {408, 425, 429}
-_LONGEST = 200
 _log = logging.getLogger("memfiles.mirror")
 
 
@@ -67,15 +66,29 @@ class Service:
             answer = connection.getresponse()
             text = self._receive(answer)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise MirrorUnavailable(f"{method} {self.url}{path}: {type(error).__name__}: {error}") from error
+            told, cause = said(str(error), sent=[self._key]), cause_of(error, sent=[self._key])
+            raise MirrorUnavailable(f"{method} {self.url}{path}: {type(error).__name__}: {told}") from cause
         finally:
             connection.close()
         if not 200 <= answer.status < 300:
-            raise _refusal(answer.status, text, what=f"{method} {self.url}{path}")
+            raise self._refusal(answer, text, method=method, path=path)
         try:
             return json.loads(text) if text.strip() else None
         except (ValueError, RecursionError) as error:
             raise MirrorUnavailable(f"{method} {self.url}{path}: the answer is not JSON") from error
+
+    def _refusal(self, answer: http.client.HTTPResponse, text: bytes, *, method: str, path: str) -> MirrorUnavailable:
+        """The error for a status. A redirect is one, as the key must not follow it."""
+        what = f"{method} {self.url}{path}: the service answered {answer.status}"
+        if 300 <= answer.status < 400:
+            target = redirect_of(answer.getheader("Location"))
+            place = said("".join(target).removesuffix(path), sent=[self._key]) if target else ""
+            advice = (
+                f"a redirect; set memory.mirror.url to {place}" if place else "a redirect that does not say where to"
+            )
+            return MirrorRefused(f"{what}, {advice}")
+        kind = MirrorUnavailable if answer.status in _PASSING or answer.status >= 500 else MirrorRefused
+        return kind(f"{what} {said(_message(text), sent=[self._key])}".rstrip())
 
     def _connection(self) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
@@ -105,21 +118,13 @@ def _encoded(body: object) -> bytes | None:
     return None if body is None else json.dumps(body, ensure_ascii=False).encode()
 
 
-def _refusal(status: int, text: bytes, *, what: str) -> MirrorUnavailable:
-    """The error for a status; a redirect is an error, as the key must not follow it."""
-    passing = status in _PASSING or status >= 500
-    kind = MirrorUnavailable if passing else MirrorRefused
-    return kind(f"{what}: the service answered {status} {_message(text)}".rstrip())
-
-
 def _message(text: bytes) -> str:
-    """The message of an error answer, printable."""
+    """The message of an error answer."""
     try:
         error = json.loads(text)["error"]
-        said = f"{error.get('type', '')}: {error.get('message', '')}"
+        return f"{error.get('type', '')}: {error.get('message', '')}"
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
         return ""
-    return "".join(letter if letter.isprintable() else " " for letter in said[:_LONGEST])
 
 
 def _is_loopback(host: str) -> bool:

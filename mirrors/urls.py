@@ -4,23 +4,29 @@ A package offers a scheme with an entry point of the group ``memfiles.mirrors``,
 function that takes the URL and returns a ``Mirror``; it checks the whole URL when called and connects later. The
 schemes that come with memfiles are offered in the same way.
 
-The rule this file guards: a URL holds no credentials, and no message repeats credentials from a URL.
+The rules this file guards: a URL holds no credentials; and no message repeats a credential, whether it stood in a URL
+or a store sends back what a client sent.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from memfiles.errors import InvalidArgument
 from memfiles.sync.mirror import Mirror
 
 GROUP = "memfiles.mirrors"
+HIDDEN = "[hidden]"
 _INSTEAD = "leave them out: a mirror takes them from the environment or from its vendor's configuration"
+_LONGEST = 200  # characters of what a store says
+_READ = 4096  # characters of it that are looked at
+_PART = 8  # characters of a credential that identify it
 _CREDENTIAL = re.compile(r"access|credential|key|pass|secret|sig|token", re.IGNORECASE)
 
 
@@ -71,6 +77,55 @@ def parse_url(url: str, *, known: Iterable[str] = ()) -> MirrorUrl:
     if not (url + path).isprintable() or "\ufffd" in path:
         raise InvalidArgument(f"the path of the {scheme}:// mirror URL has a character that cannot be printed")
     return MirrorUrl(scheme, _host(parts), port, path, _options(parts.query, scheme=scheme, known=known))
+
+
+def said(text: str, *, sent: Iterable[str] = ()) -> str:
+    """What a store says, for a message: printable, short, and without the credentials that were ``sent`` to it.
+
+    No eight characters of a credential are left, as it is or percent- or base64-encoded, in any case of letters.
+    """
+    return _without(text, sent)[:_LONGEST]
+
+
+def cause_of(error: BaseException, *, sent: Iterable[str]) -> BaseException | None:
+    """The error, to be kept as the cause of ours; None if it, or a cause of its own, repeats a credential."""
+    credentials, found = tuple(sent), error
+    while found is not None:
+        if HIDDEN in _without(f"{found} {found!r}", credentials):
+            return None
+        found = found.__cause__ or found.__context__  # type: ignore[assignment]
+    return error
+
+
+def _without(text: str, credentials: Iterable[str]) -> str:
+    shown = "".join(letter if letter.isprintable() else " " for letter in " ".join(text[:_READ].split()))
+    folded = shown.lower()
+    hidden: set[int] = set()
+    if len(folded) == len(shown):  # else there are letters that no credential has
+        for form in {form.lower() for credential in credentials for form in _forms(credential)}:
+            for start in range(max(1, len(form) - _PART + 1)):
+                part = form[start : start + _PART]
+                hidden.update(at for found in re.finditer(re.escape(part), folded) for at in range(*found.span()))
+    kept = ("\0" if at in hidden else letter for at, letter in enumerate(shown))
+    return re.sub("\0+", HIDDEN, "".join(kept))
+
+
+def redirect_of(location: str | None) -> tuple[str, str] | None:
+    """The origin and the path that a redirect leads to, without credentials; None if it is not a web address."""
+    try:
+        parts = urlsplit(location or "")
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return None
+    if parts.scheme not in {"http", "https"} or not re.fullmatch(r"[A-Za-z0-9._-]+", parts.hostname or ""):
+        return None
+    return f"{parts.scheme}://{parts.hostname}{port}", quote(parts.path, safe="/%")
+
+
+def _forms(credential: str) -> list[str]:
+    """A credential as a store may repeat it."""
+    encoded = base64.b64encode(credential.encode()).decode().rstrip("=")
+    return [credential, quote(credential, safe=""), encoded] if credential else []
 
 
 def _options(query: str, *, scheme: str, known: Iterable[str]) -> Mapping[str, str]:

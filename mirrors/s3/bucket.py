@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from memfiles.errors import MirrorRefused, MirrorUnavailable
@@ -19,6 +21,7 @@ from mirrors.s3.failures import NoSuchObject, failures
 DEADLINE = 60.0  # seconds for a body; at most 64 MiB, so a link of about 1 MB/s is enough
 _CHUNK = 256 * 1024
 _MD5 = re.compile(r"[0-9a-f]{32}")
+_CREDENTIALS = re.compile(r"(?:Credential|Signature)=([^/,\s]+)")  # in an Authorization header: key id and signature
 
 
 class Bucket:
@@ -31,6 +34,9 @@ class Bucket:
         self._client = client
         self._sse = {"ServerSideEncryption": sse} if sse else {}
         self._monotonic = monotonic
+        self._last = threading.local()  # ``sent``: the credentials in the last request of this thread
+        self._failures = partial(failures, sent=lambda: getattr(self._last, "sent", []))
+        client.meta.events.register("before-send.s3", self._note_credentials)
 
     @property
     def endpoint(self) -> str:
@@ -45,7 +51,7 @@ class Bucket:
     def list(self, prefix: str) -> Iterator[tuple[str, str]]:
         """Keys and versions in the store's order, 1,000 per request."""
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
-        with failures(f"the list of {self.name}"):
+        with self._failures(f"the list of {self.name}"):
             for page in pages:
                 if "IsTruncated" not in page:
                     raise MirrorUnavailable(f"the list of {self.name}: the answer is not a list of objects")
@@ -62,7 +68,7 @@ class Bucket:
 
         Raises ``NotMet`` or ``NoSuchObject`` if the condition does not hold.
         """
-        with failures(key, conditional=when != ANY):
+        with self._failures(key, conditional=when != ANY):
             answer = self._client.put_object(
                 Bucket=self.name, Key=key, Body=body, **self._sse, **_headers(when, absent="IfNoneMatch")
             )
@@ -70,13 +76,18 @@ class Bucket:
 
     def remove(self, key: str, *, when: Condition) -> None:
         """Delete the object under a condition that the store checks; errors as of ``write``."""
-        with failures(key, conditional=when != ANY):
+        with self._failures(key, conditional=when != ANY):
             self._client.delete_object(Bucket=self.name, Key=key, **_headers(when))
+
+    def _note_credentials(self, request: Any, **_: Any) -> None:
+        headers = {name.lower(): _text(value) for name, value in request.headers.items()}
+        in_header = _CREDENTIALS.findall(headers.get("authorization", ""))
+        self._last.sent = [*in_header, headers.get("x-amz-security-token", "")]
 
     def _read(self, key: str) -> tuple[Stored | None, bool]:
         """One answer, and whether it is proven: its ETag is the body's MD5, or cannot be one."""
         try:
-            with failures(key):
+            with self._failures(key):
                 answer = self._client.get_object(Bucket=self.name, Key=key)
                 body = self._receive(answer, key)
         except NoSuchObject:
@@ -157,6 +168,10 @@ def is_proven(stored: Stored) -> bool:
 def md5_of(body: bytes) -> str:
     """The ETag that S3 gives to an object put in one request and not encrypted with a KMS key."""
     return hashlib.md5(body, usedforsecurity=False).hexdigest()
+
+
+def _text(value: Any) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
 def _etag(answer: Any) -> str:

@@ -61,6 +61,7 @@ def make_client(location: S3Location, *, config: Config | None = None, session: 
                 client = session.client("s3", config=_ELSEWHERE.merge(own))
     # Waiting for the server's "100 Continue" costs every put a second round trip, and bodies are small.
     client.meta.events.unregister("before-call.s3", add_expect_header)
+    client.meta.events.register("before-call.s3.HeadBucket", _ask_once)
     return client
 
 
@@ -75,6 +76,14 @@ def is_aws(endpoint: str) -> bool:
     """Whether an endpoint is Amazon's own."""
     host = urlsplit(endpoint).hostname or ""
     return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+
+def _ask_once(params: dict[str, Any], **_: Any) -> None:
+    """Have botocore take a redirect of HEAD for an answer.
+
+    It asks for a bucket's region with HEAD after a redirect, and again after a redirect of that, without an end.
+    """
+    params.get("context", {}).setdefault("s3_redirect", {})["redirected"] = True
 
 
 def _time_of(text: Any) -> datetime:

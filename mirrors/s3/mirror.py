@@ -7,7 +7,6 @@ compared before a conflict is reported; and a version is returned only for bytes
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -17,7 +16,7 @@ from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_b
 from mirrors.prefixed import PrefixedMirror
 from mirrors.s3.bucket import Bucket, md5_of
 from mirrors.s3.client import TRANSFERS, make_client, make_session
-from mirrors.s3.conditions import Honoured, find_out
+from mirrors.s3.conditions import ConditionKind, Probe
 from mirrors.s3.failures import NoSuchObject, NotMet
 from mirrors.s3.location import S3Location
 
@@ -44,8 +43,8 @@ class S3Mirror:
         """``session`` provides credentials for obstore (None: boto3 reads everything)."""
         self._bucket = bucket
         self._session = session
-        self._finding_out = threading.Lock()
-        self._honoured: Honoured | None = None
+        self._probe = Probe(bucket)
+        self._has_warned = False
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
         """See ``Mirror.list``. Sorted here: some stores list a folder's content before its neighbours."""
@@ -102,12 +101,13 @@ class S3Mirror:
         return self._bucket.read, TRANSFERS
 
     def shortcomings(self, key: str) -> tuple[str, ...]:
-        """See ``CandidMirror.shortcomings``; an endpoint that is not Amazon's is probed, once."""
-        ignored = self._honours(check_key(key)).ignored
-        return (_WEAKNESS % (self._bucket.endpoint, ", ".join(ignored)),) if ignored else ()
+        """See ``CandidMirror.shortcomings``; an endpoint that is not Amazon's is probed."""
+        ignored, unknown = self._probe.findings(beside=check_key(key))
+        weakness = [_WEAKNESS % (self._bucket.endpoint, ", ".join(ignored))] if ignored else []
+        return (*weakness, *unknown)
 
     def _put(self, key: str, body: bytes, *, when: Condition) -> str:
-        checked_there = when.kind == "any" or self._honours(key).of_put(when)
+        checked_there = when.kind == "any" or self._honours(when.kind, key)
         if not checked_there:
             found = self._bucket.read(key)
             if found is not None and found.body == body:
@@ -126,7 +126,7 @@ class S3Mirror:
         return found.version
 
     def _delete(self, key: str, *, when: Condition) -> None:
-        if when.kind == "any" or (when.kind == "equals" and self._honours(key).delete):
+        if when.kind == "any" or (when.kind == "equals" and self._honours("delete", key)):
             return self._bucket.remove(key, when=when)
         found = self._bucket.read(key)
         if found is not None:
@@ -134,13 +134,13 @@ class S3Mirror:
             self._bucket.remove(key, when=ANY)
         return None
 
-    def _honours(self, key: str) -> Honoured:
-        with self._finding_out:
-            if self._honoured is None:
-                self._honoured = find_out(self._bucket, beside=key)
-                if ignored := self._honoured.ignored:
-                    _log.warning(_WEAKNESS, self._bucket.endpoint, ", ".join(ignored))
-            return self._honoured
+    def _honours(self, kind: ConditionKind, key: str) -> bool:
+        """Whether the endpoint checks a condition itself; a warning, once, if it does not."""
+        is_honoured = self._probe.honours(kind, beside=key)
+        if not is_honoured and not self._has_warned:
+            self._has_warned = True
+            _log.warning("%s", " ".join(self.shortcomings(key)))
+        return is_honoured
 
 
 def _undecided(key: str) -> MirrorUnavailable:

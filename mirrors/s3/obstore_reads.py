@@ -100,8 +100,9 @@ class ObstoreReads:
         except FileNotFoundError:  # no such object, or no such bucket
             return self._bucket.read(key), True
         except (BaseError, OSError, ValueError) as error:
-            if self._monotonic() - started > _SOON:
-                raise MirrorUnavailable(f"{key}: {_first_line(error)}") from error
+            if (waited := self._monotonic() - started) > _SOON:
+                kind = type(error).__name__  # the text of the error may repeat a credential
+                raise MirrorUnavailable(f"{key}: the read failed after {waited:.0f} s ({kind})") from None
             stored = None
         if stored is None:
             answer = self._bucket.read(key), True
@@ -118,8 +119,3 @@ class ObstoreReads:
             return None
         body = bytes(result.bytes())
         return Stored(body, version) if len(body) == size else None
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).partition("\n")[0][:200]
-    return "".join(letter if letter.isprintable() else "?" for letter in text) or type(error).__name__

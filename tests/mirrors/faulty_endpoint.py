@@ -4,6 +4,9 @@
 |---|---|---|
 | hang | no | nothing, until it gives up |
 | slow_down, denied, gone, conflict, refused, unknown | no | 503, 403, 404, 409, 412, 501 |
+| expired, bad_header | no | 400, of a token or of a header |
+| moved, moved_for_now | no | 301 or 307 to the same path of ``elsewhere`` |
+| echo, echo_status | no | 403 with the headers of the request as its message; 200 with them in the status line |
 | reset | no | a closed connection |
 | lost | yes | a closed connection |
 | precondition | yes | 412 |
@@ -38,6 +41,12 @@ Fault = Literal[
     "conflict",
     "refused",
     "unknown",
+    "expired",
+    "bad_header",
+    "moved",
+    "moved_for_now",
+    "echo",
+    "echo_status",
     "reset",
     "lost",
     "precondition",
@@ -56,6 +65,7 @@ _STATUS = {
     **{"slow_down": (503, "SlowDown"), "denied": (403, "AccessDenied"), "unknown": (501, "NotImplemented")},
     **{"conflict": (409, "ConditionalRequestConflict"), "refused": (412, "PreconditionFailed")},
     **{"precondition": (412, "PreconditionFailed"), "gone": (404, "NoSuchKey")},
+    **{"expired": (400, "ExpiredToken"), "bad_header": (400, "InvalidArgument"), "echo": (403, "InvalidAccessKeyId")},
 }
 _PAGE = b"<html><head><title>Sign in</title></head><body><p>Welcome to this network</p></body></html>"
 _HUGE = {"ETag": '"1-1"', "Content-Length": "70000000000", "Last-Modified": "Sun, 22 Nov 2026 09:00:00 GMT"}
@@ -75,13 +85,17 @@ class Request:
 
 @dataclass
 class Answer:
-    """An answer as it is sent: ``sent`` bytes of the body (None: all), with a ``pause`` in seconds after each byte."""
+    """An answer as it is sent: ``sent`` bytes of the body (None: all), with a ``pause`` in seconds after each byte.
+
+    ``line`` stands in place of the whole status line.
+    """
 
     status: int
     headers: dict[str, str]
     body: bytes = b""
     sent: int | None = None
     pause: float = 0.0
+    line: str | None = None
 
 
 @dataclass
@@ -89,7 +103,7 @@ class FaultyEndpoint:
     """A server on loopback in front of ``upstream``; a context manager. ``deaf``: conditions are not passed on.
 
     The next requests meet the faults of the ``script``, in order; others meet one of ``faults`` in a share ``rate``.
-    Requests for a path that ends with ``hanging`` hang.
+    Requests for a path that ends with ``hanging`` hang; all meet the fault ``always``.
     """
 
     upstream: str
@@ -99,6 +113,8 @@ class FaultyEndpoint:
     deaf: bool = False
     hang_seconds: float = 1.0
     hanging: str | None = None
+    always: Fault | None = None
+    elsewhere: str = "https://elsewhere.example:9443"
     script: deque[Fault | None] = field(default_factory=deque)
     requests: list[Request] = field(default_factory=list)
 
@@ -122,6 +138,7 @@ class FaultyEndpoint:
     def behave(self) -> None:
         """Forget the faults and the requests of an earlier test."""
         self.rate, self.deaf, self.faults, self.hang_seconds, self.hanging = 0.0, False, PASSING, 1.0, None
+        self.always = None
         self.script.clear()
         self.requests.clear()
 
@@ -143,8 +160,16 @@ class FaultyEndpoint:
             self._closing.wait(self.hang_seconds)
         if fault in {"hang", "reset"}:
             return None
-        if fault in {"slow_down", "denied", "gone", "conflict", "refused", "unknown"}:
+        if fault in {"slow_down", "denied", "gone", "conflict", "refused", "unknown", "expired", "bad_header"}:
             return _error(fault)
+        if fault in {"moved", "moved_for_now"}:
+            status = 301 if fault == "moved" else 307
+            return Answer(status, {"Location": self.elsewhere + request.path, "Content-Type": "text/html"}, _PAGE)
+        told = " ".join(reversed(request.headers.values()))
+        if fault == "echo":
+            return _error(fault, told)
+        if fault == "echo_status":
+            return Answer(200, {}, line=told)
         if fault == "swallowed":
             return Answer(200, {"ETag": '"0123456789abcdef0123456789abcdef"'})
         if fault == "page":
@@ -162,6 +187,8 @@ class FaultyEndpoint:
                 return "hang"
             if self.script:
                 return self.script.popleft()
+            if self.always:
+                return self.always
             return self._random.choice(self.faults) if self._random.random() < self.rate else None
 
     def _forward(self, request: Request, body: bytes) -> Answer:
@@ -177,9 +204,9 @@ class FaultyEndpoint:
             connection.close()
 
 
-def _error(fault: Fault) -> Answer:
+def _error(fault: Fault, message: str = "injected") -> Answer:
     status, code = _STATUS[fault]
-    body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>injected</Message></Error>".encode()
+    body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
     return Answer(status, {"Content-Type": "application/xml"}, body)
 
 
@@ -219,6 +246,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         answer = self.endpoint.answer(Request(self.command, self.path, dict(self.headers.items())), body)
         if answer is None:
+            self.close_connection = True
+            return
+        if answer.line is not None:
+            self.wfile.write(answer.line.encode() + b"\r\n\r\n")
             self.close_connection = True
             return
         self.send_response_only(answer.status)

@@ -17,11 +17,15 @@ KEY = "a-key-of-the-tests"
 
 @dataclass
 class OlderService:
-    """Its state: ``files`` by uid. ``creates``: a put of an unknown uid makes a file. ``answers`` are given first."""
+    """Its state: ``files`` by uid. ``creates``: a put of an unknown uid makes a file.
+
+    ``lines``, each in place of a status line, are given first, and then ``answers``.
+    """
 
     creates: bool = False
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     answers: deque[tuple[int, dict[str, str], bytes]] = field(default_factory=deque)
+    lines: deque[str] = field(default_factory=deque)
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     url: str = ""
 
@@ -79,6 +83,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_any(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
+        if self.service.lines:
+            self.wfile.write(self.service.lines.popleft().encode() + b"\r\n\r\n")
+            self.close_connection = True
+            return
         status, answered, text = self.service.answer(self.command, self.path, headers, body)
         self.send_response_only(status)
         for name, value in ({"Content-Length": str(len(text))} | answered).items():

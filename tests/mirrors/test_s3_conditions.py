@@ -1,4 +1,4 @@
-"""Whether an endpoint honours conditions is found out by trying, once."""
+"""Whether an endpoint honours conditions is found out by trying, and decided by evidence alone."""
 
 from __future__ import annotations
 
@@ -11,53 +11,89 @@ from memfiles.sync.mirror import ABSENT, equals
 from mirrors import S3Mirror
 from mirrors.s3.bucket import Bucket
 from mirrors.s3.client import make_client
-from mirrors.s3.conditions import ALL, Honoured, find_out
+from mirrors.s3.conditions import FRESH_SECONDS, HEADERS, ConditionKind, Probe
 from mirrors.s3.location import S3Location
-from tests.mirrors.faulty_endpoint import FaultyEndpoint
+from tests.mirrors.faulty_endpoint import Fault, FaultyEndpoint
 from tests.mirrors.servers import BUCKET, client_of
 
-NONE = Honoured(absent=False, equals=False, delete=False)
+ALL: dict[ConditionKind, bool] = dict.fromkeys(HEADERS, True)
+NONE: dict[ConditionKind, bool] = dict.fromkeys(HEADERS, False)
 
 
 def bucket_at(endpoint: FaultyEndpoint) -> Bucket:
     return Bucket(client_of(endpoint.url), BUCKET)
 
 
+def verdicts(probe: Probe, *, beside: str = "a.json") -> dict[ConditionKind, bool]:
+    return {kind: probe.honours(kind, beside=beside) for kind in HEADERS}
+
+
 def test_an_endpoint_that_honours_all(endpoint: FaultyEndpoint) -> None:
     """Five requests for a temporary object beside the key, which is gone afterwards."""
 
-    assert ALL == find_out(bucket_at(endpoint), beside="found-out/a.json")
+    assert ALL == verdicts(Probe(bucket_at(endpoint)), beside="found-out/a.json")
     assert ["PUT", "PUT", "PUT", "DELETE", "DELETE"] == endpoint.methods
     assert all(request.path.startswith(f"/{BUCKET}/found-out/.probe-") for request in endpoint.requests)
     assert [] == client_of(endpoint.upstream).list_objects_v2(Bucket=BUCKET, Prefix="found-out/").get("Contents", [])
 
 
 def test_an_endpoint_that_ignores_all(endpoint: FaultyEndpoint) -> None:
-    """It answers as if it had done what was asked, and it has."""
+    """It answers as if it had done what was asked, and the object shows that it has."""
     endpoint.deaf = True
 
-    assert NONE == find_out(bucket_at(endpoint), beside="a.json")
+    assert NONE == verdicts(Probe(bucket_at(endpoint)))
 
 
-def test_an_endpoint_that_does_not_know_the_header(endpoint: FaultyEndpoint) -> None:
-    """An error of its own is no refusal of the condition."""
-    endpoint.script.extend([None, "unknown", "denied", None])
+@pytest.mark.parametrize("fault", ["unknown", "bad_header"])
+def test_an_endpoint_that_does_not_know_the_header(endpoint: FaultyEndpoint, fault: Fault) -> None:
+    """It refuses the request with the header, and takes the same request without it."""
+    endpoint.script.extend([None, fault])
 
-    assert Honoured(absent=False, equals=False, delete=True) == find_out(bucket_at(endpoint), beside="a.json")
+    assert {**ALL, "absent": False} == verdicts(Probe(bucket_at(endpoint)))
+
+
+@pytest.mark.parametrize("fault", ["denied", "expired", "page", "swallowed", "conflict", "gone", "slow_down", "moved"])
+def test_what_says_nothing_about_conditions(endpoint: FaultyEndpoint, fault: Fault) -> None:
+    """A refusal, a proxy's page and an answer without an effect are no verdict: the next call asks again."""
+    probe = Probe(bucket_at(endpoint))
+    endpoint.script.extend([None, *[fault] * 30])
+    with pytest.raises(MirrorUnavailable, match="not known yet whether .* honours If-None-Match: "):
+        probe.honours("absent", beside="a.json")
+    endpoint.behave()
+
+    assert ALL == verdicts(probe)
+
+
+def test_a_verdict_is_checked_each_hour(endpoint: FaultyEndpoint) -> None:
+    """An endpoint may be replaced; what cannot be asked again keeps its verdict."""
+    now = 0.0
+    probe = Probe(bucket_at(endpoint), monotonic=lambda: now)
+    endpoint.deaf = True
+    before = verdicts(probe)
+    endpoint.deaf, now = False, FRESH_SECONDS - 1
+    unchanged = verdicts(probe)
+    endpoint.always, now = "denied", FRESH_SECONDS
+    refused = verdicts(probe)
+    endpoint.always, now = None, FRESH_SECONDS * 2
+
+    assert [NONE, NONE, NONE, ALL] == [before, unchanged, refused, verdicts(probe)]
 
 
 def test_who_may_not_delete_may_still_put(endpoint: FaultyEndpoint) -> None:
     """The temporary object is left; its name is one that nobody lists or takes for a record."""
     endpoint.script.extend([None, None, None, "denied", "denied"])
+    mirror = S3Mirror(bucket_at(endpoint))
 
-    assert Honoured(absent=True, equals=True, delete=False) == find_out(bucket_at(endpoint), beside="left/a.json")
-    assert [] == list(S3Mirror(bucket_at(endpoint)).list("left/"))
+    (unknown,) = mirror.shortcomings("left/a.json")
+    assert "not known yet" in unknown and "If-Match on delete" in unknown and "AccessDenied" in unknown
+    assert [] == list(mirror.list("left/"))
+    mirror.put("left/b.json", b"1", when=ABSENT)
 
 
 def test_amazon_is_not_asked() -> None:
     """Its endpoints honour all; no request is made, so that none can fail here."""
 
-    assert ALL == find_out(Bucket(make_client(S3Location("acme")), "acme"), beside="a.json")
+    assert ALL == verdicts(Probe(Bucket(make_client(S3Location("acme")), "acme")))
 
 
 def test_a_mirror_finds_out_once(endpoint: FaultyEndpoint) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
+import traceback
+from base64 import b64encode
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
 
@@ -47,6 +51,43 @@ def test_the_key_does_not_follow_a_redirect(older: OlderService) -> None:
             Service(parse_url(older.url), key=KEY).ask("GET", "/agents/memory")
 
         assert [] == elsewhere.requests
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_says_what_to_use(older: OlderService, status: int) -> None:
+    """Once, with the address for the workflow; credentials in it are left out."""
+    older.answers.append((status, {"Location": "https://user:pass@other.example:8443/v2/agents/memory?a=1"}, b""))
+    with pytest.raises(
+        MirrorRefused, match=rf"answered {status}, a redirect; set memory.mirror.url to (\S+)$"
+    ) as caught:
+        Service(parse_url(older.url), key=KEY).ask("GET", "/agents/memory")
+
+    assert str(caught.value).endswith(" https://other.example:8443/v2")
+
+
+def test_a_redirect_to_nowhere(older: OlderService) -> None:
+    """It is refused as well."""
+    older.answers.append((301, {"Location": "/login\x1b"}, b""))
+    with pytest.raises(MirrorRefused, match="does not say where to$"):
+        Service(parse_url(older.url), key=KEY).ask("GET", "/agents/memory")
+
+
+@pytest.mark.parametrize("form", [KEY, KEY.upper(), quote(KEY, safe=""), b64encode(KEY.encode()).decode(), KEY[3:14]])
+@pytest.mark.parametrize("where", ["message", "type", "status line", "location"])
+def test_a_key_that_comes_back_is_hidden(older: OlderService, where: str, form: str) -> None:
+    """No eight characters of it are in the error, nor in what caused it."""
+    if where == "status line":
+        older.lines.append(f"HTTP/9 bad {form}")
+    elif where == "location":
+        older.answers.append((301, {"Location": f"https://{form.lower()}.example/{form}"}, b""))
+    else:
+        body = {"message": f"bad {form}" if where == "message" else "", "type": form if where == "type" else ""}
+        older.answers.append((403, {}, json.dumps({"error": body}).encode()))
+    with pytest.raises(MirrorUnavailable) as caught:
+        Service(parse_url(older.url), key=KEY).ask("GET", "/agents/memory")
+
+    told = "".join(traceback.format_exception(caught.value)).lower()
+    assert not [form[at : at + 8] for at in range(len(form) - 7) if form[at : at + 8].lower() in told]
 
 
 @pytest.mark.parametrize("key", ["a\r\nX-Other: 1", "schlüssel", "a\tb"])
