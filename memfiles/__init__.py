@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     # The one list of the public names. Type checkers follow these imports, and the code below reads them. ``as`` marks
     # a name as public for them.
     from memfiles.errors import BudgetExceeded as BudgetExceeded
+    from memfiles.errors import CopyRefused as CopyRefused
     from memfiles.errors import EditNoMatch as EditNoMatch
     from memfiles.errors import EmptyText as EmptyText
     from memfiles.errors import EntryNotFound as EntryNotFound

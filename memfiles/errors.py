@@ -19,6 +19,7 @@ MemfilesError
 ├── OutcomeUnknown       the change is visible, but its flush failed
 ├── MirrorUnavailable    the mirror does not answer                        (transient)
 │   └── MirrorRefused    the mirror refuses; its setup must be fixed first
+│       └── CopyRefused  an object in the mirror is refused, and the others are not
 ├── MirrorConflict       the mirror's copy changed in the meantime         (transient)
 ├── ExtraMissing         a feature needs a package that is not installed
 └── InvalidArgument      an argument has the wrong type or is out of range
@@ -171,6 +172,12 @@ class MirrorRefused(MirrorUnavailable):
 
     code = "mirror_refused"
     transient = False
+
+
+class CopyRefused(MirrorRefused):
+    """One object in the mirror is refused: its signature does not verify, it has none, or it is too large."""
+
+    code = "copy_refused"
 
 
 class MirrorConflict(MemfilesError):

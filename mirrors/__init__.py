@@ -1,7 +1,7 @@
 """Implementations of ``memfiles.sync.mirror.Mirror``, and wrappers that add a behaviour to any of them.
 
     stores      DirectoryMirror   HttpMirror   MemoryMirror   S3Mirror
-    wrappers    CountingMirror   FaultyMirror   LazyMirror (also LateMirror)   PrefixedMirror
+    wrappers    CountingMirror   FaultyMirror   LazyMirror (also LateMirror)   PrefixedMirror   SealedMirror
     by URL      open_mirror
     exam        mirrors.testing
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mirrors.prefixed import PrefixedMirror
     from mirrors.progress import CountingMirror
     from mirrors.s3.mirror import S3Mirror
+    from mirrors.sealed.envelope import MirrorKeys
+    from mirrors.sealed.mirror import SealedMirror
     from mirrors.urls import open_mirror
 
 _MODULE_OF = {
@@ -32,8 +34,10 @@ _MODULE_OF = {
     "LateMirror": "lazy",
     "LazyMirror": "lazy",
     "MemoryMirror": "memory",
+    "MirrorKeys": "sealed.envelope",
     "PrefixedMirror": "prefixed",
     "S3Mirror": "s3.mirror",
+    "SealedMirror": "sealed.mirror",
     "open_mirror": "urls",
 }
 
@@ -45,8 +49,10 @@ __all__ = [
     "LateMirror",
     "LazyMirror",
     "MemoryMirror",
+    "MirrorKeys",
     "PrefixedMirror",
     "S3Mirror",
+    "SealedMirror",
     "open_mirror",
 ]
 

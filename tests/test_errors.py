@@ -39,6 +39,7 @@ EXIT_CODES = {
     "SecretRefused": 6,
     "MirrorUnavailable": 7,
     "MirrorRefused": 7,
+    "CopyRefused": 7,
     "RecordCorrupt": 1,
     "StorageFailed": 1,
     "OutcomeUnknown": 1,

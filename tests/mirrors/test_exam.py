@@ -11,7 +11,16 @@ import pytest
 
 from memfiles.records.keys import uid_of
 from memfiles.sync.mirror import Mirror
-from mirrors import DirectoryMirror, FaultyMirror, HttpMirror, LazyMirror, MemoryMirror, PrefixedMirror
+from mirrors import (
+    DirectoryMirror,
+    FaultyMirror,
+    HttpMirror,
+    LazyMirror,
+    MemoryMirror,
+    MirrorKeys,
+    PrefixedMirror,
+    SealedMirror,
+)
 from mirrors.faulty import HONEST
 from mirrors.http import record_of
 from mirrors.s3.bucket import Bucket
@@ -26,6 +35,7 @@ from tests.mirrors.repeating import RepeatingMirror
 from tests.mirrors.servers import BUCKET
 
 HANDLES = 3
+KEYS = MirrorKeys.parse("f3a1c8d29b7e4056f3a9c8d29b7e4056", source="the exam")
 _fresh = itertools.count()
 
 
@@ -76,6 +86,37 @@ def test_faulty_but_repeated(question: Question) -> None:
         return RepeatingMirror(FaultyMirror(mirror, seed=next(seeds), faults=HONEST))
 
     question(Place(open_one))
+
+
+@pytest.mark.parametrize("encrypt", [False, True], ids=["signed", "encrypted"])
+@pytest.mark.parametrize("question", questions(), ids=str)
+def test_sealed(question: Question, encrypt: bool) -> None:
+    """A sealed mirror keeps every promise, with its bodies in envelopes."""
+    inner = MemoryMirror()
+    question(_sealed_place(inner, lambda: SealedMirror(inner, KEYS, encrypt=encrypt), encrypt=encrypt))
+
+
+@pytest.mark.parametrize("encrypt", [False, True], ids=["signed", "encrypted"])
+@pytest.mark.parametrize("question", questions(), ids=str)
+def test_sealed_and_faulty_but_repeated(question: Question, encrypt: bool) -> None:
+    """With a third of the calls below unanswered, asking again keeps every promise, as bodies are compared opened."""
+    inner, seeds = MemoryMirror(), itertools.count()
+
+    def open_one() -> Mirror:
+        faulty = FaultyMirror(inner, seed=next(seeds), faults=HONEST)
+        return RepeatingMirror(SealedMirror(faulty, KEYS, encrypt=encrypt))
+
+    question(_sealed_place(inner, open_one, encrypt=encrypt))
+
+
+def _sealed_place(inner: Mirror, open_one: Callable[[], Mirror], *, encrypt: bool) -> Place:
+    """A place whose objects are sealed by another writer who has the key."""
+
+    def peek(key: str) -> bytes | None:
+        stored = inner.get(key)
+        return KEYS.open(key, stored.body) if stored else None
+
+    return Place(open_one, peek=peek, plant=lambda key, body: inner.put(key, KEYS.seal(key, body, encrypt=encrypt)))
 
 
 @pytest.mark.parametrize("question", questions(without={"bytes", "deleting", "folders", "racing"}), ids=str)
