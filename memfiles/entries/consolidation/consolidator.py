@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memfiles.entries import decisions
+from memfiles.entries.budgets import Tally
 from memfiles.entries.callers import Caller, Partition, own_level
 from memfiles.entries.consolidation.folding import Summariser, give_back, take_over, united
 from memfiles.entries.consolidation.plan import Plan, Step, SummaryNote, changed_since
-from memfiles.entries.consolidation.planner import Heading, Member, plan_consolidation
+from memfiles.entries.consolidation.planner import Member, plan_consolidation
 from memfiles.entries.decisions import EntryLocation, Expiry, RecordsByPath, is_live
 from memfiles.entries.drafts import Draft
 from memfiles.entries.reader import EntryDatabase, EntryReader, summary_of
@@ -60,13 +61,13 @@ class Consolidator:
             raise InvalidArgument("share must be a number above 0 and at most 1")
         home = _home(caller)
         entries = [entry for entry in self._entries(home) if self._reader.is_live(entry)]
-        heading = Heading(f"plan-{uuid.uuid4().hex[:12]}", self._db.now(), home.scope, home.level)
+        plan_id, now = f"plan-{uuid.uuid4().hex[:12]}", self._db.now()
         self._db.index.catch_up(reads=True)
         reads = self._db.index.ask(lambda connection: queries.reads(connection, queries.parts(connection, [home])))
         return plan_consolidation(
             [Member(summary_of(row_of(each, None), reads=reads.get(each.path, (0, None))), each) for each in entries],
             self._db.rules.budget.times(share),
-            heading=heading,
+            plan=Plan(plan_id, now, home.scope, home.level, Tally(), Tally()),
             summariser=self._summariser,
         )
 
@@ -130,8 +131,10 @@ class _Application:
         after = dict(records)
         hidden = [key for step in plan.steps for key in self._take(after, step)]
         shown = [step.note.key for step in plan.steps if step.note is not None]
-        made = [record for path, record in after.items() if record is not records[path]]
-        return Applied(plan.id, tuple(hidden), tuple(shown)), _signed(made, plan.id)
+        made = [each for path, each in after.items() if each is not records[path] and isinstance(each, Entry)]
+        # each has the plan's id, and the number of entries by which an undo sees whether all are still there
+        signed = [replace(each, reorganised=Reorganised(plan.id, len(made), each.revision)) for each in made]
+        return Applied(plan.id, tuple(hidden), tuple(shown)), list(signed)
 
     def _take(self, after: dict[str, EntryRecord | None], step: Step) -> list[str]:
         """Take one step over the records; returns the keys that it hides."""
@@ -191,12 +194,6 @@ def _draft_of_note(note: SummaryNote) -> Draft:
     return Draft(
         note.key, note.content, note.tags, note.category, "note", note.confidence, note.importance, links=note.links
     )
-
-
-def _signed(made: Sequence[EntryRecord | None], plan_id: str) -> list[EntryRecord]:
-    """The changed entries, each with the plan's id and with what tells whether all of them are still there."""
-    entries = [record for record in made if isinstance(record, Entry)]
-    return [replace(entry, reorganised=Reorganised(plan_id, len(entries), entry.revision)) for entry in entries]
 
 
 def _is_of(entry: Entry, plan_id: str) -> bool:

@@ -69,14 +69,17 @@ def groups_to_fold(episodes: Sequence[Entry]) -> list[list[Entry]]:
     """
     groups: dict[tuple[str, ...], list[Entry]] = {}
     for episode in sorted(episodes, key=_age):
-        groups.setdefault(_belongs_to(episode), []).append(episode)
+        run, thread = episode.provenance.run or "", episode.provenance.thread or ""
+        day = "" if run or thread else episode.created_at[:10]
+        group = episode.run, episode.category, run, thread, day, str(episode.expires_at is None)
+        groups.setdefault(group, []).append(episode)
     parts = (group[at : at + MOST_EPISODES] for group in groups.values() for at in range(0, len(group), MOST_EPISODES))
     return sorted((part for part in parts if len(part) > 1), key=lambda part: _age(part[0]))
 
 
 def note_of(episodes: Sequence[Entry], summariser: Summariser) -> SummaryNote:
     """The note that replaces the episodes of one group: a summary, and their keys."""
-    first, last = episodes[0], episodes[-1]
+    first, last, uids = episodes[0], episodes[-1], "".join(episode.uid for episode in episodes)
     days = dict.fromkeys((first.created_at[:10], last.created_at[:10]))
     head = f"{len(episodes)} episodes, {' to '.join(days)}:"
     sources = f"{_SOURCES}{', '.join(map(_quoted, (episode.key for episode in episodes)))}"
@@ -84,7 +87,7 @@ def note_of(episodes: Sequence[Entry], summariser: Summariser) -> SummaryNote:
     most = max(LEAST_SUMMARY_BYTES, min(MOST_SUMMARY_BYTES, room // 2))
     summary = cut(summariser.summarise([episode.content for episode in episodes], most_bytes=most), most)
     return SummaryNote(
-        key=f"{FOLDED}{first.created_at[:10]} {_mark(episodes)}",
+        key=f"{FOLDED}{first.created_at[:10]} {hashlib.sha256(uids.encode()).hexdigest()[:12]}",
         content=f"{head}\n{summary}\n{sources}",
         run=first.run,
         tags=united([episode.tags for episode in episodes])[:MAX_TAGS],
@@ -127,20 +130,10 @@ def _age(episode: Entry) -> tuple[str, int, str, str]:
     return episode.created_at, episode.provenance.ordinal, episode.key, episode.uid
 
 
-def _belongs_to(episode: Entry) -> tuple[str, ...]:
-    run, thread = episode.provenance.run or "", episode.provenance.thread or ""
-    day = "" if run or thread else episode.created_at[:10]
-    return episode.run, episode.category, run, thread, day, str(episode.expires_at is None)
-
-
 def _last_expiry(episodes: Sequence[Entry]) -> str | None:
     """The latest expiry of the episodes; None if one does not expire."""
     moments = [episode.expires_at for episode in episodes if episode.expires_at is not None]
     return max(moments) if len(moments) == len(episodes) else None
-
-
-def _mark(episodes: Sequence[Entry]) -> str:
-    return hashlib.sha256("".join(episode.uid for episode in episodes).encode()).hexdigest()[:12]
 
 
 def take_over(survivor: Entry, retired: Sequence[Entry], *, tags: tuple[str, ...], links: tuple[str, ...]) -> Entry:

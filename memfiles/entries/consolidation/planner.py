@@ -15,19 +15,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, groupby
+from operator import attrgetter
 
-from memfiles.entries.budgets import (
-    ALL,
-    Budget,
-    EntrySummary,
-    FolderTotals,
-    Scope,
-    Tally,
-    excess,
-    select,
-    tally_of,
-    value,
-)
+from memfiles.entries.budgets import ALL, Budget, EntrySummary, FolderTotals, Tally, excess, select, tally_of, value
 from memfiles.entries.consolidation.folding import FirstSentences, Summariser, groups_to_fold, note_of, united
 from memfiles.entries.consolidation.plan import Named, Plan, Step, SummaryNote
 from memfiles.records.entry import MAX_LINKS, MAX_TAGS, Entry
@@ -59,47 +49,26 @@ class Member:
         return Named(self.entry.uid, self.entry.key, self.entry.revision)
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """The head of a plan: its id, the time it is made, and its folder and level."""
-
-    id: str
-    made_at: str
-    folder: str
-    level: str
-
-
 def plan_consolidation(
     members: Iterable[Member],
     budget: Budget,
     *,
-    heading: Heading,
+    plan: Plan,
     summariser: Summariser | None = None,
     spared: Collection[str] = (),
 ) -> Plan:
-    """The plan for the usable ones of these entries; without steps if they are within the budget.
+    """The empty ``plan`` filled for the usable ones of these entries; it stays empty if they are within the budget.
 
     ``spared`` are the uids of entries that are being saved: others may be merged into them, and they never go.
     """
-    usable = [member for member in members if member.summary.is_usable(heading.made_at)]
-    summariser = summariser or FirstSentences()
-    planning, steps = _planned(usable, budget, summariser=summariser, spared=frozenset(spared))
+    usable = [member for member in members if member.summary.is_usable(plan.made_at)]
+    planning = _Planning(usable, budget, spared=frozenset(spared))
+    before = planning.totals.within(ALL)
+    steps = tuple(planning.steps(summariser or FirstSentences()))
     if planning.over and any(step.note for step in steps):  # the notes are too large: evict their episodes
-        planning, steps = _planned(usable, budget, summariser=None, spared=frozenset(spared))
-    return Plan(
-        **{name: getattr(heading, name) for name in ("id", "made_at", "folder", "level")},
-        before=FolderTotals.of(member.summary for member in usable).within(ALL),
-        after=planning.totals.within(ALL),
-        is_enough=not planning.over,
-        steps=steps,
-    )
-
-
-def _planned(
-    members: Sequence[Member], budget: Budget, *, summariser: Summariser | None, spared: frozenset[str]
-) -> tuple[_Planning, tuple[Step, ...]]:
-    planning = _Planning(members, budget, spared=spared)
-    return planning, tuple(planning.steps(summariser))
+        planning = _Planning(usable, budget, spared=frozenset(spared))
+        steps = tuple(planning.steps(None))
+    return replace(plan, before=before, after=planning.totals.within(ALL), is_enough=not planning.over, steps=steps)
 
 
 class _Planning:
@@ -138,7 +107,7 @@ class _Planning:
         self._tags[survivor.entry.uid], self._links[survivor.entry.uid] = tags, links
         return Step(
             "merge",
-            f"{_keys(retired)} {why} {survivor.entry.key!r}",
+            f"{', '.join(repr(member.entry.key) for member in retired)} {why} {survivor.entry.key!r}",
             retired=tuple(member.named for member in retired),
             survivor=survivor.named,
             tags=tags,
@@ -163,18 +132,16 @@ class _Planning:
     def _nearly_same(self) -> list[tuple[Member, list[Member]]]:
         """Groups of entries of one sort that a newer one, no less important, repeats in more words: it stays."""
         groups: dict[str, tuple[Member, list[Member]]] = {}
-        newest_first = sorted(self._mergeable(), key=lambda member: _recency(member.summary), reverse=True)
+        recency = attrgetter("updated_at", "ordinal", "key", "uid")
+        newest_first = sorted(self._mergeable(), key=lambda member: recency(member.summary), reverse=True)
         for _, alike in groupby(sorted(newest_first, key=_sort), key=_sort):
             sort = list(alike)
             for stays, goes in near_duplicates([words_of(member.entry.content) for member in sort]):
                 newer, older = sort[stays], sort[goes]
-                if self._may_replace(newer, older):
+                may_go = not older.summary.is_held and older.entry.uid not in self._spared
+                if may_go and newer.summary.importance >= older.summary.importance:
                     groups.setdefault(newer.entry.uid, (newer, []))[1].append(older)
         return list(groups.values())
-
-    def _may_replace(self, newer: Member, older: Member) -> bool:
-        is_worth_it = newer.summary.importance >= older.summary.importance
-        return is_worth_it and not older.summary.is_held and older.entry.uid not in self._spared
 
     def _folds(self, summariser: Summariser) -> Iterator[Step]:
         foldable = [member for member in self._left.values() if member.entry.kind == "episode"
@@ -193,7 +160,7 @@ class _Planning:
 
     def _fold(self, members: list[Member], note: SummaryNote) -> Step | None:
         """The step; None if the note is not smaller than its episodes, or over a budget of its own."""
-        new = _summary_of_note(note, level=members[0].entry.level)
+        new = EntrySummary("", note.key, members[0].entry.level, category=note.category, size_bytes=note.size_bytes)
         totals = self._without(members).plus(new)
         over = excess(self._budget, totals)
         if new.size_bytes >= sum(member.summary.size_bytes for member in members) or set(over) - set(self.over):
@@ -207,17 +174,14 @@ class _Planning:
 
     def _evictions(self) -> Iterator[Step]:
         """The steps that drop the vectors of the evicted entries, and then evict them."""
-        chosen, _ = select(self._in_order, self.over, spared=self._spared)
+        lowest_first = [member.summary for member in self._left.values()]
+        chosen, _ = select(lambda scope: filter(scope.holds, lowest_first), self.over, spared=self._spared)
         members = [self._left[each.uid] for each in chosen]
         about = tuple(member.named for member in members if member.has_vector)
         if about:
             yield Step("drop_vectors", f"{len(about)} vectors of evicted entries", about=about)
         for member in members:
             yield Step("evict", _worth(member.summary), retired=(member.named,), freed=self._retire([member]))
-
-    def _in_order(self, scope: Scope) -> Iterator[EntrySummary]:
-        """The entries that are left, the lowest value first."""
-        return (member.summary for member in self._left.values() if scope.holds(member.summary))
 
     def _mergeable(self) -> list[Member]:
         """The entries that may be merged; episodes are events, which are folded instead."""
@@ -250,14 +214,6 @@ def _sort(member: Member) -> tuple[str, ...]:
     return entry.run, entry.category, entry.kind, "" if entry.expires_at is None else "expires"
 
 
-def _recency(summary: EntrySummary) -> tuple[str, int, str, str]:
-    return summary.updated_at, summary.ordinal, summary.key, summary.uid
-
-
-def _keys(members: Iterable[Member]) -> str:
-    return ", ".join(repr(member.entry.key) for member in members)
-
-
 def _worth(summary: EntrySummary) -> str:
     """The facts that decided an eviction."""
     held = "pinned, " if summary.is_held else ""
@@ -266,10 +222,6 @@ def _worth(summary: EntrySummary) -> str:
         f"{held}importance {summary.importance:g}{outcomes}, confidence {summary.confidence:g}, "
         f"read {summary.accesses} times, last changed {summary.updated_at}"
     )
-
-
-def _summary_of_note(note: SummaryNote, *, level: str) -> EntrySummary:
-    return EntrySummary("", note.key, level, category=note.category, size_bytes=note.size_bytes)
 
 
 def normalised(text: str) -> str:
@@ -295,18 +247,11 @@ def near_duplicates(texts: Sequence[TokenSequence]) -> Iterator[tuple[int, int]]
     counts = Counter(word for text in texts for word in set(text))
     holders: dict[str, list[int]] = defaultdict(list)
     for position, text in enumerate(texts):
-        stays = _first_that_says_all(texts, position, holders[_rarest(text, counts)] if text else ())
+        rarest = min(set(text), key=lambda word: (counts[word], word), default="")
+        stays = next((other for other in holders[rarest] if says_all_of(texts[other], text)), None)
         if stays is not None:
             yield stays, position
             continue
         for word in sorted(set(text)):
             if len(holders[word]) < MOST_COMPARED:
                 holders[word].append(position)
-
-
-def _rarest(text: TokenSequence, counts: Counter[str]) -> str:
-    return min(set(text), key=lambda word: (counts[word], word))
-
-
-def _first_that_says_all(texts: Sequence[TokenSequence], position: int, candidates: Sequence[int]) -> int | None:
-    return next((other for other in candidates if says_all_of(texts[other], texts[position])), None)

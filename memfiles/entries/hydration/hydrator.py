@@ -9,8 +9,8 @@ from itertools import chain
 from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.callers import Caller, View, view_of
 from memfiles.entries.hydration import window
-from memfiles.entries.hydration.window import Explanation, Hydration, Window
-from memfiles.entries.reader import EntryDatabase, EntryReader, EntryRepository, entry_at, summary_of
+from memfiles.entries.hydration.window import Explanation, Hydration, TextLookup, Window
+from memfiles.entries.reader import EntryDatabase, EntryReader, entry_at, summary_of
 from memfiles.index import queries
 from memfiles.index.rows import row_of
 from memfiles.records.entry import Entry
@@ -26,66 +26,51 @@ class Hydrator:
 
     def hydrate(self, caller: Caller, *, budget_bytes: int | None = None) -> Hydration:
         """The block of the caller's entries; the same state and budget give the same bytes."""
-        budget, now = self._checked_budget(budget_bytes), self._db.now()
-        view = view_of(caller, self._db.rules.levels)
-        self._reader.refresh()
-
-        def fill(connection: sqlite3.Connection) -> Hydration:
-            visible = _VisibleEntries(connection, view, self._db.repository, now=now)
-            return Window(budget, now=now).fill(visible.summaries(), visible.text)
-
-        return self._db.index.ask(fill)
+        budget, now, view = self._prepared(caller, budget_bytes)
+        return self._db.index.ask(
+            lambda connection: Window(budget, now=now).fill(*self._visible(connection, view, now=now))
+        )
 
     def explain(self, caller: Caller, key: str, *, budget_bytes: int | None = None) -> Explanation:
         """Why the entry of ``key`` is in that block or not, in numbers; a hidden key counts as unknown."""
         check_key(key)
-        budget, now = self._checked_budget(budget_bytes), self._db.now()
-        view = view_of(caller, self._db.rules.levels)
-        self._reader.refresh()
-        entries = self._db.entries(partition.path(key) for partition in view)
-        under_key = [summary_of(row_of(entry, None)) for entry in entries]
+        budget, now, view = self._prepared(caller, budget_bytes)
+        found = self._db.entries(partition.path(key) for partition in view)
+        under_key = [summary_of(row_of(entry, None)) for entry in found]
 
         def explain(connection: sqlite3.Connection) -> Explanation:
-            visible = _VisibleEntries(connection, view, self._db.repository, now=now)
-            visible.add(entries)
-            summaries = visible.summaries()
-            return window.explain(
-                key, Window(budget, now=now), under_key=under_key, entries=summaries, lookup=visible.text
-            )
+            entries, lookup = self._visible(connection, view, now=now, known=found)
+            return window.explain(key, Window(budget, now=now), under_key=under_key, entries=entries, lookup=lookup)
 
         return self._db.index.ask(explain)
 
-    def _checked_budget(self, budget_bytes: int | None) -> int:
-        if budget_bytes is None:
-            return self._db.rules.hydrate_bytes
-        return check_whole(budget_bytes, what="budget_bytes", least=0)
+    def _prepared(self, caller: Caller, budget_bytes: int | None) -> tuple[int, str, View]:
+        """The checked budget, the present moment and the caller's view, of records that are up to date."""
+        budget = self._db.rules.hydrate_bytes if budget_bytes is None else budget_bytes
+        check_whole(budget, what="budget_bytes", least=0)
+        now, view = self._db.now(), view_of(caller, self._db.rules.levels)
+        self._reader.refresh()
+        return budget, now, view
 
+    def _visible(
+        self, connection: sqlite3.Connection, view: View, *, now: str, known: Iterable[Entry] = ()
+    ) -> tuple[Iterator[EntrySummary], TextLookup]:
+        """The pinned entries of a view and then the others, each newest first and read in batches; and their texts.
 
-class _VisibleEntries:
-    """The entries that a view shows in display order, and their texts; for one walk."""
+        The texts of ``known`` entries can be looked up before the walk reaches them.
+        """
+        paths = {entry.uid: entry.path for entry in known}
+        parts = queries.parts(connection, view)
+        rows = chain.from_iterable(queries.recent(connection, parts, now=now, pinned=held) for held in (True, False))
 
-    def __init__(self, connection: sqlite3.Connection, view: View, repository: EntryRepository, *, now: str) -> None:
-        self._connection = connection
-        self._parts = queries.parts(connection, view)
-        self._repository = repository
-        self._now = now
-        self._paths: dict[str, str] = {}
+        def summaries() -> Iterator[EntrySummary]:
+            for row in rows:
+                summary = summary_of(row)
+                paths[summary.uid] = row.path
+                yield summary
 
-    def add(self, entries: Iterable[Entry]) -> None:
-        """Make the texts of these entries known, also if the walk ends before it reaches them."""
-        self._paths.update((entry.uid, entry.path) for entry in entries)
+        def text(uid: str) -> Entry | None:
+            entry = entry_at(self._db.repository, paths[uid]) if uid in paths else None
+            return entry if entry is not None and entry.retired is None else None
 
-    def summaries(self) -> Iterator[EntrySummary]:
-        """The pinned entries and then the others, each newest first; read from the index in batches."""
-        pinned = queries.recent(self._connection, self._parts, now=self._now, pinned=True)
-        rest = queries.recent(self._connection, self._parts, now=self._now, pinned=False)
-        for row in chain(pinned, rest):
-            summary = summary_of(row)
-            self._paths[summary.uid] = row.path
-            yield summary
-
-    def text(self, uid: str) -> Entry | None:
-        """The entry with its present text; None if it is hidden or gone meanwhile."""
-        path = self._paths.get(uid)
-        entry = entry_at(self._repository, path) if path is not None else None
-        return entry if entry is not None and entry.retired is None else None
+        return summaries(), text

@@ -15,7 +15,6 @@ from memfiles.entries.budgets import ALL, Budget, FolderTotals, Limit, Tally, ex
 from memfiles.entries.consolidation.folding import FirstSentences, Summariser, cut, first_sentence
 from memfiles.entries.consolidation.plan import Named, Plan, Step, SummaryNote, changed_since, plan_from
 from memfiles.entries.consolidation.planner import (
-    Heading,
     Member,
     near_duplicates,
     normalised,
@@ -31,7 +30,7 @@ from tests.entries.summaries import NOW
 from tests.support.records import SEEDED_AT, many_times
 from tests.support.saved import saved
 
-HEADING = Heading("0123456789ab", NOW, "support", "INTERNAL")
+EMPTY = Plan("0123456789ab", NOW, "support", "INTERNAL", Tally(), Tally())
 BUDGETS = st.builds(
     Budget,
     st.none() | st.integers(1, 6),
@@ -60,7 +59,7 @@ def member(
 def planned(budget: Budget, *members: Member, summariser: Summariser | None = None, spared: Iterable[str] = ()) -> Plan:
     """The plan for these entries."""
     uids = {each.entry.uid for each in members if each.entry.key in set(spared)}
-    return plan_consolidation(members, budget, heading=HEADING, summariser=summariser, spared=uids)
+    return plan_consolidation(members, budget, plan=EMPTY, summariser=summariser, spared=uids)
 
 
 def told(plan: Plan) -> list[tuple[str, list[str]]]:
