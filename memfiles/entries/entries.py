@@ -28,7 +28,7 @@ from memfiles.entries.transfer.formats import Format
 from memfiles.entries.transfer.importer import Imported, Importer
 from memfiles.entries.writer import EntryWriter
 from memfiles.errors import MemfilesError
-from memfiles.index.index import Index, IndexUpdates
+from memfiles.index.index import Index
 from memfiles.index.queries import Counted, counted
 from memfiles.index.rows import Row, row_of
 from memfiles.index.search.embedder import Embedder
@@ -65,9 +65,8 @@ class Entries:
         self._name = store.directory.name
         self._now = now
         self._index = index = Index(store.directory, store.descriptor, read=self._row)
-        updates = IndexUpdates(index)
         self.repository = repository = EntryRepository(
-            store, ENTRY_KIND, now=now, subscribers=subscribers, origin=origin, listener=updates
+            store, ENTRY_KIND, now=now, subscribers=subscribers, origin=origin, listener=index
         )
         self.files = EntryFiles(store, repository, index)
         db = EntryDatabase(store, repository, index, rules, now)

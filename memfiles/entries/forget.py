@@ -326,9 +326,9 @@ class Forgetter:
         return [record for record in found if record is not None]
 
     def _matching(self, view: View, selector: Selector) -> list[Entry]:
-        wanted = queries.RowFilter(
-            key=selector.key, tag=selector.tag, kind=selector.kind, provenance=dict(selector.provenance)
-        )
+        keys = None if selector.key is None else (selector.key,)
+        tags = () if selector.tag is None else (selector.tag,)
+        wanted = queries.Filters(tags, kind=selector.kind, keys=keys, provenance=dict(selector.provenance))
         return self._db.entries(row.path for row in self._db.rows(view, wanted=wanted))
 
     def _made_of_others(self, view: View) -> list[Entry]:

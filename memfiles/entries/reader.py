@@ -19,7 +19,7 @@ from memfiles.entries.drafts import EntryRules, check_category, check_kind, chec
 from memfiles.errors import InvalidArgument
 from memfiles.index import queries
 from memfiles.index.index import Index
-from memfiles.index.queries import Filters, RowFilter
+from memfiles.index.queries import Filters
 from memfiles.index.rows import Row
 from memfiles.index.search import search
 from memfiles.index.search.embedder import Embedder, EmbedderUnavailable, GuardedEmbedder, QueryEmbedder
@@ -54,9 +54,9 @@ class EntryDatabase:
         """The entries at these paths, hidden or not."""
         return [entry for path in paths if (entry := entry_at(self.repository, path)) is not None]
 
-    def rows(self, view: Sequence[Partition], *, wanted: RowFilter | None = None) -> list[Row]:
+    def rows(self, view: Sequence[Partition], *, wanted: Filters | None = None) -> list[Row]:
         """The rows of the view's records that match, hidden or not."""
-        chosen = wanted or RowFilter()
+        chosen = wanted or Filters()
         return self.index.ask(lambda connection: queries.matching(connection, queries.parts(connection, view), chosen))
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import islice
+from typing import Any
 
 from memfiles.errors import LockTimeout
 from memfiles.index.change_log import HEADER_BYTES, Line
@@ -146,7 +147,7 @@ class Maintenance:
             connection = self.database.connection()
             with failures():
                 is_known = self.is_open or (
-                    self.trust is Trust.UNOPENED and _has_noted_times(connection, self._records.directory)
+                    self.trust is Trust.UNOPENED and _noted_times(connection) == folder_times(self._records.directory)
                 )
                 if not is_known or not _is_complete(connection):
                     self.trust = Trust.UNVERIFIED
@@ -205,8 +206,8 @@ class Maintenance:
             return
         if self._watched or not self.is_fresh():
             self.apply(is_alone=True)
-        if self.trust is not Trust.CURRENT or not _is_written(self.database.connection()):
-            return
+        if self.trust is not Trust.CURRENT or _meta(self.database.connection(), "boot") is None:
+            return  # or nothing was written since it was last sealed
         log.empty()
         with self.database.transaction() as connection:
             _note_sealed(connection, self._records.directory, log=log.id)
@@ -260,7 +261,9 @@ class Maintenance:
         writer.finish()
         connection.executemany(_READ, [(*found, path) for path, found in batch.reads.items()])
         _note_intents(connection, batch.intents if is_alone else {**intents, **batch.intents})
-        _note_offset(connection, log.id, batch.end, is_whole=offset is not None and batch.is_whole)
+        _note(connection, log=log.id, offset=batch.end)
+        if offset is None or not batch.is_whole:  # lines may be missing
+            connection.execute("DELETE FROM meta WHERE key = 'complete'")
         return {} if is_alone else signatures, is_exact and not stale
 
     def _verify(self) -> list[str]:
@@ -292,15 +295,17 @@ def _advance(intents: dict[str, tuple[str, ...]], lines: Iterable[Line]) -> set[
 
 def _offset(connection: sqlite3.Connection, log: str) -> int | None:
     """The offset up to which this log is in the rows; None if unknown."""
-    meta = dict(connection.execute("SELECT key, value FROM meta WHERE key IN ('log', 'offset')").fetchall())
-    return int(meta["offset"]) if meta.get("log") == log else None
+    return int(_meta(connection, "offset")) if _meta(connection, "log") == log else None
 
 
-def _note_offset(connection: sqlite3.Connection, log: str, end: int, *, is_whole: bool) -> None:
-    """Note the offset up to which the log is in the rows; if lines may be missing, the rows are not complete."""
-    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", [("log", log), ("offset", end)])
-    if not is_whole:
-        connection.execute("DELETE FROM meta WHERE key = 'complete'")
+def _meta(connection: sqlite3.Connection, key: str) -> Any:
+    """The value noted under a key; None if there is none."""
+    found = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return None if found is None else found[0]
+
+
+def _note(connection: sqlite3.Connection, **values: object) -> None:
+    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
 
 
 def _intents(connection: sqlite3.Connection, *, but: str) -> dict[str, tuple[str, ...]]:
@@ -320,17 +325,12 @@ def _note_intents(connection: sqlite3.Connection, intents: dict[str, tuple[str, 
 
 def _is_complete(connection: sqlite3.Connection) -> bool:
     """Whether every record was compared since the database was made."""
-    return connection.execute("SELECT 1 FROM meta WHERE key = 'complete'").fetchone() is not None
+    return _meta(connection, "complete") is not None
 
 
-def _is_written(connection: sqlite3.Connection) -> bool:
-    """Whether it was changed since it was last sealed."""
-    return connection.execute("SELECT 1 FROM meta WHERE key = 'boot' AND value IS NOT NULL").fetchone() is not None
-
-
-def _has_noted_times(connection: sqlite3.Connection, directory: int) -> bool:
-    """Whether all folders of entries have the times noted here: no file came or went since."""
-    return dict(connection.execute("SELECT name, mtime_ns FROM folder").fetchall()) == folder_times(directory)
+def _noted_times(connection: sqlite3.Connection) -> dict[str, int]:
+    """The times of the entries' folders at the last comparison; while they stay, no file came or went."""
+    return dict(connection.execute("SELECT name, mtime_ns FROM folder").fetchall())
 
 
 def _note_complete(connection: sqlite3.Connection, times: dict[str, int], *, now_ns: int) -> None:
@@ -338,15 +338,15 @@ def _note_complete(connection: sqlite3.Connection, times: dict[str, int], *, now
     connection.execute("DELETE FROM folder")
     settled = [(name, at) for name, at in times.items() if not 0 <= now_ns - at < _SETTLED_NS]
     connection.executemany("INSERT INTO folder VALUES (?, ?)", settled)
-    connection.execute("INSERT OR REPLACE INTO meta VALUES ('complete', 1)")
+    _note(connection, complete=1)
 
 
 def _note_sealed(connection: sqlite3.Connection, directory: int, *, log: str) -> None:
     """Note that the rows are current, with an empty log and unique folder times."""
-    noted = dict(connection.execute("SELECT name, mtime_ns FROM folder").fetchall())
+    noted = _noted_times(connection)
     times = folder_times(directory)
     fresh = {name: at if noted.get(name) == at else stamp(directory, name) for name, at in times.items()}
     connection.execute("DELETE FROM folder")
     connection.executemany("INSERT INTO folder VALUES (?, ?)", fresh.items())
     connection.execute("DELETE FROM intent")
-    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", [("log", log), ("offset", HEADER_BYTES)])
+    _note(connection, log=log, offset=HEADER_BYTES)

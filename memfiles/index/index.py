@@ -59,12 +59,15 @@ class Index:
                 self._maintain(self._maintenance.open)
         return self._pending.intend(paths)
 
-    def put(self, rows: Iterable[Row], token: str, *, before: Iterable[Row] = ()) -> None:
-        """Take the rows of records that were committed, still under their locks.
+    def put(
+        self, written: Iterable[tuple[EntryRecord, Signature]], token: str, *, before: Iterable[EntryRecord] = ()
+    ) -> None:
+        """Take records that were committed, with their signatures, still under their locks.
 
-        ``before`` are the rows of the earlier versions of these records, so that the totals are right at once.
+        ``before`` are the earlier versions of these records, so that the totals are right at once.
         """
-        if self._pending.put(rows, token, before=before):
+        rows = [row_of(record, signature) for record, signature in written]
+        if self._pending.put(rows, token, before=[row_of(record, None) for record in before]):
             self._writer.begin()
             if self._pending.rows.exceed(MAX_FACTOR):
                 self._writer.wait()
@@ -284,18 +287,3 @@ class BackgroundWriter:
 def _within(transaction: _Transaction, work: _Work[T]) -> T:
     with transaction() as connection:
         return work(connection)
-
-
-class IndexUpdates:
-    """Tells the search index of committed entries, as rows; see ``ChangeListener``."""
-
-    def __init__(self, index: Index) -> None:
-        self._index = index
-        self.intend, self.settle, self.doubt = index.intend, index.settle, index.doubt
-
-    def put(
-        self, written: Sequence[tuple[EntryRecord, Signature]], token: str, *, before: Sequence[EntryRecord]
-    ) -> None:
-        """Give the index the rows of the committed records, and those of the records they replaced."""
-        rows = [row_of(record, signature) for record, signature in written]
-        self._index.put(rows, token, before=[row_of(record, None) for record in before])

@@ -54,22 +54,16 @@ _BATCH = 64  # rows
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Conditions for an entry to be returned: it has all of the ``tags`` and one of the ``keys``."""
+    """Conditions for an entry to be returned: it has all of the ``tags`` and one of the ``keys``.
+
+    ``provenance`` gives the values of fields of its provenance by their names.
+    """
 
     tags: Sequence[str] = ()
     category: str | None = None
     kind: str | None = None
     prefix: str = ""
     keys: Sequence[str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RowFilter:
-    """Conditions for entries in any state; every given field must be equal. ``provenance`` is by field name."""
-
-    key: str | None = None
-    tag: str | None = None
-    kind: str | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -229,22 +223,14 @@ def retired(connection: sqlite3.Connection, place: PartitionKey, *, limit: int) 
     return _rows(connection, statement, (*place, limit))
 
 
-def matching(connection: sqlite3.Connection, parts: Sequence[int], selector: RowFilter) -> list[Row]:
-    """The rows in these partitions that fit the selector, by key, without tombstones."""
-    conditions = ["e.part IN (SELECT value FROM json_each(:parts))", "e.state <> 'forgotten'"]
-    values: dict[str, str] = {"parts": as_json(parts)}
-    for name in ("key", "kind"):
-        if (wanted := getattr(selector, name)) is not None:
-            conditions.append(f"e.{name} = :{name}")
-            values[name] = wanted
-    if selector.tag is not None:
-        conditions.append(_TAGGED)
-        values["tags"] = as_json([selector.tag])
-    for name, wanted in selector.provenance.items():
-        conditions.append(f"json_extract(e.provenance, :at_{name}) = :is_{name}")
-        values |= {f"at_{name}": f"$.{name}", f"is_{name}": wanted}
-    statement = f"{_select()} WHERE {' AND '.join(conditions)} ORDER BY e.key, e.path"
-    return _rows(connection, statement, values)
+def matching(connection: sqlite3.Connection, parts: Sequence[int], filters: Filters) -> list[Row]:
+    """The rows in these partitions that pass the filters, in any state but forgotten, by key."""
+    condition, values = _filtered(filters)
+    statement = f"""
+        {_select()} WHERE e.part IN (SELECT value FROM json_each(:parts)) AND e.state <> 'forgotten' AND {condition}
+        ORDER BY e.key, e.path
+    """
+    return _rows(connection, statement, values | {"parts": as_json(parts)})
 
 
 def retired_by(connection: sqlite3.Connection, parts: Sequence[int], *, prefix: str) -> list[Row]:
@@ -341,6 +327,9 @@ def _filtered(filters: Filters) -> tuple[str, dict[str, Any]]:
         if (wanted := getattr(filters, name)) is not None:
             conditions.append(f"e.{name} = :{name}")
             values[name] = wanted
+    for name, wanted in filters.provenance.items():
+        conditions.append(f"json_extract(e.provenance, :at_{name}) = :is_{name}")
+        values |= {f"at_{name}": f"$.{name}", f"is_{name}": wanted}
     return " AND ".join(conditions), values
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from pydantic_core import from_json, to_json
@@ -68,6 +69,13 @@ _TOMBSTONE = Row(
 )
 
 
+_described = attrgetter(  # in the order of a ``Row``, up to its state
+    *("path", "folder", "text.level", "run", "key", "tags", "links", "category", "kind", "pinned", "importance"),
+    *("confidence", "text.size_bytes", "successes", "failures", "text.created_at", "text.updated_at", "expires_at"),
+    "provenance",
+)
+
+
 def row_of(record: EntryRecord, signature: Signature | None) -> Row:
     """The row of a record whose file has this signature; None if unknown, so that the file will be read."""
     if not isinstance(record, Entry):
@@ -81,35 +89,9 @@ def row_of(record: EntryRecord, signature: Signature | None) -> Row:
             sources=record.moved,
         )
     text, retired = record.text, record.retired
-    return Row(
-        record.path,
-        record.folder,
-        text.level,
-        record.run,
-        record.key,
-        record.tags,
-        record.links,
-        record.category,
-        record.kind,
-        record.pinned,
-        record.importance,
-        record.confidence,
-        text.size_bytes,
-        record.successes,
-        record.failures,
-        text.created_at,
-        text.updated_at,
-        record.expires_at,
-        record.provenance,
-        retired.state if retired else "live",
-        retired.at if retired else "",
-        retired.cause if retired else "",
-        text.revision,
-        text.sha256[:_SHORT_DIGEST],
-        signature,
-        text.content,
-        record.sources,
-    )
+    state = (retired.state, retired.at, retired.cause) if retired else ("live", "", "")
+    content = (text.revision, text.sha256[:_SHORT_DIGEST], signature, text.content, record.sources)
+    return Row._make((*_described(record), *state, *content))
 
 
 COLUMNS = (
@@ -208,9 +190,7 @@ class Totals:
 def add_row(sums: Sums, row: Row | None, *, times: int = 1) -> None:
     """Add a row of the partition to its sums, or subtract it (``times`` -1); tombstones are not counted."""
     if row is not None and row.state != "forgotten":
-        key = CountKey(row.state, row.category, row.kind)
-        found = sums.get(key, NOTHING)
-        sums[key] = Sum(found.number + times, found.size + times * row.size)
+        add_sums(sums, {CountKey(row.state, row.category, row.kind): Sum(1, row.size)}, times=times)
 
 
 def add_sums(sums: Sums, more: Sums, *, times: int = 1) -> None:
@@ -319,7 +299,10 @@ class RowWriter:
         if self._sums:
             self._connection.execute("DELETE FROM total WHERE count = 0")
         for part in self._shrunk:
-            self._drop_if_empty(part)
+            if not self._one("SELECT EXISTS (SELECT 1 FROM entry WHERE part = ? AND state = 'live')", part):
+                fts.drop(self._connection, part)
+                if not self._one("SELECT EXISTS (SELECT 1 FROM entry WHERE part = ?)", part):
+                    self._connection.execute("DELETE FROM part WHERE id = ?", (part,))
 
     def _change_text(self, found: tuple[Any, ...], row: Row, *, part: int, tags: str) -> None:
         """Adapt the text of an entry that has a row already."""
@@ -344,12 +327,6 @@ class RowWriter:
             found = self._one("SELECT id FROM part WHERE scope = ? AND level = ? AND run = ?", *partition)
             self._parts[partition] = found
         return found
-
-    def _drop_if_empty(self, part: int) -> None:
-        if not self._one("SELECT EXISTS (SELECT 1 FROM entry WHERE part = ? AND state = 'live')", part):
-            fts.drop(self._connection, part)
-            if not self._one("SELECT EXISTS (SELECT 1 FROM entry WHERE part = ?)", part):
-                self._connection.execute("DELETE FROM part WHERE id = ?", (part,))
 
     def _one(self, statement: str, *values: object) -> int:
         return int(self._connection.execute(statement, values).fetchone()[0])

@@ -8,7 +8,6 @@ from statistics import median
 import pytest
 
 from memfiles.index import queries as reading
-from memfiles.index.rows import row_of
 from tests.benchmarks.bare import seconds, show
 from tests.index.indexed import SUPPORT, Memory, many
 
@@ -45,11 +44,11 @@ def _open(directory: Path) -> float:
 
 
 def _save(memory: Memory, size: int) -> None:
-    rows = [row_of(record, memory.write(record)) for record in many(SAVES, start=size)]
+    written = [(record, memory.write(record)) for record in many(SAVES, start=size)]
 
     def announce_and_put(number: int) -> None:
-        token = memory.index.intend([rows[number].path])
-        memory.index.put([rows[number]], token)
+        token = memory.index.intend([written[number][0].path])
+        memory.index.put([written[number]], token)
 
     each = [seconds(lambda: announce_and_put(number)) for number in range(SAVES)]
     rest = seconds(memory.index.catch_up)

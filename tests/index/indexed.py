@@ -46,11 +46,10 @@ class Memory:
 
     def save(self, *records: EntryRecord) -> None:
         """Change records as the entries' code does."""
-        before = [row for record in records if (row := self.read(record.path)) is not None]
-        self.reads -= len(records)
+        found = [(atomic.read(self.descriptor, record.path, limit=LIMIT), record.path) for record in records]
+        before = [decode_entry(read[0], path=path) for read, path in found if read is not None]
         token = self.index.intend([record.path for record in records])
-        rows = [row_of(record, self.write(record)) for record in records]
-        self.index.put(rows, token, before=before)
+        self.index.put([(record, self.write(record)) for record in records], token, before=before)
 
     def texts(self) -> list[str]:
         """All texts, sorted."""

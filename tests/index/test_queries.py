@@ -16,7 +16,7 @@ from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.files.manager import MemoryManager
 from memfiles.index import queries as reading
-from memfiles.index.queries import Counted, Filters, RowFilter
+from memfiles.index.queries import Counted, Filters
 from memfiles.index.rows import Row, row_of
 from memfiles.records.entry import Entry, Provenance, Retired
 from memfiles.records.levels import Levels
@@ -229,13 +229,13 @@ def test_a_selector_finds_what_all_its_fields_fit(memory: Memory) -> None:
     memory.index.catch_up()
 
     def keys(**said: Any) -> list[str]:
-        found = _ask(memory, lambda connection, parts: reading.matching(connection, parts, RowFilter(**said)))
+        found = _ask(memory, lambda connection, parts: reading.matching(connection, parts, Filters(**said)))
         return [row.key for row in found]
 
-    assert ["a", "b"] == keys() == keys(tag="t")
-    assert ["b"] == keys(key="b", tag="t") == keys(key="b")
+    assert ["a", "b"] == keys() == keys(tags=["t"])
+    assert ["b"] == keys(keys=["b"], tags=["t"]) == keys(keys=["b"])
     assert ["a"] == keys(provenance={"call": "c1"}) == keys(kind="note", provenance={"agent": "support", "call": "c1"})
-    assert [] == keys(key="a", tag="u")
+    assert [] == keys(keys=["a"], tags=["u"])
 
 
 def test_what_is_retired_is_found_by_the_beginning_of_its_cause(memory: Memory) -> None:

@@ -131,17 +131,9 @@ def document_of(fields: Mapping[str, Any], content: str, *, where: str) -> Parse
         return Parsed(skipped=(Skipped(where, problem),))
     left_out = tuple(Skipped(where, f"the field{shown(name)} is unknown; the rest was read")
                      for name in unknown)  # fmt: skip
-    return Parsed((_built(known, content, where=where),), left_out)
-
-
-def _built(known: Mapping[str, Any], content: str, *, where: str) -> Document:
-    fields = {name: _frozen(value) for name, value in known.items() if name in FIELDS}
-    extra = {name: _frozen(value) for name, value in known.items() if name in EXTRAS}
-    return Document(content=content, extra=extra, where=where, **fields)
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    frozen: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
+    extra = {name: frozen.pop(name) for name in EXTRAS if name in frozen}
+    return Parsed((Document(content=content, extra=extra, where=where, **frozen),), left_out)
 
 
 def is_time(value: object) -> bool:
@@ -166,14 +158,11 @@ def provenance_in(written: Sequence[str]) -> Provenance | None:
     known: dict[str, Any] = {name: value for name, _, value in pairs}
     ordinal = known.pop("ordinal", "0")
     is_one = len({name for name, _, _ in pairs}) == len(pairs) and _ORIGINS.issuperset(known)
-    if not is_one or not all(map(is_label, known.values())) or not re.fullmatch(r"[0-9]{1,19}", ordinal):
+    are_labels = all(it.isprintable() and 1 <= len(it.encode(errors="replace")) <= MAX_LABEL_BYTES
+                     for it in known.values())  # fmt: skip
+    if not is_one or not are_labels or not re.fullmatch(r"[0-9]{1,19}", ordinal):
         return None
     return Provenance(**known, ordinal=min(int(ordinal), 2**63 - 1))
-
-
-def is_label(text: str) -> bool:
-    """Whether a record may hold it as a field of a provenance."""
-    return text.isprintable() and 1 <= len(text.encode(errors="replace")) <= MAX_LABEL_BYTES
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -182,10 +171,6 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 
 def _is_texts(value: object) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def _are_uids(texts: Sequence[str]) -> bool:
-    return len(texts) <= MAX_SOURCES and all(re.fullmatch(_UID, uid, re.ASCII) for uid in texts)
 
 
 _UID = ENTRY_UID_PATTERN[1:-1]
@@ -212,7 +197,10 @@ _TYPES: dict[str, _FieldType] = {
     **{name: _FACET_TYPES[kept_as] for name, kept_as in FACETS},
     **dict.fromkeys(("successes", "failures"), _COUNT),
     **dict.fromkeys(("created", "updated", "expires_at"), _TIME),
-    "made_of": ("a list of uids of entries", lambda value: _is_texts(value) and _are_uids(value)),
+    "made_of": (
+        "a list of uids of entries",
+        lambda ids: _is_texts(ids) and len(ids) <= MAX_SOURCES and all(re.fullmatch(_UID, id, re.ASCII) for id in ids),
+    ),
     "provenance": (
         "a list of texts such as run=evt-1",
         lambda value: _is_texts(value) and provenance_in(value) is not None,

@@ -82,17 +82,8 @@ def document_of(entry: Entry) -> Document:
     extra = {name: value for name, value in values if value != _DEFAULTS[name]}
     if provenance := written_provenance(entry.provenance):
         extra["provenance"] = provenance
-    return Document(
-        key=entry.key,
-        content=entry.content,
-        category=entry.category,
-        kind=entry.kind,
-        tags=entry.tags,
-        level=entry.level,
-        created=entry.created_at,
-        updated=entry.updated_at,
-        extra=extra,
-    )
+    same = {name: getattr(entry, name) for name in ("key", "content", "category", "kind", "tags", "level")}
+    return Document(**same, created=entry.created_at, updated=entry.updated_at, extra=extra)
 
 
 def _write_folder(folder: Path, documents: Iterable[Document]) -> tuple[str, ...]:

@@ -67,8 +67,12 @@ def file_name(document: Document) -> str:
 def render_markdown(document: Document) -> bytes:
     """The file of an entry. ``InvalidArgument`` for half of a surrogate pair, which no file can hold."""
     lines = [f"{name}: {_written(value)}\n" for name, value in fields_of(document).items()]
+    return _encoded("".join([_FENCE, *lines, _FENCE, document.content]))
+
+
+def _encoded(text: str) -> bytes:
     try:
-        return "".join([_FENCE, *lines, _FENCE, document.content]).encode()
+        return text.encode()
     except UnicodeEncodeError:
         raise InvalidArgument("an entry holds half of a surrogate pair, which no file can hold") from None
 
@@ -98,18 +102,14 @@ def split(text: str) -> tuple[str, str]:
 
 def fields_in(frontmatter: str, *, where: str) -> dict[str, Any] | Skipped:
     """The fields of a frontmatter, or why it cannot be read; none if it is empty."""
-    if not _has_fields(frontmatter):
+    lines = [line.strip() for line in frontmatter.splitlines()[1:]]
+    if all(not line or line.startswith("#") for line in lines):
         return {}
     try:
         value = yaml_source.parse(frontmatter, name=where).value
     except WorkflowError as error:
         return _refused(error, where)
     return value if isinstance(value, dict) else Skipped(where, "its frontmatter is not a mapping")
-
-
-def _has_fields(frontmatter: str) -> bool:
-    lines = frontmatter.splitlines()[1:]
-    return any(line.strip() and not line.lstrip().startswith("#") for line in lines)
 
 
 def _refused(error: WorkflowError, where: str) -> Skipped:
@@ -121,30 +121,21 @@ def _refused(error: WorkflowError, where: str) -> Skipped:
 
 
 def _written(value: Any) -> str:
+    """The value in YAML: text without quotes if that reads as itself, also within a list, and else as JSON has it."""
     if isinstance(value, list):
         return f"[{', '.join(map(_written, value))}]"
-    if isinstance(value, str):
-        return value if _is_plain(value) else _quoted(value)
-    return json.dumps(value)
-
-
-def _is_plain(text: str) -> bool:
-    """Whether YAML reads ``text`` as itself without quotes, also within a list."""
-    return bool(_PLAIN.fullmatch(text)) and ": " not in text and plain_value(text) == text
-
-
-def _quoted(text: str) -> str:
-    """``text`` as JSON writes it, which YAML reads, with line ends that only YAML knows escaped."""
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
+    if not isinstance(value, str):
+        return json.dumps(value)
+    if _PLAIN.fullmatch(value) and ": " not in value and plain_value(value) == value:
+        return value
+    quoted = json.dumps(value, ensure_ascii=False)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)  # line ends that only YAML knows
 
 
 def render_line(document: Document) -> bytes:
     """The line of an entry, with its line feed. ``InvalidArgument`` for half of a surrogate pair."""
     fields = fields_of(document) | {"content": document.content}
-    try:
-        return json.dumps(fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
-    except UnicodeEncodeError:
-        raise InvalidArgument("an entry holds half of a surrogate pair, which no file can hold") from None
+    return _encoded(json.dumps(fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n")
 
 
 def parse_lines(data: bytes, *, where: str) -> Parsed:
@@ -221,11 +212,15 @@ def knowledge_graph(data: bytes, *, where: str) -> Parsed:
         kind = None if isinstance(found, Skipped) else found.get("type")
         if isinstance(found, Skipped):
             entities.append(found)
-        elif kind == "relation" and _are_texts(found, "from", "to", "relationType"):
+        elif kind == "relation" and all(isinstance(found.get(it), str) for it in ("from", "to", "relationType")):
             relations.setdefault(found["from"], []).append((found, at))
+        elif kind == "entity":
+            entities += [_entity(found, at), *_lost_observations(found, at)]
+        elif kind == "relation":
+            entities.append(Skipped(at, "a relation needs from, to and relationType, all of them text"))
         else:
-            entities.append(_entity(found, at) if kind == "entity" else Skipped(at, _unknown(kind)))
-            entities += _lost_observations(found, at) if kind == "entity" else ()
+            known = isinstance(kind, str)
+            entities.append(Skipped(at, "this is neither an entity nor a relation" if known else "it has no type"))
     read = joined(_with_relations(entity, relations) for entity in entities)
     left = [Skipped(at, "this relation starts from no entity in the file")
             for group in relations.values() for _, at in group]  # fmt: skip
@@ -262,11 +257,6 @@ def _with_relations(entity: Document | Skipped, relations: dict[str, list[tuple[
                             where=entity.where),))  # fmt: skip
 
 
-def _unknown(kind: object) -> str:
-    words = {"relation": "a relation needs from, to and relationType, all of them text"}
-    return words.get(kind, "this is neither an entity nor a relation") if isinstance(kind, str) else "it has no type"
-
-
 def claude_code_file(data: bytes, *, path: str, present: frozenset[str]) -> Parsed:
     """A file of a Claude Code memory; ``present`` are the paths of all files that were found.
 
@@ -284,12 +274,9 @@ def claude_code_file(data: bytes, *, path: str, present: frozenset[str]) -> Pars
         return _checked(Document(_key(place, place.name), text, where=path))
     frontmatter, body = split(text)
     fields = fields_in(frontmatter, where=path)
-    return _topic(_loose_fields(frontmatter) if isinstance(fields, Skipped) else fields, body, place=place)
-
-
-def _loose_fields(frontmatter: str) -> dict[str, Any]:
-    """The fields of a frontmatter that is not YAML, as when a model wrote ``description: Fix: use this``."""
-    return {found[1]: found[2].strip("\"' \t") for found in _LOOSE_FIELD.finditer(frontmatter)}
+    if isinstance(fields, Skipped):  # not YAML, as when a model wrote ``description: Fix: use this``
+        fields = {found[1]: found[2].strip("\"' \t") for found in _LOOSE_FIELD.finditer(frontmatter)}
+    return _topic(fields, body, place=place)
 
 
 def _topic(fields: Mapping[str, Any], body: str, *, place: PurePosixPath) -> Parsed:
@@ -318,10 +305,6 @@ def _only_points(text: str, *, folder: PurePosixPath, present: frozenset[str]) -
     lines = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")]
     targets = [_POINTER.match(line) for line in lines]
     return bool(lines) and all(target and str(folder / target[1]) in present for target in targets)
-
-
-def _are_texts(found: Mapping[str, Any], *names: str) -> bool:
-    return all(isinstance(found.get(name), str) for name in names)
 
 
 def _tag(kind: object) -> tuple[str, ...]:

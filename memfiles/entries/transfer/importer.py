@@ -76,7 +76,7 @@ class Importer:
 
     def _judge(self, caller: Caller, document: Document) -> ImportedDraft | Skipped | None:
         """Whether a document is imported or skipped, and why; None if it would change nothing."""
-        level, extra = document.level or caller.level, _extra(document)
+        level, extra = document.level or caller.level, dict[str, Any](document.extra)
         view = view_of(caller, self._db.rules.levels)
         place = self._place(caller, document, level)
         if isinstance(place, Skipped):
@@ -92,7 +92,9 @@ class Importer:
             return Skipped(document.where, reason)
         try:
             self._db.rules.check_labels(extra.get("provenance", ()))
-            checked = self._db.rules.check(_draft(document))
+            said = extra | {name: getattr(document, name) for name in ("category", "kind", "tags")}
+            facets = {name: said.get(name) for name, _ in FACETS}
+            checked = self._db.rules.check(Draft(document.key, document.content, source=_SOURCE, **facets))
         except MemfilesError as error:
             return Skipped(document.where, str(error))
         past = _past(document, latest=self._db.now())
@@ -119,28 +121,17 @@ class Importer:
         return f"it expired at {expires_at}" if expires_at is not None and expires_at <= self._db.now() else None
 
 
-def _extra(document: Document) -> dict[str, Any]:
-    """The other fields of a document, whose types were checked when it was read."""
-    return dict(document.extra)
-
-
 def _says_the_same(document: Document, entry: Entry) -> bool:
     """Whether the entry already has every value in the document."""
     known = document_of(entry)
+    said = dict[str, Any](document.extra)
     unspecified = {name: known.extra[name] for name in ("made_of", "provenance") if name in known.extra}
-    merged = replace(
-        document, level=known.level, extra={**unspecified, **document.extra, **_more_used(document, entry)}
-    )
+    highest = {name: max(said.get(name, 0), getattr(entry, name)) for name in ("successes", "failures")}
+    counts = {name: count for name, count in highest.items() if count}
+    merged = replace(document, level=known.level, extra={**unspecified, **said, **counts})
     fields = ("category", "kind", "created", "updated")
     filled = {name: getattr(merged, name) or getattr(known, name) for name in fields}
     return replace(merged, **filled) == known
-
-
-def _more_used(document: Document, entry: Entry) -> dict[str, int]:
-    """The higher counts of success and failure in the document and the entry."""
-    extra = _extra(document)
-    counts = {name: max(extra.get(name, 0), getattr(entry, name)) for name in ("successes", "failures")}
-    return {name: count for name, count in counts.items() if count}
 
 
 def _keeps(entry: Entry, document: Document) -> str | None:
@@ -154,14 +145,9 @@ def _keeps(entry: Entry, document: Document) -> str | None:
     return None
 
 
-def _draft(document: Document) -> Draft:
-    values = _extra(document) | {name: getattr(document, name) for name in ("category", "kind", "tags")}
-    return Draft(document.key, document.content, source=_SOURCE, **{name: values.get(name) for name, _ in FACETS})
-
-
 def _past(document: Document, *, latest: str) -> Past:
     """The past of a document, no time in it later than now."""
-    extra = _extra(document)
+    extra = dict[str, Any](document.extra)  # the types were checked when it was read
     updated = _time(document.updated, latest) or latest
     return Past(
         created_at=min(_time(document.created, latest) or latest, updated),

@@ -61,7 +61,9 @@ def read(path: str | os.PathLike[str], *, format: Format | None = None) -> Parse
     ``InvalidArgument`` if there is nothing, it cannot be opened, or its format is not given and cannot be detected.
     """
     path = checked_path(path, what="the source")
-    chosen = _checked(format) if format is not None else detect(path)
+    if format is not None and format not in FORMATS:
+        raise InvalidArgument(f"the format {printed(str(format))!r} is unknown; use one of {', '.join(FORMATS)}")
+    chosen = format or detect(path)
     folder = os.path.isdir(path)
     if chosen in _LINE_PARSERS:
         lines = os.path.join(path, _GRAPH) if folder else path
@@ -101,8 +103,9 @@ def _format_of_folder(path: str | os.PathLike[str]) -> Format | None:
         return "memory-directory"
     if _has(path, _GRAPH):
         return _format_of_lines(read_file(os.path.join(path, _GRAPH)))
-    found = (_format_of_markdown(data) for data in _first_files(path))
-    return next((format for format in found if format), None)
+    files = read_folder(path, lambda name, is_folder: not is_folder and name.endswith(formats.SUFFIX))
+    sample = islice((item.data for item in files if isinstance(item, SourceFile)), _SAMPLED_MAX)
+    return next((format for data in sample if (format := _format_of_markdown(data))), None)
 
 
 def _format_of_lines(data: bytes) -> Format | None:
@@ -123,11 +126,6 @@ def _format_of_markdown(data: bytes) -> Format | None:
     if "key" in fields:
         return "markdown"
     return "claude-code" if {"name", "description"} <= fields.keys() else None
-
-
-def _first_files(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    files = read_folder(path, lambda name, is_folder: not is_folder and name.endswith(formats.SUFFIX))
-    return islice((item.data for item in files if isinstance(item, SourceFile)), _SAMPLED_MAX)
 
 
 def _name(path: str | os.PathLike[str]) -> str:
@@ -175,13 +173,6 @@ def _wanted(format: Format, path: str | os.PathLike[str]) -> Wanted:
     if format == "claude-code" and not _has(path, formats.INDEX) and _name(path) != "memory":  # not of one project
         return _is_claude_code
     return _is_shown if format == "memory-directory" else _is_markdown
-
-
-def _checked(format: str) -> Format:
-    for known in FORMATS:
-        if known == format:
-            return known
-    raise InvalidArgument(f"the format {printed(str(format))!r} is unknown; use one of {', '.join(FORMATS)}")
 
 
 def checked_path(path: object, *, what: str) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from memfiles.index.text.tokenizer import Term, TokenizedText, stem
+from memfiles.index.text.tokenizer import Term, TokenizedText, stems_of
 from memfiles.index.text.vocabulary import STOP_WORDS
 
 K1 = 0.8  # how soon repetitions of a word add nothing
@@ -31,7 +31,7 @@ TEACHERS = 10  # the best hits, from which words are learnt
 LESSONS = 20  # stems learnt
 MOST_HELD = 0.3  # of the candidates; a stem that more of them hold does not tell them apart
 FEEDBACK = 0.2  # the weight of the best lesson, as a share of that of a word of the question
-_STOP_STEMS = STOP_WORDS | {stem(word) for word in STOP_WORDS}
+_STOP_STEMS = STOP_WORDS | set(stems_of(" ".join(STOP_WORDS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,10 @@ class Scorer:
                 _count(self._words, spaced, weight, counts)
                 if self._phrases:
                     _count(self._phrases, f" {stems} ", weight, counts)
-        if text.rest:
-            self._count_rest(text.rest, counts)
-        return counts
-
-    def _count_rest(self, rest: str, counts: dict[int, float]) -> None:
-        for place, it in enumerate(self._terms):
-            if times := sum(rest.count(" ".join(form)) for form in it.term.stems):
+        for place, it in enumerate(self._terms) if text.rest else ():
+            if times := sum(text.rest.count(" ".join(form)) for form in it.term.stems):
                 counts[place] = counts.get(place, 0.0) + times
+        return counts
 
 
 def _count(wanted: Sequence[tuple[str, int]], stems: str, weight: float, counts: dict[int, float]) -> None:
@@ -107,7 +103,8 @@ def feedback(
     by_id = {text.id: text for text in texts}
     teachers = [by_id[id] for id in islice(scores, TEACHERS)]
     asked = {word for it in terms for form in it.term.stems for word in form}
-    shared = _shared(teachers) - asked - _STOP_STEMS
+    taught = Counter(chain.from_iterable(set(teacher.words) for teacher in teachers))
+    shared = {word for word, count in taught.items() if count > 1 and len(word) > 2} - asked - _STOP_STEMS
     holding = {id: shared.intersection(by_id[id].words) for id in scores}
     held = Counter(chain.from_iterable(holding.values()))
     most = MOST_HELD * len(texts)
@@ -115,12 +112,6 @@ def feedback(
     lessons = _lessons([(scores[text.id], holding[text.id]) for text in teachers], worth)
     gained = {word: share * worth[word] for word, share in lessons.items()}
     return {id: math.fsum(map(gained.__getitem__, gained.keys() & words)) for id, words in holding.items()}
-
-
-def _shared(teachers: Sequence[TokenizedText]) -> set[str]:
-    """The stems that at least two of the teachers hold."""
-    held = Counter(chain.from_iterable(set(teacher.words) for teacher in teachers))
-    return {shared for shared, count in held.items() if count > 1 and len(shared) > 2}
 
 
 def _lessons(teachers: Sequence[tuple[float, set[str]]], worth: Mapping[str, float]) -> dict[str, float]:

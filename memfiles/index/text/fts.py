@@ -21,7 +21,16 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
-from memfiles.index.text.tokenizer import TokenizedText, fold, forget_queries, indexed, tokenized, unpacked, words_of
+from memfiles.index.text.tokenizer import (
+    STEMMED,
+    TokenizedText,
+    fold,
+    forget_queries,
+    indexed,
+    tokenized,
+    unpacked,
+    words_of,
+)
 
 WEIGHTS = (2.0, 1.0, 1.5)  # of key, content and tags when FTS5 chooses candidates
 TABLES = (
@@ -67,11 +76,21 @@ def put(connection: sqlite3.Connection, part: int, id: int, *, key: str, content
 
 def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[NewText]) -> None:
     """Index the texts of entries that have none in this partition."""
-    texts = [_text(*entry) for entry in entries]
-    _make(connection, part)
+    texts = [
+        StoredText(id, _storable(key), _storable(content), _storable(_TAG_SEPARATOR.join(tags)))
+        for id, key, content, tags in entries
+    ]
+    if part not in present(connection, [part]):
+        connection.execute("INSERT INTO text_part (part) VALUES (?)", (part,))
+        for statement in _schema(int(part)):
+            connection.execute(statement)
+    rows = []
+    for text in texts:
+        digest = blake2b(text.content.encode("utf-8"), digest_size=16).digest()
+        packed = tokenized(text.id, key=text.key, content=text.content, tags=text.tags).packed
+        rows.append((text.id, text.key, text.content, text.tags, digest, packed))
     connection.executemany(
-        f"INSERT INTO text_{part} (id, key, content, tags, digest, reading) VALUES (?, ?, ?, ?, ?, ?)",
-        [(text.id, text.key, text.content, text.tags, _digest(text.content), _packed(text)) for text in texts],
+        f"INSERT INTO text_{part} (id, key, content, tags, digest, reading) VALUES (?, ?, ?, ?, ?, ?)", rows
     )
     connection.executemany(
         f"INSERT INTO words_{part} (rowid, key, content, tags) VALUES (?, ?, ?, ?)", map(_words, texts)
@@ -108,15 +127,12 @@ def scrub(connection: sqlite3.Connection) -> None:
     in free pages until VACUUM, and older pages in the write-ahead log until a checkpoint truncates it.
     """
     forget_queries()
-    _drop_stale_vectors(connection)
-    for part in all_parts(connection):
+    parts = all_parts(connection)
+    digests = " UNION ALL ".join(f"SELECT digest FROM text_{part}" for part in parts)
+    connection.execute(f"DELETE FROM vector WHERE digest NOT IN ({digests})" if digests else "DELETE FROM vector")
+    for part in parts:
         for table in (f"words_{part}", f"grams_{part}"):
             connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
-
-
-def _drop_stale_vectors(connection: sqlite3.Connection) -> None:
-    digests = " UNION ALL ".join(f"SELECT digest FROM text_{part}" for part in all_parts(connection))
-    connection.execute(f"DELETE FROM vector WHERE digest NOT IN ({digests})" if digests else "DELETE FROM vector")
 
 
 def all_parts(connection: sqlite3.Connection) -> list[int]:
@@ -206,17 +222,13 @@ def tagged(connection: sqlite3.Connection, part: int, tag: str, *, limit: int, b
 def containing(connection: sqlite3.Connection, part: int, needle: str, *, limit: int) -> list[int]:
     """Entries whose folded text may contain ``needle`` (folded), newest first; the caller must check each."""
     if len(needle) < 3:
-        return _containing_short(connection, part, needle, limit=limit)
+        statement = f"""SELECT id FROM text_{part} WHERE instr(lower(key || ' ' || content || ' ' || tags), ?)
+                        ORDER BY id DESC LIMIT ?"""
+        return [row for (row,) in connection.execute(statement, (needle, limit))]
     grams = dict.fromkeys(needle[at : at + 3].replace('"', '""') for at in range(min(len(needle) - 2, 64)))
     match = " AND ".join(f'"{gram}"' for gram in grams if "\0" not in gram)
     statement = f"SELECT rowid FROM grams_{part} WHERE grams_{part} MATCH ? ORDER BY rowid DESC LIMIT ?"
     return [row for (row,) in connection.execute(statement, (match, limit))] if match else []
-
-
-def _containing_short(connection: sqlite3.Connection, part: int, needle: str, *, limit: int) -> list[int]:
-    statement = f"""SELECT id FROM text_{part} WHERE instr(lower(key || ' ' || content || ' ' || tags), ?)
-                    ORDER BY id DESC LIMIT ?"""
-    return [row for (row,) in connection.execute(statement, (needle, limit))]
 
 
 def without_vector(connection: sqlite3.Connection, part: int, model: str, *, limit: int) -> list[tuple[bytes, str]]:
@@ -233,29 +245,13 @@ def vectors(connection: sqlite3.Connection, part: int, model: str) -> list[tuple
     return connection.execute(statement, (model,)).fetchall()
 
 
-def _digest(content: str) -> bytes:
-    return blake2b(content.encode("utf-8"), digest_size=16).digest()
-
-
-def _make(connection: sqlite3.Connection, part: int) -> None:
-    if part not in present(connection, [part]):
-        connection.execute("INSERT INTO text_part (part) VALUES (?)", (part,))
-        for statement in _schema(int(part)):
-            connection.execute(statement)
-
-
 def _schema(part: int) -> Iterator[str]:
     yield f"""CREATE TABLE text_{part} (id INTEGER PRIMARY KEY, key TEXT, content TEXT, tags TEXT, digest BLOB,
               reading TEXT)"""
-    yield f"""CREATE VIRTUAL TABLE words_{part} USING fts5(key, content, tags, content='',
-              tokenize="porter unicode61 remove_diacritics 0")"""
+    yield f"CREATE VIRTUAL TABLE words_{part} USING fts5(key, content, tags, content='', {STEMMED})"
     yield f"CREATE VIRTUAL TABLE counts_{part} USING fts5vocab(words_{part}, row)"
     yield f"""CREATE VIRTUAL TABLE grams_{part} USING fts5(text, content='', detail=none, columnsize=0,
               tokenize="trigram case_sensitive 1")"""
-
-
-def _text(id: int, key: str, content: str, tags: Sequence[str]) -> StoredText:
-    return StoredText(id, _storable(key), _storable(content), _storable(_TAG_SEPARATOR.join(tags)))
 
 
 def _corruption() -> sqlite3.DatabaseError:
@@ -263,10 +259,6 @@ def _corruption() -> sqlite3.DatabaseError:
     error = sqlite3.DatabaseError("a text was changed after it was written")
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     return error
-
-
-def _packed(text: StoredText) -> str:
-    return tokenized(text.id, key=text.key, content=text.content, tags=text.tags).packed
 
 
 def _storable(text: str) -> str:

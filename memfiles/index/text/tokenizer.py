@@ -8,17 +8,18 @@ are found anywhere. Of names made of parts (``node.js``, ``snake_case``, ``src/a
 the whole is a phrase. FTS5 would not split ``camelCase`` and would confuse ``C++`` with ``c`` and ``20%`` with ``20``:
 the indexed text contains these a second time, spelled out.
 
-Stems are those of FTS5's ``porter`` tokenizer: M. F. Porter, "An algorithm for suffix stripping", Program 14(3), 1980.
-A test compares both: a word on which they disagree would be found by FTS5 but not counted here.
+Stems are those of FTS5's ``porter`` tokenizer, which is asked for them: a word on which the index and the scores
+disagreed would be found but not counted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from unicodedata import normalize
 
 from memfiles.index.text.vocabulary import FORMS, STOP_WORDS
@@ -29,6 +30,8 @@ MIN_NEEDLE = 2  # characters of a part of a word
 MAX_NEEDLES = 8
 MAX_LABEL = 40  # characters
 TOKENIZED = 16_384  # characters of a content that are tokenized; in the rest, stems are counted as parts of words
+STEMMED = 'tokenize="porter unicode61 remove_diacritics 0"'
+_MAX_CACHED = 100_000  # stems
 _EDGES = "\"'()[]{}<>.,:;!?"
 
 # Scripts written without spaces: Thai to Myanmar, kana, Han, and everything on the ideographic planes.
@@ -161,7 +164,7 @@ def spans_of(text: str) -> Iterator[tuple[int, str]]:
 
 def stems_of(folded: str) -> list[str]:
     """The stems of the words of a folded text, in order."""
-    return list(map(_STEMS.__getitem__, words_of(folded)))
+    return _STEMMER.stems(words_of(folded))
 
 
 @lru_cache(maxsize=256)
@@ -218,120 +221,45 @@ def _term(forms: list[tuple[str, ...]]) -> Term:
     return Term(tuple(forms), stems, " ".join(forms[0]))
 
 
-_MIN_STEMMED, _MAX_STEMMED = 3, 64  # characters; SQLite leaves other words alone
-_MAX_CACHED = 100_000  # stems
-_SuffixRules = tuple[tuple[str, str], ...]
+class Stemmer:
+    """Stems of words, by FTS5's own tokenizer; threads may share it.
 
-_STEP_2: _SuffixRules = (
-    *(("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"), ("logi", "log")),
-    *(("bli", "ble"), ("alli", "al"), ("entli", "ent"), ("eli", "e"), ("ousli", "ous"), ("ization", "ize")),
-    *(("ation", "ate"), ("ator", "ate"), ("alism", "al"), ("iveness", "ive"), ("fulness", "ful")),
-    *(("ousness", "ous"), ("aliti", "al"), ("iviti", "ive"), ("biliti", "ble")),
-)
-_STEP_3: _SuffixRules = (
-    *(("icate", "ic"), ("ative", ""), ("alize", "al"), ("iciti", "ic"), ("ical", "ic"), ("ful", ""), ("ness", "")),
-)
-_STEP_4 = (
-    "ement ance ence able ible ment ant ent ism ate iti ous ive ize ion al er ic ou".split()  # longest first
-)
+    Known stems are kept: looking one up takes a hundredth of the time to compute it.
+    """
+
+    def __init__(self) -> None:
+        self._stems: dict[str, str] = {}
+        self._idle: list[sqlite3.Connection] = []  # databases in memory; one in use is in no list
+
+    def stems(self, words: Sequence[str]) -> list[str]:
+        """The stems of these words, in order."""
+        found = list(map(self._stems.get, words))
+        if None not in found:
+            return cast("list[str]", found)
+        new = self._stemmed({word for word, stem in zip(words, found, strict=True) if stem is None})
+        if len(self._stems) + len(new) > _MAX_CACHED:
+            self._stems.clear()
+        self._stems.update(new)
+        return [new[word] if stem is None else stem for word, stem in zip(words, found, strict=True)]
+
+    def _stemmed(self, words: Collection[str]) -> dict[str, str]:
+        plain = [word for word in words if word.isascii() and word.isalnum()]  # all others are stems as they are
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            connection.execute(f"CREATE VIRTUAL TABLE words USING fts5(text, content='', {STEMMED})")
+            connection.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(words, instance)")
+        connection.execute("INSERT INTO words (rowid, text) VALUES (1, ?)", (" ".join(plain),))
+        stems = [stem for (stem,) in connection.execute("SELECT term FROM stems ORDER BY offset")]
+        connection.execute("INSERT INTO words (words) VALUES ('delete-all')")
+        self._idle.append(connection)
+        return dict(zip(words, words, strict=True)) | dict(zip(plain, stems, strict=True))
 
 
-class _StemCache(dict[str, str]):
-    """A cache of stems: looking one up takes a twentieth of the time to compute it."""
-
-    def __missing__(self, word: str) -> str:
-        if len(self) >= _MAX_CACHED:
-            self.clear()
-        self[word] = stem = _stem(word)
-        return stem
-
-
-_STEMS = _StemCache()
+_STEMMER = Stemmer()
 
 
 def stem(word: str) -> str:
     """The stem of a folded word."""
-    return _STEMS[word]
-
-
-def _stem(word: str) -> str:
-    if not _MIN_STEMMED <= len(word) <= _MAX_STEMMED or not word.isascii():
-        return word
-    word = _past(_plural(word))
-    if word.endswith("y") and _has_vowel(word[:-1]):
-        word = word[:-1] + "i"
-    word = _replace(_replace(word, _STEP_2), _STEP_3)
-    return _tidy(_strip(word))
-
-
-def _plural(word: str) -> str:
-    if word.endswith(("sses", "ies")):
-        return word[:-2]
-    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
-
-
-def _past(word: str) -> str:
-    if word.endswith("eed"):
-        return word[:-1] if _measure(word[:-3]) else word
-    for suffix in ("ed", "ing"):
-        if word.endswith(suffix):
-            left = word[: -len(suffix)]
-            return _restored(left) if _has_vowel(left) else word
-    return word
-
-
-def _restored(word: str) -> str:
-    """The word without its ending: ``hopp(ing)`` becomes ``hop``, ``fil(ing)`` ``file``, ``siz(ed)`` ``size``."""
-    if word.endswith(("at", "bl", "iz")):
-        return word + "e"
-    if len(word) > 1 and word[-1] == word[-2] and _shape(word)[-1] == "c":
-        return word if word[-1] in "lsz" else word[:-1]
-    return word + "e" if _measure(word) == 1 and _ends_short(word) else word
-
-
-def _replace(word: str, rules: _SuffixRules) -> str:
-    for suffix, other in rules:
-        if word.endswith(suffix):
-            left = word[: -len(suffix)]
-            return left + other if _measure(left) else word
-    return word
-
-
-def _strip(word: str) -> str:
-    for suffix in _STEP_4:
-        if word.endswith(suffix):
-            left = word[: -len(suffix)]
-            fits = _measure(left) > 1 and (suffix != "ion" or left.endswith(("s", "t")))
-            return left if fits else word
-    return word
-
-
-def _tidy(word: str) -> str:
-    if word.endswith("e"):
-        measure = _measure(word[:-1])
-        if measure > 1 or (measure == 1 and not _ends_short(word[:-1])):
-            word = word[:-1]
-    return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word
-
-
-def _shape(word: str) -> str:
-    """The word as vowels ``v`` and consonants ``c``; a ``y`` after a consonant is a vowel."""
-    shape = ""
-    for letter in word:
-        vowel = letter in "aeiou" or (letter == "y" and shape[-1:] == "c")
-        shape += "v" if vowel else "c"
-    return shape
-
-
-def _measure(word: str) -> int:
-    """The number of vowels followed by a consonant: Porter's m."""
-    return _shape(word).count("vc")
-
-
-def _has_vowel(word: str) -> bool:
-    return "v" in _shape(word)
-
-
-def _ends_short(word: str) -> bool:
-    """Whether it ends in consonant, vowel, consonant other than w, x, y: Porter's *o."""
-    return _shape(word)[-3:] == "cvc" and word[-1] not in "wxy"
+    return _STEMMER.stems([word])[0]
