@@ -115,7 +115,8 @@ def gate(text: str, *, policy: Policy, allow: Collection[str] = (), scan: Scanne
         return Gated(text)
     scanned = scan(text) if scan is not None else Scan()
     troubles = (scanned.trouble,) if scanned.trouble else ()
-    spans = _unless_allowed(text, _with_leaks(_spans(text), scanned.leaks), allow)
+    leaks = [_Span(leak.start, leak.end, len(RULES), leak.rule) for leak in scanned.leaks if leak.start < leak.end]
+    spans = _unless_allowed(text, _merged([*_spans(text), *leaks]), allow)
     if not spans:
         return Gated(text, troubles)
     places = _places(_findings(text, spans))
@@ -126,8 +127,11 @@ def gate(text: str, *, policy: Policy, allow: Collection[str] = (), scan: Scanne
         )
     if policy == "warn":
         return Gated(text, (f"appears to contain a credential: {places}", *troubles))
-    redacted = _redacted(_replaced(text, spans), allow)
-    return Gated(redacted, (f"redacted an apparent credential: {places}", *troubles))
+    for _ in range(_ROUNDS):  # a redaction may uncover another credential next to it
+        text = _replaced(text, spans)
+        if not (spans := _unless_allowed(text, _spans(text), allow)):
+            break
+    return Gated(text, (f"redacted an apparent credential: {places}", *troubles))
 
 
 def may_hold_secrets(text: str) -> bool:
@@ -136,10 +140,14 @@ def may_hold_secrets(text: str) -> bool:
 
 
 def _spans(text: str) -> list[_Span]:
-    folded = _folded(text)
-    if not (ranks := _ranks(text, folded)):
-        return []
-    return _merged(span for rank in sorted(ranks) for span in _matches(text, folded, rank=rank))
+    folded, spans = _folded(text), []
+    for rank in sorted(_ranks(text, folded)):
+        rule = RULES[rank]
+        for match in _compiled(rule.pattern).finditer(folded if rule.folded else text):
+            start, end = match.span(match.lastindex or 0)
+            if rule.judge(text[start:end]):
+                spans.append(_Span(start, end, rank, rule.name))
+    return _merged(spans)
 
 
 def _ranks(text: str, folded: str) -> set[int]:
@@ -154,19 +162,6 @@ def _folded(text: str) -> str:
     """``text`` in lower case with every character at its place (one letter, the dotted I, lowers to two)."""
     folded = text.lower()
     return folded if len(folded) == len(text) else "".join(char.lower()[0] for char in text)
-
-
-def _matches(text: str, folded: str, *, rank: int) -> Iterable[_Span]:
-    rule = RULES[rank]
-    for match in _compiled(rule.pattern).finditer(folded if rule.folded else text):
-        start, end = match.span(match.lastindex or 0)
-        if rule.judge(text[start:end]):
-            yield _Span(start, end, rank, rule.name)
-
-
-def _with_leaks(spans: list[_Span], leaks: Sequence[Leak]) -> list[_Span]:
-    others = [_Span(leak.start, leak.end, len(RULES), leak.rule) for leak in leaks if leak.start < leak.end]
-    return _merged([*spans, *others]) if others else spans
 
 
 @cache
@@ -202,15 +197,6 @@ def _findings(text: str, spans: Sequence[_Span]) -> list[Finding]:
 
 def _byte_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def _redacted(text: str, allow: Collection[str]) -> str:
-    """``text`` without credentials; a redaction may uncover another next to it, hence the rounds."""
-    for _ in range(_ROUNDS):
-        if not (spans := _unless_allowed(text, _spans(text), allow)):
-            break
-        text = _replaced(text, spans)
-    return text
 
 
 def _replaced(text: str, spans: Sequence[_Span]) -> str:

@@ -64,7 +64,8 @@ _DEFAULTS = frozenset(
 
 def random_token(text: str) -> bool:
     """Whether ``text`` is as mixed as a generated token, and no placeholder."""
-    return not _PLACEHOLDER.search(text) and _entropy(text) >= _MIN_ENTROPY
+    entropy = -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
+    return not _PLACEHOLDER.search(text) and entropy >= _MIN_ENTROPY
 
 
 def mixed_token(text: str) -> bool:
@@ -143,7 +144,8 @@ def bare_password(text: str) -> bool:
         return False
     if "_" in value and value.replace("_", "").isalnum() and value.islower() and _SELF_NAMING.search(value):
         return False
-    return _is_mixed(value)
+    marked = _has_digit(value) or any(char in "!@#$%^&*+=?~" for char in value[:-1])
+    return _is_number(value) or (_has_letter(value) and marked)
 
 
 def stated_password(text: str) -> bool:
@@ -157,12 +159,6 @@ def _stands_for_something(value: str) -> bool:
 
 def _is_remark(value: str) -> bool:
     return any(kind.fullmatch(value) for kind in (_EMAIL, _MEASURE, _FILE)) or bool(_TECHNICAL.match(value))
-
-
-def _is_mixed(value: str) -> bool:
-    if _is_number(value):
-        return True
-    return _has_letter(value) and (_has_digit(value) or any(char in "!@#$%^&*+=?~" for char in value[:-1]))
 
 
 def _is_number(value: str) -> bool:
@@ -179,10 +175,6 @@ def _has_letter(text: str) -> bool:
 
 def _has_digit(text: str) -> bool:
     return any(char.isdigit() for char in text)
-
-
-def _entropy(text: str) -> float:
-    return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
 
 
 def _base62(number: int) -> str:

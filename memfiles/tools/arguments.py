@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -123,7 +123,8 @@ def parse_arguments(model: type[ArgumentsT], sent: object, *, tool: str) -> Argu
     except ValidationError as error:
         problems = error.errors(include_url=False)
         wrong = "; ".join(dict.fromkeys(_explain(dict(one), refusals=model.refusals) for one in problems))
-        raise InvalidArgument(f"{tool}: {wrong}. {_usage(model, tool=tool)}") from None
+        shown = [name if field.is_required() else f"{name}?" for name, field in model.model_fields.items()]
+        raise InvalidArgument(f"{tool}: {wrong}. Call it as {tool}({', '.join(shown)})") from None
 
 
 def shortened(value: object) -> str:
@@ -166,28 +167,17 @@ def _named(sent: Mapping[object, object], *, model: type[Arguments], tool: str) 
     for key, value in sent.items():
         if not isinstance(key, str):
             raise InvalidArgument(f"{tool}: argument names must be text, not {type(key).__name__}")
-        name = _meant(key, fields=fields, aliases=meant)
+        spellings = (key, _WORD_END.sub("_", key).lower())
+        name = next((meant.get(each, each) for each in spellings if each in fields or each in meant), key)
         if value is None:
             continue
         if name in given and given[name] != value:
             raise InvalidArgument(f"{tool}: {name!r} is given twice with different values: pass it once")
-        given[_encodable_name(name, tool=tool)] = value
+        try:
+            given[_encodable(name)] = value
+        except ValueError:
+            raise InvalidArgument(f"{tool}: {shortened(name)} is not an argument") from None
     return given
-
-
-def _meant(key: str, *, fields: Collection[str], aliases: Mapping[str, str]) -> str:
-    """The argument that a name refers to, or the name itself."""
-    for name in (key, _WORD_END.sub("_", key).lower()):
-        if name in fields or name in aliases:
-            return aliases.get(name, name)
-    return key
-
-
-def _encodable_name(name: str, *, tool: str) -> str:
-    try:
-        return _encodable(name)
-    except ValueError:
-        raise InvalidArgument(f"{tool}: {shortened(name)} is not an argument") from None
 
 
 def _explain(problem: dict[str, Any], *, refusals: Mapping[str, str]) -> str:
@@ -214,8 +204,3 @@ def _explain(problem: dict[str, Any], *, refusals: Mapping[str, str]) -> str:
             return f"{name!r} must be {_EXPECTED[kind]}, not {sent}"
         case _:
             return f"{name!r} {str(problem['msg']).removeprefix('Value error, ')}"
-
-
-def _usage(model: type[BaseModel], *, tool: str) -> str:
-    shown = [name if field.is_required() else f"{name}?" for name, field in model.model_fields.items()]
-    return f"Call it as {tool}({', '.join(shown)})"

@@ -139,7 +139,7 @@ def _carry_out(
             break
         if time.monotonic() > deadline:
             return tuple(saved), tuple(skipped), f"the time limit was reached after {index} of {len(calls)} calls"
-        if not _is_save(call):
+        if not isinstance(call, Mapping) or str(call.get("name")) not in SAVE_TOOLS:
             skipped.append(f"call {index}: only the save tool may be used here")
             continue
         result = session.call(call["name"], call.get("arguments"), call_id=_call_id(digest, index, call))
@@ -148,11 +148,6 @@ def _carry_out(
         else:
             saved.append(str((result.data or {}).get("key", "")))
     return tuple(saved), tuple(skipped), None
-
-
-def _is_save(call: object) -> bool:
-    name = call.get("name") if isinstance(call, Mapping) else None
-    return isinstance(name, str) and name in SAVE_TOOLS
 
 
 def _call_id(digest: str, index: int, call: Mapping[str, Any]) -> str:

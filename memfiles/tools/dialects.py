@@ -200,8 +200,11 @@ def without_keywords(schema: dict[str, Any], refused: Set[str]) -> dict[str, Any
 
 def all_required(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema of an object with every property required, and nullable if it was optional."""
-    required = schema["required"]
-    properties = {name: inner if name in required else _nullable(inner) for name, inner in schema["properties"].items()}
+    properties = {name: dict(inner) for name, inner in schema["properties"].items()}
+    for name in properties.keys() - set(schema["required"]):
+        properties[name]["type"] = [properties[name]["type"], "null"]
+        if "enum" in properties[name]:
+            properties[name]["enum"] = [*properties[name]["enum"], None]
     return schema | {"properties": properties, "required": list(properties)}
 
 
@@ -221,11 +224,6 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [kept, {"type": "null"}], **said}
 
 
-def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    nullable = schema | {"type": [schema["type"], "null"]}
-    return nullable | {"enum": [*schema["enum"], None]} if "enum" in schema else nullable
-
-
 def strict_together(tools: Iterable[ToolDefinition]) -> frozenset[str]:
     """The names of the tools that can be strict in one request.
 
@@ -242,7 +240,9 @@ def within_enum_limits(schema: dict[str, Any]) -> dict[str, Any]:
     properties: dict[str, dict[str, Any]] = dict(schema["properties"])
     while enums := {name: inner["enum"] for name, inner in properties.items() if "enum" in inner}:
         largest = max(enums, key=lambda name: len(enums[name]))
-        if sum(map(len, enums.values())) <= ENUM_VALUES and not _is_long(enums[largest]):
+        values = enums[largest]
+        is_long = len(values) > LONG_ENUM and sum(len(value or "") for value in values) > LONG_ENUM_CHARACTERS
+        if sum(map(len, enums.values())) <= ENUM_VALUES and not is_long:
             break
         kept = {key: value for key, value in properties[largest].items() if key != "enum"}
         properties[largest] = kept | {"description": f"{kept['description']} {_INSTEAD}"}
@@ -251,7 +251,3 @@ def within_enum_limits(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _optional(tool: ToolDefinition) -> int:
     return len(tool.parameters["properties"]) - len(tool.parameters["required"])
-
-
-def _is_long(enum: list[str | None]) -> bool:
-    return len(enum) > LONG_ENUM and sum(len(value or "") for value in enum) > LONG_ENUM_CHARACTERS

@@ -17,8 +17,6 @@ from memfiles.errors import InvalidArgument
 from memfiles.tools.arguments import parse_arguments
 from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.entry_definitions import (
-    DEFAULT_PAGE,
-    DEFAULT_RESULTS,
     DeleteEntry,
     GetEntry,
     ListEntries,
@@ -75,8 +73,8 @@ class EntryTools:
         self._tool_names = access.tool_names
         self._functions: dict[ToolOperation, Callable[..., ToolResult]] = {
             "save": self._save,
-            "get": self._get,
-            "search": self._search,
+            "get": lambda sent, _, tool: self._found(parse_arguments(GetEntry, sent, tool=tool).key),
+            "search": lambda sent, _, tool: self._matching(parse_arguments(SearchEntries, sent, tool=tool)),
             "recall": self._recall,
             "list": self._list,
             "delete": self._delete,
@@ -97,33 +95,17 @@ class EntryTools:
         facets = said.given("key", "content")
         return _result(self._entries.save(self._caller, said.key, said.content, call_id=call_id, **facets).to_dict())
 
-    def _get(self, sent: object, _: str | None, tool: str) -> ToolResult:
-        return self._found(parse_arguments(GetEntry, sent, tool=tool).key)
-
-    def _search(self, sent: object, _: str | None, tool: str) -> ToolResult:
-        said = parse_arguments(SearchEntries, sent, tool=tool)
-        return self._matching(said.query, said)
-
     def _recall(self, sent: object, _: str | None, tool: str) -> ToolResult:
         said = parse_arguments(RecallEntries, sent, tool=tool)
         if said.key is not None and not said.query:
             return self._found(said.key)
         if said.query is not None and said.key is None:
-            return self._matching(said.query, said)
+            return self._matching(said)
         raise InvalidArgument(f"{tool}: pass 'key' to get one entry, or 'query' to search, and not both")
 
     def _list(self, sent: object, _: str | None, tool: str) -> ToolResult:
         said = parse_arguments(ListEntries, sent, tool=tool)
-        page = self._entries.list(
-            self._caller,
-            prefix=said.prefix,
-            tags=tuple(said.tags or ()),
-            category=said.category,
-            kind=said.kind,
-            limit=said.limit or DEFAULT_PAGE,
-            cursor=said.cursor,
-        )
-        return _result(page.to_dict())
+        return _result(self._entries.list(self._caller, **said.given()).to_dict())
 
     def _delete(self, sent: object, call_id: str | None, tool: str) -> ToolResult:
         said = parse_arguments(DeleteEntry, sent, tool=tool)
@@ -137,16 +119,8 @@ class EntryTools:
         found = self._entries.get(self._caller, key)
         return _result(not_found(key) if found is None else found.to_dict())
 
-    def _matching(self, query: str, said: SearchEntries | RecallEntries) -> ToolResult:
-        results = self._entries.search(
-            self._caller,
-            query,
-            max_results=said.max_results or DEFAULT_RESULTS,
-            tags=tuple(said.tags or ()),
-            category=said.category,
-            kind=said.kind,
-        )
-        return _result(results.to_dict())
+    def _matching(self, said: SearchEntries | RecallEntries) -> ToolResult:
+        return _result(self._entries.search(self._caller, **said.given()).to_dict())
 
 
 def _result(data: dict[str, Any]) -> ToolResult:

@@ -7,6 +7,7 @@ file is therefore hidden everywhere, and looks like a file that does not exist.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -49,7 +50,13 @@ def as_refs(refs: Iterable[RefLike]) -> list[MemoryRef]:
     """References from ``MemoryRef``s or ``{id, mode}`` objects; ``InvalidArgument`` names the first bad one."""
     if not isinstance(refs, Iterable):
         raise InvalidArgument(f"references must be a list of {{id, mode}} objects, not {type(refs).__name__}")
-    return [ref if isinstance(ref, MemoryRef) else _ref_of(ref, index) for index, ref in enumerate(refs)]
+    found = []
+    for index, ref in enumerate(refs):
+        try:
+            found.append(ref if isinstance(ref, MemoryRef) else MemoryRef.model_validate(ref))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"refs[{index}]: {error}; a reference is {{id, mode}}, mode r or rw") from None
+    return found
 
 
 def visible_files(
@@ -62,7 +69,10 @@ def visible_files(
     modes: dict[str, Literal["r", "rw"]] = {}
     for ref in as_refs(refs):
         modes[ref.id] = "rw" if "rw" in (ref.mode, modes.get(ref.id)) else "r"
-    seen = (_visible(_card(manager, uid), mode, clearance) for uid, mode in modes.items())
+    seen = []
+    for uid, mode in modes.items():
+        with suppress(FileNotDeclared, RecordCorrupt):
+            seen.append(_visible(manager.card(uid), mode, clearance))
     return sorted((file for file in seen if file is not None), key=lambda file: file.card.name)
 
 
@@ -114,9 +124,7 @@ def validate_refs(refs: Iterable[RefLike], manager: MemoryManager) -> None:
         raise InvalidArgument(f"memory files referenced more than once: {', '.join(twice)}; keep one reference to each")
 
 
-def _visible(card: FileCard | None, mode: Literal["r", "rw"], clearance: Clearance | None) -> VisibleFile | None:
-    if card is None:
-        return None
+def _visible(card: FileCard, mode: Literal["r", "rw"], clearance: Clearance | None) -> VisibleFile | None:
     if clearance is None:
         return VisibleFile(card, mode, session_level=None, same_level=True)
     levels, level = clearance.levels, clearance.level
@@ -124,17 +132,3 @@ def _visible(card: FileCard | None, mode: Literal["r", "rw"], clearance: Clearan
     if not is_declared or not levels.may_read(session=level, item=card.level):
         return None
     return VisibleFile(card, mode, session_level=level, same_level=levels.may_write(session=level, item=card.level))
-
-
-def _card(manager: MemoryManager, uid: str) -> FileCard | None:
-    try:
-        return manager.card(uid)
-    except (FileNotDeclared, RecordCorrupt):
-        return None
-
-
-def _ref_of(ref: object, index: int) -> MemoryRef:
-    try:
-        return MemoryRef.model_validate(ref)
-    except InvalidArgument as error:
-        raise InvalidArgument(f"refs[{index}]: {error}; a reference is {{id, mode}}, mode r or rw") from None

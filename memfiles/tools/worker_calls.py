@@ -11,10 +11,10 @@ import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 THREADS = 32
 """Calls at once. The threads are our own, so a program that fills its event loop's executor does not delay us."""
@@ -30,7 +30,12 @@ async def run_in_worker(call: Callable[[], T]) -> T:
     """
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     running = _threads().submit(copy_context().run, call)
-    running.add_done_callback(lambda _: _wake(loop, ended))
+
+    def wake(_: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed, so nobody waits
+            loop.call_soon_threadsafe(ended.set)
+
+    running.add_done_callback(wake)
     try:
         await ended.wait()
     except asyncio.CancelledError:
@@ -41,21 +46,11 @@ async def run_in_worker(call: Callable[[], T]) -> T:
 
 
 async def _wait_through_cancellations(ended: asyncio.Event) -> None:
-    with _shield():
+    anyio = sys.modules.get("anyio")  # it would repeat a cancellation at every turn; many frameworks do not use it
+    with nullcontext() if anyio is None else anyio.CancelScope(shield=True):
         while not ended.is_set():
             with suppress(asyncio.CancelledError):
                 await ended.wait()
-
-
-def _shield() -> AbstractContextManager[Any]:
-    """A scope shielded from anyio, which would otherwise repeat a cancellation at every turn of the loop."""
-    anyio = sys.modules.get("anyio")  # only if the program uses it: many frameworks do not
-    return anyio.CancelScope(shield=True) if anyio is not None else nullcontext()
-
-
-def _wake(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
-    with suppress(RuntimeError):  # the loop is closed, so nobody waits
-        loop.call_soon_threadsafe(ended.set)
 
 
 @cache

@@ -42,12 +42,11 @@ def cross_problems(document: Mapping[str, Any]) -> list[Problem]:
     """The problems between the parts of a workflow's plain data (``memory`` and ``agents``)."""
     memory = _mapping(document.get("memory"))
     agents = _mapping(document.get("agents"))
-    levels = _strings(memory.get("levels", DEFAULT_LEVELS))
     return [
         *_repeated_levels(memory),
         *_repeated_files(memory),
-        *_case_problems({file["uid"]: where for where, file in _files(memory) if isinstance(file.get("uid"), str)}),
-        *_level_problems([*_files(memory), *_agents(agents)], levels=levels),
+        *_case_problems(memory),
+        *_level_problems(memory, agents),
         *_agent_problems(memory, agents),
     ]
 
@@ -76,7 +75,8 @@ def _repeated_files(memory: Mapping[str, Any]) -> Iterator[Problem]:
                 yield Problem((*where, key), what)
 
 
-def _case_problems(uids: Mapping[str, Where]) -> Iterator[Problem]:
+def _case_problems(memory: Mapping[str, Any]) -> Iterator[Problem]:
+    uids = {file["uid"]: where for where, file in _files(memory) if isinstance(file.get("uid"), str)}
     for first, uid in case_clashes(uids):
         yield Problem(
             (*uids[uid], "uid"),
@@ -91,9 +91,10 @@ def _repeated_levels(memory: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(("memory", "levels", index), f"level{shown(level)} is listed twice; remove one")
 
 
-def _level_problems(leveled: Iterable[tuple[Where, Mapping[str, Any]]], *, levels: list[str]) -> Iterator[Problem]:
-    known, declared = set(levels), ", ".join(filter(is_identifier, levels[:10]))
-    for where, item in leveled if levels else ():
+def _level_problems(memory: Mapping[str, Any], agents: Mapping[str, Any]) -> Iterator[Problem]:
+    levels = [each for _, each in _numbered(memory.get("levels", DEFAULT_LEVELS)) if isinstance(each, str)]
+    known, declared = frozenset(levels), ", ".join(filter(is_identifier, levels[:10]))
+    for where, item in [*_files(memory), *_agents(agents)] if levels else ():
         level = item.get("level")
         if isinstance(level, str) and level not in known:
             yield Problem((*where, "level"), f"level{shown(level)} is not declared; use one of {declared}")
@@ -128,10 +129,6 @@ def _agents(agents: Mapping[str, Any]) -> list[tuple[Where, Mapping[str, Any]]]:
 
 def _numbered(value: Any) -> Iterable[tuple[int, Any]]:
     return enumerate(value) if isinstance(value, (list, tuple)) else ()
-
-
-def _strings(value: Any) -> list[str]:
-    return [item for _, item in _numbered(value) if isinstance(item, str)]
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -118,10 +118,8 @@ def _nodes(document: Mapping[str, Any]) -> Iterator[tuple[Where, Mapping[str, An
 
 
 def _agent_name(node: Mapping[str, Any], where: Where) -> str:
-    for key in ("id", "name", "label"):
-        if isinstance(node.get(key), str) and node[key].strip():
-            return str(node[key])
-    return where[-1] if where and isinstance(where[-1], str) else spelled(where) or "agent"
+    named = (text for key in ("id", "name", "label") if (text := _text_in(node, key)) and text.strip())
+    return next(named, None) or (str(where[-1]) if where and isinstance(where[-1], str) else spelled(where) or "agent")
 
 
 def _ref(ref: Any) -> Any:

@@ -78,7 +78,11 @@ def shown(text: object) -> str:
 
 def spelled(where: Where) -> str:
     """A path as people write it, such as ``memory.files[0].uid``; the start of a long one is cut."""
-    text = "".join(_spelled_step(step) for step in where).removeprefix(".")
+    steps = (
+        f"[{step}]" if isinstance(step, int) else f".{step}" if _PLAIN_STEP.fullmatch(step) else ".(key)"
+        for step in where
+    )
+    text = "".join(steps).removeprefix(".")
     return text if len(text) <= _SPELLED_MAX else "..." + text[-_SPELLED_MAX:]
 
 
@@ -97,12 +101,6 @@ def workflow_error(source: str, problems: Iterable[Problem], *, locate: Callable
 def printable(text: str) -> str:
     """``text`` with unprintable characters escaped, so that it cannot forge a line or move a cursor."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
-def _spelled_step(step: str | int) -> str:
-    if isinstance(step, int):
-        return f"[{step}]"
-    return f".{step}" if _PLAIN_STEP.fullmatch(step) else ".(key)"
 
 
 def _folded(word: str) -> str:
@@ -164,11 +162,6 @@ def _keys_at(model: type[BaseModel], where: Where) -> Collection[str]:
             kind = kind.model_fields[step].annotation
         else:  # X of tuple[X, ...] or dict[str, X]
             kind = get_args(kind)[1 if get_origin(kind) is dict else 0]
-        kind = _without_none(kind)
+        if get_origin(kind) in (Union, types.UnionType):  # X | None
+            kind = next(option for option in get_args(kind) if option is not type(None))
     return tuple(getattr(kind, "model_fields", ()))
-
-
-def _without_none(kind: Any) -> Any:
-    if get_origin(kind) not in (Union, types.UnionType):
-        return kind
-    return next(option for option in get_args(kind) if option is not type(None))

@@ -284,10 +284,16 @@ def _workflow_in(
     reading = read_older(source.value) if is_older(source.value) else _read(source)
     stem = path.stem.encode(errors="replace").decode() if path else "workflow"
     document = {"name": stem, **reading.document, "path": path}
-    workflow, problems = _validated(document)
+    workflow, problems = None, list[Problem]()
+    try:
+        workflow = Workflow.model_validate(document, context=_WITH_POSITIONS)
+        if check_mirror is not None and workflow.memory.mirror is not None:
+            check_mirror(workflow.memory.mirror.url)
+    except ValidationError as error:
+        problems = problems_in(error, model=Workflow)
+    except InvalidArgument as error:
+        problems = [Problem(("memory", "mirror", "url"), str(error))]
     problems += _document_problems(document, path=path)
-    if check_mirror is not None and workflow is not None and workflow.memory.mirror is not None:
-        problems += _mirror_problems(workflow.memory.mirror, check_mirror)
     if workflow is None or problems or reading.problems:
         raise source.error([*reading.problems, *(reading.as_written(problem) for problem in problems)])
     return workflow
@@ -318,21 +324,6 @@ def _no_memory(extra: Mapping[str, Any]) -> Problem:
     likely = next((key for key in extra if nearest_to(key, ["memory"])), "")
     what = "no memory is declared; add `memory: {files: [...]}`"
     return Problem((likely,), f"{what}, or did you mean this key?", at_key=True) if likely else Problem((), what)
-
-
-def _validated(document: dict[str, Any]) -> tuple[Workflow | None, list[Problem]]:
-    try:
-        return Workflow.model_validate(document, context=_WITH_POSITIONS), []
-    except ValidationError as error:
-        return None, problems_in(error, model=Workflow)
-
-
-def _mirror_problems(mirror: MirrorSpec, check: Callable[[str], object]) -> list[Problem]:
-    try:
-        check(mirror.url)
-    except InvalidArgument as error:
-        return [Problem(("memory", "mirror", "url"), str(error))]
-    return []
 
 
 def _document_problems(document: Mapping[str, Any], *, path: Path | None) -> list[Problem]:

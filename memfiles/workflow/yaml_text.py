@@ -12,9 +12,9 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 
 from memfiles.errors import WorkflowError
 from memfiles.workflow.problems import Mark, Problem, printable, workflow_error
@@ -39,25 +39,16 @@ def plain_value(text: str) -> Scalar:
     if text[0] not in _STARTS_NUMBER:
         return text
     if _INT.fullmatch(text):
-        return _whole(text)
+        if len(text) > _DIGITS_MAX:
+            raise ValueError(f"a number may have at most {_DIGITS_MAX} digits; put it in quotes if it is text")
+        return int(text[2:], _BASES[text[:2]]) if text[:2] in _BASES else int(text)
     if _FLOAT.fullmatch(text):
-        return _finite(text)
+        if math.isinf(value := float(text)):
+            raise ValueError("this number is too large; put it in quotes if it is text")
+        return value
     if _NOT_FINITE.fullmatch(text):
         raise ValueError("infinity and not-a-number are not allowed here; use a number, or put the text in quotes")
     return text
-
-
-def _whole(text: str) -> int:
-    if len(text) > _DIGITS_MAX:
-        raise ValueError(f"a number may have at most {_DIGITS_MAX} digits; put it in quotes if it is text")
-    return int(text[2:], _BASES[text[:2]]) if text[:2] in _BASES else int(text)
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise ValueError("this number is too large; put it in quotes if it is text")
-    return value
 
 
 SIZE_MAX = 4 * 1024 * 1024
@@ -88,8 +79,9 @@ class YamlText:
         """The original scalar; a lone surrogate stays one."""
         if not self.stand_ins:
             return scalar
-        if double_quoted and self.escape:
-            scalar = _joined(scalar, self.escape)
+        if double_quoted and self.escape:  # a JSON writer escapes the halves of a surrogate pair one by one: join them
+            halves = re.sub(f"{self.escape}u([0-9a-fA-F]{{4}})", lambda match: chr(int(match[1], 16)), scalar)
+            scalar = halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
         return scalar.translate(self.stand_ins)
 
 
@@ -103,9 +95,21 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     except (OSError, ValueError) as error:
         raise _refused(name, f"the file cannot be opened: {_reason(error)}") from error
     try:
-        return _content(name, descriptor)
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+            raise _refused(name, f"this is {kind}; name a workflow file")
+        if status.st_size > SIZE_MAX:
+            raise _too_large(name, status.st_size)
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(SIZE_MAX + 1)
+    except OSError as error:
+        raise _refused(name, f"the file cannot be read: {_reason(error)}") from error
     finally:
         os.close(descriptor)
+    if len(data) > SIZE_MAX:  # it grew meanwhile, or its size is not known beforehand (/proc)
+        raise _too_large(name, len(data))
+    return data
 
 
 def checked(data: bytes | str, *, source: str) -> YamlText:
@@ -132,28 +136,6 @@ def _check_characters(text: str, *, source: str) -> None:
     directive = _TAG_DIRECTIVE.search(text)
     if directive:
         raise _at(source, mark_after(text[: directive.start()]), "%TAG is not supported; remove it")
-
-
-def _content(name: str, descriptor: int) -> bytes:
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-            raise _refused(name, f"this is {kind}; name a workflow file")
-        if status.st_size > SIZE_MAX:
-            raise _too_large(name, status.st_size)
-        return b"".join(_chunks(name, descriptor))
-    except OSError as error:
-        raise _refused(name, f"the file cannot be read: {_reason(error)}") from error
-
-
-def _chunks(name: str, descriptor: int) -> Iterator[bytes]:
-    total = 0
-    while chunk := os.read(descriptor, 1 << 20):
-        total += len(chunk)
-        if total > SIZE_MAX:  # it grew meanwhile, or its size is not known beforehand (/proc)
-            raise _too_large(name, total)
-        yield chunk
 
 
 def _decoded(data: bytes, *, source: str) -> str:
@@ -188,29 +170,15 @@ def _protected(text: str, *, source: str) -> YamlText:
     surrogates = "\\ud" in text or "\\uD" in text
     if not found and not surrogates:
         return YamlText(text)
-    unused = _unused(text, source=source)
-    stand_ins = {char: next(unused) for char in found}
-    escape = next(unused) if surrogates else ""
+    unused = list(islice((char for char in map(chr, range(0xF0000, 0x110000)) if char not in text), len(found) + 1))
+    if len(unused) <= len(found):
+        raise _refused(source, "the text uses every private-use character of Unicode; remove some")
+    escape = unused.pop() if surrogates else ""
     if escape:
-        text = _ESCAPE.sub(_escape_marker(escape), text)
-        stand_ins["\\"] = escape
-    swapped = text.translate({ord(char): stand_in for char, stand_in in stand_ins.items() if char != "\\"})
-    return YamlText(swapped, {ord(stand_in): char for char, stand_in in stand_ins.items()}, escape)
-
-
-def _unused(text: str, *, source: str) -> Iterator[str]:
-    yield from (char for char in map(chr, range(0xF0000, 0x110000)) if char not in text)
-    raise _refused(source, "the text uses every private-use character of Unicode; remove some")
-
-
-def _escape_marker(escape: str) -> Callable[[re.Match[str]], str]:
-    return lambda match: escape + match[1] if len(match[1]) > 1 else match[0]
-
-
-def _joined(scalar: str, escape: str) -> str:
-    """The text with surrogate pairs joined into characters; a JSON writer escapes the halves one by one."""
-    halves = re.sub(f"{escape}u([0-9a-fA-F]{{4}})", lambda match: chr(int(match[1], 16)), scalar)
-    return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        text = _ESCAPE.sub(lambda match: escape + match[1] if len(match[1]) > 1 else match[0], text)
+    swapped = text.translate(dict(zip(map(ord, found), unused, strict=False)))
+    stand_ins = dict(zip(map(ord, unused), found, strict=False)) | ({ord(escape): "\\"} if escape else {})
+    return YamlText(swapped, stand_ins, escape)
 
 
 def _too_large(source: str, size: int) -> WorkflowError:
