@@ -17,6 +17,7 @@ from memfiles.entries.lazy import EntriesContext, LazyEntries
 from memfiles.errors import InvalidArgument, StorageFailed, WorkflowError
 from memfiles.files.manager import MemoryFiles, MemoryManager
 from memfiles.files.restore_report import RestoreReport
+from memfiles.records.keys import ENTRIES, WORKSPACE
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Refusals, Subscribers, utc_now
 from memfiles.storage.store import Store
@@ -125,6 +126,18 @@ def open_mirror_of(workflow: Workflow) -> Mirror | None:
         return _mirror_at(declared.url)
     except InvalidArgument as error:
         raise WorkflowError(f"memory.mirror.url: {error}") from error
+
+
+def unmirrored(workflow: Workflow) -> str | None:
+    """Why the declared mirror never takes some of what is declared, None if it takes all; makes no request."""
+    mirror = open_mirror_of(workflow)
+    if mirror is None or workflow.memory.entries is None:
+        return None
+    from memfiles.sync.mirror import takes  # late: only workflows with a mirror need it
+
+    if takes(mirror, f"{ENTRIES}/{WORKSPACE}/any.json"):
+        return None
+    return "the mirror keeps memory files only: entries stay on this machine, and count as pending for ever"
 
 
 class Memory:

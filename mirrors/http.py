@@ -31,7 +31,8 @@ from mirrors.service import Service, connect
 _log = logging.getLogger("memfiles.mirror")
 _DEFAULT_CAP = 16384
 _WEAKNESS = (
-    "has no conditional writes: of two machines that change one record at the same moment, one can overwrite the other"
+    "has no conditional writes: of two machines that change one record at the same moment, one can overwrite the "
+    "other; use it from one writing machine only"
 )
 _EPOCH = "1970-01-01T00:00:00.000Z"
 
@@ -89,10 +90,17 @@ class HttpMirror:
             when.check(key, old.version)
             raise MirrorRefused(f"{key}: the service cannot delete; put a record without content to empty it")
 
+    def takes(self, key: str) -> bool:
+        """See ``SelectiveMirror.takes``: memory files only."""
+        return uid_of(check_key(key)) is not None
+
     def shortcomings(self, key: str) -> tuple[str, ...]:
         """See ``CandidMirror.shortcomings``; makes no request."""
         check_key(key)
-        return (f"{self._service.url} {_WEAKNESS}", f"{self._service.url} keeps content only: no history, no levels")
+        return (
+            f"{self._service.url} {_WEAKNESS}",
+            f"{self._service.url} keeps content only: no history, no levels, no entries",
+        )
 
     def _objects(self) -> dict[str, Stored]:
         """By key, each of the service's objects that can be a memory file, as a record."""

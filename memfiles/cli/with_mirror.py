@@ -15,7 +15,7 @@ from memfiles.cli.options import current
 from memfiles.cli.output import progress, waiting
 from memfiles.errors import MirrorUnavailable
 from memfiles.files.restore_report import RestoreReport
-from memfiles.memory import Memory
+from memfiles.memory import Memory, unmirrored
 from memfiles.memory import open as open_memory
 from memfiles.records.keys import uid_of
 from memfiles.sync import SyncStatus
@@ -95,6 +95,12 @@ def mention_trouble(report: RestoreReport) -> None:
                     f"copies once it answers")  # fmt: skip
 
 
+def mention_unmirrored(workflow: Workflow) -> None:
+    """Warn of what the mirror never takes."""
+    if why := unmirrored(workflow):
+        output.warn(why)
+
+
 def mirror_lines(status: SyncStatus, *, workflow: Workflow) -> Iterator[tuple[str, str]]:
     """The lines of a status about the mirror, each a label and its text."""
     if status.mirror is not None:
@@ -102,6 +108,7 @@ def mirror_lines(status: SyncStatus, *, workflow: Workflow) -> Iterator[tuple[st
         yield "pending", pending_in(status, workflow=workflow)
         if status.last_error:
             yield "last error", status.last_error
+        yield from (("promises", shortcoming) for shortcoming in promises_in(status))
     else:
         yield "mirror", "none declared"
     kept = output.count(len(status.conflicts), "losing copy", "losing copies")
@@ -114,6 +121,13 @@ def pending_in(status: SyncStatus, *, workflow: Workflow) -> str:
         return "nothing; the mirror has every change made here"
     oldest = name_of(workflow, status.oldest_pending or "")
     return f"{output.count(status.pending, 'record')}, the oldest ({oldest}) for {seconds(status.lag_seconds)}"
+
+
+def promises_in(status: SyncStatus) -> tuple[str, ...]:
+    """What is known of how the mirror keeps its promises."""
+    if status.shortcomings is None:
+        return ("not checked yet; the next push or memfiles doctor does",)
+    return status.shortcomings or ("kept",)
 
 
 def name_of(workflow: Workflow, path: str) -> str:

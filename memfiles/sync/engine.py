@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +24,7 @@ from memfiles.sync.dirty_scan import Care, DirtyScan, note_hydrated
 from memfiles.sync.dispatcher import Dispatcher, Progress, Task, Timer
 from memfiles.sync.downloads import EntryDownloads
 from memfiles.sync.ledger import Ledger
-from memfiles.sync.mirror import Mirror, Stored
+from memfiles.sync.mirror import Mirror, Stored, shortcomings_of
 from memfiles.sync.pack import is_pack_stale, refresh_pack
 from memfiles.sync.reconciler import Reconciler
 from memfiles.sync.replica import OUTCOMES, Outcome, Replica
@@ -38,6 +38,8 @@ _LOSS_SECONDS = 3600.0  # between checks whether the mirror has lost anything
 _IDLE_SECONDS = 5.0  # between checks whether there is time to write a pack
 _PACK_SECONDS = 600.0  # between one pack and the next
 _CLOSE_SECONDS = 5.0
+_FIRST_ENTRIES, _BACKGROUND = "the entries are not here yet", "background work with the mirror failed"
+_JOBS = frozenset((_FIRST_ENTRIES, _BACKGROUND))
 _log = logging.getLogger("memfiles.sync")
 
 
@@ -100,7 +102,10 @@ class Sync:
     def status(self) -> SyncStatus:
         """How far the mirror is behind, found on the disk alone."""
         conflicts = tuple(path for path, _ in self._replica.conflicts())
-        return status_of(self.settings.url, self._scan.dirty(), last_error=self._errors.last, conflicts=conflicts)
+        dirty, promises = self._scan.dirty(), self._ledger.meta.shortcomings()
+        return status_of(
+            self.settings.url, dirty, last_error=self._errors.last, shortcomings=promises, conflicts=conflicts
+        )
 
     def flush(self, timeout: float = 30.0, *, insist: bool = True, progress: Progress | None = None) -> bool:
         """Push what the mirror lacks now, and wait for it; returns whether that was done within ``timeout`` seconds.
@@ -154,7 +159,7 @@ class Sync:
         try:
             self._look(self._jobs.find_lost_copies, _START_SECONDS)
         except MemfilesError as error:
-            self._errors.note("the entries are not here yet", error)
+            self._errors.note(_FIRST_ENTRIES, error)
 
     def _lacks_all_entries(self) -> bool:
         """Whether there are no entries here and the mirror may have some; not if it just did not answer."""
@@ -184,7 +189,7 @@ class Sync:
             try:
                 look()
             except Exception as error:
-                self._errors.note("background work with the mirror failed", error)
+                self._errors.note(_BACKGROUND, error)
 
         if self._looking is None or self._looking.is_set():
             self._looking = self._dispatcher.in_background(attempt)
@@ -212,15 +217,19 @@ class Sync:
         try:
             with self._replica.turn(task.path):
                 outcome = self._reconciler.reconcile(task.path, look=task.look)
-        except (LockTimeout, FileNotDeclared):
+        except FileNotDeclared:
+            self._errors.solved(task.path, answered=False)
+            raise
+        except LockTimeout:
             raise
         except Exception as error:
             self._errors.note(task.path, error)
             raise
         self._note(task.path, outcome)
         answered = task.look or outcome != "equal"
-        if answered or not self._dispatcher.is_failing:
-            self._errors.last = None
+        self._errors.solved(task.path, answered=answered)
+        if outcome == "pushed":
+            self._jobs.note_shortcomings(task.path)
         return answered
 
     def _note(self, path: str, outcome: Outcome) -> None:
@@ -236,25 +245,51 @@ class Sync:
 
 
 class _ErrorLog:
-    """The last error, logged once however often it repeats, and kept in the ledger for other processes."""
+    """The errors that nothing has put right since, each logged once however often it repeats.
+
+    The ledger keeps the last one for other processes.
+    """
 
     def __init__(self, ledger: Ledger, dispatcher: Dispatcher) -> None:
-        self.last: str | None = None
         self._ledger = ledger
         self._dispatcher = dispatcher
+        self._noting = threading.Lock()
+        self._open: dict[str, str] = {}  # by record or job, the latest last; replaced, never changed
+
+    @property
+    def last(self) -> str | None:
+        """The last error of what still fails."""
+        return next(reversed(self._open.values()), None)
 
     def note(self, what: str, error: Exception) -> None:
-        """Log an error; one that is not ours with its traceback."""
-        before, self.last = self.last, f"{what}: {error}"
-        if not self._dispatcher.is_closed and before != self.last:
-            _log.warning("%s", self.last, exc_info=error if not isinstance(error, MemfilesError) else None)
+        """Log an error of a record or a job; one that is not ours with its traceback."""
+        told = f"{what}: {error}"
+        with self._noting:
+            is_news = not self._dispatcher.is_closed and self._open.get(what) != told
+            self._open = {**self._without({what}), what: told}
+            if is_news:
+                with suppress(MemfilesError):
+                    self._ledger.meta.note("last_error", told)
+        if is_news:
+            _log.warning("%s", told, exc_info=error if not isinstance(error, MemfilesError) else None)
+
+    def solved(self, what: str, *, answered: bool) -> None:
+        """A record is in order now; if the mirror ``answered``, it answers the jobs as well."""
+        if what in self._open or (answered and not self._open.keys().isdisjoint(_JOBS)):
+            self._remove({what, *(_JOBS if answered else ())})
+
+    def answered(self) -> None:
+        """The mirror answered a job."""
+        self._remove(_JOBS)
+
+    def _remove(self, solved: Set[str]) -> None:
+        with self._noting:
+            self._open = self._without(solved)
             with suppress(MemfilesError):
                 self._ledger.meta.note("last_error", self.last)
 
-    def forget(self) -> None:
-        """The mirror answered."""
-        self.last = None
-        self._ledger.meta.note("last_error", None)
+    def _without(self, solved: Set[str]) -> dict[str, str]:
+        return {what: told for what, told in self._open.items() if what not in solved}
 
 
 @dataclass(slots=True)
@@ -273,6 +308,7 @@ class _Jobs:
     hydrated: Mapping[str, Stored] = field(default_factory=dict)
     pack_after: float = 0.0
     thorough_at: float = 0.0
+    promises_after: float = 0.0
 
     def sweep(self) -> None:
         """Find changes that no event reported: left from an earlier run, or made by other programs."""
@@ -297,7 +333,7 @@ class _Jobs:
         for path in self.scan.changed(listed):
             self.dispatcher.at_once(path, look=True)
         self._fetch_entries(listed)
-        self.errors.forget()
+        self.errors.answered()
 
     def find_lost_copies(self) -> None:
         """Have the records pushed whose copies the mirror lost, and fetch the entries if that was never completed."""
@@ -306,7 +342,7 @@ class _Jobs:
             self.dispatcher.at_once(path, look=True)
         if not self.ledger.meta.state().has_fetched_entries or not self.replica.listing.entry_paths():
             self._fetch_entries(listed)
-        self.errors.forget()
+        self.errors.answered()
 
     def find_first_entries(self) -> None:
         """Repeat the fetch of entries that failed at the start, or was killed, until all are here."""
@@ -321,6 +357,13 @@ class _Jobs:
         if now >= self.pack_after and self.dispatcher.is_idle and is_pack_stale(self.replica, self.ledger):
             self.pack_after = now + _PACK_SECONDS
             refresh_pack(self.replica, self.mirror, self.ledger)
+
+    def note_shortcomings(self, path: str) -> None:
+        """Note, once in a while, which promises the mirror breaks: a put just told it, so it is seldom asked."""
+        if time.monotonic() >= self.promises_after:
+            self.promises_after = time.monotonic() + _LOSS_SECONDS
+            with suppress(MemfilesError):
+                self.ledger.meta.note_shortcomings(shortcomings_of(self.mirror, path))
 
     def wipe(self) -> None:
         """Remove what was forgotten elsewhere from journals, index and ledger."""

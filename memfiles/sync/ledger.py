@@ -7,10 +7,11 @@ acknowledgement arrives.
 
 from __future__ import annotations
 
+import json
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,7 @@ _TABLES = (
 _ROW = "SELECT version, digest, body, sent, sent_version, body IS NULL AND redacted FROM note WHERE path = ?"
 _SIGNATURES = "SELECT path, inode, size, mtime_ns FROM note WHERE inode IS NOT NULL AND sent IS NULL"
 _DIGESTS = "SELECT path, digest FROM note WHERE digest IS NOT NULL AND sent IS NULL"
+_IS_SOLVED = "UPDATE meta SET value = NULL WHERE key = 'last_error' AND instr(value, ? || ': ') = 1"
 _BETWEEN = " AND path >= ? AND path < ?"
 _COPIES = "SELECT path, body, version FROM note WHERE version IS NOT NULL AND length(body) > 0 AND path > ?"
 _COPIES_AT_ONCE = 500
@@ -91,11 +93,12 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSnapshot:
-    """The ledger as read from outside: by path what needs no push, and the last error."""
+    """The ledger as read from outside: by path what needs no push, the last error, and the mirror's shortcomings."""
 
     signatures: Mapping[str, Signature]
     digests: Mapping[str, str]
     last_error: str | None
+    shortcomings: tuple[str, ...] | None = None
 
 
 class Ledger:
@@ -185,8 +188,8 @@ class Ledger:
         with self._change() as run:
             run("INSERT OR IGNORE INTO meta VALUES ('unpacked', 0)")
             run("UPDATE meta SET value = value + ? WHERE key = 'unpacked'", len(copies))
-            run("UPDATE meta SET value = NULL WHERE key = 'last_error'")
             for copy in copies:
+                run(_IS_SOLVED, copy.path)
                 run("INSERT OR IGNORE INTO note (path) VALUES (?)", copy.path)
                 run(
                     "UPDATE note SET version = ?, digest = ?, inode = ?, size = ?, mtime_ns = ?, sent = NULL,"
@@ -242,7 +245,7 @@ class Ledger:
         meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
         if not _is_trusted(meta, mirror=self._mirror):
             connection.execute("DELETE FROM note")
-            connection.execute("DELETE FROM meta WHERE key IN ('last_error', 'entries_fetched')")
+            connection.execute("DELETE FROM meta WHERE key IN ('last_error', 'entries_fetched', 'shortcomings')")
         noted = [("mirror", self._mirror), ("boot", boot_id())]
         connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", noted)
 
@@ -288,9 +291,22 @@ class LedgerMeta:
         return LedgerState(unpacked, redactions, redactions > removed, "unwiped" in meta, "entries_fetched" in meta)
 
     def note(self, key: Literal["last_error", "entries_fetched"], value: str | None) -> None:
-        """Note the last error, for other processes (an acknowledgement clears it), or that all entries were fetched."""
+        """Note the last error, for other processes, or that all entries were fetched.
+
+        An acknowledgement of the record that an error names clears it.
+        """
         with self._change() as run:
             run("INSERT OR REPLACE INTO meta VALUES (?, ?)", key, value)
+
+    def note_shortcomings(self, found: Sequence[str]) -> None:
+        """Note which promises the mirror breaks."""
+        with self._change() as run:
+            run("INSERT OR REPLACE INTO meta VALUES ('shortcomings', ?)", json.dumps(found))
+
+    def shortcomings(self) -> tuple[str, ...] | None:
+        """The promises that the mirror breaks, None if it was not asked yet."""
+        with self._change() as run:
+            return _shortcomings(dict(run("SELECT key, value FROM meta WHERE key = 'shortcomings'").fetchall()))
 
     def pack_is_removed(self) -> None:
         """The mirror's pack is gone; the next one is worth writing soon."""
@@ -317,7 +333,8 @@ def peek(directory: Path, *, mirror: str) -> LedgerSnapshot:
             meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
             if _is_trusted(meta, mirror=mirror):
                 signatures = {path: Signature(*there) for path, *there in connection.execute(_SIGNATURES)}
-                return LedgerSnapshot(signatures, dict(connection.execute(_DIGESTS).fetchall()), meta.get("last_error"))
+                digests = dict(connection.execute(_DIGESTS).fetchall())
+                return LedgerSnapshot(signatures, digests, meta.get("last_error"), _shortcomings(meta))
     except sqlite3.Error:
         pass  # there are none, or none that can be read
     return LedgerSnapshot({}, {}, None)
@@ -346,6 +363,10 @@ def scrub(directory: Path, revisions: Mapping[str, int]) -> None:
 def _create(connection: sqlite3.Connection) -> None:
     for statement in _TABLES:
         connection.execute(statement)
+
+
+def _shortcomings(meta: Mapping[str, str]) -> tuple[str, ...] | None:
+    return tuple(json.loads(meta["shortcomings"])) if "shortcomings" in meta else None
 
 
 def _is_trusted(meta: Mapping[str, str | None], *, mirror: str) -> bool:

@@ -118,6 +118,19 @@ class CandidMirror(Mirror, Protocol):
         """
 
 
+@runtime_checkable
+class SelectiveMirror(Mirror, Protocol):
+    """A mirror that takes only some keys; see ``takes``."""
+
+    def takes(self, key: str) -> bool:
+        """Whether the mirror takes an object at this valid key; makes no request."""
+
+
+def takes(mirror: Mirror, key: str) -> bool:
+    """Whether the mirror takes an object at ``key``; one that cannot tell takes every key."""
+    return mirror.takes(key) if isinstance(mirror, SelectiveMirror) else True
+
+
 def shortcomings_of(mirror: Mirror, key: str) -> tuple[str, ...]:
     """The broken promises of a mirror; none if it cannot tell."""
     return mirror.shortcomings(key) if isinstance(mirror, CandidMirror) else ()

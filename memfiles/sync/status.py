@@ -30,16 +30,24 @@ def status_on_disk(workflow: Workflow) -> SyncStatus:
     if mirror is None:
         return SyncStatus(conflicts=conflicts)
     noted = peek(workflow.directory, mirror=mirror.url)
-    return status_of(mirror.url, _dirty(workflow, noted), last_error=noted.last_error, conflicts=conflicts)
+    dirty = _dirty(workflow, noted)
+    return status_of(
+        mirror.url, dirty, last_error=noted.last_error, shortcomings=noted.shortcomings, conflicts=conflicts
+    )
 
 
 def status_of(
-    mirror: str, dirty: Collection[Dirty], *, last_error: str | None, conflicts: tuple[str, ...]
+    mirror: str,
+    dirty: Collection[Dirty],
+    *,
+    last_error: str | None,
+    shortcomings: tuple[str, ...] | None,
+    conflicts: tuple[str, ...],
 ) -> SyncStatus:
     """The status with these records still to be pushed."""
     oldest = min(dirty, key=lambda record: record.since_ns, default=None)
     lag = max(0.0, (time_ns() - oldest.since_ns) / 1e9) if oldest else 0.0
-    return SyncStatus(mirror, len(dirty), oldest and oldest.path, round(lag, 3), last_error, conflicts)
+    return SyncStatus(mirror, len(dirty), oldest and oldest.path, round(lag, 3), last_error, conflicts, shortcomings)
 
 
 def pending_records(workflow: Workflow) -> list[str]:
@@ -127,8 +135,9 @@ class SyncStatus:
     """How far the mirror is behind; ``mirror`` is None if there is none.
 
     ``pending`` counts the records whose last change the mirror has not acknowledged; ``oldest_pending`` has been
-    waiting for ``lag_seconds``. ``last_error`` is the last error, None after a success. ``conflicts`` are the losing
-    copies that were kept.
+    waiting for ``lag_seconds``. ``last_error`` is the last error of a record or request that still fails.
+    ``conflicts`` are the losing copies that were kept. ``shortcomings`` are the promises that the mirror breaks, one
+    sentence each; None: not known yet.
     """
 
     mirror: str | None = None
@@ -137,10 +146,12 @@ class SyncStatus:
     lag_seconds: float = 0.0
     last_error: str | None = None
     conflicts: tuple[str, ...] = ()
+    shortcomings: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object with every field."""
-        return {**asdict(self), "conflicts": list(self.conflicts)}
+        told = list(self.shortcomings) if self.shortcomings is not None else None
+        return {**asdict(self), "conflicts": list(self.conflicts), "shortcomings": told}
 
 
 @dataclass(frozen=True, slots=True)

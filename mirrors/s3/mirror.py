@@ -23,7 +23,7 @@ from mirrors.s3.location import S3Location
 _log = logging.getLogger("memfiles.mirror")
 _WEAKNESS = (
     "%s ignores conditional requests (%s): of two machines that change one record at the same moment, one can "
-    "overwrite the other"
+    "overwrite the other; use it from one writing machine only"
 )
 _ROUNDS = 4  # of being refused although the condition holds when read back
 

@@ -12,6 +12,8 @@ from memfiles.cli.doctor.checks import check_file_system, file_system_of
 from memfiles.cli.doctor.command import check_mirror
 from memfiles.workflow.workflow import Workflow
 from tests.cli.command_line import WORKFLOW, files_under, run
+from tests.mirrors.faulty_endpoint import Fault, FaultyEndpoint
+from tests.mirrors.servers import BUCKET, aws_environment  # noqa: F401 (a fixture of every test here)
 from tests.support.workflows import write_workflow
 
 
@@ -178,6 +180,63 @@ def test_a_mirror_that_hangs(memory: Path, installed: None) -> None:
 
     assert [("fail", "mirror")] == [(finding.state, finding.check) for finding in found]
     assert "no answer within 0.3 s" in found[0].detail
+
+
+@pytest.mark.parametrize("fault", ["moved", "moved_for_now"])
+def test_an_s3_mirror_that_redirects(memory: Path, installed: None, fault: Fault) -> None:
+    """One finding that says which address to use, and nothing else on the terminal."""
+    with FaultyEndpoint("http://127.0.0.1:9", always=fault) as endpoint:
+        declare(memory, f'mirror: {{url: "s3://{BUCKET}/desk?endpoint={endpoint.url}"}}')
+
+        looked = run("doctor")
+
+        assert (1, "") == (looked.code, looked.err)
+        assert 1 == looked.out.count("set endpoint=https://elsewhere.example:9443 in memory.mirror.url")
+        assert ["fail"] == states("mirror")
+
+
+@pytest.fixture
+def broken_mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed package whose mirrors raise what a mirror never should."""
+    site = tmp_path / "site"
+    (site / "broken-1.0.dist-info").mkdir(parents=True)
+    (site / "broken-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.4\nName: broken\nVersion: 1.0\n")
+    (site / "broken-1.0.dist-info" / "entry_points.txt").write_text(
+        "[memfiles.mirrors]\nbroken = broken_mirrors:open_url\n"
+    )
+    (site / "broken_mirrors.py").write_text(
+        "class Broken:\n"
+        "    def list(self, prefix=''):\n        return {}['gone']\n"
+        "    get = put = delete = list\n"
+        "def open_url(url):\n    return Broken()\n"
+    )
+    monkeypatch.syspath_prepend(site)
+
+
+def test_a_mirror_that_takes_no_entries(memory: Path, installed: None) -> None:
+    """Each command that looks at the declaration says so, without asking the mirror."""
+    declare(memory, 'mirror: {url: "http://127.0.0.1:9"}')
+    without = [run(*command).err for command in (("check",), ("restore",), ("status",))]
+    declare(memory, "entries: {}")
+
+    told = "the mirror keeps memory files only: entries stay on this machine"
+    assert not [said for said in without if told in said]
+    assert [told in run(*command).err for command in (("check",), ("plan",), ("restore",), ("status",))] == [True] * 4
+    assert [True] == [told in warning for warning in run("check", "--json").data["warnings"]]
+    assert ["warn"] == states("mirror entries")
+
+
+def test_a_check_that_raises_is_a_failure(memory: Path, broken_mirrors: None) -> None:
+    """Whatever it raises: with its kind, without a traceback unless asked, and the checks after it still run."""
+    declare(memory, 'mirror: {url: "broken://x"}')
+
+    looked, debugged = run("doctor", "--json"), run("doctor", "--debug")
+
+    assert (1, "") == (looked.code, looked.err)
+    assert ["fail"] == states("mirror")
+    assert "unexpected KeyError" in details("mirror")[0][1]
+    assert "conflicts" in [found["check"] for found in looked.data["checks"]]
+    assert (1, True) == (debugged.code, "Traceback" in debugged.err)
 
 
 def test_a_corrupt_copy_in_the_mirror(mirror: Path) -> None:

@@ -8,7 +8,12 @@ import time
 
 import pytest
 
+from memfiles.sync.status import status_on_disk
 from mirrors.memory import MemoryMirror
+from mirrors.s3.location import S3Location
+from mirrors.s3.mirror import connect
+from tests.mirrors.faulty_endpoint import FaultyEndpoint
+from tests.mirrors.servers import BUCKET
 from tests.sync.conftest import Opener, content_in, in_mirror, on_disk, wait_for
 from tests.sync.mirrors_for_tests import AbsentMirror, CountingMirror, HangingMirror
 
@@ -215,6 +220,50 @@ def test_a_copy_of_a_later_format_is_left_alone(open_machine: Opener, mirror: Me
     assert not memory.sync.flush(1)
     assert later == in_mirror(mirror)
     assert "format" in str(memory.sync.status().last_error)
+
+
+def test_a_refused_record_is_told_while_others_are_taken(open_machine: Opener, mirror: MemoryMirror) -> None:
+    """The last error stays until that record is taken, here and for a look from outside; then it is gone."""
+    memory = open_machine(uids=("a", "b"))
+    memory.sync.flush(60)
+    mirror.put("a.json", b'{"format": "memfiles/9", "type": "file"}\n')
+    memory.manager.append("a", "- refused\n")
+    told = []
+    for number in range(3):
+        memory.manager.append("b", f"- {number}\n")
+        memory.sync.flush(1)
+        told += [memory.sync.status(), status_on_disk(memory.workflow)]
+    in_between = on_disk(memory, "b") == in_mirror(mirror, "b")
+    mirror.delete("a.json")
+    memory.sync.push(60)
+    after = [memory.sync.status(), status_on_disk(memory.workflow)]
+
+    assert in_between
+    assert {("a.json", 1)} == {(str(status.last_error).split(": ")[0], status.pending) for status in told}
+    assert [(None, 0)] * 2 == [(status.last_error, status.pending) for status in after]
+
+
+def test_the_status_tells_which_promises_a_mirror_keeps(open_machine: Opener, endpoint: FaultyEndpoint) -> None:
+    """Once something was pushed, here and for a look from outside, without asking it again."""
+    endpoint.deaf = True
+    memory = open_machine(through=connect(S3Location(BUCKET, "told", endpoint=endpoint.url)))
+    before = status_on_disk(memory.workflow).shortcomings
+    memory.sync.flush(60)
+    asked = len(endpoint.requests)
+    here, outside = memory.sync.status(), status_on_disk(memory.workflow)
+
+    assert before is None
+    assert here.shortcomings == outside.shortcomings
+    assert here.shortcomings and "ignores conditional requests" in here.shortcomings[0]
+    assert asked == len(endpoint.requests)
+
+
+def test_a_mirror_that_keeps_all_promises(open_machine: Opener) -> None:
+    """That is known too."""
+    memory = open_machine()
+    memory.sync.flush(60)
+
+    assert () == memory.sync.status().shortcomings
 
 
 def test_a_hand_edit_reaches_the_mirror(open_machine: Opener, mirror: MemoryMirror) -> None:

@@ -10,9 +10,9 @@ from memfiles.cli.doctor.checks import names_in
 from memfiles.cli.opening import MemoryView, listed, load_workflow, state_of, view
 from memfiles.cli.options import command, current
 from memfiles.cli.output import waiting
-from memfiles.cli.with_mirror import mirror_lines, mirrored, pull_what_changed
+from memfiles.cli.with_mirror import mention_unmirrored, mirror_lines, mirrored, pull_what_changed
 from memfiles.files.restore_report import FileView, RestoreReport
-from memfiles.memory import look
+from memfiles.memory import look, unmirrored
 from memfiles.storage import quarantine
 from memfiles.storage.journal import FOLDER as JOURNALS
 from memfiles.sync.status import kept_in
@@ -27,7 +27,7 @@ def check_command() -> None:
     """
     workflow = load_workflow()
     files, agents = len(workflow.memory.files), len(workflow.agents)
-    warnings = misplaced_keys(current().workflow)
+    warnings = misplaced_keys(current().workflow) + [why for why in [unmirrored(workflow)] if why]
     if current().json:
         shown = {"workflow": current().workflow, "name": workflow.name, "files": files, "agents": agents}
         output.data(shown | {"warnings": warnings})
@@ -48,6 +48,7 @@ def plan_command() -> None:
     with waiting("asking the mirror ..."), look(workflow, ask_mirror=True, warn=output.warn) as memory:
         report = memory.report
     show_report(report)
+    mention_unmirrored(workflow)
     if any(file.status != "kept" for file in report.files):
         output.note("run `memfiles restore` to do it")
 
@@ -62,6 +63,7 @@ def restore_command() -> None:
     """
     with mirrored(load_workflow()) as memory:
         show_report(memory.report)
+        mention_unmirrored(memory.workflow)
         if memory.sync.settings.pull_at_start:
             pull_what_changed(memory)
 
@@ -73,6 +75,7 @@ def status_command() -> None:
     shown = status_of(seen)
     if output.as_json(shown):
         return
+    mention_unmirrored(seen.workflow)
     created = "" if shown["exists"] else " (not created yet; run memfiles restore)"
     output.labelled(
         [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +18,7 @@ from memfiles.cli.opening import quiet_log
 from memfiles.cli.options import command, current
 from memfiles.cli.with_mirror import name_of, pending_in
 from memfiles.errors import MemfilesError, MirrorRefused, RecordCorrupt
-from memfiles.memory import open_mirror_of
+from memfiles.memory import open_mirror_of, unmirrored
 from memfiles.records.keys import record_path, uid_of
 from memfiles.records.record import decode
 from memfiles.storage import quarantine
@@ -49,7 +50,7 @@ def doctor_command() -> None:
 
 def look(path: Path) -> Iterator[CheckResult]:
     """Every finding, in the order to fix them in."""
-    yield from checks.check_platform()
+    yield from _findings_of("platform", checks.check_platform())
     workflow, findings = checks.load_checked(path)
     yield from findings
     if workflow is None:
@@ -70,10 +71,12 @@ def look(path: Path) -> Iterator[CheckResult]:
 
 
 def _findings_of(what: str, findings: Iterator[CheckResult]) -> Iterator[CheckResult]:
-    """The findings; a check that the system does not allow is one itself, and the others still run."""
+    """The findings; a check that raises anything is one itself, and the others still run."""
     try:
         yield from findings
-    except (MemfilesError, OSError) as error:
+    except Exception as error:
+        if current().debug:
+            click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
         yield CheckResult("fail", what, f"cannot be checked: {failure_of(error).message}")
 
 
@@ -86,6 +89,8 @@ def check_pending(workflow: Workflow) -> Iterator[CheckResult]:
         yield CheckResult("warn", "mirror pending", f"{pending_in(status, workflow=workflow)}; run memfiles sync push")
     else:
         yield CheckResult("ok", "mirror pending", "nothing")
+    if why := unmirrored(workflow):
+        yield CheckResult("warn", "mirror entries", why)
     if status.last_error:
         yield CheckResult("warn", "mirror last error", status.last_error)
 
@@ -99,11 +104,21 @@ def check_mirror(workflow: Workflow, *, seconds: float = PATIENCE_SECONDS) -> It
     if mirror is None:
         return
     findings: list[CheckResult] = []
-    asking = threading.Thread(target=_ask, args=(mirror, workflow, findings.append), daemon=True)
+    unexpected: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            _ask(mirror, workflow, findings.append)
+        except Exception as error:
+            unexpected.append(error)
+
+    asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(seconds)
     is_late = asking.is_alive()
     yield from list(findings)
+    if unexpected:
+        raise unexpected[0]
     if is_late and not findings:
         yield CheckResult("fail", "mirror", f"no answer within {seconds:g} s; check its address and the network")
     elif is_late:
@@ -117,7 +132,7 @@ def _ask(mirror: Mirror, workflow: Workflow, found: ReportCheck) -> None:
         copies = [path for path in declared if path in there]
         found(CheckResult("ok", "mirror", f"answers, and has copies of {len(copies)} of {len(declared)} files"))
         for shortcoming in shortcomings_of(mirror, "doctor.json"):
-            found(CheckResult("warn", "mirror promises", f"{shortcoming}; use it from one writing machine only"))
+            found(CheckResult("warn", "mirror promises", shortcoming))
         _ask_for_copies(mirror, copies, workflow=workflow, found=found)
     except MirrorRefused as error:
         advice = "check memory.mirror.url, and that your credentials may list, read and write there"
