@@ -36,6 +36,7 @@ from memfiles.records.keys import RECORD_SUFFIX, record_path, uid_of
 from memfiles.records.levels import DEFAULT_LEVELS
 from memfiles.records.lineage import check_origin
 from memfiles.records.record import Actor, Change, Record, Stamp, check_text, stamp_of
+from memfiles.records.redactions import NONCE_BYTES
 from memfiles.secrets.gate import Gated, Policy, Scanner, gate
 from memfiles.storage import quarantine
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
@@ -258,10 +259,10 @@ class MemoryManager:
         """
         check_text(text)
         stamp = self._stamp(by, None, expected_revision)
-        path = _path(uid)
+        path, nonce = _path(uid), os.urandom(NONCE_BYTES)
 
         def decide(records: Mapping[str, Record | None]) -> tuple[Redaction, list[Record]]:
-            changed, redaction = file_changes.redact(_found(records[path]), stamp, text=text)
+            changed, redaction = file_changes.redact(_found(records[path]), stamp, text=text, nonce=nonce)
             return redaction, [changed] if changed is not None else []
 
         self._live.notice(path, at_once=True)

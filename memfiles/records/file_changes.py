@@ -19,15 +19,17 @@ from memfiles.records.history import (
     content_at,
     contents,
     inserted,
-    oldest_known,
     rewritten,
     splice_between,
+    steps_after,
+    texts_in,
+    without,
     without_text,
 )
 from memfiles.records.keys import check_whole
-from memfiles.records.record import Change, Operation, Record, Stamp, extend, grown, with_content
+from memfiles.records.record import Change, Operation, Record, Stamp, extend, grown, with_content, with_redactions
+from memfiles.records.redactions import MAX_PIECES, Cleaner, lacking, piece_of, united
 
-MARKER = "[redacted]"
 WARN_SHARE = 0.8
 _HINT_LINES = 2000
 _HINT_WIDTH = 160
@@ -229,50 +231,48 @@ def undo(record: Record, stamp: Stamp, *, to_revision: int | None = None) -> Dec
     return _spliced(record, change, content=content)
 
 
-def redact(record: Record, stamp: Stamp, *, text: str) -> tuple[Record | None, Redaction]:
+def redact(record: Record, stamp: Stamp, *, text: str, nonce: bytes) -> tuple[Record | None, Redaction]:
     """Remove every occurrence of ``text`` from the content and the history; never refused for the cap.
 
-    The marker ``[redacted]`` takes its place, or nothing if the marker itself contains the text.
+    The marker ``[redacted]`` takes its place, or nothing if the marker itself contains the text. The record keeps a
+    piece of it, so that other copies lose the text as well; ``nonce`` are random bytes for that.
     """
     if not text:
         raise EmptyText(f"nothing to redact in {record.name}: pass the text to remove")
     _check_revision(record, stamp)
     needle = text.encode()
-    clean = _cleaner(needle)
-    record = _walkable(record)
-    in_content = record.content_bytes.count(needle)
-    known = list(contents(record))
-    in_history = sum(needle in change.old.encode() or needle in inserted(after, change) for change, after in known)
-    oldest = content_at(record, oldest_known(record)).encode()
-    past = any(needle in content for _, content in known) or needle in oldest
-    unused = any(needle in change.old.encode() for change in record.history)
-    if not (in_content or in_history or past or unused):
+    clean = Cleaner([needle])
+    is_there = any(clean.count(part) for part in texts_in(record, reach=len(needle)))
+    cleaned = rewritten(record, clean) if is_there else record
+    if cleaned == record:
         return None, Redaction(receipt_of(record), 0, 0)
-    cleaned = rewritten(record, clean)
+    if len(record.redactions) >= MAX_PIECES:
+        raise SizeExceeded(
+            f"{record.name} keeps {len(record.redactions)} redactions, and {MAX_PIECES} is the most; nothing was "
+            f"changed. Declare a new file with a new uid, move the wanted text there, and take this one out of the "
+            f"workflow, the memory directory and the mirror"
+        )
+    _, steps = steps_after(record, 0)
+    in_history = sum(bool(clean.count(step.change.old.encode()) or clean.count(step.text)) for step in steps)
+    piece = piece_of(needle, known=record.redactions, nonce=nonce)
+    cleaned = with_redactions(cleaned, united(record.redactions, [piece]))
     changed = extend(cleaned, _change(record, stamp, op="redact", splice=Splice(0)))
-    return changed, Redaction(receipt_of(changed), in_content, in_history)
-
-
-def _walkable(record: Record) -> Record:
-    """The record, without a history damaged by hand: a history that cannot be read cannot be cleaned."""
-    try:
-        list(contents(record))
-    except RevisionUnknown:
-        return replace(record, history=())
-    return record
+    return changed, Redaction(receipt_of(changed), clean.count(record.content_bytes), in_history)
 
 
 def absorb(found: Record, *, known: Record | None, at: str) -> Record:
     """The record after a hand edit: a new revision over the version known before.
 
     Without a known version, or if another process wrote a later one, the change is opaque, because the text before it
-    is unknown. The history is then the one found, which may be redacted.
+    is unknown. The history is then the one found, which may be redacted. Text that was redacted since the file was
+    read by the editor that wrote it is taken out again.
     """
     if known is None or known.revision < found.revision:
         known, base = None, replace(found, history=without_text(found.history))
     else:
         base = known
     revision = base.revision + 1
+    found = without(found, lacking(found.redactions, base.redactions))
     after = found.content_bytes
     splice = splice_between(base.content_bytes, after) if known else Splice(len(after), 0)
     change = Change(
@@ -343,21 +343,6 @@ def _last_content_change(record: Record) -> Change:
         if change.opaque:
             break
     raise RevisionUnknown(f"{record.name} has no change in its history to undo")
-
-
-def _cleaner(needle: bytes) -> Callable[[bytes], bytes]:
-    """A function that removes every ``needle``, also one that appears by removing another."""
-    marker = MARKER.encode()
-    put = b"" if needle in marker else marker
-
-    def clean(content: bytes) -> bytes:
-        while needle in content:
-            content = content.replace(needle, put)
-            if put and needle in content:
-                content = content.replace(needle, b"")
-        return content
-
-    return clean
 
 
 def _no_match(record: Record, old: str) -> str:

@@ -7,13 +7,16 @@ a revision that the history no longer covers is an error, never a guess.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import StringIO
+from typing import NamedTuple
 
 from memfiles.errors import RevisionUnknown
 from memfiles.records.keys import check_whole
-from memfiles.records.record import Change, Record, with_content
+from memfiles.records.record import Change, Record, with_content, with_redactions
+from memfiles.records.redactions import Cleaner, Fragments, Piece, reveal, united
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +102,83 @@ def unified_diff(record: Record, *, from_revision: int, to_revision: int) -> str
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-def rewritten(record: Record, clean: Callable[[bytes], bytes]) -> Record:
+class TextChange(NamedTuple):
+    """A change and the text that it inserted."""
+
+    change: Change
+    text: bytes
+
+    def after(self, before: bytes) -> bytes:
+        """The content after the change, given the content before it."""
+        offset, removed, _ = self.splice(before)
+        return before[:offset] + self.text + before[offset + removed :]
+
+    def splice(self, before: bytes) -> tuple[int, int, int]:
+        """Where the change is in the content before it, how many bytes it removes, and how many it inserts."""
+        offset = len(before) if self.change.offset is None else self.change.offset
+        return offset, len(self.change.old.encode()), len(self.text)
+
+
+def steps_after(record: Record, revision: int) -> tuple[bytes, tuple[TextChange, ...]]:
+    """The changes after a revision as far as the history has their text, and the content before them."""
+    steps: list[TextChange] = []
+    content = record.content_bytes
+    with suppress(RevisionUnknown):  # the history was damaged by hand: what is before that is unknown
+        for change in reversed(record.history):
+            if change.revision <= revision or change.opaque:
+                break
+            before = reverse(content, change)
+            steps.append(TextChange(change, inserted(content, change)))
+            content = before
+    return content, tuple(reversed(steps))
+
+
+def texts_in(record: Record, *, reach: int) -> Iterator[bytes]:
+    """The oldest known content and, for each later change, the text after it around the place that it changed.
+
+    A text of up to ``reach`` bytes that stands in any revision stands in one of these.
+    """
+    content, steps = steps_after(record, 0)
+    yield content
+    for step in steps:
+        start, _, length = step.splice(content)
+        content = step.after(content)
+        yield content[max(0, start - reach) : start + length + reach]
+    yield from (change.old.encode() for change in record.history[: len(record.history) - len(steps)])
+
+
+def rewritten(record: Record, clean: Cleaner, *, traced_after: int | None = None) -> Record:
     """The record with ``clean`` applied to its content and to every earlier content that its history covers.
 
     The deltas are computed between the cleaned contents, so that text which a change cut in two is cleaned as well.
+    What the changes after the revision ``traced_after`` left of a text goes too.
     """
-    cleaned = [_cleaned(change, content, clean) for change, content in contents(record)]
-    unknown = len(record.history) - len(cleaned)
-    history = (*without_text(record.history[:unknown]), *reversed(cleaned))
-    return replace(with_content(record, clean(record.content_bytes).decode()), history=history)
+    content, steps = steps_after(record, 0)
+    unknown = record.history[: len(record.history) - len(steps)]
+    history = list(without_text(unknown))
+    before, cleaned = content, clean(content)
+    if unknown and unknown[-1].opaque:
+        first = unknown[-1]
+        history[-1] = first if cleaned == before else replace(first, offset=0, bytes=len(cleaned), redacted=True)
+    fragments: list[Fragments] = []
+    for step in steps:
+        after = step.after(before)
+        if traced_after is not None and step.change.revision > traced_after:
+            fragments = clean.carried(fragments, before, step.splice(before))
+        now = clean(after, fragments)
+        history.append(_cleaned(step, cleaned, after, now, clean))
+        before, cleaned = after, now
+    return replace(with_content(record, cleaned.decode()), history=tuple(history))
+
+
+def without(record: Record, pieces: Sequence[Piece], *, traced_after: int | None = None) -> Record:
+    """The record with these pieces and without their texts, as ``rewritten``; the very same record without pieces."""
+    if not pieces:
+        return record
+    longest = max(piece.size for piece in pieces)
+    texts = reveal(pieces, texts_in(record, reach=longest)).values()
+    cleaned = rewritten(record, Cleaner(tuple(texts)), traced_after=traced_after) if texts else record
+    return with_redactions(cleaned, united(record.redactions, pieces))
 
 
 def without_text(history: Iterable[Change]) -> tuple[Change, ...]:
@@ -115,15 +186,17 @@ def without_text(history: Iterable[Change]) -> tuple[Change, ...]:
     return tuple(replace(change, old="", opaque=True) for change in history)
 
 
-def _cleaned(change: Change, after: bytes, clean: Callable[[bytes], bytes]) -> Change:
-    """The change between two cleaned contents: only moved, unless its own text had to be cleaned."""
-    now = clean(after)
-    if change.opaque:
-        return change if now == after else replace(change, offset=0, bytes=len(now), redacted=True)
-    before = clean(reverse(after, change))
-    moved = change if change.offset is None else replace(change, offset=len(clean(after[: change.offset])))
-    if _fits(now, moved) and inserted(now, moved) == inserted(after, change) and reverse(now, moved) == before:
+def _cleaned(step: TextChange, before: bytes, was: bytes, now: bytes, clean: Cleaner) -> Change:
+    """The change of the cleaned content ``before`` to ``now``, which ``was`` not cleaned.
+
+    It is only moved, unless its own text had to be cleaned.
+    """
+    change = step.change
+    moved = change if change.offset is None else replace(change, offset=len(clean(was[: change.offset])))
+    if _fits(now, moved) and inserted(now, moved) == step.text and reverse(now, moved) == before:
         return moved
+    if change.offset is None and now.startswith(before):
+        return replace(change, bytes=len(now) - len(before), redacted=True)
     splice = splice_between(before, now)
     return replace(change, offset=splice.offset, bytes=splice.bytes, old=splice.old, redacted=True)
 

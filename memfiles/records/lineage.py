@@ -67,7 +67,7 @@ def relation(local: Record, remote: Record) -> Relation:
 def common_revision(one: Record, other: Record) -> int:
     """The newest revision with the same change and the same resulting content in both histories; 0 if there is none."""
     theirs = {change.revision: (change, after) for change, after in _outcomes(other)}
-    was_redacted = _was_redacted(one) or _was_redacted(other)
+    was_redacted = bool(one.redactions or other.redactions)  # then the same change may have left another text
     for change, after in _outcomes(one):
         found, outcome = theirs.get(change.revision, (None, None))
         if found is None or not is_same_change(change, found):
@@ -100,15 +100,13 @@ def _tells_all(record: Record) -> bool:
 def _contradict(local: Record, remote: Record) -> bool:
     """Whether the origins are wrong: the histories differ at a revision that the origins call common.
 
-    A full version vector may have lost an early origin. A redaction on both sides may renumber changes.
+    A full version vector may have lost an early origin.
     """
     if _may_have_lost(local, remote) or _may_have_lost(remote, local):
         return True
     parted = base_revision(local, remote)
     here, there = change_at(local, parted), change_at(remote, parted)
-    if here is None or there is None or is_same_change(here, there):
-        return False
-    return not (_was_redacted(local) or _was_redacted(remote))
+    return not (here is None or there is None or is_same_change(here, there))
 
 
 def _may_have_lost(record: Record, other: Record) -> bool:
@@ -117,10 +115,6 @@ def _may_have_lost(record: Record, other: Record) -> bool:
         return False
     earliest = min(other.origins.values())
     return any(revision <= earliest for origin, revision in record.origins.items() if origin not in other.origins)
-
-
-def _was_redacted(record: Record) -> bool:
-    return any(change.op == "redact" for change in record.history)
 
 
 def _outcomes(record: Record) -> Iterator[tuple[Change, bytes | None]]:

@@ -17,8 +17,10 @@ from pydantic_core import from_json, to_json
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.records.keys import NAME_PATTERN, UID_PATTERN, check_whole
+from memfiles.records.redactions import Piece
 
 FORMAT: Literal["memfiles/1"] = "memfiles/1"
+FORMAT_2: Literal["memfiles/2"] = "memfiles/2"  # of records with pieces of redacted texts
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 MAX_ORIGINS = 32
 MAX_HISTORY_CHANGES = 100
@@ -130,7 +132,8 @@ class Record:
     """One memory file as it is on disk; ``history`` runs from the oldest kept change to the newest.
 
     ``origins`` is a version vector: for each memory directory, the revision of its latest change that the content
-    includes. Only mirrored records have one; it is never changed in place.
+    includes. Only mirrored records have one; it is never changed in place. ``redactions`` tell what was redacted, in
+    the order of their ids; they do not leave with the history.
     """
 
     __pydantic_config__ = _CONFIG
@@ -148,7 +151,8 @@ class Record:
     history: tuple[Change, ...] = ()
     provisional: bool = False
     origins: Annotated[Origins, Field(max_length=MAX_ORIGINS)] = field(default_factory=dict, hash=False)
-    format: Literal["memfiles/1"] = field(default=FORMAT, kw_only=True)
+    redactions: tuple[Piece, ...] = ()
+    format: Literal["memfiles/1", "memfiles/2"] = field(default=FORMAT, kw_only=True)
     type: Literal["file"] = field(default="file", kw_only=True)
 
     @property
@@ -190,6 +194,11 @@ class Record:
         """The encoded changes, one a line."""
         return b",\n".join([change.encoded for change in self.history])
 
+    @cached_property
+    def redactions_json(self) -> bytes:
+        """The encoded pieces, one a line."""
+        return b",\n".join([to_json(piece.to_dict()) for piece in self.redactions])
+
     def stamped(self, origin: str) -> Record:
         """The record as a change made in the memory directory ``origin``; nothing is encoded again."""
         if self.origins.get(origin) == self.revision:
@@ -209,6 +218,11 @@ class Record:
 def with_content(record: Record, content: str) -> Record:
     """The record with new content and its digest."""
     return replace(record, content=content, sha256=digest(content.encode()))
+
+
+def with_redactions(record: Record, pieces: tuple[Piece, ...]) -> Record:
+    """The record with exactly these pieces; the very same record if it has them."""
+    return record if record.redactions == pieces else replace(record, redactions=pieces, format=FORMAT_2)
 
 
 def extend(record: Record, change: Change) -> Record:
@@ -282,6 +296,7 @@ def encode(record: Record) -> bytes:
         b'"updated_at":' + to_json(record.updated_at),
         *([b'"provisional":true'] if record.provisional else []),
         *([b'"origins":' + to_json(dict(sorted(record.origins.items())))] if record.origins else []),
+        *([b'"redactions":[\n' + record.redactions_json + b"]"] if record.redactions else []),
         b'"history":[\n' + record.history_json + b"]}\n",
     ]
     return b",\n".join(lines)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias, assert_never
 
 from memfiles.errors import MirrorConflict, MirrorUnavailable, RecordCorrupt
-from memfiles.records.record import FORMAT, digest
+from memfiles.records.record import FORMAT, FORMAT_2, digest
 from memfiles.storage import quarantine
 from memfiles.storage.atomic import is_settled
 from memfiles.sync.downloads import EntryDownloads
@@ -328,4 +328,4 @@ def _has_another_format(body: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     name = found.get("format") if isinstance(found, dict) else None
-    return isinstance(name, str) and name.startswith("memfiles/") and name != FORMAT
+    return isinstance(name, str) and name.startswith("memfiles/") and name not in (FORMAT, FORMAT_2)

@@ -17,14 +17,13 @@ from memfiles.records.file_changes import (
     card_of,
     edit,
     receipt_of,
-    redact,
     replace_content,
     undo,
     with_warnings,
 )
 from memfiles.records.history import content_at
 from memfiles.records.record import Actor, Change, Record, encode
-from tests.support.records import LATER, SEEDED_AT, many_times, seeded, stamp
+from tests.support.records import LATER, SEEDED_AT, many_times, redact, seeded, stamp
 
 texts = st.text("ab\n ü👋", max_size=10)
 

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfiles.errors import EmptyText
-from memfiles.records.file_changes import MARKER, Redaction, append, edit, redact, replace_content, undo
+from memfiles.records.file_changes import Redaction, append, edit, replace_content, undo
 from memfiles.records.history import content_at, oldest_known
 from memfiles.records.record import Record, encode
-from tests.support.records import many_times, seeded, stamp
+from memfiles.records.redactions import MARKER
+from tests.support.records import many_times, redact, seeded, stamp
 
 
 def redacted(record: Record, text: str) -> tuple[Record, Redaction]:

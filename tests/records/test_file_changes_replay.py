@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 
 from memfiles.errors import EditNoMatch
-from memfiles.records.file_changes import Decision, absorb, append, edit, redact, replace_content, undo
+from memfiles.records.file_changes import Decision, absorb, append, edit, replace_content, undo
 from memfiles.records.record import MAX_HISTORY_BYTES, MAX_HISTORY_CHANGES, Actor, Record, Stamp, decode, encode
-from tests.support.records import LATER, seeded, stamp
+from tests.support.records import LATER, redact, seeded, stamp
 
 Change = Callable[[Record, Stamp], Decision]
 

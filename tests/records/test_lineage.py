@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from memfiles.errors import InvalidArgument
-from memfiles.records.file_changes import absorb, append, redact
+from memfiles.records.file_changes import absorb, append
 from memfiles.records.lineage import (
     base_revision,
     check_origin,
@@ -18,7 +18,7 @@ from memfiles.records.lineage import (
     relation,
 )
 from memfiles.records.record import MAX_ORIGINS, Origins, Record, Stamp, decode, encode, grown, with_content
-from tests.support.records import SEEDED_AT, TickingClock, seeded
+from tests.support.records import SEEDED_AT, TickingClock, redact, seeded
 
 A, B, C = "a" * 12, "b" * 12, "c" * 12
 now = TickingClock()

@@ -217,7 +217,7 @@ REFUSED: dict[str, tuple[Callable[[Fields], bytes], str]] = {
     "a uid that is a path": (replaced(uid="../notes"), "uid: String should match pattern"),
     "a name with a newline": (replaced(name="notes\n"), "name: String should match pattern"),
     "no format": (without("format"), "format and type are missing"),
-    "another format": (replaced(format="memfiles/2"), "format: Input should be 'memfiles/1'"),
+    "another format": (replaced(format="memfiles/3"), "format: Input should be 'memfiles/1' or 'memfiles/2'"),
     "another type": (replaced(type="entry"), "type: Input should be 'file'"),
     "no content": (without("content"), "content: Field required"),
     "content that is no text": (replaced(content=["x"]), "content: Input should be a valid string"),

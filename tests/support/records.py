@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +13,11 @@ from typing import Any
 
 from hypothesis import settings
 
+from memfiles.records import file_changes
 from memfiles.records.declared_metadata import Metadata, seed
+from memfiles.records.file_changes import Redaction
 from memfiles.records.record import Actor, Record, Stamp
+from memfiles.records.redactions import NONCE_BYTES
 from memfiles.workflow.workflow import MemoryFile
 
 SEEDED_AT = "2026-11-21T09:00:00.000Z"
@@ -64,6 +68,11 @@ def seeded(content: str = "", *, uid: str = "notes", cap: int = 4096) -> Record:
 def stamp(call: str | None = None, *, agent: str | None = None, expected: int | None = None) -> Stamp:
     """When a change is made and by whom."""
     return Stamp(LATER, Actor(agent=agent, call=call), expected)
+
+
+def redact(record: Record, stamp: Stamp, *, text: str) -> tuple[Record | None, Redaction]:
+    """A redaction with random bytes of its own."""
+    return file_changes.redact(record, stamp, text=text, nonce=os.urandom(NONCE_BYTES))
 
 
 def files_under(directory: Path) -> dict[str, bytes]:

@@ -1,32 +1,32 @@
 """Merge of memory files: one record from two copies, with everything that both writers were promised.
 
 The rules this file guards: changes that only one copy has are taken as they are; the local changes are rebased on the
-remote copy, so that revisions in a mirror stay valid; and if a text was redacted, the redacted copy is the one to build
-on, wins every conflict, and no other copy is kept.
+remote copy, so that revisions in a mirror stay valid; and before two copies are merged, each loses the texts that only
+the other one knows to be redacted, as does their base.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Literal, TypeVar, assert_never
+from itertools import chain
+from typing import Generic, Literal, TypeVar
 
 from memfiles.records.declared_metadata import Metadata, metadata_in
-from memfiles.records.history import without_text
-from memfiles.records.lineage import Relation, joined
+from memfiles.records.history import texts_in, without
+from memfiles.records.lineage import joined
 from memfiles.records.record import Change, Record, extend, with_content
+from memfiles.records.redactions import Piece, lacking, reveal, united
 from memfiles.sync.merge.rebase import (
     MergeBase,
     Rebased,
     Suffix,
-    exact_base,
     find_merge_base,
     how_they_stand,
     is_untouched,
     rebase,
     splice_change,
     suffix_after,
-    was_redacted,
     with_changes,
     without_effect,
 )
@@ -36,27 +36,13 @@ from memfiles.sync.merge.text_merge import (
     lines_of,
     merge_text,
     shared_beginning,
-    shared_text,
     unite_text,
     with_lines,
 )
 
 ConflictPolicy = Literal["local", "remote"]
-MergeCase = Literal[
-    "equal",
-    "ahead",
-    "behind",
-    "untouched here",
-    "untouched there",
-    "redacted here",
-    "redacted there",
-    "redacted in both",
-    "diverged",
-]
 R_co = TypeVar("R_co", covariant=True)
-_MARKER = "[redacted]"
 _CARRIED = 50  # changes without their text: more would push the other copy's out of the history
-_DROPPED = "a text was redacted on one side; what the other side changed in the same lines is not kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +79,15 @@ def adopt(remote: Record, *, metadata: Metadata, revision: int, at: str) -> Reco
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """Two copies of a record, where they diverged, and the copy ``base`` that the mirror last acknowledged."""
+    """Two copies of a record, each without the texts redacted in the other, and where they diverged.
+
+    ``pieces`` are those that only one of them had.
+    """
 
     local: Record
     remote: Record
     merge_base: MergeBase | None
-    base: Record | None
+    pieces: tuple[Piece, ...]
     at: str
 
     @property
@@ -124,41 +113,20 @@ class _Copies:
         )
         return record.with_origins(joined(self.local, self.remote))
 
+    def rid_of_joined(self, merged: MergeResult[Record]) -> MergeResult[Record]:
+        """The result without redacted texts that neither copy had, and that only their lines together made."""
+        if not self.pieces:
+            return merged
+        longest = max(piece.size for piece in self.pieces)
+        again = reveal(self.pieces, chain(*(texts_in(copy, reach=longest) for copy in (self.local, self.remote))))
+        rest = [piece for piece in self.pieces if piece not in again]
+        return replace(merged, record=without(merged.record, rest))
+
 
 def merge(
     local: Record, remote: Record, *, base: Record | None = None, on_conflict: ConflictPolicy, at: str
 ) -> MergeResult[Record]:
     """Merge two copies of a record; ``base`` is the copy that the mirror last acknowledged, if known.
-
-    ``on_conflict`` says whose lines are taken where both changed the same ones differently.
-    """
-    standing = how_they_stand(local, remote)
-    merge_base = find_merge_base(local, remote, base=base) if standing not in ("equal", "ahead") else None
-    copies = _Copies(local, remote, merge_base, base, at)
-    match merge_case(local, remote, standing, merge_base):
-        case "equal":
-            return MergeResult(_confirmed(local), is_news=False)
-        case "ahead":
-            return MergeResult(_confirmed(local))
-        case "behind" | "untouched here":
-            record = adopt(remote, metadata=metadata_in(local), revision=local.revision, at=at)
-            return MergeResult(record, is_news=record.revision > remote.revision)
-        case "untouched there":
-            return MergeResult(copies.finished([copies.change], local.content, onto=local))
-        case "redacted here":
-            return _onto_redacted(copies, clean=local, other=remote)
-        case "redacted there":
-            return _onto_redacted(copies, clean=remote, other=local)
-        case "redacted in both":
-            return _both_redacted(copies)
-        case "diverged":
-            return _diverged(copies, on_conflict=on_conflict)
-        case other:
-            assert_never(other)
-
-
-def merge_case(local: Record, remote: Record, standing: Relation, merge_base: MergeBase | None) -> MergeCase:
-    """The case of a merge: the first that applies.
 
     | case | when | the merged record |
     |---|---|---|
@@ -166,31 +134,52 @@ def merge_case(local: Record, remote: Record, standing: Relation, merge_base: Me
     | behind | the remote copy has everything of the local one | the remote copy |
     | untouched here | first meeting, the local copy is as declared | the remote copy |
     | untouched there | first meeting, the remote copy is as declared (elsewhere) | the local copy, above both |
-    | redacted here, there | text was redacted in one copy since then | the other's changes, on the redacted copy |
-    | redacted in both | in both copies | the lines that both have, and what was added since |
     | diverged | all others | the local changes, rebased on the remote copy |
 
-    At a first meeting the copies have nothing in common but, perhaps, the seed of the file.
+    At a first meeting the copies have nothing in common but, perhaps, the seed of the file. ``on_conflict`` says whose
+    lines are taken where both changed the same ones differently.
     """
-    if standing in ("equal", "ahead", "behind"):
-        return standing
-    if merge_base is None or merge_base.is_seed:
-        if is_untouched(local):
-            return "untouched here"
-        if is_untouched(remote) and not (merge_base is not None and merge_base.content == remote.content):
-            return "untouched there"
-    here = was_redacted(local, after=merge_base.local if merge_base is not None else 0)
-    there = was_redacted(remote, after=merge_base.remote if merge_base is not None else 0)
-    if here and there:
-        return "redacted in both"
-    return "redacted here" if here else "redacted there" if there else "diverged"
+    standing = how_they_stand(local, remote)
+    copies = _cleaned(local, remote, base=base, at=at)
+    if (standing in ("equal", "ahead") and copies.local is not local) or (
+        standing in ("equal", "behind") and copies.remote is not remote
+    ):
+        standing = "diverged"  # one of them was put together by hand
+    if standing in ("equal", "ahead"):
+        return MergeResult(_confirmed(local), is_news=standing == "ahead")
+    merge_base = copies.merge_base
+    is_first_meeting = merge_base is None or merge_base.is_seed
+    if standing == "behind" or (is_first_meeting and is_untouched(local)):
+        record = adopt(copies.remote, metadata=metadata_in(local), revision=local.revision, at=at)
+        return MergeResult(record, is_news=record.revision > remote.revision)
+    is_seed = merge_base is not None and merge_base.content == copies.remote.content
+    if is_first_meeting and is_untouched(remote) and not is_seed:
+        return MergeResult(copies.finished([copies.change], copies.local.content, onto=copies.local))
+    return copies.rid_of_joined(_diverged(copies, on_conflict=on_conflict))
+
+
+def _cleaned(local: Record, remote: Record, *, base: Record | None, at: str) -> _Copies:
+    """Both copies and their base without the texts that only one of them, or none but the base, still has.
+
+    A piece that both have is applied to neither: who wrote that text again already knew of the redaction.
+    """
+    here, there = lacking(local.redactions, remote.redactions), lacking(remote.redactions, local.redactions)
+    known = united(local.redactions, remote.redactions)
+    base = without(base, lacking(base.redactions, known)) if base is not None else None
+    merge_base = find_merge_base(local, remote, base=base)
+    if here or there:
+        ends = (merge_base.local, merge_base.remote) if merge_base is not None else (0, 0)
+        local, remote = without(local, here, traced_after=ends[0]), without(remote, there, traced_after=ends[1])
+        merge_base = find_merge_base(local, remote, base=base)
+    return _Copies(local, remote, merge_base, (*here, *there), at)
 
 
 def supersede(
     local: Record, remote: Record, *, base: Record | None, winner: ConflictPolicy, at: str
 ) -> MergeResult[Record]:
     """Merge two diverged copies by taking the winner's whole text; the other's is in the history."""
-    copies = _Copies(local, remote, find_merge_base(local, remote, base=base), base, at)
+    copies = _cleaned(local, remote, base=base, at=at)
+    local, remote = copies.local, copies.remote
     suffix = copies.suffix(local)
     content, before = remote.content, suffix.start.encode()
     changes = _carried(suffix.untold)
@@ -217,7 +206,7 @@ def _diverged(copies: _Copies, *, on_conflict: ConflictPolicy) -> MergeResult[Re
     local, remote = copies.local, copies.remote
     ours = _rebased(copies, winner="second")
     if ours.is_clean:
-        return MergeResult(copies.finished(ours.changes, ours.content, onto=remote))
+        return MergeResult(copies.finished(ours.changes or [copies.change], ours.content, onto=remote))
     content, loser = ours.content, remote
     if on_conflict == "remote":
         content = remote.content if copies.merge_base is None else _rebased(copies, winner="first").content
@@ -232,7 +221,7 @@ def _diverged(copies: _Copies, *, on_conflict: ConflictPolicy) -> MergeResult[Re
 
 def _appended(suffix: Suffix) -> list[str]:
     """The appended lines: they changed no other line, so a conflict must not drop them."""
-    return [line for step in suffix.steps if step.change.op == "append" for line in lines_of(step.text)]
+    return [line for step in suffix.steps if step.change.op == "append" for line in lines_of(step.text.decode())]
 
 
 def _rebased(copies: _Copies, *, winner: Side) -> Rebased:
@@ -275,47 +264,6 @@ def _united(copies: _Copies) -> Rebased:
         text = MergedText(second, is_clean=False)
     change = splice_change(first, text.text, copies.change)
     return Rebased(text.text, (change, *_carried(copies.local.history)), text.is_clean)
-
-
-def _onto_redacted(copies: _Copies, *, clean: Record, other: Record) -> MergeResult[Record]:
-    """The other copy's changes on the redacted one, whose lines win: no redacted text comes back, no loser is kept."""
-    merge_base = copies.merge_base
-    changes: list[Change] = []
-    content, is_clean = clean.content, merge_base is not None or clean.content == other.content
-    if merge_base is not None:
-        suffix = copies.suffix(other)
-        if not suffix.is_whole:
-            known = exact_base(merge_base, copies.base)
-            is_clean = known is not None
-            if known is not None:
-                text = _whole_merge(replace(merge_base, content=known), content, suffix.start, winner="first")
-                changes.append(splice_change(content, text.text, copies.change))
-                content, is_clean = text.text, text.is_clean
-            changes += _carried(suffix.untold)
-        rest = rebase(content, suffix, winner="first", restores=False)
-        changes, content, is_clean = [*changes, *rest.changes], rest.content, is_clean and rest.is_clean
-    if clean is copies.local:  # its newest redaction again, so that later merges see that text was redacted before it
-        changes.append(next(without_effect(change) for change in reversed(clean.history) if change.op == "redact"))
-    record = copies.finished(changes or [copies.change], content, onto=clean)
-    return MergeResult(record, note=None if is_clean else _DROPPED)
-
-
-def _both_redacted(copies: _Copies) -> MergeResult[Record]:
-    """Each copy may hold what the other redacted: keep the lines that both have, and those added since."""
-    merge_base, local, remote = copies.merge_base, copies.local, copies.remote
-    ends = (merge_base.remote, merge_base.local) if merge_base is not None else (remote.revision, local.revision)
-    theirs, ours = suffix_after(remote, ends[0]), suffix_after(local, ends[1])
-    if merge_base is not None and theirs.is_whole and ours.is_whole:
-        content, is_clean = shared_text(theirs.start, ours.start, marker=_MARKER), True
-        for suffix in (theirs, ours):
-            made = rebase(content, suffix, winner="first", restores=False)
-            content, is_clean = made.content, is_clean and made.is_clean
-    else:
-        content, is_clean = shared_text(remote.content, local.content, marker=_MARKER), False
-    bare = replace(remote, history=without_text(remote.history))
-    whole = replace(copies.change, op="redact", bytes=len(content.encode()), offset=0, opaque=True)
-    changes = [whole, *_carried([step.change for step in (*theirs.steps, *ours.steps)])]
-    return MergeResult(copies.finished(changes, content, onto=bare), note=None if is_clean else _DROPPED)
 
 
 def _confirmed(record: Record) -> Record:

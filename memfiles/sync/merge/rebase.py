@@ -16,24 +16,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from memfiles.errors import RevisionUnknown
-from memfiles.records.history import content_at, contents, inserted, reverse, splice_between
+from memfiles.records.history import TextChange, content_at, splice_between, steps_after
 from memfiles.records.lineage import Relation, base_revision, change_at, common_revision, is_same_change, relation
 from memfiles.records.record import Change, Record, extend
 from memfiles.sync.merge.text_merge import Side, merge_text
-
-_RESTORING = frozenset({"undo", "merge"})
-
-
-class RebasedChange(NamedTuple):
-    """A change and the text that it inserted."""
-
-    change: Change
-    text: str
-
-    def after(self, before: bytes) -> bytes:
-        """The content after the change, given the content before it."""
-        offset = len(before) if self.change.offset is None else self.change.offset
-        return before[:offset] + self.text.encode() + before[offset + len(self.change.old.encode()) :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +32,7 @@ class Suffix:
 
     untold: tuple[Change, ...]
     start: str
-    steps: tuple[RebasedChange, ...]
+    steps: tuple[TextChange, ...]
     is_whole: bool
 
 
@@ -60,35 +46,20 @@ class Rebased(NamedTuple):
 
 def suffix_after(record: Record, revision: int) -> Suffix:
     """The changes of ``record`` after ``revision``, as far as its history has them."""
-    steps: list[RebasedChange] = []
-    content = record.content_bytes
-    with suppress(RevisionUnknown):  # the history was damaged by hand: what is before that is untold
-        for change, after in contents(record):
-            if change.revision <= revision or change.opaque:
-                break
-            content = reverse(after, change)
-            steps.append(RebasedChange(change, inserted(after, change).decode()))
+    content, steps = steps_after(record, revision)
     later = [change for change in record.history if change.revision > revision]
     untold = tuple(later[: len(later) - len(steps)])
     reaches_back = revision >= record.revision or bool(later and record.history[0].revision <= revision + 1)
-    return Suffix(untold, content.decode(), tuple(reversed(steps)), is_whole=reaches_back and not untold)
+    return Suffix(untold, content.decode(), steps, is_whole=reaches_back and not untold)
 
 
-def rebase(content: str, suffix: Suffix, *, winner: Side, restores: bool = True) -> Rebased:
-    """Rebase the changes of ``suffix`` on ``content``, which is the first side of a conflict.
-
-    ``restores`` False leaves changes without effect that bring back earlier text, as an undo does.
-    """
+def rebase(content: str, suffix: Suffix, *, winner: Side) -> Rebased:
+    """Rebase the changes of ``suffix`` on ``content``, which is the first side of a conflict."""
     changes: list[Change] = []
     before, is_clean = suffix.start.encode(), True
     for step in suffix.steps:
         after = step.after(before)
-        # an undo or an earlier merge may insert text that is older than itself
-        is_older = step.change.bytes > 0 and (step.change.merged or step.change.op in _RESTORING)
-        if is_older and not restores:
-            made = Rebased(content, (without_effect(step.change),), is_clean=False)
-        else:
-            made = _again(content, step.change, before=before.decode(), after=after.decode(), winner=winner)
+        made = _again(content, step.change, before=before.decode(), after=after.decode(), winner=winner)
         content, before, is_clean = made.content, after, is_clean and made.is_clean
         changes += made.changes
     return Rebased(content, tuple(changes), is_clean)
@@ -204,17 +175,6 @@ def seed_content(record: Record) -> str | None:
     return None
 
 
-def was_redacted(record: Record, *, after: int) -> bool:
-    """Whether text was redacted since a revision."""
-    return any(change.op == "redact" and change.revision > after for change in record.history)
-
-
-def exact_base(merge_base: MergeBase, base: Record | None) -> str | None:
-    """The remembered content at the merge base, which a later redaction has not altered."""
-    is_exact = base is not None and base.revision == merge_base.local == merge_base.remote
-    return base.content if base is not None and is_exact else None
-
-
 def _holds_all(record: Record, other: Record, *, after: int) -> bool:
     """Whether ``record`` has all later changes of ``other``, under any revision, as they may have been renumbered."""
     held = {(change.at, change.op, change.by) for change in record.history if change.revision > after}
@@ -228,7 +188,8 @@ def _with_content(merge_base: MergeBase, local: Record, remote: Record, *, base:
             return MergeBase(merge_base.local, merge_base.remote, content_at(record, revision))
     if base is None or not (_may_include(local, base) and _may_include(remote, base)):
         return merge_base
-    return MergeBase(merge_base.local, merge_base.remote, base.content, exact_base(merge_base, base) is not None)
+    is_exact = base.revision == merge_base.local == merge_base.remote
+    return MergeBase(merge_base.local, merge_base.remote, base.content, is_exact)
 
 
 def _may_include(record: Record, base: Record) -> bool:

@@ -77,15 +77,6 @@ def unite_text(first: str, second: str) -> MergedText:
     return MergedText(_joined(united), is_clean=False)
 
 
-def shared_text(first: str, second: str, *, marker: str) -> str:
-    """The lines that both texts have, with a marker where they differ."""
-    one, other = lines_of(first), lines_of(second)
-    shared: list[str] = []
-    for kind, start, end, _, _ in _opcodes(one, other):
-        shared += one[start:end] if kind == "equal" else [f"{marker}\n"] if kind == "replace" else []
-    return _joined(shared)
-
-
 def with_lines(text: str, lines: Lines, *, of: str) -> str:
     """Append to ``text`` the ``lines`` that it lacks and the text ``of`` has."""
     wanted = Counter(lines) & Counter(lines_of(of))

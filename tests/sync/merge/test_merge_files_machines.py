@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memfiles.records.file_changes import edit, redact
+from memfiles.records.file_changes import edit
 from memfiles.records.history import contents
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.text_merge import lines_of
-from tests.support.records import many_times
+from tests.support.records import many_times, redact
 from tests.sync.merge.machines import Machine, World
 
 TITLE = "# Notes\n"

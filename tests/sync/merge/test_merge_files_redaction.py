@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfiles.errors import MemfilesError
-from memfiles.records.file_changes import Decision, append, edit, redact, replace_content, undo
+from memfiles.records.file_changes import Decision, append, edit, replace_content, undo
 from memfiles.records.history import contents
 from memfiles.records.record import Actor, Record, Stamp, encode
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge
-from tests.support.records import TickingClock, many_times, seeded
+from tests.support.records import TickingClock, many_times, redact, seeded
 
 HERE, THERE = "a" * 12, "b" * 12
 AT = "2026-11-22T00:00:00.000Z"
@@ -82,13 +82,42 @@ def test_edits_of_other_lines_are_kept() -> None:
     ]
 
 
-def test_an_edit_of_the_redacted_line_gives_way() -> None:
-    """It would bring the line back; that it was dropped is said, and its copy is not kept."""
+def test_an_edit_of_the_redacted_line_is_kept() -> None:
+    """Both changes of the line are in the result: what was taken out of it, and what was put into it."""
     dirty, clean = done(shared(), SAME_LINE, by=HERE), taken_out(shared(), by=THERE)
 
     for result in both_ways(dirty, clean):
-        assert "one\nthe word is [redacted]\nthree\n" == result.record.content
-        assert result.note is not None and "is not kept" in result.note
+        assert ("one\nthe word was [redacted]\nthree\n", None) == (result.record.content, result.loser)
+
+
+def test_what_is_left_of_a_text_edited_at_the_same_time_goes_too() -> None:
+    """Only the inserted text stands; the change after it, and an edit of what nobody redacted, are not touched."""
+    halves: list[Call] = [partial(edit, old="nt", new="n and t"), partial(edit, old="ter2", new="fer"), APPENDED]
+    dirty, clean = done(shared(), *halves, by=HERE), taken_out(shared(), by=THERE)
+
+    for result in both_ways(dirty, clean):
+        assert "one\nthe word is [redacted]n and fer\nthree\nmore\n" == result.record.content
+        assert not any(part in encode(result.record) for part in (b"hu", b"ter2", b"hunter2"))
+
+
+def test_what_was_left_of_a_text_before_stays() -> None:
+    """Whoever redacted saw the fragment, and took out the whole text only."""
+    start = done(shared(), partial(edit, old="ter2", new=""), by=THERE)
+    dirty, clean = done(start, APPENDED, by=HERE), taken_out(start, by=THERE)
+
+    for result in both_ways(dirty, clean):
+        assert "one\nthe word is hun\nthree\nmore\n" == result.record.content
+        assert NEEDLE.encode() not in encode(result.record)
+
+
+def test_lines_that_only_together_make_the_text_are_cleaned() -> None:
+    """Neither side held it after the merge base, and both appended a part of it without a line end."""
+    start = done(shared("hunter2\nthe word is"), partial(edit, old="hunter2", new="x"), by=THERE)
+    dirty = done(start, partial(append, text="ter2"), by=HERE)
+    clean = taken_out(done(start, partial(append, text=" hun"), by=THERE), by=THERE)
+
+    for result in (merged(dirty, clean), merged(clean, dirty)):
+        assert NEEDLE.encode() not in encode(result.record)
 
 
 def test_an_undo_does_not_bring_it_back() -> None:
@@ -98,28 +127,57 @@ def test_an_undo_does_not_bring_it_back() -> None:
 
     for result in both_ways(dirty, clean):
         assert NEEDLE.encode() not in encode(result.record)
-        assert "one\nthree\nmore\n" == result.record.content
+        assert "one\nthe word is [redacted]\nthree\nmore\n" == result.record.content
 
 
-def test_what_was_merged_before_does_not_bring_it_back() -> None:
-    """A change that was carried over to another text may hold lines that its caller never sent."""
-    start = done(shared(), partial(edit, old=f"the word is {NEEDLE}\n", new=""), by=THERE)
-    dirty = done(start, partial(edit, old="three", new=f"the word is {NEEDLE}\nthree"), by=HERE)
-    dirty = replace(dirty, history=(*dirty.history[:-1], replace(dirty.history[-1], merged=True)))
+def test_text_written_again_by_who_knew_of_the_redaction_stands() -> None:
+    """Only what was written before it, or at the same time, loses the text."""
+    clean = done(taken_out(shared(), by=THERE), partial(append, text=f"again {NEEDLE}\n"), by=THERE)
+    dirty = done(shared(), APPENDED, by=HERE)
 
-    for result in both_ways(dirty, taken_out(start, by=THERE)):
-        assert ("one\nthree\n", True) == (result.record.content, NEEDLE.encode() not in encode(result.record))
+    for result in both_ways(dirty, clean):
+        assert {f"again {NEEDLE}", "more", "the word is [redacted]"} <= set(result.record.content.split("\n"))
+        assert 1 == result.record.content.count(NEEDLE)
+    later = merged(done(clean, OTHER_LINE, by=THERE), merged(dirty, clean).record.stamped(HERE))
+    assert 1 == later.record.content.count(NEEDLE)
+
+
+def test_two_lines_redacted_at_once_leave_the_line_between_them() -> None:
+    """The markers are not one line that both have."""
+    start = shared("one\ntwo\nthree\n")
+    ours, theirs = taken_out(start, by=HERE, text="one"), taken_out(start, by=THERE, text="three")
+
+    for result in both_ways(ours, theirs):
+        assert "[redacted]\ntwo\n[redacted]\n" == result.record.content
+
+
+def test_the_same_text_redacted_at_once_leaves_one_marker() -> None:
+    """Each side has a piece of its own, and both stay."""
+    ours, theirs = taken_out(shared(), by=HERE), taken_out(shared(), by=THERE)
+
+    for result in both_ways(ours, theirs):
+        assert ("one\nthe word is [redacted]\nthree\n", 2) == (result.record.content, len(result.record.redactions))
+
+
+def test_each_side_redacts_what_the_other_has_only_now() -> None:
+    """One appends a text that the other redacts elsewhere at the same time, and the other way round."""
+    start = shared("alice and bob\n")
+    ours = done(taken_out(start, by=HERE, text="alice"), partial(append, text="bob again\n"), by=HERE)
+    theirs = done(taken_out(start, by=THERE, text="bob"), partial(append, text="alice again\n"), by=THERE)
+
+    for result in both_ways(ours, theirs):
+        assert {"[redacted] and [redacted]", "[redacted] again"} == set(result.record.content.strip().split("\n"))
+        assert not any(name in encode(result.record) for name in (b"alice", b"bob"))
 
 
 @pytest.mark.parametrize("knows_base", [True, False])
 def test_more_changes_than_the_history_holds_do_not_bring_it_back(knows_base: bool) -> None:
-    """Then only what was acknowledged tells old lines from new ones; without it what is not in the history goes."""
+    """All lines of the other side are kept, whether or not the copy that was acknowledged is known."""
     dirty, clean = done(shared(), *many, by=HERE), taken_out(shared(), by=THERE)
 
     for result in both_ways(dirty, clean, base=shared() if knows_base else None):
         assert NEEDLE.encode() not in encode(result.record)
-        assert ("line 129\n" in result.record.content, knows_base) == (True, "line 0\n" in result.record.content)
-        assert knows_base == (result.note is None)
+        assert [1] * 130 == [result.record.content.count(f"line {number}\n") for number in range(130)]
 
 
 def test_both_took_something_out() -> None:
@@ -160,16 +218,17 @@ def test_a_third_copy_does_not_bring_it_back() -> None:
         assert 1 == record.content.count("more\n")
 
 
-def test_two_copies_with_nothing_in_common_keep_the_redacted_one() -> None:
-    """The other may hold the text anywhere."""
+def test_two_copies_with_nothing_in_common_lose_it_too() -> None:
+    """Both are kept, one of them as the copy that lost, and neither holds the text."""
     clean = replace(taken_out(shared(), by=THERE), origins={THERE: 2})
     history = done(seeded("x"), *many, by=HERE).history
     dirty = replace(seeded("theirs " + NEEDLE), revision=history[-1].revision, history=history, origins={HERE: 9})
     clean = replace(clean, history=clean.history[1:])
 
     for result in both_ways(dirty, clean):
-        assert (clean.content, None) == (result.record.content, result.loser)
-        assert NEEDLE.encode() not in encode(result.record)
+        assert result.loser is not None
+        assert {clean.content, "theirs [redacted]"} == {result.record.content, result.loser.content}
+        assert NEEDLE.encode() not in encode(result.record) + encode(result.loser)
 
 
 actions = st.lists(
@@ -220,4 +279,4 @@ def test_whatever_both_did_before_and_after(
 
     for result in both_ways(dirty, clean, base=start if knows_base else None, on_conflict=on_conflict):
         assert NEEDLE.encode() not in encode(result.record)
-        assert result.loser is None
+        assert result.loser is None or NEEDLE.encode() not in encode(result.loser)

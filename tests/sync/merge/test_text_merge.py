@@ -20,7 +20,6 @@ from memfiles.sync.merge.text_merge import (
     lines_of,
     merge_text,
     shared_beginning,
-    shared_text,
     unite_text,
     with_lines,
 )
@@ -237,9 +236,8 @@ def test_without_a_base_every_line_is_kept(what: str) -> None:
 
 
 def test_what_two_texts_share_is_told_by_lines() -> None:
-    """Where they differ, a marker stands, or nothing where one has no line at all."""
+    """Half a line is not shared."""
 
-    assert "a\n*\nc\n" == shared_text("a\nx\nc\n", "a\ny\nc\nz\n", marker="*")
     assert "a\n" == shared_beginning("a\nxx\n", "a\nxy\n")
 
 

@@ -1,0 +1,227 @@
+"""Pieces, the keyed digests of redacted texts, and the cleaning that takes these texts out of a content.
+
+The rules this file guards: a piece names a text without holding it, so that another copy of the record can lose the
+same text; cleaning is deterministic, and leaves nothing of the text whole; and the marker ``[redacted]`` is not text:
+no piece is found inside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import ConfigDict, Field
+
+MARKER = "[redacted]"
+MAX_PIECES = 256
+NONCE_BYTES = 24
+_MARKER = MARKER.encode()
+_ID_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One redacted text: its size in UTF-8 bytes and its HMAC-SHA-256 under ``key``; never the text.
+
+    ``id`` is random: a copy that lacks it was written without knowing of this redaction. ``hint`` are bits of the
+    text's first bytes, by which a scan finds the places worth a digest; see ``_shape``.
+    """
+
+    __pydantic_config__ = ConfigDict(strict=True, hide_input_in_errors=True)
+
+    id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+    key: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    size: Annotated[int, Field(ge=1, le=2**53 - 1)]
+    hint: Annotated[int, Field(ge=0, lt=2**24)]
+    mac: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+    def is_of(self, text: bytes) -> bool:
+        """Whether this is the redacted text."""
+        return len(text) == self.size and hmac.compare_digest(_mac(self.key, text), self.mac)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        return dict(vars(self))
+
+
+def piece_of(text: bytes, *, known: Sequence[Piece], nonce: bytes) -> Piece:
+    """The piece of a text that is redacted now; ``nonce`` are random bytes, ``known`` the pieces of the record so far.
+
+    A record keeps to one key, so that a scan translates a content once. A key derived from elsewhere, such as that of
+    a signed mirror, would be chosen here and looked up in ``_mac`` and ``_codes``.
+    """
+    key = min((piece.key for piece in known), default=nonce[_ID_BYTES:NONCE_BYTES].hex())
+    width, count = _shape(len(text))
+    codes = text[:count].translate(_table(key, width))
+    hint = sum(code << index * width for index, code in enumerate(codes))
+    return Piece(nonce[:_ID_BYTES].hex(), key, len(text), hint, _mac(key, text))
+
+
+def united(*groups: Iterable[Piece]) -> tuple[Piece, ...]:
+    """All of these pieces, each once, in the order of their ids."""
+    return tuple(sorted({piece.id: piece for group in groups for piece in group}.values(), key=lambda it: it.id))
+
+
+def lacking(known: Iterable[Piece], others: Iterable[Piece]) -> tuple[Piece, ...]:
+    """The pieces among ``others`` that are not ``known``."""
+    ids = {piece.id for piece in known}
+    return tuple(piece for piece in others if piece.id not in ids)
+
+
+def reveal(pieces: Iterable[Piece], texts: Iterable[bytes]) -> dict[Piece, bytes]:
+    """The redacted texts of those pieces whose text stands in one of ``texts``."""
+    found: dict[Piece, bytes] = {}
+    missing = list(pieces)
+    for text in texts:
+        coded: dict[tuple[str, int], bytes] = {}
+        for piece in missing:
+            place = (piece.key, _shape(piece.size)[0])
+            if place not in coded:
+                coded[place] = _coded(text.translate(_table(*place)), place[1])
+            if part := _find(piece, text, coded[place]):
+                found[piece] = part
+        missing = [piece for piece in missing if piece not in found]
+    return found
+
+
+class Fragments(NamedTuple):
+    """What later changes left of one redacted text: places in a content, and what takes their place once."""
+
+    spans: tuple[tuple[int, int], ...]
+    put: bytes
+
+
+class Cleaner:
+    """Takes texts out of contents, the longest first."""
+
+    def __init__(self, texts: Iterable[bytes]) -> None:
+        self._texts = sorted(set(texts), key=lambda text: (-len(text), text))
+
+    def __call__(self, content: bytes, fragments: Sequence[Fragments] = ()) -> bytes:
+        """The content without the texts, also without those that this puts together, and without these fragments."""
+        before, content = None, _cut(content, fragments)
+        while content != before:
+            before = content
+            for text in self._texts:
+                content = _without(content, text)
+        return content
+
+    def count(self, content: bytes) -> int:
+        """How often the texts stand in the content."""
+        return sum(1 for text in self._texts for _ in _places(content, text))
+
+    def carried(self, fragments: Sequence[Fragments], content: bytes, splice: tuple[int, int, int]) -> list[Fragments]:
+        """What a change leaves of the texts in ``content``, and of the ``fragments`` that earlier changes left there.
+
+        ``splice`` is the change: where, how many bytes it removes, and how many it inserts. A text that it does not
+        touch is found again in the content after it.
+        """
+        start, end = splice[0], splice[0] + splice[1]
+        places = ((text, place) for text in self._texts for place in _places(content, text))
+        touched = [Fragments((place,), _put(text)) for text, place in places if start < place[1] and end > place[0]]
+        moved = (Fragments(tuple(_moved(each.spans, splice)), each.put) for each in (*fragments, *touched))
+        return [each for each in moved if each.spans]
+
+
+def _cut(content: bytes, fragments: Sequence[Fragments]) -> bytes:
+    places = sorted((*span, each.put * (not at)) for each in fragments for at, span in enumerate(each.spans))
+    parts, done = [], 0
+    for start, end, put in places:
+        parts += [content[done:start], put * (start >= done)]
+        done = max(done, end)
+    return b"".join([*parts, content[done:]])
+
+
+def _put(text: bytes) -> bytes:
+    """What takes the place of a text: nothing if the marker holds it, as the text would still be there."""
+    return b"" if text in _MARKER else _MARKER
+
+
+def _places(content: bytes, text: bytes) -> Iterator[tuple[int, int]]:
+    """Where a text stands outside the markers; the places do not overlap."""
+    at = content.find(text)
+    while at >= 0:
+        end = at + len(text)
+        marker = content.find(_MARKER, max(0, end - len(_MARKER)), at + len(_MARKER)) if text in _MARKER else -1
+        if marker >= 0 and text != _MARKER:
+            end = marker + len(_MARKER)
+        else:
+            yield at, end
+        at = content.find(text, end)
+
+
+def _without(content: bytes, text: bytes) -> bytes:
+    """The content without this text; removing it may have put it together again.
+
+    Where a text begins or ends inside a marker, both go: half a marker is not one.
+    """
+    put = _put(text)
+    if put and _MARKER not in content:
+        return content.replace(text, put)
+    parts, done = [], 0
+    for start, end in _places(content, text):
+        left = content.find(_MARKER, max(done, start - len(_MARKER) + 1), start + len(_MARKER) - 1)
+        right = content.find(_MARKER, max(start, end - len(_MARKER) + 1), end + len(_MARKER) - 1)
+        if start < done:
+            continue  # it went with the marker that the one before shared
+        parts += [content[done : left if left >= 0 else start], put if left < 0 and right < 0 else b""]
+        done = right + len(_MARKER) if right >= 0 else end
+    return b"".join([*parts, content[done:]])
+
+
+def _moved(spans: Iterable[tuple[int, int]], splice: tuple[int, int, int]) -> Iterator[tuple[int, int]]:
+    """What a change leaves of these spans, where it then is."""
+    at, removed, inserted = splice
+    for start, end in spans:
+        if start < min(end, at):
+            yield start, min(end, at)
+        if max(start, at + removed) < end:
+            yield max(start, at + removed) + inserted - removed, end + inserted - removed
+
+
+def _find(piece: Piece, text: bytes, coded: bytes) -> bytes | None:
+    """The piece's text if it stands in ``text``, which is given ``coded`` as well."""
+    width, count = _shape(piece.size)
+    codes = bytes(piece.hint >> index * width & (1 << width) - 1 for index in range(count))
+    needle, wrong = _coded(codes, width)[: count - 8 // width + 1], b""
+    at = coded.find(needle)
+    while at >= 0:
+        part = text[at : at + piece.size]
+        if part != wrong and piece.is_of(part):
+            return part
+        wrong, at = part, coded.find(needle, at + 1)
+    return None
+
+
+def _shape(size: int) -> tuple[int, int]:
+    """The bits that a hint has of each byte of a text of this size, and of how many bytes it has them.
+
+    A hint tells 24 bits at most, and one bit of a byte where the text is long enough: what it tells, nobody has to
+    guess. It needs about 16, else most of the time goes into digests of wrong places.
+    """
+    width = 1 if size >= 24 else 2 if size >= 8 else 4 if size >= 4 else 8
+    return width, min(size, {1: 24, 2: 8, 4: 4, 8: 3}[width])
+
+
+def _coded(codes: bytes, width: int) -> bytes:
+    """At each place the codes from there on, as many as fit a byte: ``find`` is quick where bytes have many values."""
+    number = coded = int.from_bytes(codes, "little")
+    for index in range(1, 8 // width):
+        coded |= number >> 8 * index << width * index
+    return coded.to_bytes(len(codes), "little")
+
+
+@lru_cache(maxsize=64)
+def _table(key: str, width: int) -> bytes:
+    """For ``bytes.translate``: the code of every byte, ``width`` bits of a digest under the key."""
+    seed = bytes.fromhex(key)
+    codes = b"".join(hashlib.sha256(seed + bytes([number])).digest() for number in range(8))
+    return bytes(code & (1 << width) - 1 for code in codes)
+
+
+def _mac(key: str, text: bytes) -> str:
+    return hmac.digest(bytes.fromhex(key), text, "sha256").hex()
