@@ -11,7 +11,6 @@ import errno
 import hashlib
 import os
 import threading
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -152,8 +151,7 @@ class _Root:
     """The open directory and its locks; closed when no longer referenced."""
 
     def __init__(self, path: Path, *, lock_timeout: float) -> None:
-        self.descriptor = atomic.open_directory(path)
-        weakref.finalize(self, os.close, self.descriptor)
+        self.descriptor = atomic.Descriptor.of_directory(path)
         found = os.fstat(self.descriptor)
         self.identity = (found.st_dev, found.st_ino)
         self.locks = RecordLocks(self.descriptor, timeout=lock_timeout)

@@ -6,6 +6,7 @@ comes from the index alone. Each is read from its record, so a late index never 
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -16,7 +17,7 @@ from typing import Any
 from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.callers import Caller, Partition, View, view_of
 from memfiles.entries.drafts import EntryRules, check_category, check_kind, checked_tags
-from memfiles.errors import InvalidArgument
+from memfiles.errors import InvalidArgument, StorageFailed
 from memfiles.index import queries
 from memfiles.index.index import Index
 from memfiles.index.queries import Filters
@@ -28,6 +29,7 @@ from memfiles.index.search.vectors import fill_index
 from memfiles.records.entry import Entry, EntryRecord, Kind
 from memfiles.records.graphemes import first_bytes
 from memfiles.records.keys import check_key, check_switch, check_whole, entry_place, listed
+from memfiles.storage.atomic import is_forbidden
 from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Store
 
@@ -37,6 +39,7 @@ SHOWN_BYTES = 2000
 """The most content that a search result shows, in UTF-8 bytes; ``get`` returns all of it."""
 
 _ROUNDS = 4  # searches that are repeated because a record changed under them
+_log = logging.getLogger("memfiles")
 EntryRepository = RecordRepository[EntryRecord]
 
 
@@ -315,7 +318,7 @@ class EntryReader:
 
     def _read(self, path: str, revision: int) -> Entry | None:
         """The entry at ``path`` if the index is right about it; else the index checks it before the next question."""
-        entry = entry_at(self._db.repository, path)
+        entry = shown_at(self._db.repository, path)
         if entry is not None and self.is_live(entry) and entry.revision == revision:
             return entry
         self._db.index.doubt([path])
@@ -364,6 +367,17 @@ def entry_at(repository: EntryRepository, path: str) -> Entry | None:
     """The entry at ``path``, hidden or not; None for a tombstone or no record."""
     record = repository.look(path).record
     return record if isinstance(record, Entry) else None
+
+
+def shown_at(repository: EntryRepository, path: str) -> Entry | None:
+    """As ``entry_at``, to show among others: None also if this one may not be read at the moment."""
+    try:
+        return entry_at(repository, path)
+    except StorageFailed as error:
+        if not is_forbidden(error):
+            raise
+        _log.warning("an entry is left out, as it may not be read: %s", error)
+        return None
 
 
 def summary_of(row: Row, *, reads: tuple[int, str | None] = (0, None)) -> EntrySummary:

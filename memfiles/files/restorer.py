@@ -9,7 +9,6 @@ not rewritten; and examining changes nothing, so that a plan is a restore that s
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from memfiles.records.file_changes import absorb
 from memfiles.records.keys import record_path, uid_of
 from memfiles.records.record import MAX_RECORD_BYTES, Record, decode
 from memfiles.storage import atomic
-from memfiles.storage.atomic import Signature, is_settled, storage_failure
+from memfiles.storage.atomic import Descriptor, Signature, is_settled, storage_failure
 from memfiles.storage.record_kinds import Observed, version_of
 from memfiles.storage.store import Store
 from memfiles.storage.transaction import LeftBehind, NewVersion, groups_of
@@ -112,16 +111,13 @@ class Restorer:
         """The report that ``restore`` would give; nothing is created or changed, not even the directory."""
         try:
             with storage_failure(f"cannot look at the memory directory {directory}"):
-                descriptor = atomic.open_directory(directory)
+                descriptor = Descriptor.of_directory(directory)
         except StorageFailed as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
             return _report(self._resolved([MissingFile(file) for file in files], {}), ())
-        try:
-            found = self._examine_all(descriptor, files, start_cache.load(descriptor))
-            return _report(self._resolved(found, {}), _orphans(descriptor, files))
-        finally:
-            os.close(descriptor)
+        found = self._examine_all(descriptor, files, start_cache.load(descriptor))
+        return _report(self._resolved(found, {}), _orphans(descriptor, files))
 
     def restore(self, store: Store, files: Sequence[DeclaredFile]) -> Restored:
         """Make the records match the declarations.
@@ -230,15 +226,15 @@ class Restorer:
 
 
 def stored_record(directory: Path, uid: str) -> Record | None:
-    """The record of ``uid`` on disk, read without a store; None if there is none, ``RecordCorrupt`` if unreadable."""
-    try:
-        descriptor = atomic.open_directory(directory)
-    except FileNotFoundError:
-        return None
-    try:
-        found = atomic.read(descriptor, record_path(uid), limit=MAX_RECORD_BYTES)
-    finally:
-        os.close(descriptor)
+    """The record of ``uid`` on disk, read without a store; None if there is none.
+
+    ``RecordCorrupt`` if it is not a record, ``StorageFailed`` if it may not be read.
+    """
+    with storage_failure(f"record {uid} cannot be read"):
+        try:
+            found = atomic.read(Descriptor.of_directory(directory), record_path(uid), limit=MAX_RECORD_BYTES)
+        except FileNotFoundError:
+            return None
     return decode(found[0], uid=uid) if found else None
 
 

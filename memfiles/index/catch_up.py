@@ -6,17 +6,18 @@ same transaction; so a late row never replaces a newer one, and the row of a for
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import islice
 from typing import Any
 
-from memfiles.errors import LockTimeout
+from memfiles.errors import LockTimeout, StorageFailed
 from memfiles.index.change_log import HEADER_BYTES, Line
 from memfiles.index.database import failures
 from memfiles.index.pending_writes import PendingWrites
@@ -24,7 +25,7 @@ from memfiles.index.rows import Row, RowWriter, stored
 from memfiles.index.text import fts
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.storage import atomic
-from memfiles.storage.atomic import Signature
+from memfiles.storage.atomic import Signature, is_forbidden
 from memfiles.storage.derived_database import DerivedDatabase
 from memfiles.storage.entry_folders import StoredSignature, files, folder_times, stamp
 
@@ -34,6 +35,7 @@ _SETTLED_NS = 100_000_000  # longer than a clock tick of any kernel
 _BATCH = 256  # records compared in one transaction: no other process waits longer than for these
 _COMPACT_ATTEMPTS = 50
 _COMPACT_PAUSE_SECONDS = 0.05
+_log = logging.getLogger("memfiles")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class RecordSource:
 
     directory: int
     read: Callable[[str], Row | None]
+    forbidden: set[str] = field(default_factory=set)  # records that exist and may not be read at the moment
 
     def signature(self, path: str) -> Signature | None:
         """The signature that the row of this file must have; None if there cannot be a file."""
@@ -62,11 +65,24 @@ class RecordSource:
             found = self.signature(path)
             if found is not None and found == writer.signature(path):
                 continue
-            row = self.read(path) if found is not None else None
+            row = self._row(path) if found is not None else None
             if row is None:
                 writer.remove(path)
             else:
                 writer.put(row)
+
+    def _row(self, path: str) -> Row | None:
+        try:
+            row = self.read(path)
+        except StorageFailed as error:
+            if not is_forbidden(error):
+                raise
+            if path not in self.forbidden:
+                self.forbidden.add(path)
+                _log.warning("searches leave an entry out until it may be read: %s", error)
+            return None
+        self.forbidden.discard(path)
+        return row
 
     def differing(self, connection: sqlite3.Connection, left_over: list[str]) -> Iterator[str]:
         """The records whose files and rows differ; temp files of dead writers are added to ``left_over``.
@@ -92,7 +108,7 @@ class Trust(Enum):
     ``UNOPENED``            opened: ``CURRENT`` if no folder changed since the last close, else ``UNVERIFIED``
     ``LOST``                opened: ``UNVERIFIED``, as it is empty
     ``CURRENT``             a transaction failed, or lines of the log were lost: ``UNVERIFIED``
-    ``UNVERIFIED``          every file was compared with its row: ``CURRENT``
+    ``UNVERIFIED``          every file was compared with its row: ``CURRENT``, unless one may not be read
     any but ``CLOSED``      the database is damaged or replaced: ``LOST``; in a forked child: ``UNOPENED``
     ======================  =============================================================================
     """
@@ -229,7 +245,7 @@ class Maintenance:
             raise
         finally:
             self._pending.land(is_exact=is_exact and self.trust is Trust.CURRENT)
-        if self._pending.announcements.is_incomplete:
+        if self._pending.announcements.is_incomplete or self._records.forbidden:
             self.trust = Trust.UNVERIFIED
             self._pending.announcements.is_incomplete = False
 
@@ -275,9 +291,11 @@ class Maintenance:
             while paths := list(islice(remaining, _BATCH)):
                 with self.database.transaction() as connection:
                     self._records.refresh(connection, paths)
-        with self.database.transaction() as connection:
-            _note_complete(connection, times, now_ns=now_ns)
-        self.trust, self.has_verified = Trust.CURRENT, True
+        is_complete = not self._records.forbidden
+        if is_complete:
+            with self.database.transaction() as connection:
+                _note_complete(connection, times, now_ns=now_ns)
+        self.trust, self.has_verified = Trust.CURRENT if is_complete else Trust.UNVERIFIED, True
         self._pending.land()
         return left_over
 

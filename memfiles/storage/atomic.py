@@ -1,9 +1,8 @@
 """Files read and atomically replaced, by paths relative to one directory's descriptor.
 
 The rules this file guards: a reader finds the old file or the new one, whole; no link is followed out of the
-directory; only a fault of the file itself is ``RecordCorrupt``, since a file that belongs to another user, or that the
-system cannot open at the moment, may hold everything ever acknowledged; and only this module and ``journal`` rename or
-flush.
+directory; only what is known not to be a record is ``RecordCorrupt``, since a file that may not or cannot be opened at
+the moment may hold everything ever acknowledged; and only this module and ``journal`` rename or flush.
 
 A new version is *staged* into a temp file next to the old one and *published* by exchanging the two names
 (``renameat2`` with ``RENAME_EXCHANGE``); the temp name then holds the old version until it is dropped. An exchange can
@@ -33,7 +32,8 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
 _NOT_SUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
-_NOT_THE_FILES_FAULT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.ESTALE)
+_LINKS = (errno.ELOOP, errno.EMLINK)
+_SPECIAL = (errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)  # a socket or a device
 _TICK_NS = 100_000_000  # longer than the clock tick of any kernel
 _MANY_FILES = 32
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -68,13 +68,13 @@ class Descriptor(int):
 
     __slots__ = ()
 
+    @classmethod
+    def of_directory(cls, path: str | os.PathLike[str]) -> Descriptor:
+        """Open the directory at ``path``, which may be a link to one."""
+        return cls(os.open(path, _OPEN_DIRECTORY))
+
     def __del__(self) -> None:
         os.close(self)
-
-
-def open_directory(path: str | os.PathLike[str]) -> int:
-    """Open the directory at ``path``; the caller closes the descriptor."""
-    return os.open(path, _OPEN_DIRECTORY)
 
 
 def make_folder(directory: int, folder: str) -> None:
@@ -110,7 +110,7 @@ def read(directory: int, path: str, *, limit: int) -> tuple[bytes, Signature] | 
     """The bytes and signature of a regular file of at most ``limit`` bytes, None if there is none.
 
     Anything else (a link, a FIFO, a folder, a device, a larger file) is ``RecordCorrupt`` and is not read. ``OSError``
-    if the system cannot tell: too many open files, no memory, a failing disk, another user's file.
+    if the system does not tell: too many open files, a failing disk, a file that may not be read.
     """
     try:
         descriptor = os.open(path, _OPEN_EXISTING, dir_fd=directory)
@@ -158,13 +158,13 @@ def stage(directory: int, path: str, data: bytes, *, flush: bool) -> Signature:
             os.utime(descriptor, ns=(now, now))
             if flush:
                 os.fsync(descriptor)
-            inode = os.fstat(descriptor).st_ino
+            staged = os.fstat(descriptor)  # the file system may have rounded the time
         finally:
             os.close(descriptor)
     except BaseException:
         os.unlink(temp, dir_fd=directory)
         raise
-    return Signature(inode, len(data), now)
+    return Signature(staged.st_ino, len(data), staged.st_mtime_ns)
 
 
 def publish(directory: int, path: str, *, is_first: bool = False) -> bool:
@@ -188,7 +188,7 @@ def publish(directory: int, path: str, *, is_first: bool = False) -> bool:
 
 def write_new(path: Path, data: bytes) -> None:
     """Create a file at ``path`` with ``data``, flushed, or leave nothing; ``FileExistsError`` if it exists."""
-    directory = open_directory(path.parent)
+    directory = Descriptor.of_directory(path.parent)
     temp = temp_path(path.name)
     try:
         remove(directory, temp)  # left by a process that was killed
@@ -202,7 +202,6 @@ def write_new(path: Path, data: bytes) -> None:
         sync_folder(directory)
     finally:
         remove(directory, temp)
-        os.close(directory)
 
 
 def take_back(directory: int, path: str) -> None:
@@ -285,17 +284,20 @@ def _kind_of(mode: int) -> str:
 
 
 def _refuse_unopened(error: OSError, directory: int, path: str) -> NoReturn:
-    """Raise ``RecordCorrupt`` if it is the file's own fault that it could not be opened, else an ``OSError``."""
-    if error.errno in _NOT_THE_FILES_FAULT:
-        raise error
-    if error.errno in (errno.ELOOP, errno.EMLINK):
+    """Raise ``RecordCorrupt`` if what could not be opened is not a file, else an ``OSError``."""
+    if error.errno in _LINKS:
         raise RecordCorrupt(f"{path} is a symbolic link, not a file") from None
-    if error.errno == errno.EACCES:  # another user's file: one command run as root leaves such a record
+    if error.errno in _SPECIAL:
+        raise RecordCorrupt(f"{path} is not a regular file: {error.strerror}") from error
+    if isinstance(error, PermissionError):
         owner, reader = os.stat(path, dir_fd=directory, follow_symlinks=False).st_uid, os.geteuid()
-        if owner != reader:
-            what = f"{path} belongs to user {owner} and user {reader} may not read it: change its owner with chown"
-            raise PermissionError(errno.EACCES, what)
-    raise RecordCorrupt(f"{path} cannot be opened: {error.strerror}") from error
+        remedy = "check its mode, access control list and security label"
+        if owner != reader:  # one command run as root leaves such a record
+            remedy = "change its owner with chown"
+        raise PermissionError(
+            error.errno, f"{path} belongs to user {owner} and user {reader} may not read it: {remedy}"
+        )
+    raise error
 
 
 def _publish_in_steps(directory: int, path: str) -> None:
@@ -367,6 +369,11 @@ def reason(error: OSError) -> str:
     """The system's message, with the symbolic name of the error to search for."""
     name = errno.errorcode.get(error.errno or 0)
     return f"{error.strerror} ({name})" if name else str(error)
+
+
+def is_forbidden(error: StorageFailed) -> bool:
+    """Whether it failed because a file may not be read, which concerns this file alone."""
+    return isinstance(error.__cause__, PermissionError)
 
 
 @contextmanager

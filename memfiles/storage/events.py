@@ -25,6 +25,7 @@ from pydantic_core import from_json, to_json
 from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.records.record import NOBODY, Actor
 from memfiles.storage import atomic
+from memfiles.storage.atomic import Descriptor
 from memfiles.storage.fork_safety import renew_in_child
 
 FOLDER = "audit"
@@ -222,7 +223,7 @@ class AuditLog:
         return found.st_ino == self._inode
 
     def _open(self, name: str) -> None:
-        self._descriptor = atomic.Descriptor(_open_month(self._directory, name))
+        self._descriptor = _open_month(self._directory, name)
         self._name, self._path = name, os.path.join(self._directory, FOLDER, name)
         self._inode = os.fstat(self._descriptor).st_ino
         self._checked_until = self._monotonic() + _CHECKED_EVERY_SECONDS
@@ -267,20 +268,13 @@ def read_audit_log(
                     yield item
 
 
-def _open_month(directory: str, name: str) -> int:
+def _open_month(directory: str, name: str) -> Descriptor:
     """Open a month's file for appending, without following a link below the memory directory."""
-    root = atomic.open_directory(directory)
-    try:
-        atomic.make_folder(root, FOLDER)
-        folder = os.open(FOLDER, _FOLDER, dir_fd=root)
-    finally:
-        os.close(root)
-    try:
-        descriptor = os.open(name, _APPEND, 0o600, dir_fd=folder)
-    finally:
-        os.close(folder)
+    root = Descriptor.of_directory(directory)
+    atomic.make_folder(root, FOLDER)
+    folder = Descriptor(os.open(FOLDER, _FOLDER, dir_fd=root))
+    descriptor = Descriptor(os.open(name, _APPEND, 0o600, dir_fd=folder))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
         raise OSError(f"{FOLDER}/{name} is not a regular file")
     os.fchmod(descriptor, 0o600)
     return descriptor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -110,14 +109,11 @@ def _opened(directory: Path) -> Iterator[int | None]:
     """A descriptor of the directory, None if it does not exist."""
     with storage_failure(f"cannot look at the memory directory {directory}"):
         try:
-            descriptor = atomic.open_directory(directory)
+            descriptor = atomic.Descriptor.of_directory(directory)
         except (FileNotFoundError, NotADirectoryError):
             yield None
             return
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
+        yield descriptor
 
 
 @dataclass(frozen=True, slots=True)

@@ -318,6 +318,15 @@ def test_leftovers(memory: Path) -> None:
     assert (["warn"], ["warn"]) == (states("temp files"), states("orphans"))
 
 
+def test_temp_files_of_entries(memory: Path) -> None:
+    """They are warnings as well."""
+    left = memory / "entries" / "clerk" / f".{'0' * 40}.json.tmp"
+    left.parent.mkdir(parents=True)
+    left.write_text("half a rec")
+
+    assert ["warn"] == states("temp files")
+
+
 def test_quarantine(memory: Path) -> None:
     """What was set aside is a warning with its reason."""
     (memory / "notes-1.json").write_text("[]")

@@ -5,22 +5,35 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import memfiles
+from memfiles.cli.doctor.checks import check_records
 from memfiles.errors import StorageFailed
 from memfiles.files.manager import MemoryManager
+from memfiles.memory import load
 from memfiles.storage.atomic import Signature, read
 from memfiles.storage.journal_frames import Version, encode_frame, encode_payload, journal_header
 from tests.durability.operations import FILES, records_on_disk
+from tests.support.workflows import write_workflow
 
 DEPTH = 100_000
 NOBODY = 65534
 TOO_LARGE = 100 * 1024 * 1024
 Trap = Callable[[Path, Path], object]
+DESK = """
+    name: desk
+    memory:
+      entries: {}
+      files: [{uid: notes, name: notes, description: What is known., content: "# Start\\n"}]
+    agents:
+      support: {memory: [{id: notes, mode: rw}]}
+"""
 
 
 def _record(path: Path, **fields: Any) -> bytes:
@@ -300,3 +313,90 @@ def test_a_record_of_another_user_is_not_set_aside(tmp_path: Path, require_root:
     finally:
         os.seteuid(0)
         os.close(descriptor)
+
+
+@contextmanager
+def _nobody(directory: Path) -> Iterator[None]:
+    """Be the user to whom this directory belongs, and not root, for a moment."""
+    for path in (directory, *directory.rglob("*")):
+        os.chown(path, NOBODY, NOBODY)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def desk(scratch: Path, require_root: Callable[[], None]) -> Path:
+    """The workflow of a memory with a file and two entries, which was closed, in a folder that anybody may enter."""
+    require_root()  # to be someone else for a moment
+    scratch.chmod(0o755)
+    path = write_workflow(scratch / "desk", DESK)
+    with memfiles.open(path, watch=False) as memory:
+        session = memory.session("support")
+        session.call("append_memory", {"file": "notes", "content": "- remembered\n"})
+        session.call("memory_save", {"key": "tea", "content": "Ada drinks green tea."})
+        session.call("memory_save", {"key": "tea/milk", "content": "Bob takes milk in his tea."})
+    return path
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+def test_a_record_that_may_not_be_read_just_now_is_left_alone(desk: Path, is_running: bool) -> None:
+    """Its owner gets an error, from a start and from a change, and nothing is put in its place or set aside."""
+    memory, record = desk.parent / ".memory", desk.parent / ".memory" / "notes.json"
+    before = record.read_bytes()
+    with _nobody(desk.parent), ExitStack() as stack:
+        opened = stack.enter_context(memfiles.open(desk, watch=False)) if is_running else None
+        record.chmod(0)
+        os.utime(record)
+        with pytest.raises(StorageFailed, match=r"notes.json belongs to user 65534 and user 65534 may not read it"):
+            if opened is None:
+                memfiles.open(desk, watch=False)
+            else:
+                opened.manager.append("notes", "- anew\n")
+        if opened is not None:
+            change = {"file": "notes", "old_string": "r", "new_string": "s"}
+            answer = opened.session("support").call("edit_memory", change)
+            assert "storage_failed" == answer.code
+        (finding,) = check_records(memory, load(desk).memory.files)
+        record.chmod(0o600)
+
+    assert before == record.read_bytes()
+    assert not (memory / "quarantine").exists()
+    assert ("fail", "quarantine" in finding.detail) == (finding.state, False)
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_an_entry_that_may_not_be_read_just_now_is_left_alone(
+    desk: Path, is_changed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It can be neither read nor replaced, the others are found, and it is there again when it may be read."""
+    record = next(path for path in desk.parent.rglob(".memory/entries/*/*.json") if b"green tea" in path.read_bytes())
+    before = record.read_bytes()
+    with _nobody(desk.parent):
+        record.chmod(0)
+        if is_changed:  # since it was indexed
+            os.utime(record)
+        with memfiles.open(desk, watch=False) as memory:
+            session = memory.session("support")
+            refused = [
+                session.call("memory_get", {"key": "tea"}),
+                session.call("memory_save", {"key": "tea", "content": "Ada drinks coffee."}),
+            ]
+            found = session.call("memory_search", {"query": "tea"})
+            prompt = session.system_prompt()
+            still = record.stat().st_size
+            record.chmod(0o600)
+            again = session.call("memory_search", {"query": "tea"})
+        with memfiles.open(desk, watch=False) as memory:
+            back = memory.entries.get(memory.session("support"), "tea")
+
+    assert [True] * len(refused) == [answer.is_error for answer in refused]
+    assert {"storage_failed"} == {answer.code for answer in refused}
+    assert ["tea/milk"] == [result["key"] for result in (found.data or {})["results"]]
+    assert "milk" in prompt and "green" not in prompt
+    assert {"tea", "tea/milk"} == {result["key"] for result in (again.data or {})["results"]}
+    assert back is not None and "Ada drinks green tea." == back.content
+    assert (len(before), before) == (still, record.read_bytes())
+    assert "may not read it" in caplog.text

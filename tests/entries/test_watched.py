@@ -237,13 +237,15 @@ def test_our_own_changes_are_not_told_again(desk: Desk) -> None:
 
 
 def test_temp_files_of_dead_writers_are_removed(tmp_path: Path) -> None:
-    """By the first search of whoever comes next, and by the watching."""
+    """By a start, by its first search, and by the watching."""
     with another_process(OTHER, tmp_path):
         pass
     path = tmp_path / saved("color").path
     left = path.parent / f".{path.name}.tmp"
     left.write_text("half a rec")
     store = Store(tmp_path, now=lambda: "2026-11-21T10:00:00.000Z", durability="os")
+    is_left_by_start = left.exists()
+    left.write_text("half a rec")
     entries = Entries(store, rules=EntryRules(), subscribers=Subscribers())
     was_there = left.exists()
     found = entries.search(SOMEBODY, "theirs").matches
@@ -255,7 +257,7 @@ def test_temp_files_of_dead_writers_are_removed(tmp_path: Path) -> None:
     entries.close()
     store.close()
 
-    assert (True, 2, False) == (was_there, len(found), is_there)
+    assert (False, True, 2, False) == (is_left_by_start, was_there, len(found), is_there)
 
 
 def test_the_watching_survives_that_all_entries_are_removed(desk: Desk) -> None:

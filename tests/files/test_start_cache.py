@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from memfiles.files import start_cache
 from memfiles.records.declared_metadata import Metadata, metadata_in
-from memfiles.storage.atomic import Signature, open_directory
+from memfiles.storage.atomic import Descriptor, Signature
 from tests.support.records import seeded
 
 RECORD = seeded("x" * 7)
@@ -20,11 +19,9 @@ NOTE = start_cache.row(RECORD, SIGNATURE)
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Iterator[int]:
+def directory(tmp_path: Path) -> int:
     (tmp_path / ".state").mkdir()
-    descriptor = open_directory(tmp_path)
-    yield descriptor
-    os.close(descriptor)
+    return Descriptor.of_directory(tmp_path)
 
 
 def test_a_note_comes_back_and_tells_the_size(directory: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,7 +26,7 @@ class Memory:
     def __init__(self, directory: Path) -> None:
         directory.mkdir(exist_ok=True)
         self.directory = directory
-        self.descriptor = atomic.open_directory(directory)
+        self.descriptor = atomic.Descriptor.of_directory(directory)
         self.reads = 0
         self.index = Index(directory, self.descriptor, read=self.read)
 
@@ -64,7 +63,6 @@ class Memory:
     def close(self) -> None:
         """Close the index, then the directory."""
         self.index.close()
-        os.close(self.descriptor)
 
 
 def _texts(connection: sqlite3.Connection) -> list[str]:

@@ -18,11 +18,9 @@ BODY = b'{"content":"x"}\n'
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Iterator[int]:
+def directory(tmp_path: Path) -> int:
     (tmp_path / FOLDER).mkdir()
-    descriptor = atomic.open_directory(tmp_path)
-    yield descriptor
-    os.close(descriptor)
+    return atomic.Descriptor.of_directory(tmp_path)
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ versions = st.builds(
     path=st.text("abAZ09_", min_size=1, max_size=12).map("{}.json".format),
     revision=st.integers(1, 2**53 - 1),
     data=st.just(b""),
-    staged=st.builds(Signature, st.integers(0, 2**63), st.just(0), st.integers(0, 2**63)),
+    staged=st.builds(Signature, st.integers(0, 2**63), st.just(0), st.integers(-(2**63), 2**63 - 1)),
 )
 bodies = st.binary(max_size=40)
 

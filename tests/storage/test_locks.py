@@ -6,7 +6,6 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from memfiles.errors import LockTimeout, StorageFailed
-from memfiles.storage.atomic import open_directory
+from memfiles.storage.atomic import Descriptor
 from memfiles.storage.locks import FOLDER, STRIPES, RecordLocks
 from tests.support.another_process import another_process
 
@@ -31,10 +30,8 @@ print("released")
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Iterator[int]:
-    descriptor = open_directory(tmp_path)
-    yield descriptor
-    os.close(descriptor)
+def directory(tmp_path: Path) -> int:
+    return Descriptor.of_directory(tmp_path)
 
 
 def take(locks: RecordLocks, *paths: str) -> None:

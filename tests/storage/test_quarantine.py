@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from memfiles.storage import quarantine
-from memfiles.storage.atomic import open_directory
+from memfiles.storage.atomic import Descriptor
 
 AT = "2026-11-21T09:00:00.000Z"
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Iterator[int]:
-    descriptor = open_directory(tmp_path)
-    yield descriptor
-    os.close(descriptor)
+def directory(tmp_path: Path) -> int:
+    return Descriptor.of_directory(tmp_path)
 
 
 def test_a_bad_record_is_moved_byte_for_byte_with_its_reason(tmp_path: Path, directory: int) -> None:

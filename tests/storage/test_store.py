@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import memfiles
 from tests.support.another_process import another_process
 from tests.support.workflows import write_workflow
 
@@ -64,3 +65,44 @@ def test_a_memory_that_was_closed_leaves_nothing_in_the_process(tmp_path: Path) 
 
     assert first == last
     assert resident < counted[1][-1] + 8 * 2**20
+
+
+EARLY = """
+import os, sys, time
+
+early = -300 * 86400 * 10**9  # from a machine without a battery, or with a wrong one
+begun = time.time_ns()
+time.time_ns = lambda now=time.time_ns: early + now() - begun
+time.time = lambda: time.time_ns() / 1e9
+import memfiles
+from tests.cli.command_line import run
+
+workflow = sys.argv[1]
+memory = memfiles.open(workflow, watch=False)
+session = memory.session("assistant", run="r")
+for turn in range(3):
+    assert not session.call("append_memory", {"file": "notes", "content": f"- {turn}\\n"}).is_error
+    memory.entries.save(session, "k", f"tea {turn}", ttl=3600)
+assert not session.call("memory_search", {"query": "tea"}).is_error
+assert "tea 2" in session.system_prompt()
+memory.status()
+for command in ("log notes", "read notes", "entries list", "status", "sync status"):
+    assert 0 == run("-w", workflow, *command.split()).code, command
+print("killed", flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_clock_before_1970_fails_nothing(tmp_path: Path) -> None:
+    """Changes are journaled, recovered and found, also by a process whose clock is right."""
+    (tmp_path / "mirror").mkdir()
+    workflow = write_workflow(tmp_path, WORKFLOW.format(mirror=f"file://{tmp_path}/mirror"))
+    with another_process(EARLY, workflow) as other:
+        assert "killed" == other.hear()
+    with memfiles.open(workflow, watch=False) as memory:
+        session = memory.session("assistant", run="r")
+        found = session.call("memory_get", {"key": "k"})
+        notes = session.call("read_memory", {"file": "notes"}).text
+
+    assert "- 0\n- 1\n- 2\n" == notes
+    assert {"found": False, "key": "k"} == found.data  # its hour is long over

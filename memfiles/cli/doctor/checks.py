@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from memfiles.cli import output
-from memfiles.errors import MemfilesError, RecordCorrupt
+from memfiles.errors import MemfilesError, RecordCorrupt, StorageFailed
 from memfiles.files.restorer import stored_record
 from memfiles.index.database import PATH as INDEX
 from memfiles.memory import load
@@ -158,6 +158,9 @@ def check_records(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[Ch
             remedy = "memfiles restore moves it to quarantine and starts again with the declared content"
             yield _fail(f"record {file.name}", f"{error}; {remedy}")
             continue
+        except StorageFailed as error:
+            yield _fail(f"record {file.name}", str(error))
+            continue
         if record is None:
             yield _warn(f"record {file.name}", "not on disk yet; memfiles restore writes the declared content")
         elif not record.is_intact:
@@ -174,7 +177,8 @@ def check_records(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[Ch
 def check_leftovers(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[CheckResult]:
     """Report temp files and records that nobody declared."""
     names = names_in(directory)
-    temps = [name for name in names if staged_path(name) is not None]
+    entries = [f"{ENTRIES}/{folder}/{name}" for folder, name in _in_folders(directory / ENTRIES)]
+    temps = [path for path in (*names, *entries) if staged_path(path) is not None]
     if temps:
         yield _warn("temp files", f"{len(temps)} left by a writer that died; the next start removes them")
     else:
@@ -287,29 +291,27 @@ def census(directory: Path, paths: Iterable[str]) -> tuple[Tallies, list[tuple[s
     """The tallies by folder and level, and the paths that cannot be read and why."""
     tallies: Tallies = defaultdict(FolderTally)
     broken: list[tuple[str, str]] = []
-    now, descriptor = utc_now(), atomic.open_directory(directory)
-    try:
-        for path in paths:
-            try:
-                found = atomic.read(descriptor, path, limit=MAX_RECORD_BYTES)
-                record = decode_entry(found[0], path=path) if found else None
-            except RecordCorrupt as error:
-                broken.append((path, str(error)))
-                continue
-            if record is not None:
-                tallies[record.folder, record.level].add(record, now=now)
-    finally:
-        os.close(descriptor)
+    now, descriptor = utc_now(), atomic.Descriptor.of_directory(directory)
+    for path in paths:
+        try:
+            found = atomic.read(descriptor, path, limit=MAX_RECORD_BYTES)
+            record = decode_entry(found[0], path=path) if found else None
+        except (RecordCorrupt, OSError) as error:
+            broken.append((path, str(error)))
+            continue
+        if record is not None:
+            tallies[record.folder, record.level].add(record, now=now)
     return dict(tallies), broken
 
 
 def entry_paths(directory: Path) -> Iterator[str]:
     """The paths of the entries' records, relative to the memory directory."""
-    for folder in names_in(directory / ENTRIES):
-        for name in names_in(directory / ENTRIES / folder):
-            path = f"{ENTRIES}/{folder}/{name}"
-            if entry_place(path) is not None:
-                yield path
+    paths = (f"{ENTRIES}/{folder}/{name}" for folder, name in _in_folders(directory / ENTRIES))
+    return (path for path in paths if entry_place(path) is not None)
+
+
+def _in_folders(parent: Path) -> Iterator[tuple[str, str]]:
+    return ((folder, name) for folder in names_in(parent) for name in names_in(parent / folder))
 
 
 def summary(tallies: Iterable[FolderTally]) -> str:

@@ -10,7 +10,7 @@ from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.callers import Caller, View, view_of
 from memfiles.entries.hydration import window
 from memfiles.entries.hydration.window import Explanation, Hydration, TextLookup, Window
-from memfiles.entries.reader import EntryDatabase, EntryReader, entry_at, summary_of
+from memfiles.entries.reader import EntryDatabase, EntryReader, shown_at, summary_of
 from memfiles.index import queries
 from memfiles.index.rows import row_of
 from memfiles.records.entry import Entry
@@ -70,7 +70,7 @@ class Hydrator:
                 yield summary
 
         def text(uid: str) -> Entry | None:
-            entry = entry_at(self._db.repository, paths[uid]) if uid in paths else None
+            entry = shown_at(self._db.repository, paths[uid]) if uid in paths else None
             return entry if entry is not None and entry.retired is None else None
 
         return summaries(), text

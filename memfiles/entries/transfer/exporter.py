@@ -107,15 +107,12 @@ def _write(path: Path, data: bytes) -> None:
     """Replace the file by one with this content, or leave it as it was; never through a link or over a folder."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise OSError(errno.EEXIST, f"{path.name} is there and is not a file")
-    folder = atomic.open_directory(path.parent)
+    folder = atomic.Descriptor.of_directory(path.parent)
+    temp = f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
     try:
-        temp = f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
-        try:
-            with os.fdopen(os.open(temp, _NEW, 0o600, dir_fd=folder), "wb") as file:
-                file.write(data)
-            atomic.move(folder, temp, to=path.name)
-        except BaseException:
-            atomic.remove(folder, temp)
-            raise
-    finally:
-        os.close(folder)
+        with os.fdopen(os.open(temp, _NEW, 0o600, dir_fd=folder), "wb") as file:
+            file.write(data)
+        atomic.move(folder, temp, to=path.name)
+    except BaseException:
+        atomic.remove(folder, temp)
+        raise

@@ -18,6 +18,7 @@ from memfiles.entries.transfer.document import FILE_MAX_BYTES, Parsed, Skipped, 
 from memfiles.entries.transfer.formats import FORMATS, Format
 from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.storage import atomic
+from memfiles.storage.atomic import Descriptor
 
 LINES_MAX_BYTES = 256 * 1024 * 1024
 """The most bytes of a file with many entries, and of all files of a folder together."""
@@ -192,11 +193,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     """The bytes of one file of at most 256 MiB, else ``InvalidArgument``; never waits on a FIFO or a device."""
     try:
         folder, name = os.path.split(os.path.realpath(path))
-        directory = atomic.open_directory(folder)
-        try:
-            read = atomic.read(directory, name, limit=LINES_MAX_BYTES)
-        finally:
-            os.close(directory)
+        read = atomic.read(Descriptor.of_directory(folder), name, limit=LINES_MAX_BYTES)
     except (RecordCorrupt, OSError, ValueError) as error:
         raise InvalidArgument(f"{printed(os.fspath(path))} cannot be read: {_reason(error)}") from error
     if read is None:
@@ -211,7 +208,7 @@ def read_folder(path: str | os.PathLike[str], wanted: Wanted) -> Iterator[Source
     200,000 files or 256 MiB: then nothing of it should be used.
     """
     try:
-        root = atomic.open_directory(path)
+        root = Descriptor.of_directory(path)
     except (OSError, ValueError) as error:
         raise InvalidArgument(f"{printed(os.fspath(path))} cannot be read: {_reason(error)}") from error
     yield from _bounded(_walk(_Place(root, "", 0), wanted))
@@ -236,14 +233,12 @@ def _bounded(walk: Iterator[SourceFile | Skipped]) -> Iterator[SourceFile | Skip
 
 
 def _walk(place: _Place, wanted: Wanted) -> Iterator[SourceFile | Skipped]:
-    """The contents of an open folder and below; closes it."""
+    """The contents of an open folder and below."""
     try:
         for name in sorted(os.listdir(place.descriptor)):
             yield from _look(place, name, wanted)
     except OSError as error:
         yield Skipped(printed(place.path or "."), f"the folder cannot be read: {_reason(error)}")
-    finally:
-        os.close(place.descriptor)
 
 
 def _look(place: _Place, name: str, wanted: Wanted) -> Iterator[SourceFile | Skipped]:
@@ -262,7 +257,7 @@ def _look(place: _Place, name: str, wanted: Wanted) -> Iterator[SourceFile | Ski
         elif place.depth >= DEPTH_MAX:
             yield Skipped(printed(path), f"this is more than {DEPTH_MAX} folders deep")
         else:
-            descriptor = os.open(name, _FOLDER, dir_fd=place.descriptor)
+            descriptor = Descriptor(os.open(name, _FOLDER, dir_fd=place.descriptor))
             yield from _walk(_Place(descriptor, path, place.depth + 1), wanted)
     except OSError as error:
         yield Skipped(printed(path), f"it cannot be read: {_reason(error)}")
