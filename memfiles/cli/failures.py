@@ -70,18 +70,9 @@ class ToolFailed(MemfilesError):
 
     def __init__(self, message: str, *, code: str | None, data: dict[str, Any] | None) -> None:
         super().__init__(message)
-        self.failure = Failure(
-            code=code or self.code,
-            message=message,
-            exit_code=exit_code_of(code),
-            transient=any(kind.transient for kind in _kinds() if kind.code == code),
-            data=data,
-        )
-
-
-def exit_code_of(code: str | None) -> int:
-    """The exit code for an error code; a code without an error class is a wrong call."""
-    return next((kind.exit_code for kind in _kinds() if kind.code == code), USAGE)
+        kind = next((kind for kind in MemfilesError.__subclasses__() if kind.code == code), None)
+        exit_code, transient = (kind.exit_code, kind.transient) if kind else (USAGE, False)  # else the call was wrong
+        self.failure = Failure(code or self.code, message, exit_code, transient, data=data)
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -102,7 +93,12 @@ def failure_of(error: BaseException) -> Failure:
             return Failure("interrupted", "interrupted", INTERRUPTED)
         case OSError(filename=name, strerror=reason) if reason:
             return Failure("os_error", f"{name}: {reason}" if name is not None else reason)
-    return Failure("unexpected", _unexpected(error))
+    # the kind of error only: its text may quote stored content
+    return Failure(
+        "unexpected",
+        f"unexpected {type(error).__name__}; this is a bug in memfiles. Run the command again with --debug and report "
+        f"the output",
+    )
 
 
 def report(error: BaseException, *, settings: Settings) -> int:
@@ -117,15 +113,3 @@ def report(error: BaseException, *, settings: Settings) -> int:
     if failure.hint:
         click.echo(failure.hint, err=True)
     return failure.exit_code
-
-
-def _unexpected(error: BaseException) -> str:
-    """The kind of error only: its text may quote stored content."""
-    return (
-        f"unexpected {type(error).__name__}; this is a bug in memfiles. Run the command again with --debug and report "
-        f"the output"
-    )
-
-
-def _kinds() -> list[type[MemfilesError]]:
-    return MemfilesError.__subclasses__()

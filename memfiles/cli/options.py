@@ -51,7 +51,8 @@ def command(
     """Make a function a command with the shared options, and with ``examples`` at the end of its help."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        made = click.command(name, cls=cls, epilog=_epilog(examples))(function)
+        epilog = "\b\n" + "\n".join(["Example:", *(f"  {line}" for line in examples)])  # \b: click must not wrap it
+        made = click.command(name, cls=cls, epilog=epilog)(function)
         made.params += SHARED_OPTIONS
         return made
 
@@ -61,10 +62,6 @@ def command(
 def group(name: str, *examples: str) -> Callable[[Callable[..., Any]], click.Group]:
     """The same for a group of commands."""
     return cast("Callable[[Callable[..., Any]], click.Group]", command(name, *examples, cls=click.Group))
-
-
-def _epilog(examples: tuple[str, ...]) -> str:
-    return "\b\n" + "\n".join(["Example:", *(f"  {line}" for line in examples)])  # \b: click must not wrap it
 
 
 def _set(context: click.Context, option: click.Parameter, value: str | bool | None) -> None:

@@ -81,7 +81,8 @@ def end_like_ctrl_c() -> None:
 
 def serve(server: MemoryServer, *, listening: socket.socket, token: str) -> None:
     """Serve until a ``KeyboardInterrupt``."""
-    logging.getLogger("uvicorn.error").addFilter(_is_worth_logging)
+    # uvicorn's error about each stream of a legacy client that is open when the server ends
+    logging.getLogger("uvicorn.error").addFilter(lambda record: not str(record.msg).startswith(_ABANDONED_STREAM))
     guarded = app(server, port=listening.getsockname()[1], token=token)
     config = uvicorn.Config(
         guarded,
@@ -105,11 +106,6 @@ class _NotificationsFirst(uvicorn.Server):
         """See ``uvicorn.Server``."""
         self._end_streams()
         await super().shutdown(sockets)
-
-
-def _is_worth_logging(record: logging.LogRecord) -> bool:
-    """Drop uvicorn's error about each stream of a legacy client that is open when the server ends."""
-    return not str(record.msg).startswith(_ABANDONED_STREAM)
 
 
 class TokenGuard:

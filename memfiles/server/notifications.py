@@ -11,8 +11,8 @@ import asyncio
 import logging
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -70,8 +70,12 @@ class ChangeNotifier:
         self, ctx: ServerRequestContext[Any], params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
         """Serve one stream of notifications for as long as the client stays."""
-        with self._subscription_to(params.notifications.resource_subscriptions or []):
+        uris = params.notifications.resource_subscriptions or []
+        self._subscribed.update(uris)
+        try:
             return await self._streams(ctx, params)
+        finally:
+            self._subscribed -= Counter(uris)
 
     def end(self) -> None:
         """End every stream with its response, so that clients know that nothing follows."""
@@ -104,7 +108,10 @@ class ChangeNotifier:
     def _events(self, change: RecordChanged) -> list[ServerEvent]:
         """The events of a change, for clients with the view of the session."""
         is_entry = entry_place(change.path) is not None
-        lists: list[ServerEvent] = [] if is_entry else self._changes_of_files()
+        lists: list[ServerEvent] = []
+        if not is_entry:  # a deploy may have moved a file to another level
+            before, self._files = self._files, self._visible_files()
+            lists = [] if before == self._files else [ResourcesListChanged(), ToolsListChanged()]
         if not self._session.may_know(change):
             return lists
         if is_entry and change.op != "update":  # it may appear or vanish
@@ -127,21 +134,8 @@ class ChangeNotifier:
             return address == Address("entry", change.name)
         return self._session.may_know(replace(change, name=address.name))  # a forgotten entry, whose key is gone too
 
-    def _changes_of_files(self) -> list[ServerEvent]:
-        """List changes if other memory files are visible now: another deploy may have moved one to another level."""
-        before, self._files = self._files, self._visible_files()
-        return [] if before == self._files else [ResourcesListChanged(), ToolsListChanged()]
-
     def _visible_files(self) -> list[tuple[str, bool]]:
         return [(file.card.name, file.writable) for file in self._session.files()]
-
-    @contextmanager
-    def _subscription_to(self, uris: list[str]) -> Iterator[None]:
-        self._subscribed.update(uris)
-        try:
-            yield
-        finally:
-            self._subscribed -= Counter(uris)
 
 
 class ChangeQueue:
@@ -159,7 +153,7 @@ class ChangeQueue:
         with self._lock:
             self._changes[change.path, change.op] = change
         with suppress(RuntimeError):  # the loop has ended meanwhile, and with it the server
-            self._loop.call_soon_threadsafe(self._wake)
+            self._loop.call_soon_threadsafe(lambda: self._is_filled.set())  # the event of that moment
 
     async def take(self) -> list[RecordChanged]:
         """Wait for a change, then take all changes since the last time."""
@@ -168,9 +162,6 @@ class ChangeQueue:
         with self._lock:
             changes, self._changes = list(self._changes.values()), {}
         return changes
-
-    def _wake(self) -> None:
-        self._is_filled.set()
 
 
 @dataclass

@@ -24,9 +24,7 @@ from memfiles.tools.arguments import shortened
 from memfiles.tools.definitions import READ
 
 if TYPE_CHECKING:
-    from memfiles.entries.reader import Found
     from memfiles.tools.session import Session
-    from memfiles.tools.visibility import VisibleFile
 
 PAGE = 100
 FILES = "memory://files/"
@@ -57,18 +55,28 @@ def parse_uri(uri: str) -> Address:
     """Parse a resource URI, whether the record exists or not; ``InvalidArgument`` if it is not one of this server's."""
     for prefix in (FILES, ENTRIES):
         if uri[: len(prefix)].lower() == prefix and len(uri) > len(prefix):
-            return Address("file" if prefix == FILES else "entry", _decoded(uri[len(prefix) :], uri=uri))
+            try:
+                name = unquote(uri[len(prefix) :], errors="strict")
+            except UnicodeDecodeError:
+                raise InvalidArgument(f"{shortened(uri)} is not percent-encoded UTF-8") from None
+            return Address("file" if prefix == FILES else "entry", name)
     raise InvalidArgument(f"unknown resource {shortened(uri)}: use {FILE_TEMPLATE} or {ENTRY_TEMPLATE}")
 
 
 def list_page(session: Session, cursor: str | None) -> ListResourcesResult:
     """List a page of resources, memory files first, then entries by key; ``cursor`` is the last page's last URI."""
     entries, after = session.entries, _key_in(cursor) if cursor else None
-    files = [] if after else [_file_resource(file) for file in session.files()]
+    files = [
+        _resource(file_uri(it.name), it.name, it.description or None, size=it.size_bytes)
+        for it in (file.card for file in session.files() if not after)
+    ]
     if entries is None:
         return ListResourcesResult(resources=files)
     page = entries.list(session, limit=PAGE, cursor=after)
-    found = [_entry_resource(each) for each in page.memories]
+    found = [
+        _resource(entry_uri(it.key), it.key, f"{it.kind}, {it.category}, at level {it.level}", size=it.size_bytes)
+        for it in page.memories
+    ]
     return ListResourcesResult(resources=files + found, next_cursor=entry_uri(page.next) if page.next else None)
 
 
@@ -91,13 +99,6 @@ def read(session: Session, uri: str) -> ReadResourceResult:
     address = parse_uri(uri)
     text = _entry_text(session, address.name) if address.kind == "entry" else _file_text(session, address.name)
     return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=text, mime_type=_TEXT)])
-
-
-def _decoded(name: str, *, uri: str) -> str:
-    try:
-        return unquote(name, errors="strict")
-    except UnicodeDecodeError:
-        raise InvalidArgument(f"{shortened(uri)} is not percent-encoded UTF-8") from None
 
 
 def _key_in(cursor: str) -> str:
@@ -123,22 +124,5 @@ def _entry_text(session: Session, key: str) -> str:
     return found.content
 
 
-def _file_resource(file: VisibleFile) -> Resource:
-    return Resource(
-        name=file.card.name,
-        uri=file_uri(file.card.name),
-        description=file.card.description or None,
-        mime_type=_TEXT,
-        size=file.card.size_bytes,
-    )
-
-
-def _entry_resource(found: Found) -> Resource:
-    kind = f"{found.kind}, {found.category}" if found.category else found.kind
-    return Resource(
-        name=found.key,
-        uri=entry_uri(found.key),
-        description=f"{kind}, at level {found.level}",
-        mime_type=_TEXT,
-        size=found.size_bytes,
-    )
+def _resource(uri: str, name: str, description: str | None, *, size: int) -> Resource:
+    return Resource(name=name, uri=uri, description=description, mime_type=_TEXT, size=size)

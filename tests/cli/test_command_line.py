@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from memfiles.cli.failures import exit_code_of
+from memfiles.cli.failures import ToolFailed
 from memfiles.cli.program import COMMANDS, program
 from memfiles.errors import MemfilesError
 from tests.cli.command_line import WORKFLOW, run
@@ -129,7 +129,8 @@ def test_every_error_has_an_exit_code() -> None:
     """A tool result's code leads to the exit code of the error of that code."""
     kinds = MemfilesError.__subclasses__()
 
-    assert {kind.code: kind.exit_code for kind in kinds} == {kind.code: exit_code_of(kind.code) for kind in kinds}
+    reported = {kind.code: ToolFailed("no", code=kind.code, data=None).failure.exit_code for kind in kinds}
+    assert {kind.code: kind.exit_code for kind in kinds} == reported
 
 
 def test_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,11 @@ class Items:
         level is a ``LevelDenied``. The other errors are those of a save.
         """
         last = {(change.namespace, change.key): change for change in changes}.values()
-        drafts = [self._draft(change, change.value) for change in last if change.value is not None]
+        drafts = [
+            Draft(item_key(it.namespace, it.key), to_text(it.value), () if it.is_searched else (NOT_SEARCHED,),
+                  self._category)
+            for it in last if it.value is not None
+        ]  # fmt: skip
         deleted = [key for change in last if change.value is None and (key := self._deletable(change)) is not None]
         if drafts and (evicted := self._entries.save_many(self._session, drafts)[0].evicted):
             _log.warning("evicted to keep the budget of %s: entries, %d", self._session.agent, len(evicted))
@@ -131,10 +135,6 @@ class Items:
         for found in list_entries(self._session, self._entries, prefix):
             if (item := _item(found)) is not None and matches_filter(item.value, wanted):
                 yield found, item
-
-    def _draft(self, change: ItemChange, value: Mapping[str, Any]) -> Draft:
-        tags = () if change.is_searched else (NOT_SEARCHED,)
-        return Draft(item_key(change.namespace, change.key), to_text(value), tags=tags, category=self._category)
 
     def _deletable(self, change: ItemChange) -> str | None:
         """The key of the entry to delete, None if there is none."""
@@ -207,13 +207,12 @@ def _escaped(label: str) -> str:
         raise InvalidArgument(f"namespace labels and keys must be text, not {type(label).__name__}")
     if label.isprintable() and "/" not in label and "%" not in label:
         return label
-    return "".join(_escaped_character(each) for each in label)
-
-
-def _escaped_character(character: str) -> str:
-    if character not in "/%" and unicodedata.category(character) not in _NOT_IN_KEYS:
-        return character
-    return "".join(f"%{byte:02x}" for byte in character.encode(errors="surrogatepass"))
+    return "".join(
+        "".join(f"%{byte:02x}" for byte in each.encode(errors="surrogatepass"))
+        if each in "/%" or unicodedata.category(each) in _NOT_IN_KEYS
+        else each
+        for each in label
+    )
 
 
 def _unescaped(label: str) -> str:

@@ -18,8 +18,7 @@ from memfiles.cli.commands.entries_read import (
 from memfiles.cli.commands.write import CALL_ID, TextCommand, fail_until_pushed, given_text
 from memfiles.cli.opening import AUTHOR, As, as_session, changing_entries, reading_entries
 from memfiles.cli.options import command, current, group, options, usage_error
-from memfiles.entries.budgets import Tally
-from memfiles.entries.consolidation.plan import Plan, Step
+from memfiles.entries.consolidation.plan import Plan
 from memfiles.entries.drafts import Saved
 from memfiles.entries.forget import Forgotten
 from memfiles.records.entry import KINDS
@@ -220,7 +219,9 @@ def consolidate_command(apply_it: bool, undo: str | None, who: As) -> None:
         raise usage_error("use either --apply or --undo")
     if not apply_it and undo is None:
         with reading_entries(who) as opened:
-            show_plan(opened.entries.plan(opened.session))
+            plan = opened.entries.plan(opened.session)
+        if not output.as_json(plan.to_dict()):
+            _show_plan(plan)
         return
     with changing_entries(who) as opened:
         entries, session = opened.entries, opened.session
@@ -232,25 +233,17 @@ def consolidate_command(apply_it: bool, undo: str | None, who: As) -> None:
     output.note(f"{'applied' if undo is None else 'undone'}: {hidden} hidden, {shown} shown again{how}")
 
 
-def show_plan(plan: Plan) -> None:
+def _show_plan(plan: Plan) -> None:
     """Print the steps of a plan, least destructive first."""
-    if output.as_json(plan.to_dict()):
-        return
+    before, after = (f"{output.entries(it.entries)}, {it.size_bytes} bytes" for it in (plan.before, plan.after))
     if not plan.steps:
-        output.note(f"nothing to do: {_tally(plan.before)} at level {plan.level} are within the budget")
+        output.note(f"nothing to do: {before} at level {plan.level} are within the budget")
         return
-    output.table(("STEP", "HIDES", "FREES", "WHY"), map(_step_row, plan.steps), numeric=("HIDES", "FREES"))
-    output.note(f"{_tally(plan.before)} would become {_tally(plan.after)}; use --apply to do it")
+    rows = ((it.action.replace("_", " "), len(it.retired), it.freed.size_bytes, it.why) for it in plan.steps)
+    output.table(("STEP", "HIDES", "FREES", "WHY"), rows, numeric=("HIDES", "FREES"))
+    output.note(f"{before} would become {after}; use --apply to do it")
     if not plan.is_enough:
         output.warn("that is still over the budget")
-
-
-def _step_row(step: Step) -> tuple[object, ...]:
-    return step.action.replace("_", " "), len(step.retired), step.freed.size_bytes, step.why
-
-
-def _tally(tally: Tally) -> str:
-    return f"{output.entries(tally.entries)}, {tally.size_bytes} bytes"
 
 
 @group(

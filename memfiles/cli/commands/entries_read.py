@@ -9,7 +9,7 @@ import click
 from memfiles.cli import output
 from memfiles.cli.opening import As, as_session, filtering, reading_entries
 from memfiles.cli.options import command, current
-from memfiles.entries.reader import Found, Match
+from memfiles.entries.reader import Found
 from memfiles.errors import EntryNotFound
 from memfiles.tools.entry_definitions import DEFAULT_PAGE, DEFAULT_RESULTS, MAX_PAGE, MAX_RESULTS
 
@@ -62,8 +62,12 @@ def search_command(query: str, max_results: int, association: bool, who: As, **f
     if output.as_json(results.to_dict()):
         return
     if results.matches:
-        headers = ("KEY", "LEVEL", "SCORE", "FOUND BY", "SNIPPET")
-        output.table(headers, map(_match_row, results.matches), numeric=("SCORE",))
+        rows = (
+            (each.found.key, each.found.level, f"{each.score:.3f}", "+".join(each.legs),
+             each.snippet or each.found.content[:_SNIPPET_WIDTH])
+            for each in results.matches
+        )  # fmt: skip
+        output.table(("KEY", "LEVEL", "SCORE", "FOUND BY", "SNIPPET"), rows, numeric=("SCORE",))
     else:
         output.note("nothing found")
 
@@ -132,17 +136,6 @@ def explain_command(key: str, who: As) -> None:
 def unseen(key: str) -> EntryNotFound:
     """The error for a key that the session does not see; hidden and missing look the same."""
     return EntryNotFound(f"no entry {ascii(key[:80])} at this level; see `memfiles entries list`")
-
-
-def _match_row(match: Match) -> tuple[object, ...]:
-    found = match.found
-    return (
-        found.key,
-        found.level,
-        f"{match.score:.3f}",
-        "+".join(match.legs),
-        match.snippet or found.content[:_SNIPPET_WIDTH],
-    )
 
 
 def _listed_row(found: Found) -> tuple[object, ...]:

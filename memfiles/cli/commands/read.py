@@ -32,7 +32,9 @@ def ls_command() -> None:
         return
     headers = ("NAME", "LEVEL", "REVISION", "BYTES", "CAP", "USED", "STATE", "DESCRIPTION")
     output.table(headers, map(_listed_row, seen.files), numeric=("REVISION", "BYTES", "CAP", "USED"))
-    _mention_entries(seen.workflow)
+    found = entries_in(seen.workflow)
+    if found is not None:
+        output.note(f"and {output.entries(found['entries'])}: memfiles entries list --agent NAME")
 
 
 @command("read", "memfiles read customer-notes > notes.md")
@@ -75,8 +77,10 @@ def diff_command(name: str, from_revision: int | None, to_revision: int | None) 
     """
     file = view().find(name)
     record = file.stored or file.record
-    if from_revision is None:
-        since, to = last_change_of_content(file)
+    if from_revision is None:  # the newest change of the content
+        changed = (it.revision for it in reversed(file.changes) if it.revision > 1 and (it.bytes or it.old))
+        to = next(changed, 1)
+        since = max(1, to - 1)
     else:
         since, to = from_revision, record.revision if to_revision is None else to_revision
     text = unified_diff(record, from_revision=since, to_revision=to)
@@ -87,14 +91,6 @@ def diff_command(name: str, from_revision: int | None, to_revision: int | None) 
     output.diff(text)
     if not text:
         output.note(f"{record.name}: revisions {since} and {to} have the same content")
-
-
-def last_change_of_content(file: FileView) -> tuple[int, int]:
-    """The revisions before and after the newest change of the content."""
-    for change in reversed(file.changes):
-        if change.revision > 1 and (change.bytes or change.old):
-            return change.revision - 1, change.revision
-    return 1, 1
 
 
 def _listed_row(file: FileView) -> tuple[object, ...]:
@@ -108,13 +104,6 @@ def _author(by: Actor) -> str:
     run = f"run {by.session}" if by.agent and by.session else None
     known = [by.agent or by.session or "-", run, f"call {by.call}" if by.call else None]
     return ", ".join(part for part in known if part)
-
-
-def _mention_entries(workflow: Workflow) -> None:
-    """Point to the entries, if any are declared."""
-    found = entries_in(workflow)
-    if found is not None:
-        output.note(f"and {output.entries(found['entries'])}: memfiles entries list --agent NAME")
 
 
 def _mention_state(file: FileView) -> None:

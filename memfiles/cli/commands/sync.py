@@ -91,7 +91,8 @@ def transfer(run: Transfer, *, label: str) -> None:
             memory.sync.close(timeout=0)  # the transfer has had its time
     kept = new_conflicts(workflow.directory, before=before)
     show(report, workflow=workflow, kept=kept, last_error=last_error)
-    click.get_current_context().exit(_exit_code(report, kept))
+    lost = MirrorConflict.exit_code if kept else 0
+    click.get_current_context().exit(MirrorUnavailable.exit_code if report.pending else lost)
 
 
 def show(report: SyncReport, *, workflow: Workflow, kept: list[str], last_error: str | None) -> None:
@@ -114,9 +115,3 @@ def show(report: SyncReport, *, workflow: Workflow, kept: list[str], last_error:
         more = f" and {len(report.pending) - NAMED} more" if len(report.pending) > NAMED else ""
         why = output.one_line(last_error or "the mirror did not answer in time")
         output.warn(f"not mirrored yet: {names}{more} ({why})")
-
-
-def _exit_code(report: SyncReport, kept: list[str]) -> int:
-    if report.pending:
-        return MirrorUnavailable.exit_code
-    return MirrorConflict.exit_code if kept else 0

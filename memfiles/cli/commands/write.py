@@ -15,9 +15,9 @@ import click
 from memfiles.cli import output
 from memfiles.cli.failures import failure_of
 from memfiles.cli.opening import view, writing
-from memfiles.cli.options import command, current, options, usage_error
+from memfiles.cli.options import command, options, usage_error
 from memfiles.errors import InvalidArgument, MemfilesError, MirrorUnavailable
-from memfiles.records.file_changes import Receipt, Redaction
+from memfiles.records.file_changes import Receipt
 from memfiles.records.keys import record_path
 from memfiles.records.record import Record
 from memfiles.sync.status import pending_records
@@ -119,7 +119,14 @@ def redact_command(name: str, text: str | None) -> None:
     with writing(name, call_id=None) as file:
         redaction = file.manager.redact(file.uid, unwanted, by=file.caller["by"])
     is_clean = record_path(file.uid) not in pending_records(file.workflow)
-    show_redaction(redaction, is_clean_there=is_clean)
+    counts = {"in_content": redaction.in_content, "in_history": redaction.in_history}
+    if not output.as_json({"receipt": redaction.receipt.to_dict(), **counts, "mirror_is_clean": is_clean}):
+        places = output.count(redaction.in_content, "place")
+        changes = output.count(redaction.in_history, "change")
+        output.note(f"{redaction.receipt.name}: " + (
+            f"removed from {places} in the content and {changes} in the history" if any(counts.values())
+            else "the text is neither in the content nor in the history"
+        ))  # fmt: skip
     if not is_clean:
         fail_until_pushed("the mirror's copy is not clean yet")
 
@@ -128,19 +135,6 @@ def fail_until_pushed(reason: str) -> None:
     """Warn that the mirror still holds removed text, and end the command with the exit code for that."""
     output.warn(f"{reason}; repeat `memfiles sync push` until it exits with 0")
     click.get_current_context().exit(MirrorUnavailable.exit_code)
-
-
-def show_redaction(redaction: Redaction, *, is_clean_there: bool) -> None:
-    """Print the result of a redaction."""
-    if current().json:
-        counts = {"in_content": redaction.in_content, "in_history": redaction.in_history}
-        output.data({"receipt": redaction.receipt.to_dict()} | counts | {"mirror_is_clean": is_clean_there})
-    elif redaction.in_content or redaction.in_history:
-        places = output.count(redaction.in_content, "place")
-        changes = output.count(redaction.in_history, "change")
-        output.note(f"{redaction.receipt.name}: removed from {places} in the content and {changes} in the history")
-    else:
-        output.note(f"{redaction.receipt.name}: the text is neither in the content nor in the history")
 
 
 def given_text(text: str | None, *, what: str) -> str:
@@ -193,12 +187,14 @@ def open_command(name: str) -> None:
     """
     before = view().find(name).record
     editor = chosen_editor()
-    copy = private_copy(before)
+    copy = Path(tempfile.mkdtemp(prefix="memfiles-")) / f"{before.name}.md"  # in its own folder: editors leave backups
+    copy.touch(mode=0o600)
+    copy.write_bytes(before.content.encode())
     try:
         click.edit(filename=str(copy), editor=editor)
         apply(_text_in(copy), before=before)
     except (MemfilesError, click.ClickException) as error:
-        if not _is_changed(copy, before):
+        if not copy.exists() or copy.read_bytes() == before.content.encode():
             shutil.rmtree(copy.parent)
             raise
         raise type(error)(f"{failure_of(error).message}. Your text is kept in {copy}") from error
@@ -221,14 +217,6 @@ def chosen_editor() -> str | None:
     return None
 
 
-def private_copy(record: Record) -> Path:
-    """A private file with the content, in its own folder, as editors leave backups."""
-    copy = Path(tempfile.mkdtemp(prefix="memfiles-")) / f"{record.name}.md"
-    copy.touch(mode=0o600)
-    copy.write_bytes(record.content.encode())
-    return copy
-
-
 def apply(text: str, *, before: Record) -> None:
     """Make ``text`` the content, if the file has not changed since the editor was opened."""
     if text in (before.content, before.content + "\n"):  # many editors end the last line
@@ -246,7 +234,3 @@ def _text_in(copy: Path) -> str:
         raise InvalidArgument(f"the edited text is not UTF-8 (byte {error.start})") from None
     except FileNotFoundError:
         raise InvalidArgument("the editor removed the file; nothing was changed") from None
-
-
-def _is_changed(copy: Path, before: Record) -> bool:
-    return copy.exists() and copy.read_bytes() != before.content.encode()

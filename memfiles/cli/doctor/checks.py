@@ -10,7 +10,7 @@ import os
 import platform
 import stat
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,7 @@ from memfiles.errors import MemfilesError, RecordCorrupt, StorageFailed
 from memfiles.files.restorer import stored_record
 from memfiles.index.database import PATH as INDEX
 from memfiles.memory import load
-from memfiles.records.entry import Entry, EntryRecord
+from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import decode_entry
 from memfiles.records.keys import ENTRIES, WORKSPACE, agent_folder, entry_place, staged_path, uid_of
 from memfiles.records.record import MAX_RECORD_BYTES
@@ -32,7 +32,7 @@ from memfiles.storage.journal import FOLDER as JOURNALS
 from memfiles.storage.locks import FOLDER as LOCKS
 from memfiles.sync.status import kept_in
 from memfiles.tools.json_schemas import workflow_schema
-from memfiles.workflow.workflow import EntriesSpec, MemoryFile, Workflow
+from memfiles.workflow.workflow import MemoryFile, Workflow
 
 CheckState = Literal["ok", "warn", "fail"]
 OLDEST_PYTHON = (3, 11)
@@ -241,30 +241,8 @@ def _json_in(path: Path) -> object:
         return None
 
 
-@dataclass
-class FolderTally:
-    """The entries of one folder at one level; sizes are bytes of content."""
-
-    live: int = 0
-    size_bytes: int = 0
-    expired: int = 0
-    retired: int = 0
-    forgotten: int = 0
-
-    def add(self, record: EntryRecord, *, now: str) -> None:
-        """Count one record."""
-        if not isinstance(record, Entry):
-            self.forgotten += 1
-        elif record.retired is not None:
-            self.retired += 1
-        elif record.is_expired(now):
-            self.expired += 1
-        else:
-            self.live += 1
-            self.size_bytes += record.size_bytes
-
-
-Tallies = dict[tuple[str, str], FolderTally]
+Tallies = dict[tuple[str, str], Counter[str]]
+"""By folder and level: the numbers of live, expired, retired and forgotten entries; ``size_bytes`` of the live ones."""
 
 
 def check_entries(workflow: Workflow) -> Iterator[CheckResult]:
@@ -281,15 +259,24 @@ def check_entries(workflow: Workflow) -> Iterator[CheckResult]:
         yield _warn(f"record {path}", f"{why}; it is ignored until you repair or delete it")
     if len(broken) > NAMED:
         yield _warn("entries", f"{len(broken) - NAMED} more records cannot be read")
-    yield from _over_budget(tallies, declared)
-    yield from _undeclared(tallies, workflow)
-    yield _ok("entries", summary(tallies.values()))
+    folders = {WORKSPACE, *map(agent_folder, workflow.agents)}
+    for (folder, level), tally in sorted(tallies.items()):
+        live, size = tally["live"], tally["size_bytes"]
+        if live > declared.max_entries or size > declared.max_bytes:
+            used = f"{output.entries(live)} of {declared.max_entries}, {size} bytes of {declared.max_bytes}"
+            yield _warn("entries over budget", f"{folder} at {level}: {used}; the next save there evicts some")
+        if live and (folder not in folders or level not in workflow.memory.levels):
+            held = f"{folder} at {level}: {output.entries(live)} of an undeclared"
+            yield _warn("entries of nobody", f"{held} {'level' if folder in folders else 'agent'}; nobody sees them")
+    total = sum(tallies.values(), Counter[str]())
+    others = "".join(f", {total[name]} {name}" for name in ("expired", "retired", "forgotten") if total[name])
+    yield _ok("entries", f"{output.entries(total['live'])}, {total['size_bytes']} bytes{others}")
     yield _ok("entry index", _index(workflow.directory / INDEX))
 
 
 def census(directory: Path, paths: Iterable[str]) -> tuple[Tallies, list[tuple[str, str]]]:
     """The tallies by folder and level, and the paths that cannot be read and why."""
-    tallies: Tallies = defaultdict(FolderTally)
+    tallies: Tallies = defaultdict(Counter)
     broken: list[tuple[str, str]] = []
     now, descriptor = utc_now(), atomic.Descriptor.of_directory(directory)
     for path in paths:
@@ -299,8 +286,11 @@ def census(directory: Path, paths: Iterable[str]) -> tuple[Tallies, list[tuple[s
         except (RecordCorrupt, OSError) as error:
             broken.append((path, str(error)))
             continue
-        if record is not None:
-            tallies[record.folder, record.level].add(record, now=now)
+        if isinstance(record, Entry) and record.is_live(now):
+            tallies[record.folder, record.level].update(live=1, size_bytes=record.size_bytes)
+        elif record is not None:
+            state = "forgotten" if not isinstance(record, Entry) else "retired" if record.retired else "expired"
+            tallies[record.folder, record.level][state] += 1
     return dict(tallies), broken
 
 
@@ -312,33 +302,6 @@ def entry_paths(directory: Path) -> Iterator[str]:
 
 def _in_folders(parent: Path) -> Iterator[tuple[str, str]]:
     return ((folder, name) for folder in names_in(parent) for name in names_in(parent / folder))
-
-
-def summary(tallies: Iterable[FolderTally]) -> str:
-    """The number and size of the entries, in a line."""
-    counted = list(tallies)
-    live, size = (sum(getattr(tally, name) for tally in counted) for name in ("live", "size_bytes"))
-    rest = {name: sum(getattr(tally, name) for tally in counted) for name in ("expired", "retired", "forgotten")}
-    others = "".join(f", {number} {name}" for name, number in rest.items() if number)
-    return f"{output.entries(live)}, {size} bytes{others}"
-
-
-def _over_budget(tallies: Tallies, declared: EntriesSpec) -> Iterator[CheckResult]:
-    for (folder, level), tally in sorted(tallies.items()):
-        if tally.live > declared.max_entries or tally.size_bytes > declared.max_bytes:
-            used = f"{output.entries(tally.live)} of {declared.max_entries}"
-            size = f"{tally.size_bytes} bytes of {declared.max_bytes}"
-            yield _warn("entries over budget", f"{folder} at {level}: {used}, {size}; the next save there evicts some")
-
-
-def _undeclared(tallies: Tallies, workflow: Workflow) -> Iterator[CheckResult]:
-    """Entries of agents and levels that are no longer declared."""
-    folders = {WORKSPACE, *map(agent_folder, workflow.agents)}
-    for (folder, level), tally in sorted(tallies.items()):
-        if tally.live and (folder not in folders or level not in workflow.memory.levels):
-            what = "agent" if folder not in folders else "level"
-            held = f"{folder} at {level}: {output.entries(tally.live)}"
-            yield _warn("entries of nobody", f"{held} of an undeclared {what}; nobody sees them")
 
 
 def _index(path: Path) -> str:
