@@ -28,6 +28,7 @@ format: $(INSTALLED)  ## Format the code and fix what the linter can fix.
 sweeps: $(INSTALLED) tools  ## Only kills, power cuts and faults, at every system call and with every error; takes many minutes.
 	MEMFILES_EVERY_CALL=1 MEMFILES_POWER_SECONDS=60 $(BIN)/pytest tests/durability tests/sync/test_kill_sweep.py \
 	  tests/entries/test_processes.py
+	MEMFILES_SCRIPTS=7000 $(BIN)/pytest tests/model
 
 bench: $(INSTALLED)  ## Print the figures of tests/benchmarks; they need a quiet machine.
 	$(BIN)/pytest -s -o python_files='bench_*.py' tests/benchmarks

@@ -54,8 +54,9 @@ class Sync:
         ledger: Ledger,
         settings: SyncSettings,
         now: Callable[[], str] = utc_now,
+        dispatcher: type[Dispatcher] = Dispatcher,
     ) -> None:
-        """``now`` gives the time for changes and for copies that are kept."""
+        """``now`` gives the time for changes and for copies that are kept; ``dispatcher`` has the tasks carried out."""
         self.settings = settings
         self._replica = replica
         self._ledger = ledger
@@ -64,7 +65,7 @@ class Sync:
         self._reconciler = Reconciler(
             replica, mirror=mirror, ledger=ledger, downloads=downloads, on_conflict=settings.on_conflict, now=now
         )
-        self._dispatcher = Dispatcher(self._reconcile, timers=self._timers)
+        self._dispatcher = dispatcher(self._reconcile, timers=self._timers)
         self.notice = self._dispatcher.notice  # the subscriber of changes, without a detour: it runs after every write
         self._errors = _ErrorLog(ledger, self._dispatcher)
         self._jobs = _Jobs(

@@ -16,6 +16,7 @@ from memfiles.records.entry import Entry, EntryRecord, Tombstone
 from memfiles.records.entry_codec import decode_entry
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.sync import Sync, SyncSettings
+from memfiles.sync.dispatcher import Dispatcher
 from memfiles.sync.ledger import Ledger
 from memfiles.sync.mirror import Mirror
 from memfiles.workflow.workflow import MemoryFile
@@ -29,19 +30,34 @@ RULES = EntryRules(budget=Budget(max_entries=100_000))
 class EntryMachine:
     """A memory directory with one memory file, its entries, and its synchronisation; a context manager."""
 
-    def __init__(self, directory: Path, mirror: Mirror, *, files: Iterable[MemoryFile] = (), **settings: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        mirror: Mirror,
+        *,
+        files: Iterable[MemoryFile] = (),
+        rules: EntryRules = RULES,
+        now: Callable[[], str] = utc_now,
+        durability: str = "fsync",
+        dispatcher: type[Dispatcher] = Dispatcher,
+        **settings: Any,
+    ) -> None:
         """``settings`` are those of the synchronisation."""
         self.directory = directory
         self.told: list[RecordChanged] = []
         self.book = Ledger(directory, mirror="the shared one")
-        self.manager = MemoryManager(directory, mirror, origin=self.book.meta.origin)
+        self.manager = MemoryManager(
+            directory, mirror, durability=durability, secrets="off", origin=self.book.meta.origin, now=now
+        )
         self.manager.restore(list(files) or [declared("notes", content="# notes\n")])
         subscribers = Subscribers()
         origin = self.book.meta.origin()
-        self.entries = Entries(self.manager.store, rules=RULES, subscribers=subscribers, origin=origin)
+        self.entries = Entries(self.manager.store, rules=rules, subscribers=subscribers, origin=origin, now=now)
         self.shelf = self.entries.repository
-        replica = self.manager.replica.with_entries(self.shelf, release_forgotten=self.entries.release_forgotten)
-        self.sync = Sync(replica, mirror=mirror, ledger=self.book, settings=SyncSettings(**settings))
+        release = self.entries.release_forgotten
+        self.replica = self.manager.replica.with_entries(self.shelf, release_forgotten=release)
+        chosen = SyncSettings(**settings)
+        self.sync = Sync(self.replica, mirror=mirror, ledger=self.book, settings=chosen, now=now, dispatcher=dispatcher)
         self.manager.subscribe(self.sync.notice)
         subscribers.add(self.sync.notice)
         subscribers.add(self.told.append)

@@ -1,0 +1,294 @@
+"""The oracle: what a script promised, learned from the records on the disks, and what may not be so in the end.
+
+It knows nothing of how machines merge. It sees every step with the records before and after it, and keeps for each text
+who wrote it, who took it away, and which removals (of redactions and forgets) that writer already had. The rules:
+
+- a text that was appended and never taken away is there as often as it was written; any other text is there at most
+  that often, and if it is not there, a history or a kept copy tells of it;
+- a text of which every writing was redacted or forgotten by someone who had it, or by someone else at the same time, is
+  in no byte of any machine or of the bucket;
+- what was written by someone who had the redaction stands;
+- an entry's value is visible at most once; one of a run is nowhere but on its machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from pydantic_core import from_json
+
+from memfiles.errors import MemfilesError
+from memfiles.records.entry import Entry
+from memfiles.records.entry_codec import decode_entry
+from memfiles.records.history import contents
+from memfiles.records.record import Record, decode
+from tests.model.script import FILES, Step, halves, words
+
+Records = Mapping[str, bytes]  # the records of one place, by path
+_APPENDING = ("append", "rewrite", "hand")
+
+
+class Violation(Exception):
+    """A promise that was broken: the rule, and what was seen."""
+
+    def __init__(self, rule: str, detail: str) -> None:
+        super().__init__(f"{rule}: {detail}")
+        self.rule = rule
+
+
+@dataclass(frozen=True)
+class Writing:
+    """One time that a text was written: how, and which removals its writer had for certain, or may have had.
+
+    ``parents`` are the texts that the entry held before.
+    """
+
+    verb: str
+    knows: frozenset[int]
+    may_know: frozenset[int]
+    parents: frozenset[str] = frozenset()
+
+    def is_before(self, removal: int) -> bool:
+        """Whether its writer cannot have had the removal."""
+        return removal not in self.may_know
+
+
+@dataclass
+class Knowledge:
+    """The removals that somebody has, and those that he may have."""
+
+    sure: set[int] = field(default_factory=set)
+    perhaps: set[int] = field(default_factory=set)
+
+    def learns(self, other: Knowledge, *, surely: bool) -> None:
+        self.perhaps |= other.perhaps
+        if surely:
+            self.sure |= other.sure
+
+
+class Oracle:
+    """What is promised so far. ``saw`` every step, ``met`` every contact with the bucket; ``judge`` the end."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Knowledge] = defaultdict(Knowledge)
+        self._bucket = Knowledge()
+        self._removals = 0
+        self._names: dict[str, str] = {}  # text -> its name
+        self._in_files: dict[tuple[str, str], list[Writing]] = defaultdict(list)
+        self._taken: Counter[tuple[str, str]] = Counter()
+        self._redacted: dict[tuple[str, str], set[int]] = defaultdict(set)
+        self._fragments: set[tuple[str, str]] = set()
+        self._in_entries: dict[str, Writing] = {}
+        self._forgotten: dict[int, frozenset[str]] = {}
+        self._together: set[frozenset[str]] = set()
+        self._of_runs: dict[str, str] = {}  # name -> machine
+        self._hung_up: set[str] = set()
+        self.places: dict[str, str] = {}  # name -> path of the entry that it was written to
+
+    # What happens
+
+    def met(self, machine: str, *, pulled: bool, pushed: bool) -> None:
+        """A machine had to do with the bucket; ``pulled``, ``pushed``: it certainly got, or gave, everything."""
+        self._known[machine].learns(self._bucket, surely=pulled)
+        self._bucket.learns(self._known[machine], surely=pushed)
+
+    def saw(self, step: Step, before: Records, after: Records, *, done: bool) -> None:
+        """A step was taken, and perhaps refused; a refused one may still be half of what a killed one did."""
+        for name in step.args:
+            if name.startswith("t") and name[1:].isdigit():
+                self._names.setdefault(words(name), name)
+        changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+        if step.verb in ("redact", "blot"):
+            self._redacts(step, before, after, done=done)
+        elif step.verb == "forget":
+            self._forgets(step, before, after, done=done)
+        else:
+            for file in FILES:
+                if f"{file}.json" in changed:
+                    self._writes_file(step, file, before, after)
+            self._writes_entry(step, before, after)
+        if step.verb == "hangup" and done:
+            self._hung_up |= {name for name, machine in self._of_runs.items() if machine == step.machine}
+        self.looks(after, changed)
+
+    def looks(self, after: Records, changed: Iterable[str]) -> None:
+        """Note which texts are in one entry: whoever forgets one of them forgets, or may forget, the others."""
+        for path in changed:
+            if path.startswith("entries/") and b'"sources"' not in after.get(path, b""):
+                names = frozenset(self._names_in(after.get(path, b"")))
+                if len(names) > 1:
+                    self._together.add(names)
+
+    def _writing(self, step: Step, parents: frozenset[str] = frozenset()) -> Writing:
+        known = self._known[step.machine]
+        return Writing(step.verb, frozenset(known.sure), frozenset(known.perhaps), parents)
+
+    def _writes_file(self, step: Step, file: str, before: Records, after: Records) -> None:
+        was, now = (content_of(records.get(f"{file}.json", b"")) for records in (before, after))
+        for text, name in self._names.items():
+            more = now.count(text) - was.count(text)
+            self._in_files[file, name] += [self._writing(step)] * max(0, more)
+            self._taken[file, name] += max(0, -more)
+
+    def _writes_entry(self, step: Step, before: Records, after: Records) -> None:
+        if step.verb not in ("save", "update", "episode", "talk") or step.args[1] in self._in_entries:
+            return
+        name = step.args[1]
+        for path, body in after.items():
+            if path.startswith("entries/") and words(name).encode() in body and path not in before:
+                self._in_entries[name] = self._writing(step)
+                self.places[name] = path
+            elif path.startswith("entries/") and words(name).encode() in body:
+                self._in_entries[name] = self._writing(step, frozenset(self._names_in(before[path])))
+                self.places[name] = path
+        if step.verb == "talk" and name in self._in_entries:
+            self._of_runs[name] = step.machine
+
+    def _redacts(self, step: Step, before: Records, after: Records, *, done: bool) -> None:
+        file, name = step.args
+        path, text = f"{file}.json", words(name)
+        was = content_of(before.get(path, b""))
+        if not done or before.get(path) == after.get(path):
+            return
+        if text not in was and halves(name)[0] in was:
+            self._fragments.add((file, name))
+        self._redacted[file, name].add(self._removed_by(step.machine))
+
+    def _forgets(self, step: Step, before: Records, after: Records, *, done: bool) -> None:
+        if done:
+            left = set().union(*map(self._names_in, after.values()))
+            gone = set().union(*map(self._names_in, before.values())) - left
+            self._forgotten[self._removed_by(step.machine)] = frozenset(gone & self._in_entries.keys())
+
+    def _removed_by(self, machine: str) -> int:
+        self._removals += 1
+        for knowledge in (self._known[machine].sure, self._known[machine].perhaps):
+            knowledge.add(self._removals)
+        return self._removals
+
+    def _names_in(self, body: bytes) -> set[str]:
+        if body.startswith(b"{"):
+            text = body.decode()
+            return {name for words_, name in self._names.items() if words_ in text}
+        return set()
+
+    # What must be so in the end
+
+    def judge(self, records: Records, kept: Iterable[tuple[str, bytes]]) -> None:
+        """Raise ``Violation`` unless the records that all have in the end, and the ``kept`` copies, are right."""
+        copies = [*kept, *records.items()]
+        for (file, name), writings in self._in_files.items():
+            self._judge_line(file, name, writings, content_of(records.get(f"{file}.json", b"")), copies)
+        gone, doubtful = self._forgotten_texts()
+        live = [body for path, body in records.items() if path.startswith("entries/") and is_live(body)]
+        for name in self._in_entries:
+            if name in gone or name in self._of_runs:
+                continue
+            seen = sum(words(name).encode() in body for body in live)
+            if seen > 1:
+                raise Violation("doubled", f"{name} is the value of {seen} entries")
+            if not seen and name not in doubtful and not tells_any(copies, words(name)):
+                raise Violation("lost", f"{name} was saved and is in no entry, history or kept copy")
+
+    def gone(self) -> dict[str, list[bytes]]:
+        """The texts that may be nowhere: by name the letters to look for."""
+        gone = {name: [words(name)] if at in self._fragments else halves(name) for at, name in self._gone_lines()}
+        gone |= {name: halves(name) for name in self._forgotten_texts()[0]}
+        return {name: [text[1:].encode() for text in texts] for name, texts in gone.items()}
+
+    def private(self, machine: str | None) -> dict[str, list[bytes]]:
+        """The texts of runs of other machines than this one (None: the bucket)."""
+        return {name: [words(name)[1:].encode()] for name, owner in self._of_runs.items() if owner != machine}
+
+    def over(self, machine: str) -> set[str]:
+        """The texts of runs of this machine that are over: in none of its records."""
+        return {name for name in self._hung_up if self._of_runs[name] == machine}
+
+    def _gone_lines(self) -> Iterable[tuple[tuple[str, str], str]]:
+        for at, removals in self._redacted.items():
+            written_elsewhere = any(name == at[1] and file != at[0] for file, name in self._in_files)
+            if not written_elsewhere and all(self._is_covered(it, removals) for it in self._in_files[at]):
+                yield at, at[1]
+
+    @staticmethod
+    def _is_covered(writing: Writing, removals: Iterable[int]) -> bool:
+        return any(writing.is_before(removal) for removal in removals)
+
+    def _judge_line(
+        self, file: str, name: str, writings: list[Writing], content: str, copies: list[tuple[str, bytes]]
+    ) -> None:
+        removals, count = self._redacted.get((file, name), set()), content.count(words(name))
+        left = [it for it in writings if not self._is_covered(it, removals)]
+        sure = [it for it in left if removals <= it.knows]
+        is_plain = not self._taken[file, name] and all(it.verb in _APPENDING for it in sure)
+        is_plain = is_plain and (len(sure) == 1 or not any(it.verb == "hand" for it in sure))  # the same edit, twice
+        if count > len(left):
+            raise Violation("doubled", f"{name} is in {file} {count} times and was written {len(left)} times")
+        if is_plain and count < len(sure):
+            raise Violation("lost", f"{name} was appended to {file} {len(sure)} times and is there {count} times")
+        if sure and not count and not tells_any(copies, words(name)):
+            raise Violation("lost", f"{name} is not in {file}, and no history or kept copy tells of it")
+
+    def _forgotten_texts(self) -> tuple[set[str], set[str]]:
+        """The texts that must be gone, and those that may be: of an entry that was joined with a forgotten one."""
+        gone: set[str] = set()
+        doubtful: set[str] = set()
+        for removal, texts in self._forgotten.items():
+            own = _closure(texts, partial(self._descends, removal), self._in_entries)
+            gone |= own
+            doubtful |= _closure(own, partial(self._may_be_with, removal), self._in_entries)
+        return gone, doubtful - gone
+
+    def _descends(self, removal: int, name: str, texts: set[str]) -> bool:
+        writing = self._in_entries[name]
+        return writing.is_before(removal) and bool(writing.parents & texts)
+
+    def _may_be_with(self, removal: int, name: str, texts: set[str]) -> bool:
+        if removal in self._in_entries[name].knows:
+            return False
+        return any(name in names and names & texts for names in self._together)
+
+
+def _closure(texts: Iterable[str], joins: Callable[[str, set[str]], bool], among: Iterable[str]) -> set[str]:
+    """The texts, and whatever joins them, again and again."""
+    found = set(texts)
+    while more := {name for name in among if name not in found and joins(name, found)}:
+        found |= more
+    return found
+
+
+def content_of(body: bytes) -> str:
+    """The content of a memory file's record; "" if there is none."""
+    return str(from_json(body)["content"]) if body else ""
+
+
+def is_live(body: bytes) -> bool:
+    """Whether this is an entry that can be seen, and no note that a consolidation made of others."""
+    found = from_json(body)
+    return found.get("type") == "entry" and not found.get("retired") and not found.get("sources")
+
+
+def tells_any(copies: Iterable[tuple[str, bytes]], text: str) -> bool:
+    """Whether a record or its history tells of a text."""
+    return any(_tells(path, body, text) for path, body in copies)
+
+
+def _tells(path: str, body: bytes, text: str) -> bool:
+    if text.encode() in body:
+        return True
+    record = _record(path, body)
+    return record is not None and any(text.encode() in content for _, content in contents(record))
+
+
+def _record(path: str, body: bytes) -> Record | None:
+    try:
+        if not path.startswith("entries/"):
+            return decode(body, uid=re.sub(r"\.json$", "", path))
+        entry = decode_entry(body, path=path)
+        return entry.text if isinstance(entry, Entry) else None
+    except MemfilesError:
+        return None

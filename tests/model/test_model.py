@@ -1,0 +1,53 @@
+"""Whatever several machines do with their memories and one mirror, in whatever order: the promises of ``oracle`` hold.
+
+``MEMFILES_SCRIPTS`` is how many scripts of each kind are run, by default a few; ``make sweeps`` runs many.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+
+import pytest
+
+from tests.model.__main__ import outcome, shrunk
+from tests.model.script import MODES, Step, generate, parse
+from tests.model.shrink import shrink
+from tests.model.world import quiet
+
+IS_SWEEP = "MEMFILES_SCRIPTS" in os.environ
+SCRIPTS = int(os.environ.get("MEMFILES_SCRIPTS", "40"))
+WORKERS = (os.cpu_count() or 1) if IS_SWEEP else 1
+
+
+@pytest.mark.parametrize("faults", [0.0, 0.4])
+@pytest.mark.parametrize("mode", list(MODES))
+def test_no_script_breaks_a_promise(mode: str, faults: float) -> None:
+    """With a mirror that answers, and with one that is busy, loses calls and answers, or gives an earlier list."""
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("forkserver")) as pool:
+        ends = pool.map(partial(outcome, mode=mode, faults=faults), range(SCRIPTS), chunksize=8)
+        failed = [(seed, rule) for seed, rule in ends if rule is not None]
+    with quiet():
+        shown = [f"{shrunk(generate(seed, mode, faults=faults), rule)}## {rule}" for seed, rule in failed[:3]]
+
+    assert ([], []) == (failed, shown)
+
+
+def test_a_seed_is_always_the_same_script() -> None:
+    """Also when it was written down and read again."""
+    script = generate(17, faults=0.5, kills=0.1)
+
+    assert script == generate(17, faults=0.5, kills=0.1) == parse(str(script))
+
+
+def test_a_script_is_shrunk_to_what_makes_it_fail() -> None:
+    """The steps that are needed stay, in their order, with one machine where one is enough."""
+    script = generate(3, faults=0.5)
+    steps = [Step("B", "append", ("notes", "x")), *script.steps, Step("C", "sync", trouble="faults")]
+
+    def fails(candidate: object) -> bool:
+        return "append notes x" in str(candidate) and " sync" in str(candidate).partition("append notes x")[2]
+
+    assert ["A append notes x", "A sync"] == [str(step) for step in shrink(script.of(steps), fails).steps]
