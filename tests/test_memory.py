@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import memfiles
-from memfiles.errors import InvalidArgument, WorkflowError
+from memfiles.errors import InvalidArgument, SecretRefused, WorkflowError
 from memfiles.memory import look
+from memfiles.records.record import Actor
 from memfiles.workflow.workflow import Workflow
 from tests.support.workflows import opened, write_workflow
 
@@ -242,3 +245,57 @@ def test_a_session_that_cannot_be_closed_leaves_nothing_else_open(
 
 def raising() -> None:
     raise RuntimeError("unforeseen")
+
+
+TOKEN = "gh" + "p_" + "1B2Dq8Zk4RmT7xWc9VnL3sYh6Jg5Fp0aKeUiOoXy"  # of the newer kind, whose checksum is not published
+
+
+@pytest.mark.parametrize("label", ["run", "channel", "thread"])
+@pytest.mark.parametrize("policy", ["block", "redact", "warn", "off"])
+def test_a_credential_as_a_label_of_a_session(
+    tmp_path: Path, label: str, policy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Labels are recorded, so the gate judges them; none can be replaced in part, so ``redact`` refuses them too."""
+    declared = WORKFLOW.replace("memory:\n", f"memory:\n      secrets: {policy}\n", 1)
+    given: dict[str, Any] = {label: f"call {TOKEN}"}
+    with opened(tmp_path, declared) as memory:
+        if policy in {"block", "redact"}:
+            with pytest.raises(
+                SecretRefused, match=rf"^{label} appears to contain a credential \(github-token at byte 5"
+            ):
+                memory.session("support", **given)
+        else:
+            memory.session("support", **given)
+
+    assert [policy == "warn"] == [f"{label} appears to contain a credential" in caplog.text]
+    assert TOKEN not in caplog.text
+
+
+@pytest.mark.parametrize("policy", ["block", "redact"])
+def test_a_credential_as_a_call_id(tmp_path: Path, policy: str) -> None:
+    """It is refused in every way to change something, and is nowhere on the disk afterwards."""
+    declared = WORKFLOW.replace("memory:\n", f"memory:\n      secrets: {policy}\n      entries: {{}}\n", 1)
+    with opened(tmp_path, declared) as memory:
+        session = memory.session("support")
+        session.call("memory_save", {"key": "k", "content": "x"})
+        results = [
+            session.call("append_memory", {"file": "notes", "content": "x"}, call_id=TOKEN),
+            session.call("edit_memory", {"file": "notes", "old_string": "C", "new_string": "x"}, call_id=TOKEN),
+            session.call("memory_save", {"key": "k", "content": "y"}, call_id=TOKEN),
+            session.call("memory_update", {"key": "k", "content": "y"}, call_id=TOKEN),
+            session.call("memory_delete", {"key": "k"}, call_id=TOKEN),
+        ]
+        calls: list[Callable[[], object]] = [
+            lambda: memory.manager.append("notes-1", "x", call_id=TOKEN),
+            lambda: memory.manager.append("notes-1", "x", by=Actor(agent="a", session=TOKEN)),
+            lambda: memory.manager.undo("notes-1", call_id=TOKEN),
+            lambda: memory.entries.save(session, "k", "y", call_id=TOKEN),
+        ]
+        for call in calls:
+            with pytest.raises(SecretRefused):
+                call()
+        kept = (memory.manager.read("notes-1"), memory.entries.get(session, "k"))
+
+    assert ("# Customers\n", "x", 1) == (kept[0], kept[1] and kept[1].content, kept[1] and kept[1].revision)
+    assert {"secret_refused"} == {result.code for result in results}
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]

@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from memfiles.cli.options import Settings
+from memfiles.cli.options import Settings, color_of_environment
 from memfiles.cli.output import harmless
 from memfiles.errors import MemfilesError
 
@@ -104,12 +104,13 @@ def failure_of(error: BaseException) -> Failure:
 def report(error: BaseException, *, settings: Settings) -> int:
     """Print the error on stderr and return the exit code."""
     failure = failure_of(error)
+    color = color_of_environment() if settings.color is None else settings.color  # the command's context is gone
     if settings.debug and not isinstance(error, click.ClickException | click.Abort):
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     if settings.json:
         click.echo(json.dumps({"error": failure.to_dict()}, ensure_ascii=False), err=True)
         return failure.exit_code
-    click.echo(click.style("error: ", fg="red", bold=True) + harmless(failure.message), err=True)
+    click.echo(click.style("error: ", fg="red", bold=True) + harmless(failure.message), err=True, color=color)
     if failure.hint:
-        click.echo(failure.hint, err=True)
+        click.echo(harmless(failure.hint), err=True)
     return failure.exit_code

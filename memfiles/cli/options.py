@@ -22,6 +22,7 @@ class Settings:
         self.workflow = DEFAULT_WORKFLOW
         self.json = False
         self.debug = False
+        self.color: bool | None = None
 
 
 def current() -> Settings:
@@ -73,12 +74,16 @@ def _set(context: click.Context, option: click.Parameter, value: str | bool | No
 def _set_color(context: click.Context, _: click.Parameter, value: bool | None) -> None:
     """Colour as asked; else never with NO_COLOR, always with FORCE_COLOR, else on a capable terminal."""
     if value is not None:
-        context.color = value
+        context.ensure_object(Settings).color = context.color = value
     elif context.color is None:
-        if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-            context.color = False
-        elif os.environ.get("FORCE_COLOR"):
-            context.color = True
+        context.color = color_of_environment()
+
+
+def color_of_environment() -> bool | None:
+    """Whether the environment asks for colours or for none; None: a capable terminal gets them."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return True if os.environ.get("FORCE_COLOR") else None
 
 
 def _shared(*names: str, callback: Callable[..., None] = _set, **settings: Any) -> click.Option:

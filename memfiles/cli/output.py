@@ -1,8 +1,8 @@
 """Output of every command: data on stdout, everything else on stderr.
 
 The rules this file guards: with ``--json`` stdout holds exactly one JSON document, and stderr only an error. Content
-goes byte for byte to a file or pipe; a terminal gets no character that could control it. Progress shows on a
-terminal only, and only once it takes long.
+goes byte for byte to a file or pipe; a terminal gets no character that could control it or that nobody sees. Progress
+shows on a terminal only, and only once it takes long.
 """
 
 from __future__ import annotations
@@ -31,7 +31,14 @@ _AFTER_SECONDS = 0.5
 _WAITING_SECONDS = 1.0
 _DIFF_HEAD = 2  # lines
 _DIFF_COLORS = {"+": "green", "-": "red", "@": "cyan"}
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# Controls, and what Unicode calls default ignorable: marks of direction, zero-width characters, fillers, tags and
+# variation selectors, with which text can hide from whoever reads it. The two selectors that choose between text and
+# emoji hide nothing.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
+)
 
 
 def data(shown: object) -> None:
@@ -67,9 +74,9 @@ def diff(text: str) -> None:
         click.echo(click.style(harmless(shown), fg=color) if color else harmless(shown))
 
 
-def line(text: str) -> None:
-    """Print a line of the answer."""
-    click.echo(text)
+def line(text: str, *, mark: str = "") -> None:
+    """Print a line of the answer, after a ``mark`` that may be styled."""
+    click.echo(mark + harmless(text))
 
 
 def labelled(lines: Iterable[tuple[str, object]]) -> None:
@@ -81,12 +88,13 @@ def labelled(lines: Iterable[tuple[str, object]]) -> None:
 def note(text: str) -> None:
     """Print a note on stderr; programs that asked for JSON do not get it."""
     if not current().json:
-        click.echo(text, err=True)
+        click.echo(harmless(text), err=True)
 
 
 def warn(text: str) -> None:
     """Print a warning on stderr."""
-    note(click.style("warning: ", fg="yellow") + text)
+    if not current().json:
+        click.echo(click.style("warning: ", fg="yellow") + harmless(text), err=True)
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: Sequence[str] = ()) -> None:
@@ -105,8 +113,8 @@ def one_line(text: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """The text with every character that could control a terminal shown as its escape."""
-    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    """The text with every character that could control a terminal, or that nobody would see, shown as its escape."""
+    return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def width() -> int:

@@ -30,7 +30,7 @@ from memfiles.records.entry import (
 from memfiles.records.keys import NAME_MAX, check_key, check_name, check_switch, check_whole, listed
 from memfiles.records.levels import Levels
 from memfiles.records.record import check_text
-from memfiles.secrets.gate import Policy, Scanner, gate, may_hold_secrets
+from memfiles.secrets.gate import Policy, Scanner, gate, gate_labels
 
 MAX_TAG_BYTES = 64
 MAX_TTL_SECONDS = 10 * 365 * 86400
@@ -193,13 +193,16 @@ class EntryRules:
     def check(self, draft: Draft) -> Checked:
         """The draft as it may be stored; ``InvalidArgument``, ``SizeExceeded`` or ``SecretRefused`` if it may not."""
         check_key(draft.key)
-        self.check_labels([each for each in (draft.category, draft.source) if isinstance(each, str)])
+        named = {"the category": draft.category, "the source": draft.source}
+        warnings = self.check_labels({what: label for what, label in named.items() if isinstance(label, str)})
         _check_facets(draft)
         tags = None if draft.tags is None else checked_tags(draft.tags)
         links = None if draft.links is None else _checked_links(draft.links)
-        self.check_labels([draft.key, *(tags or ()), *(links or ())])
+        numbered = {f"tag {number}": tag for number, tag in enumerate(tags or (), 1)}
+        numbered |= {f"link {number}": link for number, link in enumerate(links or (), 1)}
+        warnings += self.check_labels({"the key": draft.key, **numbered})
         if draft.content is None:
-            return Checked(replace(draft, tags=tags, links=links))
+            return Checked(replace(draft, tags=tags, links=links), warnings)
         check_text(draft.content)
         gated = gate(draft.content, policy=self.secrets, allow=self.allow, scan=self.scan)
         if (size := len(gated.text.encode())) > MAX_ENTRY_BYTES:
@@ -207,13 +210,11 @@ class EntryRules:
                 f"the content is {size} bytes, over the {MAX_ENTRY_BYTES} an entry may have: save the gist, or several "
                 f"entries under keys of their own"
             )
-        return Checked(replace(draft, content=gated.text, tags=tags, links=links), gated.warnings)
+        return Checked(replace(draft, content=gated.text, tags=tags, links=links), (*warnings, *gated.warnings))
 
-    def check_labels(self, labels: Sequence[str]) -> None:
-        """Refuse credentials in labels, from which no part can be redacted."""
-        if labels and may_hold_secrets("\n".join(labels)):  # one look at all of them is enough most of the time
-            for label in labels:
-                gate(label, policy="block" if self.secrets == "redact" else self.secrets, allow=self.allow)
+    def check_labels(self, labels: Mapping[str, str | None]) -> tuple[str, ...]:
+        """See ``gate_labels``."""
+        return gate_labels(labels, policy=self.secrets, allow=self.allow, scan=self.scan)
 
 
 def check_category(category: object) -> str:

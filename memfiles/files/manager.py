@@ -7,8 +7,9 @@ the record repository applies a decision under the record's lock, and ``restorer
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -37,7 +38,7 @@ from memfiles.records.levels import DEFAULT_LEVELS
 from memfiles.records.lineage import check_origin
 from memfiles.records.record import Actor, Change, Record, Stamp, check_text, stamp_of
 from memfiles.records.redactions import NONCE_BYTES
-from memfiles.secrets.gate import Gated, Policy, Scanner, gate
+from memfiles.secrets.gate import Gated, Policy, Scanner, gate, gate_labels
 from memfiles.storage import quarantine
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import FILE_KIND
@@ -49,6 +50,7 @@ from memfiles.sync.replica import Replica
 from memfiles.workflow.workflow import Workflow
 
 __all__ = ["MemoryManager", "RecordChanged"]
+_log = logging.getLogger("memfiles")
 
 
 class MemoryManager:
@@ -85,7 +87,9 @@ class MemoryManager:
         self.hydrated: dict[str, Stored] = {}
         self._durability = durability
         self._gate = partial(gate, policy=secrets, scan=scan)
+        self._gate_labels = partial(gate_labels, policy=secrets, scan=scan)
         self._allowed: dict[str, tuple[str, ...]] = {}
+        self._warned: set[str] = set()
         self._lock_timeout = lock_timeout
         self._now = now
         self._mirror = mirror
@@ -144,8 +148,7 @@ class MemoryManager:
 
     def uids(self) -> list[str]:
         """The uids of the live files, sorted."""
-        paths = self._records.paths() if self._records is not None else []
-        return sorted(path.removesuffix(RECORD_SUFFIX) for path in paths)
+        return sorted(path.removesuffix(RECORD_SUFFIX) for path in (self._records.paths() if self._records else []))
 
     def card(self, uid: str) -> FileCard:
         """Name, description, level, sizes in UTF-8 bytes and revision of a file, as it is now."""
@@ -207,21 +210,16 @@ class MemoryManager:
         ``EmptyText`` without ``old``, ``EditNoMatch`` with the nearest line as a hint; else as ``append``.
         """
         check_text(old)
-        gated = self._gated(uid, new)
-        stamp = self._stamp(by, call_id, expected_revision)
-        return self._change(
-            uid, lambda record: file_changes.edit(record, stamp, old=old, new=gated.text), gated.warnings
-        )
+        gated, stamp = self._gated(uid, new), self._stamp(by, call_id, expected_revision)
+        return self._change(uid, partial(file_changes.edit, stamp=stamp, old=old, new=gated.text), gated.warnings)
 
     def replace(
         self, uid: str, content: str, *, expected_revision: int | None = None, by: Actor | None = None
     ) -> Receipt:
         """Make ``content`` the whole content, recorded as the smallest edit that does it; errors as ``append``."""
-        gated = self._gated(uid, content)
-        stamp = self._stamp(by, None, expected_revision)
-        return self._change(
-            uid, lambda record: file_changes.replace_content(record, stamp, content=gated.text), gated.warnings
-        )
+        gated, stamp = self._gated(uid, content), self._stamp(by, None, expected_revision)
+        decide = partial(file_changes.replace_content, stamp=stamp, content=gated.text)
+        return self._change(uid, decide, gated.warnings)
 
     def log(self, uid: str) -> list[Change]:
         """The kept changes of a file, oldest first."""
@@ -283,6 +281,12 @@ class MemoryManager:
         """
         return self._live.notice(_path(uid))
 
+    def check_labels(self, labels: Mapping[str, str | None], *, allow: Collection[str] = ()) -> None:
+        """Refuse a credential in what is recorded of who changes something; where it may pass, it is logged once."""
+        for warning in set(self._gate_labels(labels, allow=allow)) - self._warned:
+            self._warned.add(warning)
+            _log.warning("%s", warning)
+
     def subscribe(self, callback: Callable[[RecordChanged], None]) -> Callable[[], None]:
         """Call ``callback`` after every change, in the thread that made or noticed it; returns the function to stop."""
         return self.subscribers.add(callback)
@@ -290,12 +294,11 @@ class MemoryManager:
     def status(self) -> dict[str, Any]:
         """Directory, durability, every live file's card, orphans and quarantine, as a JSON object."""
         store = self.store
-        live = self.uids()
-        declared = {record_path(uid) for uid in live}
+        declared = {record_path(uid) for uid in self.uids()}
         return {
             "directory": str(self.directory),
             "durability": self._durability,
-            "files": [self.card(uid).to_dict() for uid in live],
+            "files": [self.card(uid).to_dict() for uid in self.uids()],
             "orphans": [path for path in record_paths(store.descriptor) if path not in declared],
             "quarantine": [{"path": path, "reason": why} for path, why in quarantine.listing(store.descriptor)],
         }
@@ -360,7 +363,9 @@ class MemoryManager:
         return with_warnings(self._live.change([path], run), warnings)
 
     def _stamp(self, by: Actor | None, call_id: str | None, expected_revision: int | None) -> Stamp:
-        return stamp_of(by, at=self._now(), call_id=call_id, expected_revision=expected_revision)
+        stamp = stamp_of(by, at=self._now(), call_id=call_id, expected_revision=expected_revision)
+        self.check_labels({"agent": stamp.by.agent, "run": stamp.by.session, "call_id": stamp.by.call})
+        return stamp
 
     def _gated(self, uid: str, text: str) -> Gated:
         """The text that may be stored: valid Unicode that passed the secrets gate."""

@@ -7,7 +7,7 @@ both name the kind of credential and the place, so that the writer can find it i
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal, Protocol, cast
@@ -102,12 +102,15 @@ def find_secrets(text: str) -> list[Finding]:
     return _findings(text, _spans(text))
 
 
-def gate(text: str, *, policy: Policy, allow: Collection[str] = (), scan: Scanner | None = None) -> Gated:
+def gate(
+    text: str, *, policy: Policy, allow: Collection[str] = (), scan: Scanner | None = None, what: str = "this text"
+) -> Gated:
     """Check ``text`` according to ``policy``; return the text to store, or raise ``SecretRefused``.
 
     ``block`` refuses a text that holds a credential, ``redact`` puts ``[redacted:<rule>]`` in its place, ``warn``
     lets it pass with a warning, ``off`` does not look. ``allow`` lists exceptions: names of rules,
-    or the exact texts of false alarms. Findings of ``scan`` count as well; if it fails, that is a warning.
+    or the exact texts of false alarms. Findings of ``scan`` count as well; if it fails, that is a warning. ``what``
+    names the text in an error or warning.
     """
     if policy not in POLICIES:
         raise InvalidArgument(f"secrets policy {policy!r} is not known; use one of {', '.join(POLICIES)}")
@@ -122,16 +125,32 @@ def gate(text: str, *, policy: Policy, allow: Collection[str] = (), scan: Scanne
     places = _places(_findings(text, spans))
     if policy == "block":
         raise SecretRefused(
-            f"this text appears to contain a credential ({places}); nothing was written. Replace it with a reference "
+            f"{what} appears to contain a credential ({places}); nothing was written. Replace it with a reference "
             f"such as secret:NAME."
         )
     if policy == "warn":
-        return Gated(text, (f"appears to contain a credential: {places}", *troubles))
+        subject = "" if what == "this text" else f"{what} "
+        return Gated(text, (f"{subject}appears to contain a credential: {places}", *troubles))
     for _ in range(_ROUNDS):  # a redaction may uncover another credential next to it
         text = _replaced(text, spans)
         if not (spans := _unless_allowed(text, _spans(text), allow)):
             break
     return Gated(text, (f"redacted an apparent credential: {places}", *troubles))
+
+
+def gate_labels(
+    labels: Mapping[str, str | None], *, policy: Policy, allow: Collection[str] = (), scan: Scanner | None = None
+) -> tuple[str, ...]:
+    """Check labels by what they are; returns warnings, or raises ``SecretRefused``.
+
+    A label identifies, so no part of it can be replaced: ``redact`` refuses it as ``block`` does.
+    """
+    given = {what: text for what, text in labels.items() if text}
+    if scan is None and not may_hold_secrets("\n".join(given.values())):  # one look is enough most of the time
+        return ()
+    strict: Policy = "block" if policy == "redact" else policy
+    checked = [gate(text, policy=strict, allow=allow, scan=scan, what=what) for what, text in given.items()]
+    return tuple(warning for each in checked for warning in each.warnings)
 
 
 def may_hold_secrets(text: str) -> bool:

@@ -75,6 +75,8 @@ class Session:
         refusals: Refusals | None = None,
     ) -> None:
         levels.rank(level)
+        labels = {"run": provenance.run, "channel": provenance.channel, "thread": provenance.thread}
+        manager.check_labels(labels, allow=entries.entries.rules.allow if entries else ())
         self.provenance = provenance
         self.manager = manager
         self._refs = as_refs(refs)
@@ -164,7 +166,9 @@ class Session:
 
     def actor(self, call_id: str | None) -> Actor:
         """The actor of a call for the history; ``InvalidArgument`` if the id cannot be recorded."""
-        return Actor(agent=self.agent, session=self.provenance.run, call=recorded_id(call_id))
+        if (call := recorded_id(call_id)) is not None:
+            self.manager.check_labels({"call_id": call})
+        return Actor(agent=self.agent, session=self.provenance.run, call=call)
 
     def refused(self, tool: str, error: MemfilesError) -> None:
         """Report the refusal of a memory file tool to the audit."""

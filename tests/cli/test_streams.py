@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+import memfiles
+from memfiles.records.record import Actor
 from tests.cli.command_line import WORKFLOW
 from tests.support.workflows import write_workflow
 
@@ -98,3 +102,66 @@ def test_a_reader_that_goes_away_is_no_success(project: Path, unbuffered: bool) 
 
     assert (1, "") == (code, told)
     assert (0, "# Notes\n" + LINE * 20_000, "") == shell(project, "memfiles read notes | cat", unbuffered=unbuffered)
+
+
+def on_a_terminal(project: Path, *arguments: str, **environment: str) -> str:
+    """Everything that a command prints where stdout and stderr are one terminal."""
+    kept = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*AS_MODULE, *arguments],
+        cwd=project,
+        env={**kept, "TERM": "xterm-256color", "COLUMNS": "200", **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    ):
+        os.close(theirs)
+        printed = bytearray()
+        with suppress(OSError):  # the end of a terminal
+            while part := os.read(ours, 65536):
+                printed += part
+    os.close(ours)
+    return printed.decode()
+
+
+@pytest.mark.parametrize("arguments", [["read", "nothing"], ["nonsense"], ["status", "-w", "none.yaml"]])
+def test_no_color_holds_for_errors_too(project: Path, arguments: list[str]) -> None:
+    """On a terminal, however it is said; without it there are colours."""
+
+    assert "\x1b[31m" in on_a_terminal(project, *arguments)
+    assert "\x1b" not in on_a_terminal(project, *arguments, NO_COLOR="1")
+    assert "\x1b" not in on_a_terminal(project, *arguments, TERM="dumb")
+    assert "\x1b[31m" not in on_a_terminal(project, "--no-color", *arguments)
+
+
+HIDDEN = (
+    "\u200b\u200c\u200d\u200e\u200f\u202e\u2060\u2066\u2069\ufeff\u00ad\u034f\u061c\u3164"
+    "\U000e0041\U000e007f\ufe05\U000e0101"
+)
+
+
+def test_nothing_that_nobody_sees_reaches_a_terminal(project: Path) -> None:
+    """Text of records is shown with escapes wherever a terminal shows it; a pipe gets its bytes."""
+    hidden = f"a{HIDDEN}b \N{FAMILY}\ufe0f"
+    workflow = (project / "workflow.yaml").read_text()
+    described = workflow.replace("What is known.", f'"What {hidden} is known."')
+    (project / "workflow.yaml").write_text(described.replace("memory:\n", "memory:\n  entries: {}\n", 1))
+    agent = ["--agent", "desk"]
+    with memfiles.open(project / "workflow.yaml", watch=False) as memory:
+        memory.manager.append("notes-1", hidden, by=Actor(agent=f"d{HIDDEN}"))
+        memory.entries.save(memory.session("desk"), f"k{HIDDEN}", hidden)
+    commands = [
+        *(["read", "notes"], ["ls"], ["log", "notes"], ["diff", "notes"], ["card", "desk"], ["undo", "notes"]),
+        *(["entries", "list", *agent], ["entries", "search", "a", *agent], ["entries", "hydrate", *agent]),
+        ["entries", "get", f"k{HIDDEN}", *agent],
+        *(["entries", "explain", *agent], ["entries", "delete", f"k{HIDDEN}", *agent], ["read", f"n{HIDDEN}"]),
+    ]
+    piped = subprocess.run([*AS_MODULE, "read", "notes"], cwd=project, capture_output=True, check=True).stdout
+
+    assert {} == {
+        " ".join(command[:2]): "".join(sorted(found))
+        for command in commands
+        if (found := set(HIDDEN) & set(on_a_terminal(project, *command)))
+    }
+    assert piped == f"# Notes\n{hidden}".encode()

@@ -44,7 +44,7 @@ def doctor_command() -> None:
     if not output.as_json({"ok": not failed, "checks": [asdict(finding) for finding in findings]}):
         for finding in findings:
             mark = click.style(f"{finding.state:<4}", fg=_COLORS[finding.state])
-            output.line(f"{mark}  {output.one_line(finding.check)}: {output.one_line(finding.detail)}")
+            output.line(output.one_line(f"  {finding.check}: {finding.detail}"), mark=mark)
     click.get_current_context().exit(1 if failed else 0)
 
 

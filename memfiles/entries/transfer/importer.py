@@ -91,7 +91,7 @@ class Importer:
         if isinstance(before, Entry) and (reason := _keeps(before, document)) is not None:
             return Skipped(document.where, reason)
         try:
-            self._db.rules.check_labels(extra.get("provenance", ()))
+            self._db.rules.check_labels({"the provenance": "\n".join(extra.get("provenance", ()))})
             said = extra | {name: getattr(document, name) for name in ("category", "kind", "tags")}
             facets = {name: said.get(name) for name, _ in FACETS}
             checked = self._db.rules.check(Draft(document.key, document.content, source=_SOURCE, **facets))
