@@ -1,0 +1,676 @@
+"""Two worlds that differ only in what some sessions may not see, and every way by which these could tell.
+
+A program is a list of steps, each by one actor: a session of an agent at a level. A boundary says which actors are
+hidden from the others. In the first world all steps happen, in the second only those of the actors that are seen;
+``transcript`` holds whatever the sessions of these get to see. The promise is that it is the same in both.
+
+To add a boundary (users, for example), write its actors, say which are hidden, and which keys these may change.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import chdir, contextmanager
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from datetime import datetime, timedelta
+from itertools import zip_longest
+from pathlib import Path
+from random import Random
+from shutil import rmtree
+from typing import Any
+
+from memfiles import MemfilesError
+from memfiles.adapters.shapes.items import ItemChange, Items
+from memfiles.adapters.shapes.memory_tool import MemoryCommands
+from memfiles.adapters.shapes.notebook import Notebook
+from memfiles.entries.callers import own_level
+from memfiles.entries.consolidation.plan import Plan
+from memfiles.records.keys import entry_uid
+from memfiles.storage.events import RecordChanged, utc_now
+from memfiles.tools.dialects import DIALECTS
+from memfiles.tools.session import Session
+from memfiles.workflow.fields import TOOL_NAMES, operations_of
+from tests.cli.command_line import run
+from tests.server.mcp_clients import Offer, client_of, in_loop
+from tests.support.workflows import opened
+
+WORKFLOW = """\
+name: desk
+memory:
+  durability: os
+  levels: [PUBLIC, INTERNAL, CONFIDENTIAL]
+  files:
+    - {uid: board-1, name: board, description: For all., level: PUBLIC, max_size_bytes: 200, content: "# Board\\n"}
+    - {uid: notes-1, name: notes, description: What is known., level: INTERNAL, max_size_bytes: 200}
+    - {uid: deals-1, name: deals, description: Deals., level: CONFIDENTIAL, max_size_bytes: 200}
+    - {uid: sales-1, name: leads, description: Leads., level: INTERNAL, max_size_bytes: 200}
+  entries:
+    max_entries: 4
+    max_bytes: 400
+    hydrate_bytes: 900
+    kinds: {episode: {max_entries: 2}}
+    categories: {daily: {ttl: 72h, max_entries: 2}}
+agents:
+  support: {memory: [{id: board-1, mode: rw}, {id: notes-1, mode: rw}, {id: deals-1, mode: rw}]}
+  sales: {memory: [{id: board-1, mode: r}, {id: notes-1, mode: r}, {id: deals-1, mode: r}, {id: sales-1, mode: rw}]}
+  desk: {memory: [{id: board-1, mode: r}, {id: notes-1, mode: rw}]}
+"""
+KEYS = ("plan", "plan/ada", "bob", "zoe", "how-to/refund")
+SHARED_KEYS = ("team", "team/hours")
+FILES = ("board", "notes", "deals", "leads", "nowhere")
+TAGS = ("ada", "bob", "billing")
+WORDS = tuple("ada bob zoe plan refund invoice charged twice free pro friday angry calls nine desk opens quote".split())
+QUERIES = ("ada plan", "refund invoice twice", "fri", "desk opens nine", "bob angry quote pro", "zz", "plan/ada")
+KINDS = (None, None, "fact", "procedure", "episode")
+CATEGORIES = (None, None, "daily", "core", "conversation", "own")
+SHARED = "workspace"
+TTLS = (3600, 86_400)
+LIVES = (*TTLS, 72 * 3600, 24 * 3600)
+"""Seconds between a change and the time at which something expires."""
+
+Answer = Any
+
+
+@dataclass(frozen=True)
+class Actor:
+    """A session: its agent, its level, its run."""
+
+    agent: str
+    level: str
+    run: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.agent}/{self.level.lower()}" + (f"/{self.run}" if self.run else "")
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Actors, and those of them that are hidden from the others.
+
+    ``may_share``: hidden actors may change entries that all agents share and every memory file; else they change only
+    what is hidden from the others, which is no difference that has to stay unseen.
+    """
+
+    name: str
+    seen: tuple[Actor, ...]
+    hidden: tuple[Actor, ...]
+    may_share: bool
+
+
+BOUNDARIES = (
+    Boundary(
+        "levels",
+        (
+            Actor("support", "INTERNAL", "monday"),
+            Actor("support", "INTERNAL"),
+            Actor("support", "PUBLIC", "monday"),
+            Actor("sales", "INTERNAL", "monday"),
+        ),
+        (
+            Actor("support", "CONFIDENTIAL", "monday"),
+            Actor("support", "CONFIDENTIAL"),
+            Actor("sales", "CONFIDENTIAL", "monday"),
+        ),
+        may_share=True,
+    ),
+    Boundary(
+        "agents",
+        (Actor("support", "INTERNAL", "monday"), Actor("support", "CONFIDENTIAL"), Actor("desk", "INTERNAL", "monday")),
+        (Actor("sales", "INTERNAL", "monday"), Actor("sales", "PUBLIC"), Actor("sales", "CONFIDENTIAL", "monday")),
+        may_share=False,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of one actor."""
+
+    actor: Actor
+    verb: str
+    given: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.actor}: {self.verb}({', '.join(f'{name}={value!r}' for name, value in self.given.items())})"
+
+
+@dataclass(frozen=True)
+class Program:
+    """Steps within a boundary."""
+
+    boundary: Boundary
+    steps: tuple[Step, ...]
+
+    def without_hidden(self) -> Program:
+        """The same program in the second world."""
+        return replace(self, steps=tuple(step for step in self.steps if step.actor in self.boundary.seen))
+
+
+class World:
+    """A memory in a folder, and the sessions of a program in it."""
+
+    def __init__(self, folder: Path, boundary: Boundary) -> None:
+        self.folder = folder
+        self.boundary = boundary
+        self.transcript: list[str] = []
+        self.sessions: dict[Actor, Session] = {}
+        self.plans: dict[Actor, list[Plan]] = {}
+        self.cursors: dict[Actor, str] = {}
+        self._starts: list[str] = []
+        self._steps: list[str] = []
+        self.open()
+
+    def run(self, steps: Sequence[Step]) -> list[str]:
+        """Take the steps; returns the transcript of the actors that are seen."""
+        number = 0
+        for step in steps:
+            is_seen = step.actor in self.boundary.seen
+            number += is_seen
+            self._begin(f"step {number}" if is_seen else f"hidden, after step {number}")
+            answer = self._answer(step)
+            if is_seen:
+                self._tell(f"{step}\n    {self._masked(answer)}")
+        self.close()
+        return self.transcript
+
+    def close(self) -> None:
+        """Close the memory."""
+        self.memory.close()
+        self.sessions.clear()
+
+    def session(self, actor: Actor) -> Session:
+        """The actor's session, made when it is first needed."""
+        if actor not in self.sessions:
+            self.sessions[actor] = self.memory.session(actor.agent, level=actor.level, run=actor.run)
+        return self.sessions[actor]
+
+    @contextmanager
+    def joining(self, actor: Actor, names: str) -> Iterator[Session]:
+        """Another session of the actor, with these names of tools, that ends no run."""
+        session = self.memory.session(
+            actor.agent, level=actor.level, run=actor.run, tool_names=names, ends_run=False
+        )
+        yield session
+        session.close()
+
+    def open(self) -> None:
+        """Open the memory, at first and again."""
+        self.memory = opened(self.folder, WORKFLOW)
+        self.memory.manager.subscribe(self._hear)
+
+    def _hear(self, change: RecordChanged) -> None:
+        """What the seen sessions may hear of a change."""
+        for actor in self.boundary.seen:
+            if actor in self.sessions and self.sessions[actor].may_know(change):
+                self._tell(f"{actor} hears of {change.name or change.path} at {change.level}, by {self._steps[-1]}")
+
+    def _tell(self, line: str) -> None:
+        self.transcript.append(line)
+
+    def _begin(self, name: str) -> None:
+        """Begin a step with a tick of the clock, so that each time that is shown belongs to one step."""
+        ended = utc_now()
+        while (now := utc_now()) <= ended:
+            pass
+        self._starts.append(now)
+        self._steps.append(name)
+
+    def _answer(self, step: Step) -> str:
+        try:
+            return _text(VERBS[step.verb](self, step.actor, **step.given))
+        except MemfilesError as error:
+            return f"{type(error).__name__} ({error.code}): {error}"
+        except Exception as error:  # a defect in both worlds is one as well
+            return f"DEFECT {error!r}"
+
+    def _masked(self, answer: str) -> str:
+        """The answer with each time replaced by its step, and without random ids."""
+        answer = answer.replace(str(self.folder), "<folder>")
+        for pattern, shown in _RANDOM:
+            answer = pattern.sub(shown, answer)
+        return _TIME.sub(lambda found: f"<{self._step_at(found[0])}>", answer)
+
+    def _step_at(self, time: str) -> str:
+        """The step in which a time was, or by which something lives so many seconds."""
+        for seconds in (0, *LIVES):
+            at = _before(time, seconds)
+            if self._starts[0] <= at <= utc_now():
+                return self._steps[bisect.bisect_right(self._starts, at) - 1] + (f" + {seconds} s" if seconds else "")
+        return "before" if time < self._starts[0] else "no step"
+
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+_RANDOM = (
+    (re.compile(r"plan-[0-9a-f]{12}"), "<plan>"),
+    (re.compile(r"evict-[0-9a-f]{12}"), "<eviction>"),
+    (re.compile(r"(ordinal\W{1,4})\d+"), r"\1<ordinal>"),
+)
+
+
+def _before(time: str, seconds: int) -> str:
+    moment = datetime.strptime(time, "%Y-%m-%dT%H:%M:%S.%f%z") - timedelta(seconds=seconds)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def _text(answer: Answer) -> str:
+    """All that there is in an answer."""
+    return answer if isinstance(answer, str) else json.dumps(answer, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {type(value).__name__: asdict(value)}
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    return list(value) if isinstance(value, Iterator) else repr(value)
+
+
+Verb = Callable[..., Answer]
+
+
+def _entries(name: str) -> Verb:
+    """The library's verb of that name."""
+    return lambda world, actor, **given: getattr(world.memory.entries, name)(world.session(actor), **given)
+
+
+def _list(world: World, actor: Actor, *, follow: bool, **given: Any) -> Answer:
+    """A page of a list; ``follow``: after the actor's last one."""
+    cursor = world.cursors.pop(actor, None) if follow else None
+    page = world.memory.entries.list(world.session(actor), cursor=cursor, **given)
+    if page.next is not None:
+        world.cursors[actor] = page.next
+    return page
+
+
+def _plan(world: World, actor: Actor, *, share: float) -> Answer:
+    plan = world.memory.entries.plan(world.session(actor), share=share)
+    world.plans.setdefault(actor, []).append(plan)
+    return plan.to_dict()
+
+
+def _apply(world: World, actor: Actor) -> Answer:
+    """Apply the actor's last plan."""
+    plans = world.plans.get(actor)
+    return world.memory.entries.apply(world.session(actor), plans[-1]).to_dict() if plans else "no plan"
+
+
+def _undo(world: World, actor: Actor) -> Answer:
+    plans = world.plans.get(actor)
+    return world.memory.entries.undo(world.session(actor), plans.pop().id).to_dict() if plans else "no plan"
+
+
+def _forget_uid(world: World, actor: Actor, *, key: str) -> Answer:
+    """Forget by the uid that an entry of this key would have in each place."""
+    uids = [entry_uid(each.scope, each.level, key, each.run) for each in own_level(world.session(actor))]
+    return [world.memory.entries.forget(world.session(actor), uid=uid).to_dict() for uid in uids]
+
+
+def _export(world: World, actor: Actor, *, format: str) -> Answer:
+    """What an export writes, and what it reports."""
+    target = world.folder / f"export-{len(list(world.folder.glob('export-*')))}"
+    report = world.memory.entries.export(world.session(actor), target, format=format).to_dict()
+    files = sorted(target.rglob("*")) if target.is_dir() else [target]
+    texts = {path.name: path.read_text() for path in files}
+    for path in files:
+        path.unlink()
+    target.rmdir() if target.is_dir() else None
+    return {**report, "texts": texts}
+
+
+def _import(world: World, actor: Actor, *, documents: list[dict[str, Any]], dry_run: bool) -> Answer:
+    source = world.folder / "import.jsonl"
+    source.write_text("".join(json.dumps(document) + "\n" for document in documents))
+    return world.memory.entries.import_(world.session(actor), source, dry_run=dry_run).to_dict()
+
+
+def _tool(world: World, actor: Actor, *, name: str, sent: Any, names: str, call_id: str | None = None) -> Answer:
+    """A tool call under one of the naming profiles."""
+    with world.joining(actor, names) as session:
+        return session.call(name, sent, call_id=call_id).to_dict()
+
+
+def _tools(world: World, actor: Actor, *, dialect: str, names: str) -> Answer:
+    with world.joining(actor, names) as session:
+        return session.tools(dialect)
+
+
+def _prompt(world: World, actor: Actor, *, read_only: bool) -> Answer:
+    return world.session(actor).system_prompt(read_only=read_only)
+
+
+def _close(world: World, actor: Actor) -> Answer:
+    """Close the actor's session; its next call makes another."""
+    if actor in world.sessions:
+        world.sessions.pop(actor).close()
+    return "closed"
+
+
+def _restart(world: World, actor: Actor) -> Answer:
+    """Close the memory with all its sessions, and open it again."""
+    world.close()
+    world.open()
+    return "opened"
+
+
+def _commands(world: World, actor: Actor, *, name: str, given: list[Any]) -> Answer:
+    """A command of Anthropic's memory tool, as two adapters offer it."""
+    return getattr(MemoryCommands(world.session(actor)), name)(*given)
+
+
+def _items(world: World, actor: Actor, *, name: str, given: list[Any]) -> Answer:
+    """A call of a store of items, as LangGraph has it."""
+    items = Items(world.session(actor))
+    if name == "change":
+        return items.change([ItemChange(*given)])
+    if name == "search":
+        return list(items.search(tuple(given[0]), query=given[1]))
+    return items.get(tuple(given[0]), given[1]) if name == "get" else items.namespaces()
+
+
+def _notebook(world: World, actor: Actor, *, name: str, given: list[Any]) -> Answer:
+    """A call of a notebook, as pydantic-ai's harness has it; a write goes by the revision that was read."""
+    notebook = Notebook(world.session(actor))
+    if name in ("find", "texts"):
+        found = getattr(notebook, name)(*given)
+        return list(found) if name == "texts" else found
+    before = notebook.find(given[0])
+    return getattr(notebook, name)(*given, expected=before.revision if before else 0)
+
+
+def _command_line(world: World, actor: Actor, *, args: list[str]) -> Answer:
+    """A command, as a person or a script gives it; it opens the memory for itself."""
+    who = ["--level", actor.level, *(["--run", actor.run] if actor.run and args[0] in ("entries", "call") else [])]
+    agent = ["--agent", actor.agent] if args[0] == "entries" else []
+    place = [args[0], actor.agent, *args[1:]] if args[0] != "entries" else args
+    with chdir(world.folder):
+        ran = run(*place, *agent, *who, "--json")
+    return f"{ran.code}: {ran.out}{ran.err}"
+
+
+def _mcp(world: World, actor: Actor, *, name: str, sent: Any) -> Answer:
+    """All that a client of the MCP server sees, and one call."""
+    offer = Offer(world.memory, world.session(actor))
+
+    async def asked() -> Answer:
+        async with client_of(offer) as client:
+            tools = await client.list_tools()
+            resources = await client.list_resources()
+            shown = [await client.read_resource(each.uri) for each in resources.resources]
+            called = await client.call_tool(name, sent)
+        return [each.model_dump(mode="json") for each in (tools, resources, *shown, called)]
+
+    return in_loop(asked)
+
+
+VERBS: dict[str, Verb] = {
+    **{
+        name: _entries(name)
+        for name in "save save_many get search update delete delete_many relocate restore forget hydrate explain".split()
+    },
+    "list": _list,
+    "plan": _plan,
+    "apply": _apply,
+    "undo": _undo,
+    "forget_uid": _forget_uid,
+    "export": _export,
+    "import": _import,
+    "tool": _tool,
+    "tools": _tools,
+    "prompt": _prompt,
+    "close": _close,
+    "restart": _restart,
+    "commands": _commands,
+    "items": _items,
+    "notebook": _notebook,
+    "command line": _command_line,
+    "mcp": _mcp,
+}
+
+
+class Author:
+    """Writes programs from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+        self._boundary = self._random.choice(BOUNDARIES)
+
+    def program(self) -> Program:
+        """Steps of all actors, and what the seen ones ask at the end."""
+        everyone = [*self._boundary.seen, *self._boundary.hidden]
+        # two or three of each are at work, so that they meet under the same keys
+        seen, hidden = (self._some(actors, 1, 3) for actors in (self._boundary.seen, self._boundary.hidden))
+        at_work = [actor for actor in everyone if actor in seen or actor in hidden]
+        steps = [self._step(self._one(at_work)) for _ in range(self._random.randint(6, 24))]
+        asked = [Step(actor, verb, given) for actor in seen for verb, given in self._examination()]
+        return Program(self._boundary, (*steps, *asked))
+
+    def _step(self, actor: Actor) -> Step:
+        verb = self._random.choices(list(_DRAWN), [weight for weight, _ in _DRAWN.values()])[0]
+        if verb == "restart" and actor in self._boundary.hidden:  # it ends the sessions of all
+            verb = "close"
+        is_free = self._boundary.may_share or actor in self._boundary.seen
+        return Step(actor, verb, _DRAWN[verb][1](self, SHARED_KEYS if is_free and self._maybe(0.3) else KEYS))
+
+    def _examination(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What shows most of what a session sees."""
+        yield "prompt", {"read_only": False}
+        yield "export", {"format": "jsonl"}
+        yield "search", {"query": self._words(3), "max_results": 50}
+        for key in self._some((*KEYS, *SHARED_KEYS), 2, 3):
+            yield "explain", {"key": key}
+        yield "plan", {"share": 0.5}
+        yield "save", {"key": "last", "content": self._words(4)}  # and who is evicted for it
+
+    def _one(self, choices: Sequence[Any]) -> Any:
+        return self._random.choice(choices)
+
+    def _some(self, choices: Sequence[Any], least: int, most: int) -> list[Any]:
+        return self._random.sample(choices, min(len(choices), self._random.randint(least, most)))
+
+    def _maybe(self, chance: float = 0.5) -> bool:
+        return self._random.random() < chance
+
+    def _words(self, most: int = 12) -> str:
+        return " ".join(self._random.choices(WORDS, k=self._random.randint(1, most)))
+
+    def _draft(self, keys: Sequence[str], *, may_stay: bool = False) -> dict[str, Any]:
+        """What a save or an update is given."""
+        given: dict[str, Any] = {"key": self._one(keys)}
+        if not may_stay or self._maybe():
+            given["content"] = self._words(30)
+        offered = {
+            "category": SHARED if keys is SHARED_KEYS and self._maybe(0.8) else self._one(CATEGORIES),
+            "kind": self._one(KINDS),
+            "tags": self._some(TAGS, 0, 2),
+            "importance": self._one((0.2, 0.5, 0.5, 0.9)),
+            "confidence": self._one((0.5, 1)),
+            "pinned": self._maybe(),
+            "links": self._some(KEYS, 0, 2),
+        }
+        return given | {name: value for name, value in offered.items() if value is not None and self._maybe(0.3)}
+
+    def _save(self, keys: Sequence[str]) -> dict[str, Any]:
+        extra = {"ttl": self._one(TTLS), "expected_revision": self._one((0, 1, 2)), "call_id": self._one(("c1", "c2"))}
+        return self._draft(keys) | {name: value for name, value in extra.items() if self._maybe(0.1)}
+
+    def _update(self, keys: Sequence[str]) -> dict[str, Any]:
+        extra = {"outcome": self._one(("success", "failure")), "expected_revision": self._one((1, 2))}
+        return self._draft(keys, may_stay=True) | {name: value for name, value in extra.items() if self._maybe(0.2)}
+
+    def _search(self, keys: Sequence[str]) -> dict[str, Any]:
+        extra = {
+            "tags": self._some(TAGS, 1, 1),
+            "kind": self._one(KINDS[2:]),
+            "prefix": self._one(("plan", "team", "z")),
+            "associate": False,
+            "max_results": self._one((1, 3, 50)),
+        }
+        query = self._one(QUERIES) if self._maybe() else self._words(5)
+        return {"query": query} | {name: value for name, value in extra.items() if self._maybe(0.2)}
+
+    def _listing(self, keys: Sequence[str]) -> dict[str, Any]:
+        given = {"follow": self._maybe(0.3), "limit": self._one((1, 2, 100))}
+        return given | ({"prefix": "plan"} if self._maybe(0.2) else {})
+
+    def _forget(self, keys: Sequence[str]) -> dict[str, Any]:
+        """By key; by what else, only where nobody's shared entries can be meant."""
+        other = {"tag": self._one(TAGS)}, {"kind": self._one(KINDS[2:])}, {"provenance": {"run": "monday"}}
+        by_key = keys is not SHARED_KEYS and (not self._boundary.may_share or self._maybe(0.6))
+        return ({"key": self._one(keys)} if by_key else self._one(other)) | {"dry_run": self._maybe(0.3)}
+
+    def _moves(self, keys: Sequence[str]) -> dict[str, Any]:
+        old, new = self._random.sample(keys, 2)
+        return {"moves": {old: new}}
+
+    def _documents(self, keys: Sequence[str]) -> dict[str, Any]:
+        drafts = (self._draft(keys) for _ in range(self._random.randint(1, 2)))
+        names = ("key", "content", "tags", "category")
+        kept = [{name: draft[name] for name in names if name in draft} for draft in drafts]
+        return {"documents": kept, "dry_run": self._maybe(0.3)}
+
+    def _call(self, keys: Sequence[str]) -> dict[str, Any]:
+        """A tool call of a model, under the names of a profile."""
+        names = self._one(tuple(TOOL_NAMES))
+        tool = self._one((*operations_of(names), "read_memory", "append_memory", "edit_memory"))
+        operation = operations_of(names).get(tool, tool)
+        sent: dict[str, Any] = {
+            "save": lambda: self._draft(keys),
+            "get": lambda: {"key": self._one(keys)},
+            "recall": lambda: {"key": self._one(keys)} if self._maybe() else {"query": self._one(QUERIES)},
+            "search": lambda: {"query": self._one(QUERIES)},
+            "list": lambda: {"limit": self._one((1, 100))},
+            "delete": lambda: {"key": self._one(keys)},
+            "update": lambda: self._draft(keys, may_stay=True),
+            "read_memory": lambda: {"file": self._one(FILES)},
+            "append_memory": lambda: {"file": self._one(FILES), "content": f"- {self._words()}\n"},
+            "edit_memory": lambda: {"file": self._one(FILES), "old_string": self._one(WORDS), "new_string": "changed"},
+        }[operation]()
+        return {"name": tool, "sent": sent, "names": names} | ({"call_id": "c3"} if self._maybe(0.1) else {})
+
+    def _memory_tool(self, keys: Sequence[str]) -> dict[str, Any]:
+        paths = [f"/memories/{name}" for name in (*keys, *FILES)]
+        path, other = self._one(paths), f"/memories/{self._one(keys)}"
+        calls: list[tuple[str, list[Any]]] = [
+            ("view", ["/memories"]),
+            ("view", [path]),
+            ("create", [path, self._words()]),
+            ("str_replace", [path, self._one(WORDS), "changed"]),
+            ("insert", [path, 0, self._words()]),
+            ("delete", [f"/memories/{self._one(keys)}"]),
+            ("move", [f"/memories/{self._one(keys)}", other]),
+        ]
+        name, given = self._one(calls)
+        return {"name": name, "given": given}
+
+    def _store(self, keys: Sequence[str]) -> dict[str, Any]:
+        key = self._one(keys).replace("/", "-")
+        value = {"text": self._words()} if self._maybe(0.7) else None
+        calls: list[tuple[str, list[Any]]] = [
+            ("change", [("items",), key, value]),
+            ("get", [("items",), key]),
+            ("search", [("items",), self._one((None, *QUERIES))]),
+            ("namespaces", []),
+        ]
+        name, given = self._one(calls)
+        return {"name": name, "given": given}
+
+    def _note(self, keys: Sequence[str]) -> dict[str, Any]:
+        key = self._one(keys)
+        calls = [("find", [key]), ("texts", [""]), ("put", [key, self._words()]), ("remove", [key])]
+        name, given = self._one(calls)
+        return {"name": name, "given": given}
+
+    def _command(self, keys: Sequence[str]) -> dict[str, Any]:
+        key, query = self._one(keys), self._one(QUERIES)
+        drawn = self._call(keys)
+        return {
+            "args": self._one(
+                (
+                    ["entries", "get", key],
+                    ["entries", "search", query],
+                    ["entries", "list", "--limit", "1"],
+                    ["entries", "explain", key],
+                    ["entries", "hydrate"],
+                    ["entries", "save", key, self._words()],
+                    ["entries", "delete", key],
+                    ["entries", "restore", key],
+                    ["entries", "consolidate"],
+                    ["entries", "forget", "--key", key, "--dry-run"],
+                    ["call", drawn["name"], json.dumps(drawn["sent"]), "--tool-names", drawn["names"]],
+                    ["card"],
+                    ["tools", "--dialect", self._one(sorted(DIALECTS))],
+                )
+            )
+        }
+
+
+_DRAWN: dict[str, tuple[float, Callable[[Author, Sequence[str]], dict[str, Any]]]] = {
+    "save": (24, Author._save),
+    "save_many": (2, lambda author, keys: {"drafts": [author._draft(keys[:1]), author._draft(keys[1:2])]}),
+    "get": (10, lambda author, keys: {"key": author._one(keys)}),
+    "search": (8, Author._search),
+    "list": (4, Author._listing),
+    "update": (6, Author._update),
+    "delete": (5, lambda author, keys: {"key": author._one(keys)}),
+    "delete_many": (1, lambda author, keys: {"keys": author._some(keys, 1, 2)}),
+    "restore": (4, lambda author, keys: {"key": author._one(keys)}),
+    "relocate": (2, Author._moves),
+    "forget": (3, Author._forget),
+    "forget_uid": (1, lambda author, keys: {"key": author._one(keys)}),
+    "hydrate": (2, lambda author, keys: {"budget_bytes": author._one((0, 400, 900, 4000))}),
+    "explain": (2, lambda author, keys: {"key": author._one(keys)}),
+    "plan": (3, lambda author, keys: {"share": author._one((0.3, 0.5, 1.0))}),
+    "apply": (3, lambda author, keys: {}),
+    "undo": (2, lambda author, keys: {}),
+    "export": (1, lambda author, keys: {"format": author._one(("jsonl", "markdown"))}),
+    "import": (2, Author._documents),
+    "tool": (10, Author._call),
+    "tools": (1, lambda author, keys: {"dialect": author._one(sorted(DIALECTS)), "names": author._one(list(TOOL_NAMES))}),
+    "prompt": (2, lambda author, keys: {"read_only": author._maybe()}),
+    "close": (4, lambda author, keys: {}),
+    "restart": (1, lambda author, keys: {}),
+    "commands": (3, Author._memory_tool),
+    "items": (2, Author._store),
+    "notebook": (2, Author._note),
+    "command line": (0.5, Author._command),
+    "mcp": (0.3, lambda author, keys: {name: given for name, given in author._call(keys).items() if name in ("name", "sent")}),
+}
+"""How often a verb is drawn, and what it is given; the keys are those that the actor may change."""
+
+
+def difference(program: Program, folder: Path) -> str | None:
+    """The first difference between the two worlds, None if a seen session cannot tell them apart."""
+    worlds = program, program.without_hidden()
+    first, second = (
+        World(folder / name, program.boundary).run(each.steps)
+        for name, each in zip(("one", "two"), worlds, strict=True)
+    )
+    rmtree(folder)
+    defects = [line for line in first + second if "DEFECT" in line]
+    if defects:
+        return defects[0]
+    pairs = zip_longest(first, second, fillvalue="(nothing)")
+    return next((f"with what is hidden:    {one}\nwithout what is hidden: {two}" for one, two in pairs if one != two), None)
+
+
+def shrunk(program: Program, folder: Path) -> Program:
+    """The program with as few steps as still make a difference."""
+    steps, size = program.steps, len(program.steps) // 2
+    while size:
+        at = 0
+        while at < len(steps):
+            fewer = (*steps[:at], *steps[at + size :])
+            if difference(replace(program, steps=fewer), folder):
+                steps = fewer
+            else:
+                at += size
+        size //= 2
+    return replace(program, steps=steps)
+
+
+def script(program: Program) -> str:
+    """The steps for a reader, with a mark at those that the others may not see."""
+    return "\n".join(f"{'*' if step.actor in program.boundary.hidden else ' '} {step}" for step in program.steps)
