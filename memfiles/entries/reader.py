@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 from memfiles.entries.budgets import EntrySummary
-from memfiles.entries.callers import Caller, Partition, View, view_of
+from memfiles.entries.callers import Caller, Partition, View, is_read_counted, view_of
 from memfiles.entries.drafts import EntryRules, check_category, check_kind, checked_tags
 from memfiles.errors import InvalidArgument, StorageFailed
 from memfiles.index import queries
@@ -178,8 +178,12 @@ class EntryReader:
         entry = self.visible(view_of(caller, self._db.rules.levels), check_key(key))
         if entry is None:
             return None
-        self._db.index.touch(entry.path, at=self._db.now())
+        self._count_read(caller, entry.path, level=entry.level)
         return found_in(entry)
+
+    def _count_read(self, caller: Caller, path: str, *, level: str) -> None:
+        if is_read_counted(caller, path, level=level):
+            self._db.index.touch(path, at=self._db.now())
 
     def visible(self, view: View, key: str) -> Entry | None:
         """The entry of that key that shadows the others in the view."""
@@ -211,10 +215,9 @@ class EntryReader:
             matches = [self._match(hit) for hit in hits]
             if all(matches):
                 break
-        now = self._db.now()
         for match, hit in zip(matches, hits, strict=True):
             if match is not None:
-                self._db.index.touch(hit.path, at=now)
+                self._count_read(caller, hit.path, level=match.found.level)
         found = tuple(match for match in matches if match is not None)
         return Results(query, found, meaning=question is not None)
 

@@ -27,6 +27,31 @@ def test_what_was_read_just_now_stays(tmp_path: Path) -> None:
         assert ("newer",) == entries.save(Visitor(), "newest", "z").evicted
 
 
+@pytest.mark.parametrize(
+    ("reader", "category"),
+    [
+        (Visitor(level="RESTRICTED"), "general"),
+        (Visitor("sales"), "workspace"),
+        (Visitor("sales", "RESTRICTED"), "workspace"),
+        (Visitor(), "workspace"),
+    ],
+)
+def test_a_read_that_others_may_not_notice_keeps_nothing(tmp_path: Path, reader: Visitor, category: str) -> None:
+    """By key or by a search: what goes next, and what a plan says, would tell a lower level or another agent of it."""
+    clock = Clock()
+    with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_entries=2)), now=clock) as entries:
+        drafts = [Draft("older", "x y", category=category), Draft("newer", "z y", category=category)]
+        entries.save_many(Visitor(), drafts)
+        clock.go_on(1)
+        entries.get(reader, "older")
+        found = entries.search(reader, "x").matches
+        plan = entries.plan(Visitor(), share=0.5)
+
+        assert ["older"] == [match.found.key for match in found]
+        assert [] == [step.why for step in plan.steps if "read 0 times" not in step.why]
+        assert ("older",) == entries.save(Visitor(), "newest", "z", category=category).evicted
+
+
 @pytest.fixture
 def entries(tmp_path: Path) -> Iterator[Entries]:
     with entries_in(tmp_path / "memory") as opened:
