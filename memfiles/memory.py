@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from memfiles.entries.lazy import EntriesContext, LazyEntries
 from memfiles.errors import InvalidArgument, StorageFailed, WorkflowError
@@ -24,7 +24,7 @@ from memfiles.storage.store import Store
 from memfiles.sync import NullSync, Sync, settings_of
 from memfiles.sync.ledger import Ledger
 from memfiles.sync.status import status_on_disk
-from memfiles.tools.session import Session, SessionProvenance
+from memfiles.tools.session import OpenRun, Session, SessionProvenance
 from memfiles.workflow.fields import check_tool_names
 from memfiles.workflow.workflow import AgentSpec, Workflow
 
@@ -166,6 +166,7 @@ class Memory:
         self._cleanup = cleanup
         self._refusals = refusals or Refusals()
         self._sessions: WeakSet[Session] = WeakSet()
+        self._runs: WeakValueDictionary[tuple[str, str | None], OpenRun] = WeakValueDictionary()
         self._closing = threading.Lock()
         self._closed = False
 
@@ -183,20 +184,24 @@ class Memory:
         """A session of a declared agent, at ``level``, else at the agent's own, else at the lowest.
 
         ``run``, ``channel`` and ``thread`` say where its changes come from. ``tool_names`` names the tools for
-        entries: ``default``, ``store-recall`` or ``crud``, else as the workflow declares. Closing the session removes
-        the entries of its run alone, unless ``ends_run`` is False: then it joins a run of others.
+        entries: ``default``, ``store-recall`` or ``crud``, else as the workflow declares. The last session of a run to
+        close at a level removes the entries of that run alone there, unless ``ends_run`` is False: then they expire.
         ``InvalidArgument`` lists the declared agents or levels if the given one is not declared.
         """
         spec = self._agent(agent)
         levels = self.workflow.levels
+        provenance = SessionProvenance(agent, run=run, channel=channel, thread=thread)
+        with self._closing:
+            open_run = self._runs.setdefault((agent, run), OpenRun())
         session = Session(
-            SessionProvenance(agent, run=run, channel=channel, thread=thread),
+            provenance,
             refs=spec.memory,
             manager=self.manager,
             levels=levels,
             level=level if level is not None else spec.level or levels.lowest,
             entries=self._access(tool_names, ends_run=ends_run),
             refusals=self._refusals,
+            open_run=open_run,
         )
         with self._closing:
             self._check_open()

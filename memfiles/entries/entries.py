@@ -273,10 +273,13 @@ class Entries:
         with self._span("import", session):
             return self._importer.import_(session, source, format=format, dry_run=dry_run)
 
-    def end_run(self, session: Caller) -> int:
-        """Remove the entries of the session's run alone, as its end does; returns how many there were."""
+    def end_run(self, session: Caller, *, levels: Iterable[str] | None = None) -> int:
+        """Remove the entries of the session's run alone, as its end does; returns how many there were.
+
+        At the session's level, or at those given: a run may go on at another level.
+        """
         check_caller(session, may_be_closed=True)
-        return self._purger.end_run(session)
+        return self._purger.end_run(session, levels=[session.level] if levels is None else levels)
 
     def counts(self) -> Sequence[Counted]:
         """The number of entries in each partition, for the operator of the directory."""

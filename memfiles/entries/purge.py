@@ -1,6 +1,6 @@
 """Purging: removes entries of runs that are over, and the oldest of too many retired entries.
 
-The rules this file guards: the entries of a run are gone when its session ends, files included. As many retired
+The rules this file guards: the entries of a run are gone when its last session ends, files included. As many retired
 entries, which can be restored, are kept as there may be live ones; older ones leave a tombstone, so that a directory
 does not grow without end and no other copy brings them back.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from memfiles.entries import decisions
@@ -34,11 +34,11 @@ class Purger:
     def __init__(self, db: EntryDatabase) -> None:
         self._db = db
 
-    def end_run(self, caller: Caller) -> int:
-        """Remove the entries of the caller's run alone, at every level; returns how many there were."""
-        if not caller.provenance.run:
+    def end_run(self, caller: Caller, *, levels: Iterable[str]) -> int:
+        """Remove the entries of the caller's run alone at these levels; returns how many there were."""
+        partitions = [own_level(caller, level)[0] for level in levels] if caller.provenance.run else []
+        if not partitions:
             return 0
-        partitions = [own_level(caller, level)[0] for level in self._db.rules.levels.names]
         self._db.index.catch_up()
         paths = [row.path for row in self._db.rows(partitions)]
         stamp = Stamp(self._db.now(), caller.actor(None))

@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.records.keys import entry_place
@@ -55,12 +56,35 @@ class SessionProvenance:
             check_label(getattr(self, what), what=what)
 
 
+class OpenRun:
+    """The open sessions of one agent's run in this process, by which it ends: at each level with the last one there.
+
+    A session counts at each level it was at. One that nobody refers to any more counts no longer.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: WeakSet[Session] = WeakSet()
+        self._turn = threading.Lock()
+
+    def join(self, session: Session) -> None:
+        """Count a session from now on."""
+        with self._turn:
+            self._sessions.add(session)
+
+    def leave(self, session: Session) -> frozenset[str]:
+        """Stop counting a session; returns the levels it was at and no other session was."""
+        with self._turn:
+            self._sessions.discard(session)
+            return session.past_levels.difference(*(other.past_levels for other in self._sessions))
+
+
 class Session:
     """One agent at work; made by ``Memory.session``. Threads may share it.
 
     ``level`` is the starting level. An agent's declared level is its usual start, not a ceiling: the level says how
     sensitive the data is that the session has met so far, and only the host knows that. ``entries`` are the entries
-    of the workflow, None if it declares none; the session then has no tools for entries.
+    of the workflow, None if it declares none; the session then has no tools for entries. ``open_run`` is shared by the
+    sessions of its run.
     """
 
     def __init__(
@@ -73,6 +97,7 @@ class Session:
         level: str,
         entries: EntryAccess | None = None,
         refusals: Refusals | None = None,
+        open_run: OpenRun | None = None,
     ) -> None:
         levels.rank(level)
         labels = {"run": provenance.run, "channel": provenance.channel, "thread": provenance.thread}
@@ -82,12 +107,15 @@ class Session:
         self._refs = as_refs(refs)
         self._levels = levels
         self._level = level
+        self.past_levels = frozenset({level})
         self._closed = False
         self._warned: dict[str, str] = {}
         self._lock = threading.Lock()
         self._entries = entries
         self._refusals = refusals or Refusals()
         self._toolset = Toolset(self, entries.tools(self) if entries else None)
+        self._open_run = open_run or OpenRun()
+        self._open_run.join(self)
 
     @property
     def agent(self) -> str:
@@ -111,6 +139,7 @@ class Session:
         """
         with self._lock:
             self._level = self._levels.raised(self._level, level)
+            self.past_levels |= {self._level}
             return self._level
 
     def system_prompt(self, *, read_only: bool = False) -> str:
@@ -177,14 +206,16 @@ class Session:
     def close(self) -> None:
         """End the session: further tool calls are error results. Calling it again does nothing.
 
-        Entries that belong to its run alone are removed; if that fails, they expire later.
+        The last open session of a run at a level removes the entries there that belong to the run alone; if that
+        fails, they expire later.
         """
         with self._lock:
             was_closed, self._closed = self._closed, True
+        over = self._open_run.leave(self)
         if self._entries is None or not self._entries.ends_run or was_closed:
             return
         try:
-            self._entries.entries.end_run(self)
+            self._entries.entries.end_run(self, levels=over)
         except MemfilesError as error:
             _log.warning("entries of run %s were not removed and will expire: %s", self.provenance.run, error)
 

@@ -20,6 +20,7 @@ from itertools import zip_longest
 from pathlib import Path
 from random import Random
 from shutil import rmtree
+from time import sleep, time_ns
 from typing import Any
 
 from memfiles import MemfilesError
@@ -28,6 +29,7 @@ from memfiles.adapters.shapes.memory_tool import MemoryCommands
 from memfiles.adapters.shapes.notebook import Notebook
 from memfiles.entries.callers import own_level
 from memfiles.entries.consolidation.plan import Plan
+from memfiles.entries.transfer.exporter import ExportFormat
 from memfiles.records.keys import entry_uid
 from memfiles.storage.events import RecordChanged, utc_now
 from memfiles.tools.dialects import DIALECTS
@@ -65,9 +67,10 @@ TAGS = ("ada", "bob", "billing")
 WORDS = tuple("ada bob zoe plan refund invoice charged twice free pro friday angry calls nine desk opens quote".split())
 QUERIES = ("ada plan", "refund invoice twice", "fri", "desk opens nine", "bob angry quote pro", "zz", "plan/ada")
 KINDS = (None, None, "fact", "procedure", "episode")
-CATEGORIES = (None, None, "daily", "core", "conversation", "own")
+CATEGORIES = ("daily", "core", "conversation", "conversation", "own")
 SHARED = "workspace"
 TTLS = (3600, 86_400)
+MILLISECOND = 1_000_000  # ns, a tick of the clock that records show
 LIVES = (*TTLS, 72 * 3600, 24 * 3600)
 """Seconds between a change and the time at which something expires."""
 
@@ -177,9 +180,10 @@ class World:
         return self.transcript
 
     def close(self) -> None:
-        """Close the memory."""
+        """Close the sessions, in an order that is the same in both worlds, and the memory."""
+        for actor in sorted(self.sessions, key=str):
+            self.sessions.pop(actor).close()
         self.memory.close()
-        self.sessions.clear()
 
     def session(self, actor: Actor) -> Session:
         """The actor's session, made when it is first needed."""
@@ -190,9 +194,7 @@ class World:
     @contextmanager
     def joining(self, actor: Actor, names: str) -> Iterator[Session]:
         """Another session of the actor, with these names of tools, that ends no run."""
-        session = self.memory.session(
-            actor.agent, level=actor.level, run=actor.run, tool_names=names, ends_run=False
-        )
+        session = self.memory.session(actor.agent, level=actor.level, run=actor.run, tool_names=names, ends_run=False)
         yield session
         session.close()
 
@@ -214,7 +216,7 @@ class World:
         """Begin a step with a tick of the clock, so that each time that is shown belongs to one step."""
         ended = utc_now()
         while (now := utc_now()) <= ended:
-            pass
+            sleep((MILLISECOND - time_ns() % MILLISECOND) / 1e9)
         self._starts.append(now)
         self._steps.append(name)
 
@@ -252,7 +254,7 @@ _RANDOM = (
 
 def _before(time: str, seconds: int) -> str:
     moment = datetime.strptime(time, "%Y-%m-%dT%H:%M:%S.%f%z") - timedelta(seconds=seconds)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    return str(_plain(moment))
 
 
 def _text(answer: Answer) -> str:
@@ -265,6 +267,8 @@ def _plain(value: object) -> object:
         return {type(value).__name__: asdict(value)}
     if isinstance(value, (set, frozenset)):
         return sorted(value)
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"
     return list(value) if isinstance(value, Iterator) else repr(value)
 
 
@@ -308,7 +312,7 @@ def _forget_uid(world: World, actor: Actor, *, key: str) -> Answer:
     return [world.memory.entries.forget(world.session(actor), uid=uid).to_dict() for uid in uids]
 
 
-def _export(world: World, actor: Actor, *, format: str) -> Answer:
+def _export(world: World, actor: Actor, *, format: ExportFormat) -> Answer:
     """What an export writes, and what it reports."""
     target = world.folder / f"export-{len(list(world.folder.glob('export-*')))}"
     report = world.memory.entries.export(world.session(actor), target, format=format).to_dict()
@@ -342,9 +346,9 @@ def _prompt(world: World, actor: Actor, *, read_only: bool) -> Answer:
 
 
 def _close(world: World, actor: Actor) -> Answer:
-    """Close the actor's session; its next call makes another."""
-    if actor in world.sessions:
-        world.sessions.pop(actor).close()
+    """Close the actor's session, one made for that if there is none; its next call makes another."""
+    world.session(actor).close()
+    del world.sessions[actor]
     return "closed"
 
 
@@ -406,10 +410,8 @@ def _mcp(world: World, actor: Actor, *, name: str, sent: Any) -> Answer:
 
 
 VERBS: dict[str, Verb] = {
-    **{
-        name: _entries(name)
-        for name in "save save_many get search update delete delete_many relocate restore forget hydrate explain".split()
-    },
+    **{name: _entries(name) for name in "save save_many get search update delete delete_many".split()},
+    **{name: _entries(name) for name in "relocate restore forget hydrate explain".split()},
     "list": _list,
     "plan": _plan,
     "apply": _apply,
@@ -628,15 +630,21 @@ _DRAWN: dict[str, tuple[float, Callable[[Author, Sequence[str]], dict[str, Any]]
     "export": (1, lambda author, keys: {"format": author._one(("jsonl", "markdown"))}),
     "import": (2, Author._documents),
     "tool": (10, Author._call),
-    "tools": (1, lambda author, keys: {"dialect": author._one(sorted(DIALECTS)), "names": author._one(list(TOOL_NAMES))}),
+    "tools": (
+        1,
+        lambda author, keys: {"dialect": author._one(sorted(DIALECTS)), "names": author._one(list(TOOL_NAMES))},
+    ),
     "prompt": (2, lambda author, keys: {"read_only": author._maybe()}),
-    "close": (4, lambda author, keys: {}),
+    "close": (6, lambda author, keys: {}),
     "restart": (1, lambda author, keys: {}),
     "commands": (3, Author._memory_tool),
     "items": (2, Author._store),
     "notebook": (2, Author._note),
     "command line": (0.5, Author._command),
-    "mcp": (0.3, lambda author, keys: {name: given for name, given in author._call(keys).items() if name in ("name", "sent")}),
+    "mcp": (
+        0.3,
+        lambda author, keys: {name: given for name, given in author._call(keys).items() if name in ("name", "sent")},
+    ),
 }
 """How often a verb is drawn, and what it is given; the keys are those that the actor may change."""
 
@@ -653,7 +661,9 @@ def difference(program: Program, folder: Path) -> str | None:
     if defects:
         return defects[0]
     pairs = zip_longest(first, second, fillvalue="(nothing)")
-    return next((f"with what is hidden:    {one}\nwithout what is hidden: {two}" for one, two in pairs if one != two), None)
+    return next(
+        (f"with what is hidden:    {one}\nwithout what is hidden: {two}" for one, two in pairs if one != two), None
+    )
 
 
 def shrunk(program: Program, folder: Path) -> Program:
