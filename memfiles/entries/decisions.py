@@ -30,6 +30,7 @@ from memfiles.records.entry import (
     moved_to,
     new_text,
     passed,
+    with_ids,
 )
 from memfiles.records.history import contents, splice_between
 from memfiles.records.keys import WORKSPACE
@@ -44,16 +45,17 @@ _MOVED_ALONG = ("expires_at", "provenance", "successes", "failures", "made_of", 
 
 @dataclass(frozen=True, slots=True)
 class EntryLocation:
-    """The owner of a draft: the agent, the level, and the run if it belongs to one alone."""
+    """The owner of a draft: the agent, the level, and the run if it belongs to one alone; ``id`` is for a new entry."""
 
     agent: str
     level: str
     run: str = ""
+    id: str = ""
 
 
-def location_of(agent: str, scope: str, level: str, run: str) -> EntryLocation:
-    """The owner of an entry that ``agent`` saves in this partition."""
-    return EntryLocation(WORKSPACE if scope == WORKSPACE else agent, level, run)
+def location_of(agent: str, scope: str, level: str, run: str, *, id: str) -> EntryLocation:
+    """The owner of an entry that ``agent`` saves in this partition; ``id`` is random, for a new one."""
+    return EntryLocation(WORKSPACE if scope == WORKSPACE else agent, level, run, id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,7 @@ def move(
     saved = save(there, draft, unchecked, place=place, by=entry.provenance, expiry=expiry).entry
     text = successor(saved.text, created_at=entry.created_at, updated_at=entry.updated_at)
     moved = saved.amended(text=text, **{name: getattr(entry, name) for name in _MOVED_ALONG})
+    moved = with_ids(moved, entry.ids)
     return Decided(moved, moved)
 
 
@@ -261,6 +264,7 @@ def _first(
         provenance=by,
         expires_at=expiry(facets["category"], stamp.at, draft.ttl),
         forgotten=passed(before) if before is not None else (),
+        given_id=place.id,
         **facets,
     )
     entry = _counted(entry, draft)

@@ -216,6 +216,7 @@ class Entries:
         *,
         key: str | None = None,
         uid: str | None = None,
+        id: str | None = None,
         tag: str | None = None,
         kind: str | None = None,
         category: str | None = None,
@@ -229,7 +230,7 @@ class Entries:
         ``provenance`` maps names of its fields to values. Returns when no file holds the content; the mirror's copy is
         replaced by the next push. ``InvalidArgument`` if nothing is selected.
         """
-        selector = Selector(key, uid, tag, kind, category, provenance or {})
+        selector = Selector(key, uid, id, tag, kind, category, provenance or {})
         with self._span("forget", session):
             return self._forgetter.forget(session, selector, why=why, dry_run=dry_run)
 

@@ -33,7 +33,7 @@ from memfiles.index import queries
 from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
 from memfiles.index.rows import Row
 from memfiles.records.entry import FORGOTTEN_KEPT, MAX_WHY_BYTES, Entry, EntryRecord, Provenance, Tombstone, moved_to
-from memfiles.records.keys import ENTRY_UID_PATTERN, check_key, check_switch, entry_path, entry_place
+from memfiles.records.keys import ENTRY_ID_PATTERN, ENTRY_UID_PATTERN, check_key, check_switch, entry_path, entry_place
 from memfiles.records.record import Stamp, check_text
 from memfiles.secrets.gate import gate
 from memfiles.storage import quarantine
@@ -49,6 +49,7 @@ class Selector:
 
     key: str | None = None
     uid: str | None = None
+    id: str | None = None
     tag: str | None = None
     kind: str | None = None
     category: str | None = None
@@ -57,11 +58,13 @@ class Selector:
     def check(self) -> None:
         """Refuse an empty selector, and values that no entry can have."""
         if not any(getattr(self, each.name) for each in fields(self)):
-            raise InvalidArgument("select what to forget: give a key, uid, tag, kind, category or provenance")
+            raise InvalidArgument("select what to forget: give a key, id, uid, tag, kind, category or provenance")
         if self.key is not None:
             check_key(self.key)
         if self.uid is not None and not (isinstance(self.uid, str) and re.fullmatch(ENTRY_UID_PATTERN[1:-1], self.uid)):
             raise InvalidArgument("uid must be that of an entry: 40 hexadecimal digits")
+        if self.id is not None and not (isinstance(self.id, str) and re.fullmatch(ENTRY_ID_PATTERN[1:-1], self.id)):
+            raise InvalidArgument("id must be that of an entry: 32 hexadecimal digits, 40 in earlier records")
         if self.tag is not None:
             checked_tags([self.tag])
         if self.kind is not None:
@@ -84,6 +87,7 @@ class Selector:
         known = entry.provenance.to_dict()
         return (
             all(value is None or value == getattr(entry, name) for name, value in wanted)
+            and (self.id is None or self.id in entry.ids)
             and (self.tag is None or self.tag in entry.tags)
             and all(known.get(name) == value for name, value in self.provenance.items())
         )
@@ -328,7 +332,9 @@ class Forgetter:
     def _matching(self, view: View, selector: Selector) -> list[Entry]:
         keys = None if selector.key is None else (selector.key,)
         tags = () if selector.tag is None else (selector.tag,)
-        wanted = queries.Filters(tags, kind=selector.kind, keys=keys, provenance=dict(selector.provenance))
+        wanted = queries.Filters(
+            tags, kind=selector.kind, keys=keys, provenance=dict(selector.provenance), id=selector.id
+        )
         return self._db.entries(row.path for row in self._db.rows(view, wanted=wanted))
 
     def _made_of_others(self, view: View) -> list[Entry]:

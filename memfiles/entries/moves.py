@@ -109,7 +109,7 @@ class Relocator:
                 cause = moved_to(move.target)
                 after[path] = decisions.delete(after[path], expected, key=move.entry.key, cause=cause).entry
             for move in planned:
-                place = location_of(caller.provenance.agent, *move.partition)
+                place = location_of(caller.provenance.agent, *move.partition, id="")
                 after[move.target] = self._moved(after[move.target], move, stamp, place=place)
             causes = {moved_to(move.entry.path): moved_to(move.target) for move in planned}
             after |= {path: decisions.redirect(after[path], stamp, causes) for path in sources if path not in places}

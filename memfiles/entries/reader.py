@@ -65,7 +65,7 @@ class EntryDatabase:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An entry as the session sees it; times are UTC, sizes UTF-8 bytes."""
+    """An entry as the session sees it; times are UTC, sizes UTF-8 bytes; ``id`` stays when it gets another key."""
 
     key: str
     content: str
@@ -84,6 +84,7 @@ class Found:
     successes: int
     failures: int
     size_bytes: int
+    id: str
 
     def to_dict(self) -> dict[str, Any]:
         """The whole entry as a JSON object."""
@@ -95,8 +96,8 @@ class Found:
 
 
 _FOUND_FIELDS = tuple(each.name for each in fields(Found))
-_MATCH_FIELDS = ("key", "content", "level", "tags")
-_LINE_FIELDS = ("key", "level", "tags", "category", "kind", "size_bytes", "updated_at", "pinned")
+_MATCH_FIELDS = ("key", "content", "level", "tags", "id")
+_LINE_FIELDS = ("key", "level", "tags", "category", "kind", "size_bytes", "updated_at", "pinned", "id")
 _found_values = attrgetter(*_FOUND_FIELDS)  # an Entry has all of them
 _summarised = attrgetter(  # in the order of an ``EntrySummary``
     *("key", "level", "category", "kind", "size", "updated_at", "expires_at", "pinned"),

@@ -108,7 +108,11 @@ class EntryWriter:
         """Save drafts from elsewhere, all or nothing, with the times they had there; errors as of ``save``."""
         agent = caller.provenance.agent
         targets = [
-            _Target(each.place.path(each.checked.draft.key), location_of(agent, *each.place), past=each.past)
+            _Target(
+                each.place.path(each.checked.draft.key),
+                location_of(agent, *each.place, id=uuid.uuid4().hex),
+                past=each.past,
+            )
             for each in drafts
         ]
         stamp = Stamp(self._db.now(), caller.actor(None))
@@ -265,10 +269,10 @@ class EntryWriter:
         agent = caller.provenance.agent
         if draft.category is None:
             at = self._position_seen(own, draft.key, now)
-            return _Target(own[at].path(draft.key), location_of(agent, *own[at]))  # nothing shadows what is seen
+            return _Target(own[at].path(draft.key), location_of(agent, *own[at], id=uuid.uuid4().hex))
         at = self._position(own, draft.category)
         shadows = tuple(path for each in own[:at] if self._is_seen(path := each.path(draft.key), now))
-        return _Target(own[at].path(draft.key), location_of(agent, *own[at]), shadows)
+        return _Target(own[at].path(draft.key), location_of(agent, *own[at], id=uuid.uuid4().hex), shadows)
 
     def _position(self, own: View, category: str) -> int:
         """The position among the caller's own partitions of the one for entries of the category."""

@@ -14,7 +14,7 @@ from memfiles.index.text import fts
 from memfiles.storage.derived_database import DAMAGED, DerivedDatabase, DerivedFile
 
 PATH = ".state/index.sqlite"
-FORMAT = 4  # changes with the tables
+FORMAT = 5  # changes with the tables
 TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     "CREATE TABLE folder (name TEXT PRIMARY KEY, mtime_ns INT) WITHOUT ROWID",
@@ -26,7 +26,8 @@ TABLES = (
         kind TEXT, pinned INT, kept INT, importance REAL, confidence REAL, size INT, successes INT, failures INT,
         created_at TEXT, updated_at TEXT, expires_at TEXT, source_run TEXT, thread TEXT, ordinal INT, provenance TEXT,
         state TEXT, retired_at TEXT, cause TEXT, revision INT, digest TEXT, inode INT, file_size INT, mtime_ns INT,
-        sources TEXT, reads INT NOT NULL DEFAULT 0, read_at TEXT NOT NULL DEFAULT ''
+        sources TEXT, lineage TEXT, aliases TEXT NOT NULL DEFAULT '[]', reads INT NOT NULL DEFAULT 0,
+        read_at TEXT NOT NULL DEFAULT ''
     )
     """,
     """
@@ -50,6 +51,8 @@ TABLES = (
     CREATE INDEX entry_near ON entry (part, source_run, thread, ordinal) WHERE state = 'live' AND digest <> ''
     """,
     "CREATE INDEX entry_key ON entry (part, key)",
+    "CREATE INDEX entry_by_lineage ON entry (lineage)",
+    "CREATE INDEX entry_by_alias ON entry (id) WHERE aliases <> '[]'",
     *fts.TABLES,
 )
 _FORGET = "forget "

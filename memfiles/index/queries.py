@@ -29,6 +29,11 @@ _TAGGED = """
         SELECT 1 FROM json_each(:tags) AS w WHERE w.value NOT IN (SELECT t.value FROM json_each(e.tags) AS t)
     )
 """
+_OF_IDS = """
+    SELECT i.id FROM entry AS i WHERE i.lineage IN (SELECT value FROM json_each(:ids))
+    UNION SELECT i.id FROM entry AS i, json_each(i.aliases) AS a
+    WHERE i.aliases <> '[]' AND a.value IN (SELECT value FROM json_each(:ids))
+"""
 _PART = "SELECT id FROM part WHERE scope = ? AND level = ? AND run = ?"
 _EXPIRED_TEXTS = """
     FROM json_each(:parts) AS p CROSS JOIN entry AS e INDEXED BY entry_by_expiry ON e.part = p.value
@@ -65,6 +70,7 @@ class Filters:
     prefix: str = ""
     keys: Sequence[str] | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
+    id: str | None = None
 
 
 def parts(connection: sqlite3.Connection, view: Sequence[PartitionKey]) -> list[int]:
@@ -323,6 +329,9 @@ def _filtered(filters: Filters) -> tuple[str, dict[str, Any]]:
     if filters.keys is not None:
         conditions.append("e.key IN (SELECT value FROM json_each(:keys))")
         values["keys"] = as_json(filters.keys)
+    if filters.id is not None:
+        conditions.append(f"e.id IN ({_OF_IDS})")
+        values["ids"] = as_json([filters.id])
     for name in ("category", "kind"):
         if (wanted := getattr(filters, name)) is not None:
             conditions.append(f"e.{name} = :{name}")

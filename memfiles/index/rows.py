@@ -30,8 +30,9 @@ _SHORT_DIGEST = 32
 class Row(NamedTuple):
     """One record. ``scope`` is its folder, ``size`` the bytes of its content; equal contents have equal ``digest``s.
 
-    The row of a tombstone has only the path, scope, level, revision, time and signature. ``content`` goes to the texts
-    and ``sources`` are only selected by: neither is read back. A plain tuple, as each save makes one.
+    The row of a tombstone has only the path, scope, level, revision, time and signature. ``content`` goes to the texts;
+    ``sources`` and ids (``lineage``, ``aliases``) are only selected by: they are not read back. A plain tuple, as each
+    save makes one.
     """
 
     path: str
@@ -61,6 +62,8 @@ class Row(NamedTuple):
     signature: Signature | None = None
     content: str = ""
     sources: tuple[str, ...] = ()
+    lineage: str = ""
+    aliases: tuple[str, ...] = ()
 
 
 _TOMBSTONE = Row(
@@ -90,14 +93,14 @@ def row_of(record: EntryRecord, signature: Signature | None) -> Row:
         )
     text, retired = record.text, record.retired
     state = (retired.state, retired.at, retired.cause) if retired else ("live", "", "")
-    content = (text.revision, text.sha256[:_SHORT_DIGEST], signature, text.content, record.sources)
-    return Row._make((*_described(record), *state, *content))
+    content = (text.revision, text.sha256[:_SHORT_DIGEST], signature, text.content)
+    return Row._make((*_described(record), *state, *content, record.sources, record.id, record.aliases))
 
 
 COLUMNS = (
     "path key tags links category kind pinned kept importance confidence size successes failures created_at updated_at "
     "expires_at source_run thread ordinal provenance state retired_at cause revision digest inode file_size mtime_ns "
-    "sources"
+    "sources lineage aliases"
 ).split()
 _TAGS_AT, _LINKS_AT, _PINNED_AT, _MEASURES_AT, _PROVENANCE_AT, _STATE_AT, _SIGNATURE_AT = (
     Row._fields.index(name) for name in "tags links pinned importance provenance state signature".split()
@@ -127,6 +130,8 @@ def values_of(row: Row) -> tuple[Any, ...]:
         *plain[_STATE_AT:_SIGNATURE_AT],  # state to digest
         *(stored(row.signature) or (None, None, None)),
         to_json(row.sources).decode() if row.sources else "[]",
+        row.lineage,
+        to_json(row.aliases).decode() if row.aliases else "[]",
     )
 
 
@@ -137,7 +142,7 @@ def row_from(found: tuple[Any, ...]) -> Row:
     values[_PINNED_AT] = bool(values[_PINNED_AT])
     values[_PROVENANCE_AT] = Provenance(**from_json(values[_PROVENANCE_AT]))
     signature = None if found[_SIGNATURE_AT] is None else Signature(*found[_SIGNATURE_AT:])
-    return Row._make((*values, signature, "", ()))
+    return Row._make((*values, signature, "", (), "", ()))
 
 
 def stored(signature: Signature | None) -> Signature | None:

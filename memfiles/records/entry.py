@@ -6,6 +6,8 @@ those of a ``Record``, so that the text of an entry and that of a memory file ar
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
@@ -13,6 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import ConfigDict, Field
 
 from memfiles.records.keys import (
+    ENTRY_ID_PATTERN,
     ENTRY_PATH_PATTERN,
     ENTRY_UID_PATTERN,
     WORKSPACE,
@@ -48,6 +51,7 @@ TEXT_NAME = "entry"
 FORGOTTEN_KEPT = 8
 MAX_MOVED = 8
 MAX_SOURCES = 256
+MAX_ALIASES = 64
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 Kind = Literal["fact", "note", "procedure", "episode"]
 KINDS: tuple[Kind, ...] = ("fact", "note", "procedure", "episode")
@@ -55,6 +59,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL_BYTES)]
 TombstoneId = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
 EntryUid = Annotated[str, Field(pattern=ENTRY_UID_PATTERN)]
+EntryId = Annotated[str, Field(pattern=ENTRY_ID_PATTERN)]
 EntryPath = Annotated[str, Field(pattern=ENTRY_PATH_PATTERN)]
 
 
@@ -126,7 +131,7 @@ class Merged:
 
     __pydantic_config__ = _CONFIG
 
-    uid: EntryUid
+    uid: EntryId
     tags: Annotated[tuple[Label, ...], Field(max_length=MAX_TAGS)] = ()
     links: Annotated[tuple[Label, ...], Field(max_length=MAX_LINKS)] = ()
 
@@ -159,8 +164,9 @@ class Entry:
     """One entry. ``text`` holds its content, level, revision, times and history; the other fields describe it.
 
     ``agent`` owns it, ``@workspace`` for entries that all agents share; ``run`` is set if it belongs to one run alone.
-    ``forgotten`` are the ids of the tombstones that it was saved over. ``made_of`` are the uids of the entries that it
-    summarises, and ``merged`` the entries that were merged into it.
+    ``forgotten`` are the ids of the tombstones that it was saved over. ``made_of`` are the ids of the entries that it
+    summarises, and ``merged`` the entries that were merged into it. ``given_id`` is the id that it was given at its
+    first save, "" in records of format 1, and ``aliases`` are those of entries that were joined with it, sorted.
     """
 
     text: Record
@@ -183,11 +189,28 @@ class Entry:
     made_of: tuple[str, ...] = ()
     merged: tuple[Merged, ...] = ()
     reorganised: Reorganised | None = None
+    given_id: str = ""
+    aliases: tuple[str, ...] = ()
 
     @property
     def uid(self) -> str:
         """The name of its record, a hash."""
         return self.text.uid
+
+    @property
+    def id(self) -> str:
+        """Its id, for life and under every key: the random one that it was given, or else ``implied_id``."""
+        return self.given_id or self.implied_id
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Its id, and those of the entries that were joined with it."""
+        return (self.id, *self.aliases)
+
+    @cached_property
+    def implied_id(self) -> str:
+        """The id of an entry of format 1: its uid, or another one if it was saved after a forget of its key."""
+        return life_id(self.uid, self.forgotten[-1]) if self.forgotten else self.uid
 
     @property
     def level(self) -> str:
@@ -335,6 +358,17 @@ class Tombstone:
 
 
 EntryRecord = Entry | Tombstone
+
+
+def life_id(uid: str, tombstone: str) -> str:
+    """The id of an entry of format 1 that was saved over this tombstone."""
+    return hashlib.sha256(f"{uid} {tombstone}".encode()).hexdigest()[:32]
+
+
+def with_ids(entry: Entry, ids: Collection[str]) -> Entry:
+    """The entry with these ids: the smallest is its own, the others are aliases."""
+    id, *aliases = sorted(set(ids))
+    return entry.amended(given_id="" if id == entry.implied_id else id, aliases=tuple(aliases))
 
 
 def folder_of(agent: str) -> str:

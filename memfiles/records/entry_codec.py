@@ -17,14 +17,15 @@ from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.records.entry import (
     FORGOTTEN_KEPT,
     GENERAL,
+    MAX_ALIASES,
     MAX_ENTRY_BYTES,
     MAX_LINKS,
     MAX_SOURCES,
     MAX_TAGS,
     TEXT_NAME,
     Entry,
+    EntryId,
     EntryRecord,
-    EntryUid,
     Kind,
     Label,
     Merged,
@@ -39,6 +40,7 @@ from memfiles.records.entry import (
 from memfiles.records.keys import ENTRY_UID_PATTERN, check_key, entry_uid
 from memfiles.records.record import (
     FORMAT,
+    FORMAT_2,
     MAX_ORIGINS,
     Change,
     Count,
@@ -71,8 +73,10 @@ class _OnDisk:
     revision: Revision
     created_at: Timestamp
     updated_at: Timestamp
-    format: Literal["memfiles/1"]
+    format: Literal["memfiles/1", "memfiles/2"]
     type: Literal["entry"]
+    id: EntryId | None = None
+    aliases: Annotated[tuple[EntryId, ...], Field(max_length=MAX_ALIASES)] = ()
     run: str = ""
     tags: Annotated[tuple[Label, ...], Field(max_length=MAX_TAGS)] = ()
     category: Label = GENERAL
@@ -87,16 +91,18 @@ class _OnDisk:
     failures: Count = 0
     retired: Retired | None = None
     forgotten: Annotated[tuple[TombstoneId, ...], Field(max_length=FORGOTTEN_KEPT)] = ()
-    made_of: Annotated[tuple[EntryUid, ...], Field(max_length=MAX_SOURCES)] = ()
+    made_of: Annotated[tuple[EntryId, ...], Field(max_length=MAX_SOURCES)] = ()
     merged: Annotated[tuple[Merged, ...], Field(max_length=MAX_SOURCES)] = ()
     reorganised: Reorganised | None = None
     history: tuple[Change, ...] = ()
     origins: Annotated[Origins, Field(max_length=MAX_ORIGINS)] = field(default_factory=dict, hash=False)
 
 
-_FACETS = tuple(each.name for each in fields(Entry) if each.name != "text")
-_TEXT = [each.name for each in fields(Record) if each.name in {known.name for known in fields(_OnDisk)} - {"type"}]
+_FACETS = tuple(each.name for each in fields(Entry) if each.name not in ("text", "given_id"))
+_ON_DISK = {each.name for each in fields(_OnDisk)} - {"format", "type"}
+_TEXT = [each.name for each in fields(Record) if each.name in _ON_DISK]
 _TEXT_SAME = {
+    "format": FORMAT,
     "name": TEXT_NAME,
     "description": "",
     "max_size_bytes": MAX_ENTRY_BYTES,
@@ -112,11 +118,13 @@ def encode_entry(entry: EntryRecord) -> bytes:
     """The canonical bytes of an entry or a tombstone: one JSON object, one field or change a line."""
     if isinstance(entry, Tombstone):
         return b",\n".join(_tombstone_lines(entry)) + b"}\n"
-    text = entry.text
+    text, has_id = entry.text, bool(entry.given_id or entry.aliases)
     lines = [
-        b'{"format":' + to_json(FORMAT),
+        b'{"format":' + to_json(FORMAT_2 if has_id else FORMAT),
         b'"type":"entry"',
         b'"uid":"%b"' % text.uid.encode(),
+        *([b'"id":"%b"' % entry.id.encode()] if has_id else []),
+        *([b'"aliases":' + to_json(entry.aliases)] if entry.aliases else []),
         b'"agent":' + to_json(entry.agent),
         b'"level":' + to_json(text.level),
         *([b'"run":' + to_json(entry.run)] if entry.run else []),
@@ -237,11 +245,21 @@ def _as_entry(found: _OnDisk) -> Entry:
     """The entry; its uid must follow from its other fields."""
     if found.uid != entry_uid(folder_of(found.agent), found.level, check_key(found.key), found.run):
         raise InvalidArgument(f"its uid {found.uid} is not that of its agent, level and key")
+    if (found.id is not None or bool(found.aliases)) != (found.format == FORMAT_2) or not _are_ids(found):
+        raise InvalidArgument("its ids are not those of an entry of its format")
     said = vars(found)
     text, entry = object.__new__(Record), object.__new__(Entry)  # a call of the class takes three times as long
     vars(text).update(_TEXT_SAME, **{name: said[name] for name in _TEXT})
-    vars(entry).update({name: said[name] for name in _FACETS}, text=text)
+    vars(entry).update({name: said[name] for name in _FACETS}, text=text, given_id=found.id or "")
+    if entry.given_id == entry.implied_id:
+        vars(entry)["given_id"] = ""
     return entry
+
+
+def _are_ids(found: _OnDisk) -> bool:
+    """Whether an entry of format 2 has an id, and aliases in order that differ from it."""
+    ids = [*([found.id] if found.id is not None else []), *found.aliases]
+    return ids == sorted(set(ids)) and (found.id is not None or not ids)
 
 
 def entry_schemas() -> dict[str, dict[str, Any]]:

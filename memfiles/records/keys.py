@@ -27,6 +27,7 @@ ENTRIES = "entries"
 WORKSPACE = "@workspace"
 KEY_MAX_BYTES = 255
 ENTRY_UID_PATTERN = r"^[0-9a-f]{40}$"
+ENTRY_ID_PATTERN = r"^[0-9a-f]{32}([0-9a-f]{8})?$"
 ENTRY_PATH_PATTERN = r"^entries/(@workspace|[a-z0-9_=-]{1,160})/([0-9a-f]{40})\.json$"
 _NAME = re.compile(NAME_PATTERN[1:-1], re.ASCII)
 _UID = re.compile(UID_PATTERN[1:-1], re.ASCII)

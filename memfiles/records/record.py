@@ -20,7 +20,7 @@ from memfiles.records.keys import NAME_PATTERN, UID_PATTERN, check_whole
 from memfiles.records.redactions import Piece
 
 FORMAT: Literal["memfiles/1"] = "memfiles/1"
-FORMAT_2: Literal["memfiles/2"] = "memfiles/2"  # of records with pieces of redacted texts
+FORMAT_2: Literal["memfiles/2"] = "memfiles/2"  # of entries with an id, and of records with redacted pieces
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 MAX_ORIGINS = 32
 MAX_HISTORY_CHANGES = 100

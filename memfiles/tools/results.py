@@ -90,7 +90,7 @@ def _object(required: dict[str, Schema], **optional: Schema) -> Schema:
 
 _FILE = {"text": _TEXT, "name": _TEXT, "revision": _INTEGER, "size_bytes": _INTEGER, "max_size_bytes": _INTEGER}
 _ENTRY = {
-    **dict.fromkeys(("content", "level", "category", "kind", "created_at", "updated_at"), _TEXT),
+    **dict.fromkeys(("content", "level", "category", "kind", "created_at", "updated_at", "id"), _TEXT),
     **dict.fromkeys(("revision", "successes", "failures", "size_bytes"), _INTEGER),
     **{"tags": _TEXTS, "links": _TEXTS, "confidence": _NUMBER, "importance": _NUMBER, "pinned": _BOOLEAN},
     "expires_at": _TEXT_OR_NULL,
@@ -98,11 +98,11 @@ _ENTRY = {
 _MATCH = _object(
     {"key": _TEXT, "content": _TEXT, "level": _TEXT, "tags": _TEXTS, "score": _NUMBER},
     **{"legs": _TEXTS, "truncated": _BOOLEAN},
-    **dict.fromkeys(("snippet", "category", "kind", "updated_at"), _TEXT),
+    **dict.fromkeys(("snippet", "category", "kind", "updated_at", "id"), _TEXT),
 )
 _LINE = _object(
     {"key": _TEXT, "level": _TEXT, "tags": _TEXTS},
-    **{"category": _TEXT, "kind": _TEXT, "size_bytes": _INTEGER, "updated_at": _TEXT, "pinned": _BOOLEAN},
+    **{"category": _TEXT, "kind": _TEXT, "size_bytes": _INTEGER, "updated_at": _TEXT, "pinned": _BOOLEAN, "id": _TEXT},
 )
 _SAVED = _object(
     {"saved": _BOOLEAN, "key": _TEXT, "level": _TEXT, "revision": _INTEGER, "evicted": _TEXTS},

@@ -52,6 +52,19 @@ def test_an_entry_survives_its_form_on_disk(entry: Entry) -> None:
     assert data == encode_entry(decode_entry(data, path=entry.path))
 
 
+LATER_LIFE = saved(forgotten=("0123456789ab",))
+
+
+@pytest.mark.parametrize("entry", [saved(given_id="a" * 32), saved(given_id="a" * 32, aliases=("b" * 32, "c" * 40))])
+def test_an_id_survives_its_form_on_disk(entry: Entry) -> None:
+    """Only a record with an id of its own has the format that earlier builds do not read."""
+    data = encode_entry(entry)
+
+    assert (entry, "memfiles/2") == (decode_entry(data, path=entry.path), json.loads(data)["format"])
+    assert ("memfiles/1", saved().uid) == (json.loads(encode_entry(saved()))["format"], saved().id)
+    assert len({saved().id, LATER_LIFE.id, saved(forgotten=("0123456789ab", "0" * 12)).id}) == 3
+
+
 def test_a_tombstone_survives_its_form_on_disk() -> None:
     """Who, when and why are kept."""
     tombstone = replace(buried(FULL), moved=(FULL.path,))
@@ -90,6 +103,9 @@ SPOILED: dict[str, Callable[[], bytes]] = {
     "another run": lambda: changed(saved(), run="r-2"),
     "no type": lambda: encode_entry(saved()).replace(b'"type":"entry",', b""),
     "a later format": lambda: changed(saved(), format="memfiles/2"),
+    "an id in the earlier format": lambda: changed(saved(), id="a" * 32),
+    "aliases out of order": lambda: changed(saved(given_id="a" * 32), aliases=["c" * 32, "b" * 32]),
+    "its id among the aliases": lambda: changed(saved(given_id="a" * 32), aliases=["a" * 32]),
     "a lone surrogate": lambda: encode_entry(saved()).replace(b'"blue"', b'"\\ud800"'),
     "a confidence of 2": lambda: changed(saved(), confidence=2),
     "no such kind": lambda: changed(saved(), kind="rumour"),

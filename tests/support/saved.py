@@ -113,6 +113,13 @@ class Clock:
         self.at = later(self.at, seconds)
 
 
+def without_ids(shown: Any) -> Any:
+    """What a read returned, without the ids of entries: these are random."""
+    if isinstance(shown, dict):
+        return {name: without_ids(value) for name, value in shown.items() if name != "id"}
+    return [without_ids(each) for each in shown] if isinstance(shown, (list, tuple)) else shown
+
+
 @contextmanager
 def entries_in(
     directory: Path, *, rules: EntryRules | None = None, now: Callable[[], str] = utc_now, **options: Any

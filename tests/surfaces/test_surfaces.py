@@ -10,6 +10,7 @@ import pytest
 from tests.adapters.agents_at_work import Answer
 from tests.surfaces.surfaces import CALLS, SURFACES, Surface
 
+ENTRY_ID = re.compile(r"\b[0-9a-f]{32}\b")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 CALL_ID = re.compile(r',"call":"[^"]*"')
 ORDINAL = re.compile(r'"ordinal":\d+')
@@ -17,11 +18,11 @@ ORDINAL = re.compile(r'"ordinal":\d+')
 
 
 def without_times(text: str) -> str:
-    return TIME.sub("<time>", text)
+    return ENTRY_ID.sub("<id>", TIME.sub("<time>", text))
 
 
 def records_under(folder: Path) -> dict[str, str]:
-    """Every record and every line of the audit, without times and the ids of calls."""
+    """Every record and every line of the audit, without times and the ids of calls and entries."""
     paths = [*folder.glob(".memory/*.json"), *folder.glob(".memory/entries/*/*.json"), *folder.glob(".memory/audit/*")]
     texts = {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in paths}
     return {path: ORDINAL.sub("<time>", CALL_ID.sub("", without_times(text))) for path, text in texts.items()}

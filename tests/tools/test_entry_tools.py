@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,7 @@ def test_a_get_answers_with_everything(session: Session) -> None:
     found = done(session, "memory_get", {"key": "plan"})
 
     assert found.pop("created_at") == found.pop("updated_at")
+    assert re.fullmatch("[0-9a-f]{32}", found.pop("id"))
     assert FOUND == found
 
 
@@ -141,7 +143,7 @@ def test_a_list_is_paged(session: Session) -> None:
         each["key"] for page in (first, second) for each in page["memories"]
     ]
     assert second["next"] is None
-    assert {"key", "level", "tags", "category", "kind", "size_bytes", "updated_at", "pinned"} == set(
+    assert {"key", "level", "tags", "category", "kind", "size_bytes", "updated_at", "pinned", "id"} == set(
         first["memories"][0]
     )
 

@@ -58,6 +58,7 @@ _entry_fields = options(
 )
 _selector = options(
     click.option("--key", help="The entry with this key."),
+    click.option("--id", help="The entry with this id, whatever its key."),
     click.option("--uid", help="The entry whose record has this uid."),
     click.option("--tag", help="Entries with this tag."),
     click.option("--kind", type=click.Choice(KINDS), help="Entries of this kind."),
@@ -167,7 +168,7 @@ def selector_of(given: dict[str, Any]) -> dict[str, Any]:
     if provenance:
         selector["provenance"] = provenance
     if not selector:
-        raise usage_error("choose what to forget: --key, --tag, --kind, --category, --uid or --from-...")
+        raise usage_error("choose what to forget: --key, --tag, --kind, --category, --id, --uid or --from-...")
     return selector
 
 

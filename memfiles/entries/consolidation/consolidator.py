@@ -152,7 +152,7 @@ class _Application:
         return [entry.key for entry in retired]
 
     def _noted(self, before: EntryRecord | None, note: SummaryNote, *, agent: str) -> Entry:
-        draft, place = _draft_of_note(note), EntryLocation(agent, self.plan.level, note.run)
+        draft, place = _draft_of_note(note), EntryLocation(agent, self.plan.level, note.run, uuid.uuid4().hex)
         saved = decisions.save(before, draft, self.stamp, place=place, by=self.by, expiry=self.expiry).entry
         made_of = united([note.made_of, saved.made_of])[:MAX_SOURCES]
         return replace(saved, expires_at=note.expires_at, made_of=made_of)

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from memfiles.records.entry import (
     FACETS,
     FORGOTTEN_KEPT,
+    MAX_ALIASES,
     MAX_LINKS,
     MAX_MOVED,
     MAX_SOURCES,
@@ -28,6 +29,7 @@ from memfiles.records.entry import (
     Retired,
     Tombstone,
     passed,
+    with_ids,
 )
 from memfiles.records.keys import entry_place
 from memfiles.records.lineage import base_revision, joined
@@ -158,6 +160,9 @@ def _two_entries(
             return _survived(remote, local, remote, at=at)
         if standing == "ahead":
             return _survived(local, local, remote, at=at)
+    if len({*local.ids, *remote.ids}) > MAX_ALIASES + 1:
+        wanted, other = (local, remote) if on_conflict == "local" else (remote, local)
+        return MergeResult(_raised(wanted, local, remote, at=at), other, f"more than {MAX_ALIASES} aliases")
     pair = EntryPair(local, remote, _exact(base, local, remote), is_content_known=base is not None)
     fields = merged_fields(pair, kept=FORGOTTEN_KEPT)
     merged = _texts(
@@ -256,7 +261,7 @@ def merged_fields(pair: EntryPair, *, kept: int) -> Entry:
     local, remote = pair.local, pair.remote
     missing = tuple(each for each in local.forgotten if each not in remote.forgotten)
     single: dict[str, Any] = {name: pair.newer_of(name) for name in _SINGLE}
-    return replace(
+    merged = replace(
         remote,
         **single,
         tags=_labels(pair, "tags", most=MAX_TAGS),
@@ -269,6 +274,7 @@ def merged_fields(pair: EntryPair, *, kept: int) -> Entry:
         merged=_merged(pair),
         reorganised=pair.newer_of("reorganised"),
     )
+    return with_ids(merged, {*local.ids, *remote.ids})
 
 
 def _merged(pair: EntryPair) -> tuple[Merged, ...]:

@@ -48,7 +48,7 @@ def known(entries: Entries, visitor: Visitor) -> dict[str, Any]:
     found = [
         entry for path in seen if (entry := entry_at(entries.repository, path)) is not None and entry.retired is None
     ]
-    own = {"text", "reorganised"}
+    own = {"text", "reorganised", "given_id"}
     times = {entry.key: (entry.content, entry.created_at, entry.updated_at) for entry in found}
     return {
         "times": times,

@@ -144,6 +144,24 @@ def test_signals_of_both_are_counted() -> None:
     assert (5, 2) == (blind.successes, blind.failures)
 
 
+def test_two_saves_of_one_key_are_joined() -> None:
+    """The smaller id stays and the other one is an alias, on either side."""
+    one, other = here(saved("steps", "a\n", given_id="1" * 32)), there(saved("steps", "b\n", given_id="2" * 32))
+
+    assert ("1" * 32, ("2" * 32,)) == (entry_of(merged(one, other)).id, entry_of(merged(one, other)).aliases)
+    assert entry_of(merged(one, other)).ids == entry_of(merged(other, one)).ids
+
+
+def test_too_many_aliases_are_not_joined() -> None:
+    """The other copy is kept as a conflict, and no alias is lost."""
+    many = tuple(f"{number:032x}" for number in range(1, 65))
+    one = here(saved("steps", "a\n", given_id="0" * 32, aliases=many))
+    other = there(saved("steps", "b\n", given_id="f" * 32))
+    found = merged(one, other)
+
+    assert (one.ids, other) == (entry_of(found).ids, found.loser)
+
+
 @pytest.mark.parametrize("knows_base", [True, False])
 def test_a_delete_loses_to_a_change_of_content(knows_base: bool) -> None:
     """Whoever deleted it did not know of the change, however much later that was."""
@@ -182,7 +200,7 @@ def test_a_tombstone_beats_every_copy_that_does_not_name_it() -> None:
         stale = here(resaved(stale, f"{hour}", at=at(hour)))
     pulled, pushed = merged(stale, tombstone), merged(tombstone, stale)
 
-    assert (tombstone.id, tombstone.id) == (pulled.record.id, pushed.record.id)  # type: ignore[union-attr]
+    assert (tombstone.id, tombstone.id) == (pulled.record.id, pushed.record.id)
     assert (True, False) == (pulled.is_buried, pulled.is_outlived)
     assert (False, True) == (pushed.is_buried, pushed.is_outlived)
     assert pulled.record.revision == pushed.record.revision == stale.revision + 1
