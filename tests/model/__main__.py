@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.model.script import MODES, Script, generate, parse
+from tests.model.script import MODES, OFF, Script, generate, parse
 from tests.model.shrink import shrink
 from tests.model.world import quiet, run
 
@@ -24,14 +24,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=1, help="how many seeds")
     parser.add_argument("--mode", choices=list(MODES), default="all")
     parser.add_argument("--faults", type=float, default=0.0, help="the share of syncs with a bad mirror")
+    parser.add_argument("--kills", type=float, default=0.0, help="the share of steps that are killed by SIGKILL")
+    parser.add_argument("--everything", action="store_true", help="with the verbs that are switched off for now")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes")
     parser.add_argument("--stop", type=int, default=1, help="after how many failures to stop")
     chosen = parser.parse_args(arguments)
+    if chosen.everything:
+        OFF.clear()
     with quiet():
         if chosen.file is not None:
             return told(parse(chosen.file.read_text("utf-8")))
         if chosen.count == 1:
-            return told(generate(chosen.seed, chosen.mode, faults=chosen.faults))
+            return told(generate(chosen.seed, chosen.mode, faults=chosen.faults, kills=chosen.kills))
         return many(chosen)
 
 
@@ -48,12 +52,14 @@ def many(chosen: argparse.Namespace) -> int:
     seeds = range(chosen.seed, chosen.seed + chosen.count)
     done = 0
     with ProcessPoolExecutor(chosen.jobs) as pool:
-        for seed, rule in pool.map(partial(outcome, mode=chosen.mode, faults=chosen.faults), seeds, chunksize=8):
+        for seed, rule in pool.map(
+            partial(outcome, mode=chosen.mode, faults=chosen.faults, kills=chosen.kills), seeds, chunksize=8
+        ):
             done += 1
             if rule is None:
                 continue
             found[rule] += 1
-            fewest = shrunk(generate(seed, chosen.mode, faults=chosen.faults), rule)
+            fewest = shrunk(generate(seed, chosen.mode, faults=chosen.faults, kills=chosen.kills), rule)
             kind = " ".join(step.verb for step in fewest.steps)
             if kind not in kinds:
                 print(f"{fewest}## {run(fewest)}\n", flush=True)
@@ -66,10 +72,10 @@ def many(chosen: argparse.Namespace) -> int:
     return bool(found)
 
 
-def outcome(seed: int, *, mode: str, faults: float) -> tuple[int, str | None]:
+def outcome(seed: int, *, mode: str, faults: float, kills: float) -> tuple[int, str | None]:
     """The seed, and the rule that its script breaks."""
     with quiet():
-        violation = run(generate(seed, mode, faults=faults))
+        violation = run(generate(seed, mode, faults=faults, kills=kills))
     return seed, violation.rule if violation is not None else None
 
 

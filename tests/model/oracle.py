@@ -13,7 +13,6 @@ who wrote it, who took it away, and which removals (of redactions and forgets) t
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from memfiles.errors import MemfilesError
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import decode_entry
 from memfiles.records.history import contents
-from memfiles.records.record import Record, decode
+from memfiles.records.record import decode
 from tests.model.script import FILES, Step, halves, words
 
 Records = Mapping[str, bytes]  # the records of one place, by path
@@ -82,6 +81,7 @@ class Oracle:
         self._taken: Counter[tuple[str, str]] = Counter()
         self._redacted: dict[tuple[str, str], set[int]] = defaultdict(set)
         self._fragments: set[tuple[str, str]] = set()
+        self._blotted: set[str] = set()  # files that lost an end of line to a redaction
         self._in_entries: dict[str, Writing] = {}
         self._forgotten: dict[int, frozenset[str]] = {}
         self._together: set[frozenset[str]] = set()
@@ -131,6 +131,8 @@ class Oracle:
         was, now = (content_of(records.get(f"{file}.json", b"")) for records in (before, after))
         for text, name in self._names.items():
             more = now.count(text) - was.count(text)
+            if more > 1 and step.call:
+                raise Violation("doubled", f"{step} put {name} there {more} times")
             self._in_files[file, name] += [self._writing(step)] * max(0, more)
             self._taken[file, name] += max(0, -more)
 
@@ -154,9 +156,10 @@ class Oracle:
         was = content_of(before.get(path, b""))
         if not done or before.get(path) == after.get(path):
             return
-        if text not in was and halves(name)[0] in was:
-            self._fragments.add((file, name))
+        if any(text not in it and halves(name)[0] in it for it in [was, *_contents(path, before[path])]):
+            self._fragments.add((file, name))  # its redactor saw it cut in two, and asked for the whole
         self._redacted[file, name].add(self._removed_by(step.machine))
+        self._blotted |= {file} if step.verb == "blot" else set()
 
     def _forgets(self, step: Step, before: Records, after: Records, *, done: bool) -> None:
         if done:
@@ -225,6 +228,7 @@ class Oracle:
         left = [it for it in writings if not self._is_covered(it, removals)]
         sure = [it for it in left if removals <= it.knows]
         is_plain = not self._taken[file, name] and all(it.verb in _APPENDING for it in sure)
+        is_plain = is_plain and file not in self._blotted
         is_plain = is_plain and (len(sure) == 1 or not any(it.verb == "hand" for it in sure))  # the same edit, twice
         if count > len(left):
             raise Violation("doubled", f"{name} is in {file} {count} times and was written {len(left)} times")
@@ -278,17 +282,15 @@ def tells_any(copies: Iterable[tuple[str, bytes]], text: str) -> bool:
 
 
 def _tells(path: str, body: bytes, text: str) -> bool:
-    if text.encode() in body:
-        return True
-    record = _record(path, body)
-    return record is not None and any(text.encode() in content for _, content in contents(record))
+    return text.encode() in body or any(text in content for content in _contents(path, body))
 
 
-def _record(path: str, body: bytes) -> Record | None:
+def _contents(path: str, body: bytes) -> list[str]:
+    """The content of a record's text after each change that its history keeps; none of a damaged one."""
     try:
         if not path.startswith("entries/"):
-            return decode(body, uid=re.sub(r"\.json$", "", path))
+            return [content.decode() for _, content in contents(decode(body, uid=path.removesuffix(".json")))]
         entry = decode_entry(body, path=path)
-        return entry.text if isinstance(entry, Entry) else None
+        return [content.decode() for _, content in contents(entry.text)] if isinstance(entry, Entry) else []
     except MemfilesError:
-        return None
+        return []

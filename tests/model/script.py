@@ -81,15 +81,20 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Steps, and the world in which they happen: whose text wins a conflict, and how many entries are kept."""
+    """Steps, and the world in which they happen: whose text wins a conflict, and how many entries are kept.
+
+    ``processes``: each step is taken by a process of its own.
+    """
 
     steps: tuple[Step, ...]
     on_conflict: str = "local"
     max_entries: int | None = None
     seed: int = 0
+    processes: bool = False
 
     def __str__(self) -> str:
         head = f"# seed={self.seed} on_conflict={self.on_conflict} max_entries={self.max_entries}"
+        head += " processes=True" if self.processes else ""
         return "\n".join([head, *map(str, self.steps)]) + "\n"
 
     @property
@@ -117,7 +122,11 @@ def parse(text: str) -> Script:
         steps.append(Step(machine, verb, tuple(word for word in rest if not word.startswith("!")), trouble))
     most = head.get("max_entries", "None")
     return Script(
-        tuple(steps), head.get("on_conflict", "local"), None if most == "None" else int(most), int(head.get("seed", 0))
+        tuple(steps),
+        head.get("on_conflict", "local"),
+        None if most == "None" else int(most),
+        int(head.get("seed", 0)),
+        head.get("processes") == "True",
     )
 
 
@@ -162,19 +171,15 @@ class _Author:
         for _ in range(draw.randint(4, 18)):
             machine = machine if draw.random() < 0.5 else draw.choice(names)
             steps.append(self._step(machine, draw.choices(verbs, weights)[0]))
-        return Script(
-            tuple(steps),
-            draw.choice(["local", "remote"]),
-            draw.choice([None, None, 3]) if "save" in verbs else None,
-            seed,
-        )
+        policy, most = draw.choice(["local", "remote"]), draw.choice([None, None, 3]) if "save" in verbs else None
+        return Script(tuple(steps), policy, most, seed, processes=self.kills > 0)
 
     def _step(self, machine: str, verb: str) -> Step:
         trouble = ""
         if verb in ("sync", "push", "flush", "tick", "restart") and self.chances.random() < self.faults:
             trouble = "faults"
         elif self.chances.random() < self.kills:
-            trouble = f"kill={int(self.chances.expovariate(1 / 40))}"
+            trouble = f"kill={int(self.chances.expovariate(1 / 80))}"
         return Step(machine, verb, tuple(filter(None, self._args(machine, verb))), trouble)
 
     def _args(self, machine: str, verb: str) -> Sequence[str]:

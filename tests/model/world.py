@@ -10,9 +10,11 @@ import tempfile
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from glob import glob
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -28,13 +30,17 @@ from memfiles.errors import (
     RevisionConflict,
     RevisionUnknown,
 )
+from memfiles.sync.mirror import Mirror
+from mirrors.directory import DirectoryMirror
 from mirrors.memory import MemoryMirror
 from tests.model.machine import Machine, SeededIds, SkewedClock
 from tests.model.oracle import Oracle, Records, Violation
+from tests.model.processes import ForkedMachine, Killed
 from tests.model.script import Script, Step, words
 from tests.model.wire import Wire
 
 REFUSALS = (BudgetExceeded, EditNoMatch, EntryNotFound, LevelDenied, ReadOnly, RevisionConflict, RevisionUnknown)
+BUCKET, KILLED = "bucket", "killed"
 WITH_MIRROR = ("sync", "push", "flush", "tick", "pack", "restart")
 _PACK = ".state/pack/"
 _SKEW_SECONDS = 3000
@@ -68,10 +74,13 @@ class World:
         self._script = script
         self._place = place
         self._talk = talk
-        self._bucket = MemoryMirror()
+        self._bucket: Mirror = MemoryMirror()
+        if script.processes:
+            (place / BUCKET).mkdir()
+            self._bucket = DirectoryMirror(place / BUCKET)
         self._ticks = count()
         self._oracle = Oracle()
-        self._machines: dict[str, Machine] = {}
+        self._machines: dict[str, Machine | ForkedMachine] = {}
         self._wires: dict[str, Wire] = {}
         self._seen: dict[str, Records] = {}
         self._done: dict[str, Step] = {}
@@ -84,20 +93,22 @@ class World:
             machine.close()
 
     def take(self, number: int, step: Step) -> None:
-        """Take one step; a refused one must change nothing."""
+        """Take one step; a refused one must change nothing. One that is killed is taken again, as a user does."""
         name = step.machine
         if name not in self._machines:
             self._open(name)
         self._wires[name].chances = random.Random(f"{step} {number}") if step.trouble == "faults" else None
         before = self._seen[name]
         problem = self._attempt(step)
+        if is_killed := problem == KILLED:
+            problem = self._attempt(replace(step, trouble=""))
         after = self._seen[name] = self.records(name)
-        self._say(f"{number:3} {step}: {problem or 'done'}")
-        if problem and step.verb not in WITH_MIRROR and before != after:
+        self._say(f"{number:3} {step}:{' killed, then' * is_killed} {problem or 'done'}")
+        if problem and not is_killed and step.verb not in WITH_MIRROR and before != after:
             raise Violation("half done", f"{step} was refused ({problem}) and changed {_differing(before, after)}")
         if step.verb in ("reopen", "again", "deploy") and before != after:
             raise Violation(f"changed by {step.verb}", f"{step} changed {_differing(before, after)}")
-        self._oracle.saw(step, before, after, done=problem is None)
+        self._oracle.saw(step, before, after, done=problem is None or is_killed)
         self._tell_of_contact(step, problem)
         self._wires[name].chances = None
 
@@ -127,7 +138,11 @@ class World:
         self._oracle.judge(shared, self._kept())
         for name in self._machines:
             self._look_for_leaks(f"machine {name}", self._files(name), self._oracle.private(name))
-        bucket = ((key, self._body(key)) for key, _ in self._bucket.list())
+        bucket = (
+            self._files(BUCKET)
+            if self._script.processes
+            else ((key, self._body(key)) for key, _ in self._bucket.list())
+        )
         self._look_for_leaks("the bucket", bucket, self._oracle.private(None))
 
     def records(self, name: str) -> Records:
@@ -145,13 +160,14 @@ class World:
     def _attempt(self, step: Step) -> str | None:
         """Take a step; why it was refused, None if it was done."""
         try:
-            if step.verb in ("reopen", "restart"):
+            if step.verb in ("reopen", "restart") and not self._script.processes:
                 self._reopen(step.machine, cut=step.verb == "reopen")
             elif step.verb == "again":
                 return self._repeat(step)
             else:
-                self._machines[step.machine].do(step)
-                self._done[step.call] = step
+                self._do(step)
+        except Killed:
+            return KILLED
         except REFUSALS as refusal:
             return f"refused: {refusal}"
         except InvalidArgument as refusal:
@@ -166,6 +182,12 @@ class World:
             return "no answer"
         return None
 
+    def _do(self, step: Step) -> None:
+        """Have a machine take a step; one that is a process reaches the bucket only where the step is about it."""
+        self._done[step.call] = step
+        self._wires[step.machine].is_cut = self._script.processes and step.verb not in (*WITH_MIRROR, "settle")
+        self._machines[step.machine].do(step)
+
     def _repeat(self, step: Step) -> str | None:
         """Make a call again that the history of its record knows."""
         name = step.args[0]
@@ -176,7 +198,7 @@ class World:
         body = self._seen[step.machine].get(path, b"")
         if f'"call":"{name}"'.encode() not in body:
             return "refused: the call is in no history"
-        self._machines[step.machine].do(first)
+        self._do(replace(first, trouble=step.trouble))
         return None
 
     def _tell_of_contact(self, step: Step, problem: str | None) -> None:
@@ -190,13 +212,13 @@ class World:
             self._wires[name] = Wire(self._bucket)
             self._oracle.met(name, pulled=False, pushed=False)
         skew = random.Random(f"{self._script.seed} {name}").randrange(-_SKEW_SECONDS, _SKEW_SECONDS)
-        self._machines[name] = Machine(
-            self._place / name,
-            self._wires[name],
-            now=SkewedClock(self._ticks, skew_seconds=skew),
-            on_conflict=self._script.on_conflict,
-            max_entries=self._script.max_entries,
-        )
+        chosen: dict[str, Any] = {"on_conflict": self._script.on_conflict, "max_entries": self._script.max_entries}
+        place, wire, seed = self._place / name, self._wires[name], str(self._script.seed)
+        if self._script.processes:
+            self._machines[name] = ForkedMachine(place, wire, seed=seed, skew_seconds=skew, **chosen)
+            self._do(Step(name, "restart" if skew % 2 else "reopen"))
+        else:
+            self._machines[name] = Machine(place, wire, now=SkewedClock(self._ticks, skew_seconds=skew), **chosen)
         self._seen[name] = self.records(name)
 
     def _reopen(self, name: str, *, cut: bool) -> None:
@@ -208,10 +230,10 @@ class World:
     def _round(self, verb: str) -> bool:
         """Everyone syncs; whether anything changed."""
         moved = False
-        for name, machine in self._machines.items():
+        for name in self._machines:
             before = self._seen[name]
             self._wires[name].puts.clear()
-            machine.do(Step(name, verb))
+            self._do(Step(name, verb))
             after = self._seen[name] = self.records(name)
             moved = moved or before != after or bool(self._wires[name].puts)
             self._oracle.looks(after, {path for path in after if after[path] != before.get(path)})
