@@ -194,7 +194,8 @@ class EntryRules:
         """The draft as it may be stored; ``InvalidArgument``, ``SizeExceeded`` or ``SecretRefused`` if it may not."""
         check_key(draft.key)
         named = {"the category": draft.category, "the source": draft.source}
-        warnings = self.check_labels({what: label for what, label in named.items() if isinstance(label, str)})
+        labels = {what: label[:MAX_LABEL_BYTES] for what, label in named.items() if isinstance(label, str)}
+        warnings = self.check_labels(labels)  # as much as an error may quote; longer ones are refused next
         _check_facets(draft)
         tags = None if draft.tags is None else checked_tags(draft.tags)
         links = None if draft.links is None else _checked_links(draft.links)
@@ -204,17 +205,22 @@ class EntryRules:
         if draft.content is None:
             return Checked(replace(draft, tags=tags, links=links), warnings)
         check_text(draft.content)
+        _check_size(draft.content)
         gated = gate(draft.content, policy=self.secrets, allow=self.allow, scan=self.scan)
-        if (size := len(gated.text.encode())) > MAX_ENTRY_BYTES:
-            raise SizeExceeded(
-                f"the content is {size} bytes, over the {MAX_ENTRY_BYTES} an entry may have: save the gist, or several "
-                f"entries under keys of their own"
-            )
+        _check_size(gated.text)  # a redaction may be longer than what it replaces
         return Checked(replace(draft, content=gated.text, tags=tags, links=links), (*warnings, *gated.warnings))
 
     def check_labels(self, labels: Mapping[str, str | None]) -> tuple[str, ...]:
         """See ``gate_labels``."""
         return gate_labels(labels, policy=self.secrets, allow=self.allow, scan=self.scan)
+
+
+def _check_size(content: str) -> None:
+    if (size := len(content.encode())) > MAX_ENTRY_BYTES:
+        raise SizeExceeded(
+            f"the content is {size} bytes, over the {MAX_ENTRY_BYTES} an entry may have: save the gist, or several "
+            f"entries under keys of their own"
+        )
 
 
 def check_category(category: object) -> str:

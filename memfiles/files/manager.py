@@ -176,13 +176,13 @@ class MemoryManager:
         ``SizeExceeded``, ``RevisionConflict``, ``SecretRefused``, ``LockTimeout``, ``StorageFailed``: nothing
         changed. The same call repeated (same actor, ``call_id`` and text) returns the first receipt.
         """
-        gated = self._gated(uid, content)
-        stamp = self._stamp(by, call_id, expected_revision)
-        return self._change(uid, lambda record: file_changes.append(record, stamp, text=gated.text), gated.warnings)
+        gated, stamp = self._gated(uid, content, is_added=True), self._stamp(by, call_id, expected_revision)
+        return self._change(uid, partial(file_changes.append, stamp=stamp, text=gated.text), gated.warnings)
 
     def append_many(self, appends: Iterable[tuple[str, str]], *, by: Actor | None = None) -> list[Receipt]:
         """Append to several files, or several times to one, all or nothing, with one flush; receipts in order."""
-        wanted = [(uid, self._gated(uid, content)) for uid, content in file_changes.checked_pairs(appends)]
+        pairs = file_changes.checked_pairs(appends)
+        wanted = [(uid, self._gated(uid, content, is_added=True)) for uid, content in pairs]
         stamp = self._stamp(by, None, None)
 
         def decide(records: Mapping[str, Record | None]) -> tuple[list[Decision], list[Record]]:
@@ -192,8 +192,8 @@ class MemoryManager:
             return decisions, list(last.values())  # the last record of a file holds its earlier changes too
 
         decisions = self._live.change([_path(uid) for uid, _ in wanted], decide)
-        pairs = zip(decisions, wanted, strict=True)
-        return [with_warnings(decision.receipt, gated.warnings) for decision, (_, gated) in pairs]
+        both = zip(decisions, wanted, strict=True)
+        return [with_warnings(decision.receipt, gated.warnings) for decision, (_, gated) in both]
 
     def edit(
         self,
@@ -367,9 +367,10 @@ class MemoryManager:
         self.check_labels({"agent": stamp.by.agent, "run": stamp.by.session, "call_id": stamp.by.call})
         return stamp
 
-    def _gated(self, uid: str, text: str) -> Gated:
-        """The text that may be stored: valid Unicode that passed the secrets gate."""
+    def _gated(self, uid: str, text: str, *, is_added: bool = False) -> Gated:
+        """The text that may be stored: valid Unicode that is not over the cap by itself and passed the secrets gate."""
         check_text(text)
+        file_changes.check_text_size(self.snapshot(uid), len(text.encode()), is_added=is_added)
         return self._gate(text, allow=self._allowed.get(str(uid), ()))
 
 

@@ -69,9 +69,10 @@ _FILE = DerivedFile(
     path=PATH,
     title="the index",
     format=FORMAT,
+    journal_mode="WAL",
     # with SQLite's default cache of 2 MB, a search among 10,000 entries reads most pages again and takes a tenth longer
     pragmas=(
-        *("journal_mode = WAL", "synchronous = OFF", "secure_delete = ON", "temp_store = MEMORY"),
+        *("synchronous = OFF", "secure_delete = ON", "temp_store = MEMORY"),
         "cache_size = -16384",  # KiB, at most
     ),
     patience_seconds=3.0,  # nobody should wait longer: the fallback in memory answers then

@@ -291,6 +291,12 @@ def check_cap(record: Record, size: int) -> None:
         )
 
 
+def check_text_size(record: Record, size: int, *, is_added: bool) -> None:
+    """Refuse a text that can never fit, before anything that costs time looks at it."""
+    if size > record.max_size_bytes:
+        check_cap(record, size + (record.size_bytes if is_added else 0))
+
+
 def _spliced(record: Record, change: Change, *, content: str) -> Decision:
     """Accept ``change``, which results in ``content``, if the cap allows it."""
     check_cap(record, record.size_bytes + change.bytes - len(change.old.encode()))

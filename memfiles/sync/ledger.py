@@ -30,7 +30,8 @@ _FILE = DerivedFile(
     path=PATH,
     title="the notes on the mirror",
     format=1,
-    pragmas=("journal_mode = DELETE", "synchronous = OFF", "secure_delete = ON"),
+    journal_mode="DELETE",
+    pragmas=("synchronous = OFF", "secure_delete = ON"),
     patience_seconds=10.0,
 )
 _TABLES = (

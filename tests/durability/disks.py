@@ -31,6 +31,7 @@ KINDS = {
     "ext4": Kind(("mkfs.ext4", "-q", "-F", "-m", "0"), "data=ordered", 48),
     "ext4-writeback": Kind(("mkfs.ext4", "-q", "-F", "-m", "0"), "data=writeback,noauto_da_alloc", 48),
     "ext4-watchful": Kind(("mkfs.ext4", "-q", "-F", "-m", "0"), "errors=remount-ro", 16),
+    "ext4-small-blocks": Kind(("mkfs.ext4", "-q", "-F", "-m", "0", "-b", "1024"), "data=ordered", 24),
     "xfs": Kind(("mkfs.xfs", "-q", "-f"), "defaults", 300),
 }
 

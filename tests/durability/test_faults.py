@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from tests.durability.conftest import Program
 from tests.durability.disks import Disk, disk
 from tests.durability.operations import FILES, OPERATIONS, append_to_all, contents_on_disk, opened, warm
 from tests.durability.stops import EVERY_CALL
+from tests.support.another_process import another_process
+from tests.support.workflows import write_workflow
 
 pytestmark = pytest.mark.slow
 
@@ -162,3 +166,46 @@ def test_a_disk_that_fails_under_a_process(ground: Disk, failure: Callable[[Disk
     ground.power_up()
 
     assert "# Start\n- first\n- second\n" == opened(directory).read("notes")
+
+
+_INDEXED = """
+import sys
+from pathlib import Path
+import memfiles
+
+print("ready", flush=True)
+for line in sys.stdin:
+    with memfiles.open(sys.argv[1], watch=False) as memory:
+        session = memory.session("writer")
+        if line == "save\\n":
+            for number in range(50):
+                memory.entries.save(session, f"cup/{number}", f"Ada had {number} cups of tea.")
+        print(len(memory.entries.search(session, "tea").matches), flush=True)
+        session.call("memory_save", {"key": "cup/last", "content": "The last cup of tea."})
+        memory.entries.search(session, "tea")
+"""
+
+
+@pytest.mark.power
+@pytest.mark.parametrize("has_log", [False, True], ids=["new", "of an earlier version"])
+def test_a_nearly_full_disk_with_small_blocks_does_not_kill_the_index(
+    has_log: bool, require_disks: None, images: Path
+) -> None:
+    """However little room is left: searches answer, and no process dies of a page that has no block."""
+    with disk("ext4-small-blocks", images / "ground") as ground:
+        workflow = write_workflow(ground.path / "desk", "name: d\nmemory: {entries: {}}\nagents: {writer: {}}\n")
+        found = []
+        with another_process(_INDEXED, workflow) as other:
+            other.hear()
+            for left in range(4, 52, 4):
+                other.tell("save")
+                other.hear()
+                if has_log:
+                    with closing(sqlite3.connect(workflow.parent / ".memory" / ".state" / "index.sqlite")) as index:
+                        index.execute("PRAGMA journal_mode = WAL")
+                filler = ground.fill(leaving=left << 10)
+                other.tell("search")
+                found.append(other.hear())
+                filler.unlink()
+
+    assert ["10"] * 12 == found

@@ -17,7 +17,8 @@ FILE = DerivedFile(
     path=".state/some.sqlite",
     title="some database",
     format=3,
-    pragmas=("journal_mode = DELETE", "synchronous = OFF", "secure_delete = ON"),
+    journal_mode="DELETE",
+    pragmas=("synchronous = OFF", "secure_delete = ON"),
     patience_seconds=0.01,
 )
 
