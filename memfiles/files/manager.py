@@ -6,20 +6,18 @@ the record repository applies a decision under the record's lock, and ``restorer
 
 from __future__ import annotations
 
-import json
-import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
-
-from pydantic_core import to_json
+from weakref import ref
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, MemfilesError, RecordCorrupt
 from memfiles.files import start_cache
+from memfiles.files.file_gate import FileGate, Given, Lost, erase
 from memfiles.files.restore_report import (
     DeclaredFile,
     FileReport,
@@ -32,32 +30,30 @@ from memfiles.files.restore_report import (
 from memfiles.files.restorer import Restorer, stored_record
 from memfiles.files.start_cache import CacheRow
 from memfiles.records import file_changes, history
-from memfiles.records.file_changes import Decision, FileCard, Receipt, Redaction, card_of, with_warnings
+from memfiles.records.file_changes import Decision, FileCard, Receipt, Redaction, card_of
 from memfiles.records.keys import RECORD_SUFFIX, record_path, uid_of
 from memfiles.records.levels import DEFAULT_LEVELS
 from memfiles.records.lineage import check_origin
 from memfiles.records.record import Actor, Change, Record, Stamp, check_text, stamp_of
 from memfiles.records.redactions import NONCE_BYTES
-from memfiles.secrets.gate import Gated, Policy, Scanner, gate, gate_labels
+from memfiles.secrets.gate import Policy, Scanner, check_policy
 from memfiles.storage import quarantine
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import FILE_KIND
 from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Store, needs_recovery, record_paths
-from memfiles.sync import ledger
 from memfiles.sync.mirror import Mirror, Stored
 from memfiles.sync.replica import Replica
 from memfiles.workflow.workflow import Workflow
 
 __all__ = ["MemoryManager", "RecordChanged"]
-_log = logging.getLogger("memfiles")
 
 
 class MemoryManager:
     """The memory files of one directory. Threads may share it; processes may share the directory.
 
-    ``hydrated`` are the mirror's objects that the last restore made records from, by path. ``origin`` is the id of a
-    mirrored directory, known after the first restore; ``subscribers`` hear of every change.
+    ``gate`` judges every change. ``hydrated`` are the mirror's objects of which the last restore made records, by path.
+    ``origin`` is the id of a mirrored directory, known after the first restore; ``subscribers`` hear of every change.
     """
 
     def __init__(
@@ -86,10 +82,7 @@ class MemoryManager:
         self.directory = Path(directory).absolute()
         self.hydrated: dict[str, Stored] = {}
         self._durability = durability
-        self._gate = partial(gate, policy=secrets, scan=scan)
-        self._gate_labels = partial(gate_labels, policy=secrets, scan=scan)
-        self._allowed: dict[str, tuple[str, ...]] = {}
-        self._warned: set[str] = set()
+        self.gate = FileGate(check_policy(secrets), scan)
         self._lock_timeout = lock_timeout
         self._now = now
         self._mirror = mirror
@@ -133,10 +126,11 @@ class MemoryManager:
             self._records = RecordRepository(
                 store, FILE_KIND, now=self._now, subscribers=self.subscribers, origin=self.origin
             )
+            self._look_at_hand_edits()
         self._settle()
         restored = self._restorer().restore(self._store, declared)
         self._live.declare(restored.seen)
-        self._allowed = {file.uid: tuple(getattr(file, "secrets_allow", ())) for file in declared}
+        self.gate.allowed = {file.uid: tuple(getattr(file, "secrets_allow", ())) for file in declared}
         self.hydrated = restored.hydrated
         self._cached = start_cache.update(self._store.descriptor, restored.cached, self._live)
         return restored.report
@@ -176,24 +170,28 @@ class MemoryManager:
         ``SizeExceeded``, ``RevisionConflict``, ``SecretRefused``, ``LockTimeout``, ``StorageFailed``: nothing
         changed. The same call repeated (same actor, ``call_id`` and text) returns the first receipt.
         """
-        gated, stamp = self._gated(uid, content, is_added=True), self._stamp(by, call_id, expected_revision)
-        return self._change(uid, partial(file_changes.append, stamp=stamp, text=gated.text), gated.warnings)
+        check_text(content)
+        stamp = self._stamp(by, call_id, expected_revision)
+        return self._change(uid, partial(file_changes.append, text=content), stamp)
 
     def append_many(self, appends: Iterable[tuple[str, str]], *, by: Actor | None = None) -> list[Receipt]:
         """Append to several files, or several times to one, all or nothing, with one flush; receipts in order."""
-        pairs = file_changes.checked_pairs(appends)
-        wanted = [(uid, self._gated(uid, content, is_added=True)) for uid, content in pairs]
-        stamp = self._stamp(by, None, None)
+        wanted = [(_path(uid), content) for uid, content in file_changes.checked_pairs(appends)]
+        for _, content in wanted:
+            check_text(content)
+        stamp, lost = self._stamp(by, None, None), Lost()
 
         def decide(records: Mapping[str, Record | None]) -> tuple[list[Decision], list[Record]]:
+            lost.clear()
             before = {path: _found(record) for path, record in records.items()}
-            decisions = file_changes.append_all(before, [(_path(uid), gated.text) for uid, gated in wanted], stamp)
+            judge = partial(self.gate.judged, stamp=stamp, lost=lost)
+            decisions = file_changes.append_all(before, wanted, stamp, judge=judge)
             last = {decision.record.uid: decision.record for decision in decisions if decision.record}
             return decisions, list(last.values())  # the last record of a file holds its earlier changes too
 
-        decisions = self._live.change([_path(uid) for uid, _ in wanted], decide)
-        both = zip(decisions, wanted, strict=True)
-        return [with_warnings(decision.receipt, gated.warnings) for decision, (_, gated) in both]
+        decisions = self._live.change([path for path, _ in wanted], decide)
+        erase(self.store, self.directory, lost)
+        return [decision.receipt for decision in decisions]
 
     def edit(
         self,
@@ -210,16 +208,17 @@ class MemoryManager:
         ``EmptyText`` without ``old``, ``EditNoMatch`` with the nearest line as a hint; else as ``append``.
         """
         check_text(old)
-        gated, stamp = self._gated(uid, new), self._stamp(by, call_id, expected_revision)
-        return self._change(uid, partial(file_changes.edit, stamp=stamp, old=old, new=gated.text), gated.warnings)
+        check_text(new)
+        stamp = self._stamp(by, call_id, expected_revision)
+        return self._change(uid, partial(file_changes.edit, old=old, new=new), stamp)
 
     def replace(
         self, uid: str, content: str, *, expected_revision: int | None = None, by: Actor | None = None
     ) -> Receipt:
         """Make ``content`` the whole content, recorded as the smallest edit that does it; errors as ``append``."""
-        gated, stamp = self._gated(uid, content), self._stamp(by, None, expected_revision)
-        decide = partial(file_changes.replace_content, stamp=stamp, content=gated.text)
-        return self._change(uid, decide, gated.warnings)
+        check_text(content)
+        stamp = self._stamp(by, None, expected_revision)
+        return self._change(uid, partial(file_changes.replace_content, content=content), stamp, given="all")
 
     def log(self, uid: str) -> list[Change]:
         """The kept changes of a file, oldest first."""
@@ -241,10 +240,11 @@ class MemoryManager:
     ) -> Receipt:
         """Take back the last change, or go back to the content at ``to_revision``, as a new revision.
 
-        Undoing an undo brings the change back. ``RevisionUnknown`` beyond the history; else as ``append``.
+        Undoing an undo brings the change back. ``RevisionUnknown`` beyond the history; else as ``append``. A credential
+        that comes back is a warning.
         """
         stamp = self._stamp(by, call_id, expected_revision)
-        return self._change(uid, lambda record: file_changes.undo(record, stamp, to_revision=to_revision))
+        return self._change(uid, partial(file_changes.undo, to_revision=to_revision), stamp, given="nothing")
 
     def redact(
         self, uid: str, text: str, *, expected_revision: int | None = None, by: Actor | None = None
@@ -265,14 +265,8 @@ class MemoryManager:
 
         self._live.notice(path, at_once=True)
         redaction = self._live.change([path], decide)
-        store = self.store
-        needles = (text.encode(), to_json(text)[1:-1], json.dumps(text)[1:-1].encode())
-        removed = quarantine.remove_copies(store.descriptor, path, holding=needles)
-        try:
-            ledger.scrub(self.directory, {path: redaction.receipt.revision})
-        finally:
-            store.scrub()
-        return replace(redaction, copies_removed=removed)
+        lost = {path: (redaction.receipt.revision, (text,))}
+        return replace(redaction, copies_removed=erase(self.store, self.directory, lost))
 
     def notice(self, uid: str) -> bool:
         """Look at a file that may have been changed from outside: commit a hand edit, repair a broken record.
@@ -280,12 +274,6 @@ class MemoryManager:
         False: someone may still be saving it; look again in a moment. ``RecordCorrupt`` if no good version is known.
         """
         return self._live.notice(_path(uid))
-
-    def check_labels(self, labels: Mapping[str, str | None], *, allow: Collection[str] = ()) -> None:
-        """Refuse a credential in what is recorded of who changes something; where it may pass, it is logged once."""
-        for warning in set(self._gate_labels(labels, allow=allow)) - self._warned:
-            self._warned.add(warning)
-            _log.warning("%s", warning)
 
     def subscribe(self, callback: Callable[[RecordChanged], None]) -> Callable[[], None]:
         """Call ``callback`` after every change, in the thread that made or noticed it; returns the function to stop."""
@@ -353,25 +341,37 @@ class MemoryManager:
             with suppress(RecordCorrupt):
                 self._live.notice(path, at_once=True)
 
-    def _change(self, uid: str, decide: Callable[[Record], Decision], warnings: Sequence[str] = ()) -> Receipt:
-        path = _path(uid)
+    def _change(
+        self, uid: str, decide: Callable[[Record, Stamp], Decision], stamp: Stamp, *, given: Given = "part"
+    ) -> Receipt:
+        path, lost = _path(uid), Lost()
 
         def run(records: Mapping[str, Record | None]) -> tuple[Receipt, list[Record]]:
-            decision = decide(_found(records[path]))
+            lost.clear()
+            record = _found(records[path])
+            decision = self.gate.judged(record, decide(record, stamp), stamp=stamp, lost=lost, given=given)
             return decision.receipt, [decision.record] if decision.record is not None else []
 
-        return with_warnings(self._live.change([path], run), warnings)
+        receipt = self._live.change([path], run)
+        erase(self.store, self.directory, lost)
+        return receipt
+
+    def _look_at_hand_edits(self) -> None:
+        """Have the gate look at changes by hand, for as long as somebody holds the manager."""
+        known = ref(self)
+
+        def look(event: RecordChanged) -> None:
+            manager = known() if event.op == "external" and uid_of(event.path) is not None else None
+            if manager is not None and event.origin == "external":
+                with suppress(MemfilesError):  # it is gone again
+                    manager.gate.look_at_hand_edit(manager.snapshot(event.uid), event.revision)
+
+        self.subscribers.add(look)
 
     def _stamp(self, by: Actor | None, call_id: str | None, expected_revision: int | None) -> Stamp:
         stamp = stamp_of(by, at=self._now(), call_id=call_id, expected_revision=expected_revision)
-        self.check_labels({"agent": stamp.by.agent, "run": stamp.by.session, "call_id": stamp.by.call})
+        self.gate.check_labels({"agent": stamp.by.agent, "run": stamp.by.session, "call_id": stamp.by.call})
         return stamp
-
-    def _gated(self, uid: str, text: str, *, is_added: bool = False) -> Gated:
-        """The text that may be stored: valid Unicode that is not over the cap by itself and passed the secrets gate."""
-        check_text(text)
-        file_changes.check_text_size(self.snapshot(uid), len(text.encode()), is_added=is_added)
-        return self._gate(text, allow=self._allowed.get(str(uid), ()))
 
 
 class MemoryFiles:

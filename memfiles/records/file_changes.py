@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -32,6 +32,7 @@ from memfiles.records.redactions import MAX_PIECES, Cleaner, lacking, piece_of, 
 
 WARN_SHARE = 0.8
 _HINT_LINES = 2000
+LEAST_REDACTED = 8  # bytes of a part of a credential
 _HINT_WIDTH = 160
 
 
@@ -167,13 +168,20 @@ def checked_pairs(appends: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
         raise InvalidArgument("append_many takes (uid, text) pairs") from None
 
 
-def append_all(records: Mapping[str, Record], texts: Sequence[tuple[str, str]], stamp: Stamp) -> list[Decision]:
-    """Append (path, text) pairs in order; one decision each."""
+def append_all(
+    records: Mapping[str, Record],
+    texts: Sequence[tuple[str, str]],
+    stamp: Stamp,
+    *,
+    judge: Callable[[Record, Decision], Decision],
+) -> list[Decision]:
+    """Append (path, text) pairs in order; one decision each, as ``judge`` lets it pass."""
     changed, decisions = dict(records), []
     left = Counter(texts)  # how often the same append is still to come, as a replay returns the receipts in order
     for path, text in texts:
         left[path, text] -= 1
-        decision = append(changed[path], stamp, text=text, earlier=records[path], same_later=left[path, text])
+        made = append(changed[path], stamp, text=text, earlier=records[path], same_later=left[path, text])
+        decision = judge(changed[path], made)
         changed[path] = decision.record or changed[path]
         decisions.append(decision)
     return decisions
@@ -291,10 +299,38 @@ def check_cap(record: Record, size: int) -> None:
         )
 
 
-def check_text_size(record: Record, size: int, *, is_added: bool) -> None:
-    """Refuse a text that can never fit, before anything that costs time looks at it."""
-    if size > record.max_size_bytes:
-        check_cap(record, size + (record.size_bytes if is_added else 0))
+def new_part(before: str, change: Change, after: str) -> tuple[int, int]:
+    """Where in the content ``after`` a change the text stands that it put in, in characters: from, to."""
+    if change.offset is None:
+        return len(before), len(after)
+    start = change.offset if before.isascii() else len(before.encode()[: change.offset].decode())
+    return start, len(after) - (len(before) - start - len(change.old))
+
+
+def without_credential(
+    record: Record, decision: Decision, stamp: Stamp, *, content: str, lost: Sequence[str], nonces: Iterator[bytes]
+) -> Decision:
+    """The decision with this ``content``, out of which a credential was taken.
+
+    ``lost`` are the parts of it that the record held: they are redacted, everywhere. For a part too short for that,
+    which may stand anywhere by chance, the history loses its text instead.
+    """
+    assert decision.record is not None, "only a change can hold a credential"
+    asked, now, short = decision.record.history[-1], replace(stamp, expected_revision=None), False
+    for text in lost:
+        if len(text.encode()) < LEAST_REDACTED:
+            short = True
+        else:
+            record = redact(record, now, text=text, nonce=next(nonces))[0] or record
+    target = Cleaner([text.encode() for text in lost if len(text.encode()) >= LEAST_REDACTED])(content.encode())
+    splice = splice_between(record.content_bytes, target)
+    if short:
+        record, splice = replace(record, history=without_text(record.history)), Splice(len(target), 0)
+    elif asked.offset is None and splice.offset == record.size_bytes:
+        splice = Splice(splice.bytes)
+    change = _change(record, now, op=asked.op, splice=splice)
+    change = replace(change, matches=asked.matches, line=asked.line, redacted=True, opaque=short)
+    return _spliced(record, change, content=target.decode())
 
 
 def _spliced(record: Record, change: Change, *, content: str) -> Decision:

@@ -1,25 +1,30 @@
 """The secrets gate: every text passes it before it is stored, whether a model or a person writes it.
 
-The rule this file guards: a credential's value never leaves it, neither in an error nor in a warning;
-both name the kind of credential and the place, so that the writer can find it in its own text.
+The rules this file guards: a credential's value never leaves it, neither in an error nor in a warning; both name the
+kind of credential and the place. Of a change it judges the result, as two texts that are no credentials can make one;
+what the text held before is not held against a change; and a change costs by its own size, not by that of the text.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Literal, Protocol, cast
 
 from memfiles.errors import InvalidArgument, SecretRefused
-from memfiles.secrets.rules import RULES, UNBROKEN, Rule
+from memfiles.secrets.rules import REACH, REACH_OF_ANCHOR, RULES, UNBROKEN, Rule
 
 Policy = Literal["block", "redact", "warn", "off"]
 POLICIES: tuple[Policy, ...] = ("block", "redact", "warn", "off")
 _SHOWN = 5  # findings named in one message
 _ROUNDS = 8
 _UNBROKEN = re.compile(UNBROKEN)
+_KEY = "PRIVATE KEY"  # the match of its rule runs over many lines; in every other rule, two lines meet in a gap
+_GAP = 16
+_GAP_LETTERS = "\"'`*:=> \t\n\r\f\vis"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,18 @@ class Scan:
 
     leaks: tuple[Leak, ...] = ()
     trouble: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The result of a change as it may be stored, and the warnings for its writer.
+
+    ``lost`` are the parts of credentials that the text held before the change and no longer does.
+    """
+
+    text: str
+    warnings: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 class Scanner(Protocol):
@@ -102,6 +119,13 @@ def find_secrets(text: str) -> list[Finding]:
     return _findings(text, _spans(text))
 
 
+def check_policy(policy: Policy) -> Policy:
+    """Return a known policy; ``InvalidArgument`` for any other value."""
+    if policy not in POLICIES:
+        raise InvalidArgument(f"secrets policy {policy!r} is not known; use one of {', '.join(POLICIES)}")
+    return policy
+
+
 def gate(
     text: str, *, policy: Policy, allow: Collection[str] = (), scan: Scanner | None = None, what: str = "this text"
 ) -> Gated:
@@ -112,14 +136,11 @@ def gate(
     or the exact texts of false alarms. Findings of ``scan`` count as well; if it fails, that is a warning. ``what``
     names the text in an error or warning.
     """
-    if policy not in POLICIES:
-        raise InvalidArgument(f"secrets policy {policy!r} is not known; use one of {', '.join(POLICIES)}")
-    if policy == "off":
+    if check_policy(policy) == "off":
         return Gated(text)
     scanned = scan(text) if scan is not None else Scan()
     troubles = (scanned.trouble,) if scanned.trouble else ()
-    leaks = [_Span(leak.start, leak.end, len(RULES), leak.rule) for leak in scanned.leaks if leak.start < leak.end]
-    spans = _unless_allowed(text, _merged([*_spans(text), *leaks]), allow)
+    spans = _unless_allowed(text, _merged([*_spans(text), *_leaked(scanned)]), allow)
     if not spans:
         return Gated(text, troubles)
     places = _places(_findings(text, spans))
@@ -136,6 +157,52 @@ def gate(
         if not (spans := _unless_allowed(text, _spans(text), allow)):
             break
     return Gated(text, (f"redacted an apparent credential: {places}", *troubles))
+
+
+def judge_change(
+    before: str,
+    after: str,
+    *,
+    start: int,
+    end: int,
+    is_given: bool = True,
+    policy: Policy,
+    allow: Collection[str] = (),
+    scan: Scanner | None = None,
+) -> Judged:
+    """Judge the change of ``before`` into ``after``, whose characters from ``start`` to ``end`` are new.
+
+    ``is_given``: the new text is what the caller gave, and may hold no credential by itself either. The rest as of
+    ``gate``; places are those in ``after``. ``redact`` replaces a whole credential, also what of it was there before.
+    """
+    if policy == "off":
+        return Judged(after)
+    find = partial(_new_spans, before, is_given=is_given, allow=allow)
+    found, troubles = find(after, start, end, scan=scan)
+    if not found:
+        return Judged(after, troubles)
+    places = _places(_findings(after, found))
+    if policy == "warn":
+        return Judged(after, (f"appears to contain a credential: {places}", *troubles))
+    if policy == "block":
+        alone = [after[start + span.start : start + span.end] for span in _spans(after[start:end])]
+        is_joined = any(after[span.start : span.end] not in alone for span in found)
+        joined = " together with the text around it" if is_joined and scan is None else ""  # a scan does not tell
+        raise SecretRefused(
+            f"this text appears to contain a credential{joined} ({places}); nothing was written. Replace it with a "
+            f"reference such as secret:NAME."
+        )
+    text, lost = after, []
+    for _ in range(_ROUNDS):  # a redaction may uncover another credential next to it
+        lost += [text[span.start : min(start, span.end)] for span in found]
+        lost += [text[max(end, span.start) : span.end] for span in found]
+        tail = len(text) - max(end, found[-1].end)
+        start, text = min(start, found[0].start), _replaced(text, found)
+        end = len(text) - tail
+        if not (found := find(text, start, end, scan=None)[0]):
+            break
+    told = f"redacted an apparent credential: {places}"
+    return Judged(text, (told, *troubles), tuple(dict.fromkeys(filter(None, lost))))
 
 
 def gate_labels(
@@ -158,6 +225,55 @@ def may_hold_secrets(text: str) -> bool:
     return bool(_ranks(text, _folded(text)))
 
 
+def _new_spans(
+    before: str, after: str, start: int, end: int, *, is_given: bool, allow: Collection[str], scan: Scanner | None
+) -> tuple[list[_Span], tuple[str, ...]]:
+    """The credentials in ``after`` that the change brought, and what the other scanner reports of itself."""
+    left, right = _window(after, start, end)
+    scanned = scan(after) if scan is not None else Scan()
+    troubles = (scanned.trouble,) if scanned.trouble else ()
+    if not scanned.leaks and not may_hold_secrets(after[left:right]):
+        return [], troubles
+    places = [(left, after[left:right])]
+    if is_given:
+        places.append((start, after[start:end]))  # nothing around a credential may hide it
+    spans = [replace(it, start=it.start + at, end=it.end + at) for at, part in places for it in _spans(part)]
+    found = _unless_allowed(after, _merged([*spans, *_leaked(scanned)]), allow)
+    if not found:
+        return [], troubles
+    old = before[left : len(before) - (len(after) - right)]
+    known = Counter(old[span.start : span.end] for span in _spans(old))
+    known.update(before[leak.start : leak.end] for leak in (scan(before).leaks if scan is not None else ()))
+    return [span for span in found if not _was_there(after[span.start : span.end], known)], troubles
+
+
+def _was_there(value: str, known: Counter[str]) -> bool:
+    """Whether this credential, or a longer one of which it is what is left, was in the text before."""
+    if known[value] > 0:
+        known[value] -= 1
+        return True
+    return any(value != longer and value in longer for longer in known)
+
+
+def _window(text: str, start: int, end: int) -> tuple[int, int]:
+    """The part of ``text`` that a match of any rule lies in if it has to do with the text from ``start`` to ``end``.
+
+    No match is longer than ``REACH``. A rule keeps to one line, or to two lines with a gap of a few characters between
+    them; only private keys take more lines.
+    """
+    least, most = max(0, start - REACH), min(len(text), end + REACH)
+    if text.rfind(_KEY, least, min(end + REACH_OF_ANCHOR, most)) >= 0:
+        return least, most
+    left, right = text.rfind("\n", least, start) + 1 or least, text.find("\n", end, most)
+    if (gap := text[max(least, left - _GAP) : left]) and left > least:
+        left = text.rfind("\n", least, left - len(gap) + len(gap.rstrip(_GAP_LETTERS))) + 1 or least
+    if right < 0:
+        return left, most
+    gap = text[right : right + _GAP]
+    right = text.find("\n", right + len(gap) - len(gap.lstrip(_GAP_LETTERS)), most)
+    return left, right if right >= 0 else most
+
+
 def _spans(text: str) -> list[_Span]:
     folded, spans = _folded(text), []
     for rank in sorted(_ranks(text, folded)):
@@ -167,6 +283,10 @@ def _spans(text: str) -> list[_Span]:
             if rule.judge(text[start:end]):
                 spans.append(_Span(start, end, rank, rule.name))
     return _merged(spans)
+
+
+def _leaked(scanned: Scan) -> list[_Span]:
+    return [_Span(leak.start, leak.end, len(RULES), leak.rule) for leak in scanned.leaks if leak.start < leak.end]
 
 
 def _ranks(text: str, folded: str) -> set[int]:

@@ -8,6 +8,9 @@ The rules this file keeps:
   long one: a pattern starts at its anchor or at the first character of a token, and every repetition is bounded,
   possessive, or ends at a character that it cannot match itself.
 
+- No match is longer than ``REACH`` characters, so that a change needs to look no farther around itself. Of a longer
+  private key that much is found.
+
 Formats: the vendors' own documentation.
 """
 
@@ -19,6 +22,8 @@ from dataclasses import dataclass
 from memfiles.secrets import judges as judge
 
 Judge = Callable[[str], bool]
+REACH = 64 * 1024
+REACH_OF_ANCHOR = 64  # characters from the start of a private key's match to the end of its anchor
 UNBROKEN = r"[A-Za-z0-9_./+=~%-]{16}"
 _START = r"(?<![A-Za-z0-9])"
 _END = r"(?![A-Za-z0-9])"
@@ -165,7 +170,12 @@ RULES: tuple[Rule, ...] = (
         r"(?:(?:[^-]|-(?!----))*+-----END [A-Z0-9 ]{1,60}-----|(?:(?:\s|\\[nr]){0,60}+[A-Za-z0-9+/=]{16,}+)*+)",
         judge.private_key,
     ),
-    Rule("json-web-token", ("eyJ",), r"(?<![\w-])eyJ[\w-]{8,}+(?:\.[\w-]*+){1,3}\.[\w-]{16,}+", judge.json_web_token),
+    Rule(
+        "json-web-token",
+        ("eyJ",),
+        r"(?<![\w-])eyJ[\w-]{8,8000}+(?:\.[\w-]{0,14000}+){1,3}\.[\w-]{16,8000}+",
+        judge.json_web_token,
+    ),
     Rule(
         "connection-string",
         ("://",),
@@ -173,16 +183,20 @@ RULES: tuple[Rule, ...] = (
         judge.url_password,
         folded=True,
     ),
-    Rule("bearer-token", ("bearer",), r"\bbearer[ \t]+([\w.~+/-]{20,4000}+=*)", judge.mixed_token, folded=True),
-    Rule("basic-auth", ("basic",), r"\bbasic[ \t]+([a-z0-9+/]{8,400}+={0,2})", judge.basic_credentials, folded=True),
+    Rule(
+        "bearer-token", ("bearer",), r"\bbearer[ \t]{1,64}+([\w.~+/-]{20,4000}+={0,4})", judge.mixed_token, folded=True
+    ),
+    Rule(
+        "basic-auth", ("basic",), r"\bbasic[ \t]{1,64}+([a-z0-9+/]{8,400}+={0,2})", judge.basic_credentials, folded=True
+    ),
     # values assigned to a name
     _assigned("password", "pass pw", _PASSWORD + _CLOSED + _GIVEN + _QUOTED, judge.quoted_password),
     _assigned("password", "pass pw", _PASSWORD + _CLOSED + _GIVEN + _BARE, judge.bare_password),
     _assigned("password", "pass", _PASSWORD + _TOLD + _QUOTED, judge.quoted_password),
     _assigned("password", "pass", f"{_PASSWORD}(?:{_TOLD}{_MIXED}|{_MEANT}){_BARE}", judge.stated_password),
     _assigned("password", "pass pwd", f"<{_PASSWORD}>" + r"([^\s<>]{4,400})</", judge.quoted_password),
-    _assigned("password", "--pass", f"--{_PASSWORD}" + r"[ \t]+" + _BARE, judge.bare_password),
-    _assigned("password", "-u --user", r"(?:-u|--user)[ \t]+[\"']?[\w.@+-]{1,64}:" + _BARE, judge.bare_password),
+    _assigned("password", "--pass", f"--{_PASSWORD}" + r"[ \t]{1,64}" + _BARE, judge.bare_password),
+    _assigned("password", "-u --user", r"(?:-u|--user)[ \t]{1,64}[\"']?[\w.@+-]{1,64}:" + _BARE, judge.bare_password),
     Rule("password", ("PASSWORD=", "PASSWD="), r"PASSW(?:OR)?D=([A-Za-z_-]{8,64})(?!\S)", judge.quoted_password),
     _assigned(
         "assigned-key",

@@ -101,7 +101,7 @@ class Session:
     ) -> None:
         levels.rank(level)
         labels = {"run": provenance.run, "channel": provenance.channel, "thread": provenance.thread}
-        manager.check_labels(labels, allow=entries.entries.rules.allow if entries else ())
+        manager.gate.check_labels(labels, allow=entries.entries.rules.allow if entries else ())
         self.provenance = provenance
         self.manager = manager
         self._refs = as_refs(refs)
@@ -196,7 +196,7 @@ class Session:
     def actor(self, call_id: str | None) -> Actor:
         """The actor of a call for the history; ``InvalidArgument`` if the id cannot be recorded."""
         if (call := recorded_id(call_id)) is not None:
-            self.manager.check_labels({"call_id": call})
+            self.manager.gate.check_labels({"call_id": call})
         return Actor(agent=self.agent, session=self.provenance.run, call=call)
 
     def refused(self, tool: str, error: MemfilesError) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import random
 import re
+import string
 import subprocess
 import sys
 import textwrap
+from collections import Counter
+from re import _parser  # type: ignore[attr-defined]
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memfiles.errors import InvalidArgument, SecretRefused
-from memfiles.secrets.gate import Finding, Gated, Policy, find_secrets, gate
-from memfiles.secrets.rules import RULES
+from memfiles.secrets.gate import Finding, Gated, Policy, find_secrets, gate, judge_change
+from memfiles.secrets.rules import REACH, RULES
 from tests.secrets.secret_corpus import FALSE_ALARMS, LOOK_ALIKES, MISSED, SECRETS, Secret, checksummed
 
 TOKEN = next(secret for secret in SECRETS if secret.rule == "github-token")
@@ -216,3 +220,56 @@ def test_a_hostile_text_costs_no_more_than_a_long_one() -> None:
 
 def _at(text: str, finding: Finding) -> str:
     return text.encode("utf-8", "surrogatepass")[finding.offset : finding.offset + finding.length].decode()
+
+
+def test_no_rule_reaches_farther_than_a_change_looks() -> None:
+    """Every pattern has an end within ``REACH``; only a private key's may have none, and its window is that wide."""
+    widths = {rule.name: _parser.parse(rule.pattern, re.ASCII).getwidth()[1] for rule in RULES}
+
+    assert {"private-key"} == {name for name, width in widths.items() if width > REACH}
+
+
+@given(st.lists(pieces, max_size=8).map("".join), st.lists(pieces, max_size=2).map("".join), st.data())
+def test_a_change_is_judged_as_by_a_look_at_everything(text: str, new: str, data: st.DataObject) -> None:
+    """What a scan of the whole result finds, and the whole text before did not, is found in the window."""
+    start = data.draw(st.integers(0, len(text)))
+    old = data.draw(st.integers(start, min(len(text), start + 30)))
+    after = text[:start] + new + text[old:]
+    judged = judge_change(text, after, start=start, end=start + len(new), is_given=False, policy="redact")
+
+    assert bool(new_in(after, known=text)) == bool(judged.warnings)
+    assert [] == new_in(judged.text, known=text)
+
+
+@pytest.mark.parametrize("gap", ["\n", ":\n", " is\n", "\n\n\n", ":\n  \n ", "\n is "])
+def test_a_credential_over_two_lines_is_put_together(gap: str) -> None:
+    """A name on one line and its value on another, whichever comes last."""
+    name, value = "secret access key", "".join(random.Random(1).choices(string.ascii_letters + string.digits, k=40))
+    text = f"x\n{name}{gap}{value}"
+    for cut in range(2, len(text)):
+        for start, new, rest in ((cut, text[cut:], ""), (0, text[:cut], text[cut:])):
+            before, after = text[:start] + rest, text
+            judged = judge_change(before, after, start=start, end=start + len(new), policy="warn")
+            assert bool(judged.warnings) == (bool(find_secrets(after)) and not find_secrets(before)), (cut, new)
+
+
+def test_a_private_key_is_put_together_line_by_line() -> None:
+    """Its header may stand far above the line that makes it one."""
+    key = next(secret.value for secret in SECRETS if secret.rule == "private-key")
+    lines = key.splitlines(keepends=True)
+    text = "x\n" * 5000 + lines[0]
+    judged = judge_change(text, text + lines[1], start=len(text), end=len(text + lines[1]), policy="warn")
+
+    assert ("appears to contain a credential: private-key at byte 10000",) == judged.warnings
+
+
+def new_in(text: str, *, known: str) -> list[str]:
+    """The credentials in a text that are neither in the known one, nor what is left of one there."""
+    before, now = (Counter(text_of(each, finding) for finding in find_secrets(each)) for each in (known, text))
+    more = [value for value, count in now.items() if count > before[value]]
+    return [value for value in more if not any(value != longer and value in longer for longer in before)]
+
+
+def text_of(text: str, finding: Finding) -> str:
+    """The credential that was found."""
+    return text.encode("utf-8", "surrogatepass")[finding.offset :][: finding.length].decode("utf-8", "surrogatepass")

@@ -1,0 +1,106 @@
+"""The secrets gate of memory files: judges each change by its result, and erases what a redaction takes out.
+
+The rules this file guards: a decision that the gate has not seen is not committed; and what a record lost is nowhere
+else under the directory when the call returns.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from pydantic_core import to_json
+
+from memfiles.records.file_changes import Decision, new_part, with_warnings, without_credential
+from memfiles.records.history import contents, reverse
+from memfiles.records.keys import record_path
+from memfiles.records.record import Change, Record, Stamp
+from memfiles.records.redactions import NONCE_BYTES
+from memfiles.secrets.gate import Judged, Policy, Scanner, gate_labels, judge_change
+from memfiles.storage import quarantine
+from memfiles.storage.store import Store
+from memfiles.sync import ledger
+
+Given = Literal["part", "all", "nothing"]
+"""What of a result its caller gave: the part that is new, all of it, or nothing: it was there before, so only warn."""
+
+Lost = dict[str, tuple[int, tuple[str, ...]]]
+"""By path, the revision of a record from which on it lacks these texts, and the texts."""
+
+_log = logging.getLogger("memfiles")
+
+
+class FileGate:
+    """Judges changes of memory files. ``allowed`` are the exceptions by uid. Threads may share it."""
+
+    def __init__(self, policy: Policy, scan: Scanner | None) -> None:
+        self.policy = policy
+        self.allowed: Mapping[str, Collection[str]] = {}
+        self._scan = scan
+        self._warned: set[str] = set()
+
+    def check_labels(self, labels: Mapping[str, str | None], *, allow: Collection[str] = ()) -> None:
+        """Refuse a credential in what is recorded of who changes something; where it may pass, it is logged once."""
+        found = gate_labels(labels, policy=self.policy, allow=allow, scan=self._scan)
+        for warning in set(found) - self._warned:
+            self._warned.add(warning)
+            _log.warning("%s", warning)
+
+    def judged(self, record: Record, made: Decision, *, stamp: Stamp, lost: Lost, given: Given = "part") -> Decision:
+        """The decision over ``record`` as it may be committed; ``lost`` takes what a redaction takes out of it."""
+        if made.record is None or self.policy == "off":
+            return made
+        content = made.record.content
+        policy: Policy = "warn" if given == "nothing" else self.policy
+        change, is_given = made.record.history[-1], given == "part"
+        judged = self._judge(record.uid, record.content, change, content, is_given=is_given, policy=policy)
+        if judged.text != content:
+            nonces = iter(partial(os.urandom, NONCE_BYTES), b"")
+            made = without_credential(record, made, stamp, content=judged.text, lost=judged.lost, nonces=nonces)
+        if judged.lost:
+            path = record_path(record.uid)
+            lost[path] = made.receipt.revision, (*lost.get(path, (0, ()))[1], *judged.lost)
+        return replace(made, receipt=with_warnings(made.receipt, judged.warnings)) if judged.warnings else made
+
+    def look_at_hand_edit(self, record: Record, revision: int) -> None:
+        """Warn of a credential that a change by hand brought to ``record`` at that revision."""
+        for change, after in contents(record) if self.policy != "off" else ():
+            if change.revision == revision and change.op == "external":
+                before = "" if change.opaque else reverse(after, change).decode()
+                whole = replace(change, offset=0, old="", bytes=len(after)) if change.opaque else change
+                found = self._judge(record.uid, before, whole, after.decode(), is_given=False, policy="warn")
+                for warning in found.warnings:
+                    _log.warning("%s: a change by hand %s", record.name, warning)
+
+    def _judge(self, uid: str, before: str, change: Change, after: str, *, is_given: bool, policy: Policy) -> Judged:
+        start, end = new_part(before, change, after)
+        allow = self.allowed.get(uid, ())
+        return judge_change(
+            before, after, start=start, end=end, is_given=is_given, policy=policy, allow=allow, scan=self._scan
+        )
+
+
+def erase(store: Store, directory: Path, lost: Mapping[str, tuple[int, Sequence[str]]]) -> int:
+    """Remove texts that records lost (see ``Lost``) from everything else; returns how many kept copies held one.
+
+    1. delete quarantined copies that hold one; 2. scrub the sync ledger; 3. scrub every process's journal.
+    """
+    if not lost:
+        return 0
+    removed = 0
+    for path, (_, texts) in lost.items():
+        forms = [(text.encode(), to_json(text)[1:-1], json.dumps(text)[1:-1].encode()) for text in texts]
+        removed += quarantine.remove_copies(
+            store.descriptor, path, holding=tuple(form for each in forms for form in each)
+        )
+    try:
+        ledger.scrub(directory, {path: revision for path, (revision, _) in lost.items()})
+    finally:
+        store.scrub()
+    return removed
