@@ -23,6 +23,9 @@ MemfilesError
 ├── MirrorConflict       the mirror's copy changed in the meantime         (transient)
 ├── ExtraMissing         a feature needs a package that is not installed
 └── InvalidArgument      an argument has the wrong type or is out of range
+
+Signals between two modules are not in the tree, as none of them leaves memfiles: ``LeftBehind``, ``PackDamaged`` and
+``EmbedderUnavailable``, and in the S3 mirror ``NotMet`` and ``NoSuchObject``.
 """
 
 from __future__ import annotations

@@ -109,6 +109,20 @@ def test_a_face_names_what_other_rooms_use() -> None:
     assert dict(used) == listed
 
 
+def test_an_error_is_in_the_tree_or_a_named_signal() -> None:
+    """A class that derives from Exception alone is the root, private to its module, or listed beside the tree."""
+    errors = ast.get_docstring(_tree(ROOT / "memfiles" / "errors.py")) or ""
+    loose = {
+        node.name
+        for path in MODULES
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        if any(isinstance(base, ast.Name) and base.id in ("Exception", "RuntimeError") for base in node.bases)
+    }
+
+    assert {"MemfilesError"} | set(re.findall(r"``(\w+)``", errors)) == loose
+
+
 def test_importing_memfiles_loads_no_library() -> None:
     """``import memfiles`` costs nothing until a name is used."""
 

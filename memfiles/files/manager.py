@@ -6,6 +6,7 @@ the record repository applies a decision under the record's lock, and ``restorer
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -23,7 +24,6 @@ from memfiles.files.restore_report import (
     FileReport,
     FileView,
     RestoreReport,
-    check_declarations,
     declared_files,
     view_of,
 )
@@ -41,12 +41,12 @@ from memfiles.storage import quarantine
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import FILE_KIND
 from memfiles.storage.repository import RecordRepository
-from memfiles.storage.store import Store, needs_recovery, record_paths
+from memfiles.storage.store import Durability, Store, needs_recovery, record_paths
 from memfiles.sync.mirror import Mirror, Stored
 from memfiles.sync.replica import Replica
 from memfiles.workflow.workflow import Workflow
 
-__all__ = ["MemoryManager", "RecordChanged"]
+_log = logging.getLogger("memfiles")
 
 
 class MemoryManager:
@@ -61,7 +61,7 @@ class MemoryManager:
         directory: str | os.PathLike[str],
         mirror: Mirror | None = None,
         *,
-        durability: str = "fsync",
+        durability: Durability = "fsync",
         secrets: Policy = "block",
         scan: Scanner | None = None,
         lock_timeout: float = 30.0,
@@ -83,30 +83,27 @@ class MemoryManager:
         self.hydrated: dict[str, Stored] = {}
         self._durability = durability
         self.gate = FileGate(check_policy(secrets), scan)
-        self._lock_timeout = lock_timeout
         self._now = now
         self._mirror = mirror
         self._lowest_level = lowest_level
         self._find_origin = origin
         self.origin: str | None = None
         self.subscribers = Subscribers()
+        self._open_store = partial(Store, self.directory, now=now, durability=durability, lock_timeout=lock_timeout)
         self._store: Store | None = None
+        self._was_open = False
         self._records: RecordRepository[Record] | None = None
         self._cached: dict[str, CacheRow] = {}
 
     def plan(self, files: Workflow | Iterable[DeclaredFile]) -> RestoreReport:
         """The report of a ``restore``, without touching the disk or the live files."""
-        declared = _declared(files)
-        check_declarations(declared)
-        return self._restorer().plan(self.directory, declared)
+        return self._restorer().plan(self.directory, _declared(files))
 
     def view(self, file: DeclaredFile, report: FileReport) -> FileView:
         """A declared file as it is on disk, or as it would start, without touching the disk or the live set."""
-        try:
-            stored = stored_record(self.directory, file.uid)
-        except RecordCorrupt:
-            stored = None
-        return view_of(file, report, stored, lowest_level=self._lowest_level)
+        with suppress(RecordCorrupt):
+            return view_of(file, report, stored_record(self.directory, file.uid), lowest_level=self._lowest_level)
+        return view_of(file, report, None, lowest_level=self._lowest_level)
 
     def recover(self) -> None:
         """Replay the journals of dead processes, as ``restore`` does; without one nothing is touched."""
@@ -119,7 +116,6 @@ class MemoryManager:
         ``WorkflowError`` for contradictory declarations: then neither the disk nor the live files change.
         """
         declared = _declared(files)
-        check_declarations(declared)
         if self._store is None:
             self._store = store = self._open_store()
             self.origin = check_origin(self._find_origin()) if self._find_origin is not None else None
@@ -226,8 +222,7 @@ class MemoryManager:
 
     def diff(self, uid: str, from_revision: int, to_revision: int) -> str:
         """A unified diff between two revisions, empty when equal. ``RevisionUnknown`` beyond the history."""
-        record = self.snapshot(uid)
-        return history.unified_diff(record, from_revision=from_revision, to_revision=to_revision)
+        return history.unified_diff(self.snapshot(uid), from_revision=from_revision, to_revision=to_revision)
 
     def undo(
         self,
@@ -299,10 +294,12 @@ class MemoryManager:
         """Checkpoint and release the directory; then only the records matter. Idempotent."""
         if self._store is None:
             return
-        with suppress(MemfilesError):
+        try:
             self._settle()
+        except MemfilesError as error:
+            _log.warning("a change by hand may not have been read before the memory closed: %s", error)
         self._cached = start_cache.update(self.store.descriptor, self._cached, self._live)
-        store, self._store, self._records = self._store, None, None
+        store, self._store, self._records, self._was_open = self._store, None, None, True
         store.close()
 
     def __enter__(self) -> Self:
@@ -319,27 +316,28 @@ class MemoryManager:
     def _restorer(self) -> Restorer:
         return Restorer(self._mirror, now=self._now, lowest_level=self._lowest_level, origin=self.origin)
 
-    def _open_store(self) -> Store:
-        return Store(self.directory, now=self._now, durability=self._durability, lock_timeout=self._lock_timeout)
-
     @property
     def _live(self) -> RecordRepository[Record]:
-        if self._records is None:
-            raise InvalidArgument("the manager is closed or was never restored: call restore first")
-        return self._records
+        return self._opened()[1]
 
     @property
     def store(self) -> Store:
         """The open store, which also holds the entries."""
-        if self._store is None:
-            raise InvalidArgument("the manager is closed or was never restored: call restore first")
-        return self._store
+        return self._opened()[0]
+
+    def _opened(self) -> tuple[Store, RecordRepository[Record]]:
+        if self._store is None or self._records is None:
+            why = "closed: open the memory again, or" if self._was_open else "not restored yet:"
+            raise InvalidArgument(f"the manager is {why} call restore")
+        return self._store, self._records
 
     def _settle(self) -> None:
         """Before a restore and a close, repair files whose last good version only this process knows."""
         for path in self._live.known():
-            with suppress(RecordCorrupt):
+            try:
                 self._live.notice(path, at_once=True)
+            except RecordCorrupt as error:  # the next restore reports it
+                _log.info("%s cannot be repaired: %s", path, error)
 
     def _change(
         self, uid: str, decide: Callable[[Record, Stamp], Decision], stamp: Stamp, *, given: Given = "part"

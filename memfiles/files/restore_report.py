@@ -124,12 +124,13 @@ def metadata_of(file: DeclaredFile, *, lowest_level: str) -> Metadata:
 
 
 def declared_files(files: Iterable[DeclaredFile]) -> list[DeclaredFile]:
-    """The declarations as a list; ``InvalidArgument`` for anything else."""
+    """The declarations as a list, checked; ``InvalidArgument`` for anything else."""
     found = list(files) if isinstance(files, Iterable) else None
     if found is None or not all(isinstance(file, DeclaredFile) for file in found):
         raise InvalidArgument("pass a workflow, or memory files with the fields of a MemoryFile")
     for file in found:
         check_whole(file.max_size_bytes, what=f"max_size_bytes of {file.name}", least=1)
+    check_declarations(found)
     return found
 
 

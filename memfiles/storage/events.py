@@ -1,9 +1,10 @@
 """Change events: callbacks that hear of every change of a record, and the audit log of who did what to which record.
 
-The rules this file guards: a callback that fails disturbs nobody; a line of the audit log says that something was done,
-and holds no content, no key and no free text; a change is logged once, by the process that made it; lines of several
-processes never mix, as each is one write to a file opened for appending; and no operation is delayed or failed by its
-log. Nothing is flushed: the log says what happened, and is not what makes it durable.
+The rules this file guards: a callback that fails disturbs nobody; a line of the audit log says that something was done
+or refused, and holds no content, no key and no free text; a change by a program with memfiles is logged by that
+program alone, and a change by hand or from the mirror by each program that notices it; lines of several processes never
+mix, as each is one write to a file opened for appending; and no operation fails because of its log, nor waits for a
+flush: the log says what happened, and is not what makes it durable.
 """
 
 from __future__ import annotations

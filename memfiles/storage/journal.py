@@ -8,6 +8,7 @@ names is flushed. Each process has one journal file and holds its lock for as lo
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,6 +37,7 @@ SUFFIX = ".journal"
 CAPACITY = 4 * 1024 * 1024
 SMALLEST = 64 * 1024  # on a disk that is nearly full
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_log = logging.getLogger("memfiles")
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +323,10 @@ class Journal:
         if self._file is not None:
             self._has_left = True
             if self._state is JournalState.UNSURE:
-                with suppress(OSError):
+                try:
                     self._file.mark_for_rewrite()
+                except OSError as error:
+                    _log.warning("%s could not be marked for a rewrite of its records: %s", self._file.name, error)
         self._forget_file(then)
 
     def _remove(self, file: JournalFile) -> None:

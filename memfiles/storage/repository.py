@@ -2,8 +2,9 @@
 
 The rules this file guards: nothing is returned but the newest version on disk or, if that is broken, the last good
 one; a change made by hand becomes a revision before anything is put on top of it; a broken file goes to quarantine
-before it is replaced; subscribers hear of every change once, when no lock is held; and a change listener, such as the
-search index, hears of every commit before and after it.
+before it is replaced; subscribers hear of a change when no lock is held, and of several in quick succession perhaps
+only of the last; and a change listener, such as the search index, hears of every commit by this repository before and
+after it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The record store: find records on disk, lock them, and change one or several of them together, durably.
 
-The rules this file guards: ``commit`` is the only way a record changes; it returns once the change survives a power
-cut; a failure or a kill at any point leaves every record either old or new; and as long as the journal holds anything,
-a thread checks when to empty it: after a second without changes, or when another process asks.
+The rules this file guards: only ``commit`` gives a record another content; with durability ``fsync`` it returns once
+the change survives a power cut; a failure or a kill at any point leaves every record either old or new; and as long as
+the journal holds anything, a thread checks when to empty it: after a second without changes, or when another process
+asks. A file can also be moved to quarantine (``set_aside``) or removed (``discard``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Literal
 
 from memfiles.errors import InvalidArgument, LockTimeout, MemfilesError, RecordCorrupt, StorageFailed
 from memfiles.records.keys import uid_of
@@ -35,13 +37,15 @@ _IDLE_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 _SCRUB_POLL_SECONDS = 0.02
 _log = logging.getLogger("memfiles")
+Durability = Literal["fsync", "os"]
+"""``fsync``: a change is on the disk when its commit returns; ``os``: it survives a kill, but not a power cut."""
 
 
 class Store:
     """The records of one open memory directory, for this process and all its threads."""
 
     def __init__(
-        self, directory: Path, *, now: Callable[[], str], durability: str = "fsync", lock_timeout: float = 30.0
+        self, directory: Path, *, now: Callable[[], str], durability: Durability = "fsync", lock_timeout: float = 30.0
     ) -> None:
         """Create the directory if needed, and recover what dead processes left.
 

@@ -54,6 +54,19 @@ def test_save_and_get() -> None:
     assert (0, "Ada is on Pro\n", "") == tuple(vars(entries("get", "plan")).values())
 
 
+def test_update() -> None:
+    """What is named changes, the rest stays, and an unknown key is not found."""
+    saved("plan", "Ada is on Pro", "--tag", "ada")
+    ran = entries("update", "plan", "--content", "-", "--pinned", "--outcome", "success", stdin="Ada is on Max")
+    found = entries("get", "plan", "--json").data
+
+    assert (0, "plan: updated at level INTERNAL, revision 2, 13 bytes\n") == (ran.code, ran.err)
+    assert ("Ada is on Max", ["ada"], True, 1) == tuple(
+        found[name] for name in ("content", "tags", "pinned", "successes")
+    )
+    assert 3 == entries("update", "nothing", "--pinned").code
+
+
 def test_save_as_json() -> None:
     """The receipt, as the tool gives it."""
     ran = entries("save", "plan", "x", "--json")

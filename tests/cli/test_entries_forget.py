@@ -123,12 +123,19 @@ def test_asking(answer: str, left: int) -> None:
 
 @pytest.mark.parametrize("more", [[], ["--yes"], ["--dry-run"]])
 def test_what_is_not_there(more: list[str]) -> None:
-    """Nothing to forget is no error, at whatever level it may be."""
+    """A key without an entry at this level is not found, whatever there is at another level."""
     saved("high", "x", "--level", "RESTRICTED")
+    ran = [entries("forget", "--key", key, *more) for key in ("nothing", "high")]
 
-    assert ["no such entry at this session's level\n"] * 2 == [
-        entries("forget", "--key", key, *more).err for key in ("nothing", "high")
-    ]
+    assert [(3, "no such entry at this session's level\n")] * 2 == [(each.code, each.err) for each in ran]
+
+
+def test_forgetting_again() -> None:
+    """A forget that is repeated finds nothing any more, and says so in JSON as well."""
+    entries("forget", "--key", "ada/home", "--yes")
+    again = entries("forget", "--key", "ada/home", "--yes", "--json")
+
+    assert (3, 0, True) == (again.code, again.data["forgotten"], again.data["mirror_is_clean"])
 
 
 def test_forgetting_as_json() -> None:

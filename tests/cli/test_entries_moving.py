@@ -84,8 +84,10 @@ def test_what_is_left_out_is_said(project: Path) -> None:
 
 
 def test_nothing_there() -> None:
-    """A path that does not exist is a usage error."""
-    assert 2 == run("import", "nowhere", *AS_DESK).code
+    """A path that does not exist is not found."""
+    ran = run("import", "nowhere", *AS_DESK)
+
+    assert (3, "error: there is nothing at nowhere\n") == (ran.code, ran.err)
 
 
 def test_other_files_are_left_alone(project: Path) -> None:

@@ -166,10 +166,10 @@ def test_redact(project: Path, typed: bool) -> None:
 
 
 def test_redacting_what_is_not_there() -> None:
-    """A text that occurs nowhere is no error, and is said."""
-    done = run("redact", "notes", "Oslo", "--json").data
+    """A text that occurs nowhere is not found."""
+    ran = run("redact", "notes", "Oslo", "--json")
 
-    assert (0, 0) == (done["in_content"], done["in_history"])
+    assert (3, 0, 0) == (ran.code, ran.data["in_content"], ran.data["in_history"])
 
 
 def test_a_wrong_name_touches_nothing() -> None:

@@ -71,13 +71,13 @@ CALLS: dict[str, Callable[[MemoryManager], object]] = {
 def test_every_call_needs_a_restored_open_manager(tmp_path: Path, call: str) -> None:
     """Before ``restore`` and after ``close`` it says so; in between it works."""
     manager = MemoryManager(tmp_path / "memory", durability="os")
-    with pytest.raises(InvalidArgument, match="closed or was never restored: call restore first"):
+    with pytest.raises(InvalidArgument, match="the manager is not restored yet: call restore"):
         CALLS[call](manager)
     manager.restore(FILES)
     CALLS[call](manager)
     manager.close()
     manager.close()
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgument, match="the manager is closed: open the memory again, or call restore"):
         CALLS[call](manager)
 
     assert [] == manager.uids()
@@ -342,4 +342,4 @@ def test_status_shows_files_orphans_and_quarantine(tmp_path: Path) -> None:
 def test_an_unknown_durability_is_refused(tmp_path: Path) -> None:
     """A typo must not turn the flushes off."""
     with pytest.raises(InvalidArgument, match="use 'fsync' or 'os'"):
-        MemoryManager(tmp_path, durability="none")
+        MemoryManager(tmp_path, durability="none")  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from memfiles.errors import InvalidArgument, MemfilesError, RevisionUnknown, Sto
 from memfiles.files.manager import MemoryManager
 from memfiles.records.record import NOBODY
 from memfiles.storage.events import RecordChanged
+from memfiles.storage.store import Durability
 from tests.support.records import declared, wait_until
 
 
@@ -105,7 +106,7 @@ def test_events_after_a_fork_reach_new_subscribers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("durability", ["fsync", "os"])
-def test_a_change_that_waited_for_its_turn_is_not_made_after_the_end(tmp_path: Path, durability: str) -> None:
+def test_a_change_that_waited_for_its_turn_is_not_made_after_the_end(tmp_path: Path, durability: Durability) -> None:
     """It is refused, since whoever closed the memory takes what is there for all there is."""
     refused: list[BaseException] = []
     manager = MemoryManager(tmp_path / "memory", durability=durability)

@@ -6,20 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.mirrors import servers
 from tests.mirrors.faulty_endpoint import FaultyEndpoint
-from tests.mirrors.servers import aws_environment  # noqa: F401 (a fixture of every test here)
+from tests.mirrors.servers import aws_environment, moto_url  # noqa: F401 (fixtures of every test here)
 
 
 @pytest.fixture(scope="session")
-def moto_url(aws_environment: None) -> Iterator[str]:  # noqa: F811
-    """A moto server for all tests; each keeps to keys of its own."""
-    with servers.moto() as url:
-        yield url
-
-
-@pytest.fixture(scope="session")
-def one_endpoint(moto_url: str) -> Iterator[FaultyEndpoint]:
+def one_endpoint(moto_url: str) -> Iterator[FaultyEndpoint]:  # noqa: F811
     """An endpoint in front of moto, for all tests: a client takes a tenth of a second to make."""
     with FaultyEndpoint(moto_url) as faulty:
         yield faulty

@@ -73,6 +73,13 @@ def moto() -> Iterator[str]:
         server.stop()
 
 
+@pytest.fixture(scope="session")
+def moto_url(aws_environment: None) -> Iterator[str]:
+    """A moto server for all tests; each keeps to keys of its own."""
+    with moto() as url:
+        yield url
+
+
 def put_into_moto(key: str, body: bytes) -> None:
     """Put an object into the memory of the moto server of this process."""
     from moto.s3.models import s3_backends

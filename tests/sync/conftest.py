@@ -14,23 +14,15 @@ import memfiles
 from memfiles import Memory
 from memfiles.sync.mirror import Mirror
 from mirrors.memory import MemoryMirror
-from tests.mirrors import servers
 from tests.mirrors.faulty_endpoint import FaultyEndpoint
-from tests.mirrors.servers import aws_environment  # noqa: F401 (a fixture of every test here)
+from tests.mirrors.servers import aws_environment, moto_url  # noqa: F401 (fixtures of every test here)
 from tests.sync.sync_machines import write_shared_workflow
 
 Opener = Callable[..., Memory]
 
 
-@pytest.fixture(scope="session")
-def moto_url(aws_environment: None) -> Iterator[str]:  # noqa: F811
-    """A moto server for all tests; each keeps to keys of its own."""
-    with servers.moto() as url:
-        yield url
-
-
 @pytest.fixture
-def endpoint(moto_url: str) -> Iterator[FaultyEndpoint]:
+def endpoint(moto_url: str) -> Iterator[FaultyEndpoint]:  # noqa: F811
     """An endpoint in front of moto that misbehaves as this test tells it."""
     with FaultyEndpoint(moto_url) as faulty:
         yield faulty

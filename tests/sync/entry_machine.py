@@ -15,6 +15,7 @@ from memfiles.files.manager import MemoryManager
 from memfiles.records.entry import Entry, EntryRecord, Tombstone
 from memfiles.records.entry_codec import decode_entry
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
+from memfiles.storage.store import Durability
 from memfiles.sync import Sync, SyncSettings
 from memfiles.sync.dispatcher import Dispatcher
 from memfiles.sync.ledger import Ledger
@@ -38,7 +39,7 @@ class EntryMachine:
         files: Iterable[MemoryFile] = (),
         rules: EntryRules = RULES,
         now: Callable[[], str] = utc_now,
-        durability: str = "fsync",
+        durability: Durability = "fsync",
         dispatcher: type[Dispatcher] = Dispatcher,
         **settings: Any,
     ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 
 import pytest
@@ -90,9 +91,10 @@ def test_an_outage_is_not_answered_with_a_storm(open_machine: Opener, mirror: Me
     memory = open_machine(through=absent, uids=uids)
     begun = time.monotonic()
     memory.manager.append_many([(uid, "- x\n") for uid in uids])
-    time.sleep(1.5)
+    was_pushed = memory.sync.flush(1.5)
     asked, seconds = absent.asked, time.monotonic() - begun
 
+    assert not was_pushed
     assert asked <= 100 + 40 * seconds  # the restore asks for each once
 
 
@@ -299,12 +301,17 @@ def test_two_processes_do_not_push_twice(open_machine: Opener, mirror: MemoryMir
     """Of two managers on one directory the second finds that the first has pushed, and puts nothing."""
     counting = CountingMirror(mirror)
     one, two = open_machine(through=counting, watch=True), open_machine(through=counting, watch=True)
+    told = {machine: threading.Event() for machine in (one, two)}  # by their watchers, of what the other did
+    for machine, event in told.items():
+        machine.manager.subscribe(lambda change, event=event: event.set() if change.origin == "process" else None)  # type: ignore[misc]
     for number in range(100):
         (one if number % 2 else two).manager.append("notes", f"- {number}\n")
     one.sync.flush(60)
     two.sync.flush(60)
     settled = counting.calls["put"]
-    time.sleep(1.5)  # their watchers tell each of what the other did
+    assert all(event.wait(60) for event in told.values())
+    assert one.sync.flush(60)
+    assert two.sync.flush(60)
 
     assert settled <= MOST_PUTS
     assert settled == counting.calls["put"]

@@ -21,6 +21,7 @@ from memfiles.cli.options import command, current, group, options, usage_error
 from memfiles.entries.consolidation.plan import Plan
 from memfiles.entries.drafts import Saved
 from memfiles.entries.forget import Forgotten
+from memfiles.errors import EntryNotFound
 from memfiles.records.entry import KINDS
 from memfiles.records.keys import ENTRIES
 from memfiles.sync.status import pending_records
@@ -89,6 +90,27 @@ def save_command(key: str, text: str | None, who: As, **given: Any) -> None:
         confirm_saved(opened.entries.save(opened.session, key, content, source=AUTHOR, **fields), done="saved")
 
 
+@command(
+    "update",
+    "memfiles entries update customers/ada/plan --agent support --tag ada --pinned",
+    "memfiles entries update how-to/refund --agent support --outcome success",
+)
+@click.argument("key")
+@click.option("--content", metavar="TEXT", help="New text; - reads it from stdin.")
+@click.option("--outcome", type=click.Choice(["success", "failure"]), help="Result of following the entry; counted.")
+@_entry_fields
+@as_session
+def update_command(key: str, content: str | None, who: As, **given: Any) -> None:
+    """Change parts of the entry under KEY, at the session's level.
+
+    What no option names stays as it is.
+    """
+    fields = {name: value for name, value in given.items() if value is not None and value != ()}
+    text = None if content is None else given_text(content, what="save")
+    with changing_entries(who) as opened:
+        confirm_saved(opened.entries.update(opened.session, key, content=text, **fields), done="updated")
+
+
 @command("delete", "memfiles entries delete customers/ada/plan --agent support")
 @click.argument("key")
 @as_session
@@ -142,16 +164,16 @@ def forget_command(dry_run: bool, yes: bool, why: str, who: As, **given: Any) ->
     record, its history, the index, every kept copy, and the mirror; only who forgot it, when and why remains. This
     cannot be undone.
 
-    The exit code is 7 until the mirror's copies are gone as well. A bucket with versioning keeps its old versions:
-    delete them there.
+    The exit code is 3 if there is no such entry, also because it is forgotten already, and 7 until the mirror's copies
+    are gone as well. A bucket with versioning keeps its old versions: delete them there.
     """
-    selector = selector_of(given)
+    selector, end = selector_of(given), click.get_current_context().exit
     if dry_run or not yes:
         with reading_entries(who) as opened:
             found = opened.entries.forget(opened.session, **selector, dry_run=True)
         if dry_run or not found.count:
             show_forgotten(found, mirror_is_clean=None)
-            return
+            end(0 if found.count else EntryNotFound.exit_code)
         ask(found)
     with changing_entries(who) as opened:
         forgotten = opened.entries.forget(opened.session, **selector, why=why)
@@ -159,6 +181,7 @@ def forget_command(dry_run: bool, yes: bool, why: str, who: As, **given: Any) ->
     show_forgotten(forgotten, mirror_is_clean=is_clean)
     if not is_clean:
         fail_until_pushed("the mirror's copies are not gone yet")
+    end(0 if forgotten.count else EntryNotFound.exit_code)
 
 
 def selector_of(given: dict[str, Any]) -> dict[str, Any]:
@@ -264,6 +287,7 @@ for _command in (
     get_command,
     search_command,
     list_command,
+    update_command,
     delete_command,
     restore_command,
     forget_command,

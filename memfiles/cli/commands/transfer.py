@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from memfiles.cli import output
+from memfiles.cli.failures import NotFound
 from memfiles.cli.opening import As, as_session, changing_entries, reading_entries
 from memfiles.cli.options import command
 from memfiles.entries.transfer.exporter import EXPORT_FORMATS, ExportFormat
@@ -49,6 +52,8 @@ def import_command(source: str, format: Format | None, dry_run: bool, who: As) -
     server, or Claude Code's memory. Entries are saved at the session's level and checked like any other save; skipped
     ones are reported with the reason.
     """
+    if not os.path.lexists(source):
+        raise NotFound(f"there is nothing at {source}")
     opening = reading_entries if dry_run else changing_entries
     with opening(who) as opened:
         imported = opened.entries.import_(opened.session, source, format=format, dry_run=dry_run)

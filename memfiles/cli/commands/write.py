@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from memfiles.cli import output
-from memfiles.cli.failures import failure_of
+from memfiles.cli.failures import NotFound, failure_of
 from memfiles.cli.opening import view, writing
 from memfiles.cli.options import command, options, usage_error
 from memfiles.errors import InvalidArgument, MemfilesError, MirrorUnavailable
@@ -110,8 +110,8 @@ def redact_command(name: str, text: str | None) -> None:
     Every occurrence is removed for good. Give - for TEXT to type or pipe it in: on the command line it would stay in
     your shell's history. One newline at the end of the input is not part of the text.
 
-    The exit code is 7 until the mirror's copy is clean as well. A bucket with versioning keeps its old versions:
-    delete them there.
+    The exit code is 3 if the text occurs nowhere, and 7 until the mirror's copy is clean as well. A bucket with
+    versioning keeps its old versions: delete them there.
     """
     unwanted = given_text(text, what="redact")
     if text is None or text == "-":
@@ -129,6 +129,8 @@ def redact_command(name: str, text: str | None) -> None:
         ))  # fmt: skip
     if not is_clean:
         fail_until_pushed("the mirror's copy is not clean yet")
+    if not any(counts.values()) and not redaction.copies_removed:
+        click.get_current_context().exit(NotFound.exit_code)
 
 
 def fail_until_pushed(reason: str) -> None:

@@ -21,7 +21,7 @@ from memfiles.entries.consolidation.planner import Member, plan_consolidation
 from memfiles.entries.decisions import EntryLocation, Expiry, RecordsByPath, is_live
 from memfiles.entries.drafts import Draft
 from memfiles.entries.reader import EntryDatabase, EntryReader, summary_of
-from memfiles.errors import InvalidArgument, RevisionConflict
+from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
 from memfiles.index import queries
 from memfiles.index.rows import row_of
 from memfiles.records.entry import MAX_SOURCES, Entry, EntryRecord, Provenance, Reorganised, Retired
@@ -91,13 +91,13 @@ class Consolidator:
     def undo(self, caller: Caller, plan_id: str) -> Applied:
         """Undo a plan: show the entries it hid, give their labels back, and hide the notes that it saved.
 
-        ``InvalidArgument`` if nothing of it is left; ``RevisionConflict`` if one of its entries changed since.
+        ``EntryNotFound`` if nothing of it is left; ``RevisionConflict`` if one of its entries changed since.
         """
         check_text(plan_id, what="the id of a plan")
         stamp = Stamp(self._db.now(), caller.actor(None))
         paths = [entry.path for entry in self._entries(_home(caller)) if _is_of(entry, plan_id)]
         if not paths:
-            raise InvalidArgument(f"no change of plan {plan_id[:40]!r} is left at this session's level")
+            raise EntryNotFound(f"no change of plan {plan_id[:40]!r} is left at this session's level")
         return self._db.repository.change(paths, lambda records: _undone(records, plan_id, stamp))
 
     def _checked(self, step: Step) -> Step:
