@@ -276,14 +276,12 @@ def _make_entries(workflow: Workflow, context: EntriesContext, *, replica: Repli
     """The entries, opened now if they are declared; a mirrored directory's replica learns of them at their opening."""
     entries = LazyEntries(workflow, lambda: context)
     if replica is not None:
-        entries.when_opened(partial(_mirror_entries, replica))
+        entries.when_opened(
+            lambda opened: replica.with_entries(opened.repository, release_forgotten=opened.release_forgotten)
+        )
     if entries.are_declared:
         entries.opened()
     return entries
-
-
-def _mirror_entries(replica: Replica, entries: Entries) -> None:
-    replica.with_entries(entries.repository, release_forgotten=entries.release_forgotten)
 
 
 def _start_sync(sync: Sync, *, manager: MemoryManager, entries: LazyEntries) -> None:

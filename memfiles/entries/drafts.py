@@ -282,8 +282,10 @@ def _check_facets(draft: Draft) -> None:
     if draft.kind is not None:
         check_kind(draft.kind)
     for name, kept_as in FACETS:
-        if kept_as is float:
-            _check_share(getattr(draft, name), what=name)
+        share = getattr(draft, name) if kept_as is float else None
+        is_number = isinstance(share, (int, float)) and not isinstance(share, bool)
+        if share is not None and not (is_number and 0 <= share <= 1):
+            raise InvalidArgument(f"{name} must be a number from 0 to 1")
     if draft.ttl is not None:
         check_whole(draft.ttl, what="ttl (in seconds)", least=1, most=MAX_TTL_SECONDS)
     if draft.pinned is not None:
@@ -305,13 +307,6 @@ def _check_source(source: object) -> None:
     if not isinstance(source, str) or not 1 <= len(source.encode(errors="replace")) <= MAX_LABEL_BYTES:
         raise InvalidArgument(f"source must be text of 1 to {MAX_LABEL_BYTES} bytes")
     check_text(source)
-
-
-def _check_share(value: object, *, what: str) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise InvalidArgument(f"{what} must be a number from 0 to 1")
 
 
 def _unique(values: Iterable[str]) -> tuple[str, ...]:

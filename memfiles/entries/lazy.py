@@ -45,7 +45,7 @@ class LazyEntries:
         """``make_context`` is called when the entries are opened."""
         self._workflow = workflow
         self._make_context = make_context
-        self._on_open: list[Callable[[Entries], None]] = []
+        self._on_open: list[Callable[[Entries], object]] = []
         self._entries: Entries | None = None
         self._opening = threading.Lock()
 
@@ -54,7 +54,7 @@ class LazyEntries:
         """Whether the workflow gives its agents entries."""
         return self._workflow.memory.entries is not None
 
-    def when_opened(self, callback: Callable[[Entries], None]) -> None:
+    def when_opened(self, callback: Callable[[Entries], object]) -> None:
         """Call ``callback`` once, with the entries, before anybody else has them; never if they are open already."""
         self._on_open.append(callback)
 

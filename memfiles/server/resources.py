@@ -10,14 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
-from mcp_types import (
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ReadResourceResult,
-    Resource,
-    ResourceTemplate,
-    TextResourceContents,
-)
+import mcp_types as types
 
 from memfiles.errors import EntryNotFound, FileNotDeclared, InvalidArgument
 from memfiles.tools.arguments import shortened
@@ -63,7 +56,7 @@ def parse_uri(uri: str) -> Address:
     raise InvalidArgument(f"unknown resource {shortened(uri)}: use {FILE_TEMPLATE} or {ENTRY_TEMPLATE}")
 
 
-def list_page(session: Session, cursor: str | None) -> ListResourcesResult:
+def list_page(session: Session, cursor: str | None) -> types.ListResourcesResult:
     """List a page of resources, memory files first, then entries by key; ``cursor`` is the last page's last URI."""
     entries, after = session.entries, _key_in(cursor) if cursor else None
     files = [
@@ -71,34 +64,34 @@ def list_page(session: Session, cursor: str | None) -> ListResourcesResult:
         for it in (file.card for file in session.files() if not after)
     ]
     if entries is None:
-        return ListResourcesResult(resources=files)
+        return types.ListResourcesResult(resources=files)
     page = entries.list(session, limit=PAGE, cursor=after)
     found = [
         _resource(entry_uri(it.key), it.key, f"{it.kind}, {it.category}, at level {it.level}", size=it.size_bytes)
         for it in page.memories
     ]
-    return ListResourcesResult(resources=files + found, next_cursor=entry_uri(page.next) if page.next else None)
+    return types.ListResourcesResult(resources=files + found, next_cursor=entry_uri(page.next) if page.next else None)
 
 
-def templates(session: Session) -> ListResourceTemplatesResult:
+def templates(session: Session) -> types.ListResourceTemplatesResult:
     """The URI templates of memory files and, if the workflow declares any, of entries."""
-    file = ResourceTemplate(
+    file = types.ResourceTemplate(
         name="memory-file", uri_template=FILE_TEMPLATE, description="A memory file, by name.", mime_type=_TEXT
     )
-    entry = ResourceTemplate(
+    entry = types.ResourceTemplate(
         name="memory-entry",
         uri_template=ENTRY_TEMPLATE,
         description="A saved entry, by key; the key is percent-encoded, slashes included.",
         mime_type=_TEXT,
     )
-    return ListResourceTemplatesResult(resource_templates=[file] if session.entries is None else [file, entry])
+    return types.ListResourceTemplatesResult(resource_templates=[file] if session.entries is None else [file, entry])
 
 
-def read(session: Session, uri: str) -> ReadResourceResult:
+def read(session: Session, uri: str) -> types.ReadResourceResult:
     """Read the exact text of a resource; a hidden resource raises the same error as a missing one."""
     address = parse_uri(uri)
     text = _entry_text(session, address.name) if address.kind == "entry" else _file_text(session, address.name)
-    return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=text, mime_type=_TEXT)])
+    return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, text=text, mime_type=_TEXT)])
 
 
 def _key_in(cursor: str) -> str:
@@ -124,5 +117,5 @@ def _entry_text(session: Session, key: str) -> str:
     return found.content
 
 
-def _resource(uri: str, name: str, description: str | None, *, size: int) -> Resource:
-    return Resource(name=name, uri=uri, description=description, mime_type=_TEXT, size=size)
+def _resource(uri: str, name: str, description: str | None, *, size: int) -> types.Resource:
+    return types.Resource(name=name, uri=uri, description=description, mime_type=_TEXT, size=size)

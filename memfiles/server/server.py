@@ -11,29 +11,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+import mcp_types as types
 from mcp.server import NotificationOptions, Server, ServerRequestContext
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    CallToolRequestParams,
-    CallToolResult,
-    GetPromptRequestParams,
-    GetPromptResult,
-    ListPromptsResult,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ListToolsResult,
-    NotificationParams,
-    PaginatedRequestParams,
-    Prompt,
-    PromptMessage,
-    ReadResourceRequestParams,
-    ReadResourceResult,
-    TextContent,
-    Tool,
-)
 
 import memfiles
 from memfiles.errors import InvalidArgument, MemfilesError, ReadOnly
@@ -79,7 +60,7 @@ def build(session: Session, *, read_only: bool = False) -> MemoryServer:
         on_subscriptions_listen=notifier.listen,
     )
     server.notifier = notifier
-    server.add_notification_handler("notifications/initialized", NotificationParams, notifier.legacy.connected)
+    server.add_notification_handler("notifications/initialized", types.NotificationParams, notifier.legacy.connected)
     return server
 
 
@@ -110,45 +91,51 @@ class RequestHandlers:
         self._read_only = read_only
         self._known: dict[str, ToolDefinition] = {}  # making definitions takes twenty times as long as a call
 
-    async def list_tools(self, _: RequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
+    async def list_tools(self, _: RequestContext, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         """List the tools, on one page."""
         _check_one_page(params)
         shapes = await run_request(lambda: render(self._definitions(), "mcp"))
-        return ListToolsResult(tools=[Tool.model_validate(shape) for shape in shapes])
+        return types.ListToolsResult(tools=[types.Tool.model_validate(shape) for shape in shapes])
 
-    async def call_tool(self, _: RequestContext, params: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(self, _: RequestContext, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Carry out a tool call; a failure is an error result."""
         return await run_request(partial(self._call_tool, params.name, params.arguments))
 
-    async def list_resources(self, _: RequestContext, params: PaginatedRequestParams | None) -> ListResourcesResult:
+    async def list_resources(
+        self, _: RequestContext, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
         """List a page of the resources."""
         return await run_request(partial(resources.list_page, self._session, params.cursor if params else None))
 
     async def list_resource_templates(
-        self, _: RequestContext, params: PaginatedRequestParams | None
-    ) -> ListResourceTemplatesResult:
+        self, _: RequestContext, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
         """List the URI templates of resources, on one page."""
         _check_one_page(params)
         return resources.templates(self._session)
 
-    async def read_resource(self, _: RequestContext, params: ReadResourceRequestParams) -> ReadResourceResult:
+    async def read_resource(
+        self, _: RequestContext, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
         """Read the text of a resource."""
         return await run_request(partial(resources.read, self._session, params.uri))
 
-    async def list_prompts(self, _: RequestContext, params: PaginatedRequestParams | None) -> ListPromptsResult:
+    async def list_prompts(
+        self, _: RequestContext, params: types.PaginatedRequestParams | None
+    ) -> types.ListPromptsResult:
         """List the one prompt."""
         _check_one_page(params)
-        return ListPromptsResult(prompts=[Prompt(name=PROMPT, description=_PROMPT_DESCRIPTION)])
+        return types.ListPromptsResult(prompts=[types.Prompt(name=PROMPT, description=_PROMPT_DESCRIPTION)])
 
-    async def get_prompt(self, _: RequestContext, params: GetPromptRequestParams) -> GetPromptResult:
+    async def get_prompt(self, _: RequestContext, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         """Render the prompt from the memory's current state."""
         if params.name != PROMPT:
-            raise MCPError(INVALID_PARAMS, f"unknown prompt {shortened(params.name)}: use {PROMPT}")
+            raise MCPError(types.INVALID_PARAMS, f"unknown prompt {shortened(params.name)}: use {PROMPT}")
         rendered = await run_request(partial(self._session.system_prompt, read_only=self._read_only))
-        message = PromptMessage(role="user", content=TextContent(text=rendered or _EMPTY_MEMORY))
-        return GetPromptResult(description=_PROMPT_DESCRIPTION, messages=[message])
+        message = types.PromptMessage(role="user", content=types.TextContent(text=rendered or _EMPTY_MEMORY))
+        return types.GetPromptResult(description=_PROMPT_DESCRIPTION, messages=[message])
 
-    def _call_tool(self, name: str, arguments: dict[str, Any] | None) -> CallToolResult:
+    def _call_tool(self, name: str, arguments: dict[str, Any] | None) -> types.CallToolResult:
         definition = self._known.get(name) or {tool.name: tool for tool in self._definitions()}.get(name)
         if definition is None and self._read_only:
             use = f"use one of {', '.join(self._known)}" if self._known else "there is nothing to read here"
@@ -167,22 +154,22 @@ async def run_request(call: Callable[[], T]) -> T:
     try:
         return await run_in_worker(call)
     except MemfilesError as error:
-        code = INTERNAL_ERROR if error.transient else INVALID_PARAMS
+        code = types.INTERNAL_ERROR if error.transient else types.INVALID_PARAMS
         raise MCPError(code, str(error), {"code": error.code}) from error
     except Exception:
         _log.exception("an MCP request failed")
-        raise MCPError(INTERNAL_ERROR, "internal error in the memory; the server's log has the details") from None
+        raise MCPError(types.INTERNAL_ERROR, "internal error in the memory; the server's log has the details") from None
 
 
-def _check_one_page(params: PaginatedRequestParams | None) -> None:
+def _check_one_page(params: types.PaginatedRequestParams | None) -> None:
     if params is not None and params.cursor:
         why = f"{shortened(params.cursor)} is not a cursor: this list has one page, so leave it out"
-        raise MCPError(INVALID_PARAMS, why, {"code": InvalidArgument.code})
+        raise MCPError(types.INVALID_PARAMS, why, {"code": InvalidArgument.code})
 
 
-def _mcp_result(result: ToolResult, definition: ToolDefinition | None) -> CallToolResult:
-    return CallToolResult(
-        content=[TextContent(text=result.text)],
+def _mcp_result(result: ToolResult, definition: ToolDefinition | None) -> types.CallToolResult:
+    return types.CallToolResult(
+        content=[types.TextContent(text=result.text)],
         structured_content=structured(definition, result) if definition is not None else None,
         is_error=result.is_error,
         _meta={CODE: result.code} if result.code else None,

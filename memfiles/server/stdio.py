@@ -16,22 +16,11 @@ from functools import partial
 from typing import Any
 
 import anyio
+import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from anyio.to_thread import run_sync
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
-from mcp_types import (
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    JSONRPCResponse,
-    RequestId,
-    jsonrpc_message_adapter,
-)
 from pydantic import ValidationError
 from pydantic_core import from_json
 
@@ -127,19 +116,19 @@ class UnansweredRequests:
     """Requests of one client that wait for a response; two may have the same id."""
 
     def __init__(self) -> None:
-        self._waiting: Counter[RequestId] = Counter()
+        self._waiting: Counter[types.RequestId] = Counter()
         self._settled = anyio.Event()
 
-    def received(self, message: JSONRPCMessage) -> None:
+    def received(self, message: types.JSONRPCMessage) -> None:
         """Count an incoming request; a cancelled one gets no response, so it counts no more."""
-        if isinstance(message, JSONRPCRequest):
+        if isinstance(message, types.JSONRPCRequest):
             self._waiting[coerce_request_id(message.id)] += 1
-        if isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
+        if isinstance(message, types.JSONRPCNotification) and message.method == _CANCELLED:
             self._settle((message.params or {}).get("requestId"))
 
-    def sent(self, message: JSONRPCMessage) -> None:
+    def sent(self, message: types.JSONRPCMessage) -> None:
         """Settle the request that an outgoing response answers."""
-        if isinstance(message, JSONRPCResponse | JSONRPCError):
+        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
             self._settle(message.id)
 
     async def drained(self) -> None:
@@ -160,21 +149,21 @@ class MalformedLine:
     def __init__(self, code: int, why: str, *, sent: object) -> None:
         found = sent.get("id") if isinstance(sent, dict) else None
         id = found if type(found) in (int, str) else None
-        self.response = JSONRPCError(jsonrpc="2.0", id=id, error=ErrorData(code=code, message=why))
+        self.response = types.JSONRPCError(jsonrpc="2.0", id=id, error=types.ErrorData(code=code, message=why))
 
 
-def parse_message(line: bytes) -> JSONRPCMessage | MalformedLine:
+def parse_message(line: bytes) -> types.JSONRPCMessage | MalformedLine:
     """Parse one line of JSON-RPC."""
     try:
         sent = from_json(line, allow_inf_nan=False)
     except ValueError:
-        return MalformedLine(PARSE_ERROR, _NOT_JSON, sent=_parse_leniently(line))
+        return MalformedLine(types.PARSE_ERROR, _NOT_JSON, sent=_parse_leniently(line))
     try:
-        message = jsonrpc_message_adapter.validate_python(sent, by_name=False)
+        message = types.jsonrpc_message_adapter.validate_python(sent, by_name=False)
     except ValidationError:
-        return MalformedLine(INVALID_REQUEST, _NOT_A_MESSAGE, sent=sent)
-    if isinstance(message, JSONRPCNotification) and "id" in sent:  # a request with an invalid id
-        return MalformedLine(INVALID_REQUEST, _NOT_A_MESSAGE, sent=sent)
+        return MalformedLine(types.INVALID_REQUEST, _NOT_A_MESSAGE, sent=sent)
+    if isinstance(message, types.JSONRPCNotification) and "id" in sent:  # a request with an invalid id
+        return MalformedLine(types.INVALID_REQUEST, _NOT_A_MESSAGE, sent=sent)
     return message
 
 

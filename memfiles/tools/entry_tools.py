@@ -14,19 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from memfiles.entries.callers import is_in_view, view_of
 from memfiles.errors import InvalidArgument
+from memfiles.tools import entry_definitions
 from memfiles.tools.arguments import parse_arguments
 from memfiles.tools.definitions import ToolDefinition
-from memfiles.tools.entry_definitions import (
-    DeleteEntry,
-    GetEntry,
-    ListEntries,
-    RecallEntries,
-    SaveEntry,
-    SearchEntries,
-    UpdateEntry,
-    entry_tools,
-    guidance,
-)
 from memfiles.tools.results import ToolResult
 from memfiles.workflow.fields import ToolNames, ToolOperation, operations_of
 
@@ -60,7 +50,7 @@ class EntryAccess:
 
     def prompt(self, caller: Caller, *, read_only: bool = False) -> Iterator[str]:
         """The prompt blocks about entries: guidance if the session can save, then the entries that fit."""
-        yield "" if read_only else guidance(operations_of(self.tool_names)).removesuffix("\n")
+        yield "" if read_only else entry_definitions.guidance(operations_of(self.tool_names)).removesuffix("\n")
         yield self.entries.hydrate(caller).text
 
 
@@ -73,8 +63,10 @@ class EntryTools:
         self._tool_names = access.tool_names
         self._functions: dict[ToolOperation, Callable[..., ToolResult]] = {
             "save": self._save,
-            "get": lambda sent, _, tool: self._found(parse_arguments(GetEntry, sent, tool=tool).key),
-            "search": lambda sent, _, tool: self._matching(parse_arguments(SearchEntries, sent, tool=tool)),
+            "get": lambda sent, _, tool: self._found(parse_arguments(entry_definitions.GetEntry, sent, tool=tool).key),
+            "search": lambda sent, _, tool: self._matching(
+                parse_arguments(entry_definitions.SearchEntries, sent, tool=tool)
+            ),
             "recall": self._recall,
             "list": self._list,
             "delete": self._delete,
@@ -83,7 +75,7 @@ class EntryTools:
 
     def definitions(self) -> list[ToolDefinition]:
         """The tools under the names of the naming profile."""
-        return entry_tools(self._tool_names)
+        return entry_definitions.entry_tools(self._tool_names)
 
     def calls(self) -> dict[str, Call]:
         """The function for each tool name; it takes the arguments as sent and the call id."""
@@ -91,12 +83,12 @@ class EntryTools:
         return {name: partial(self._functions[operation], tool=name) for name, operation in operations}
 
     def _save(self, sent: object, call_id: str | None, tool: str) -> ToolResult:
-        said = parse_arguments(SaveEntry, sent, tool=tool)
+        said = parse_arguments(entry_definitions.SaveEntry, sent, tool=tool)
         facets = said.given("key", "content")
         return _result(self._entries.save(self._caller, said.key, said.content, call_id=call_id, **facets).to_dict())
 
     def _recall(self, sent: object, _: str | None, tool: str) -> ToolResult:
-        said = parse_arguments(RecallEntries, sent, tool=tool)
+        said = parse_arguments(entry_definitions.RecallEntries, sent, tool=tool)
         if said.key is not None and not said.query:
             return self._found(said.key)
         if said.query is not None and said.key is None:
@@ -104,22 +96,22 @@ class EntryTools:
         raise InvalidArgument(f"{tool}: pass 'key' to get one entry, or 'query' to search, and not both")
 
     def _list(self, sent: object, _: str | None, tool: str) -> ToolResult:
-        said = parse_arguments(ListEntries, sent, tool=tool)
+        said = parse_arguments(entry_definitions.ListEntries, sent, tool=tool)
         return _result(self._entries.list(self._caller, **said.given()).to_dict())
 
     def _delete(self, sent: object, call_id: str | None, tool: str) -> ToolResult:
-        said = parse_arguments(DeleteEntry, sent, tool=tool)
+        said = parse_arguments(entry_definitions.DeleteEntry, sent, tool=tool)
         return _result(self._entries.delete(self._caller, said.key, call_id=call_id).to_dict())
 
     def _update(self, sent: object, call_id: str | None, tool: str) -> ToolResult:
-        said = parse_arguments(UpdateEntry, sent, tool=tool)
+        said = parse_arguments(entry_definitions.UpdateEntry, sent, tool=tool)
         return _result(self._entries.update(self._caller, said.key, call_id=call_id, **said.given("key")).to_dict())
 
     def _found(self, key: str) -> ToolResult:
         found = self._entries.get(self._caller, key)
         return _result(not_found(key) if found is None else found.to_dict())
 
-    def _matching(self, said: SearchEntries | RecallEntries) -> ToolResult:
+    def _matching(self, said: entry_definitions.SearchEntries | entry_definitions.RecallEntries) -> ToolResult:
         return _result(self._entries.search(self._caller, **said.given()).to_dict())
 
 

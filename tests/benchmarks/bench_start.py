@@ -72,7 +72,7 @@ def test_help() -> None:
     """The command line's help beside a bare interpreter."""
     program = [str(Path(sys.executable).with_name("memfiles")), "--help"]
     if not Path(program[0]).exists():
-        program = [sys.executable, "-m", "memfiles.cli", "--help"]
+        program = [sys.executable, "-m", "memfiles", "--help"]
     ours, bare, ratio = paired(lambda: run(program), lambda: run([sys.executable, "-c", "pass"]), rounds=15)
     show("memfiles --help", f"{ours * 1e3:.0f} ms, python -c pass {bare * 1e3:.0f} ms: {ratio:.1f} times", "goal 4")
 

@@ -111,7 +111,7 @@ def test_asking(answer: str, left: int) -> None:
     """On a terminal the keys are shown and a person is asked; the end of the input is no."""
     person, terminal = pty.openpty()
     os.write(person, answer.encode())
-    command = [sys.executable, "-m", "memfiles.cli", "entries", "forget", "--tag", "ada"]
+    command = [sys.executable, "-m", "memfiles", "entries", "forget", "--tag", "ada"]
     ran = subprocess.run(command, stdin=terminal, capture_output=True, text=True, timeout=180, check=False)
     os.close(person)
     os.close(terminal)

@@ -363,7 +363,7 @@ def test_a_bar_on_a_terminal(there: Path, options: list[str], is_shown: bool) ->
     run("append", "notes", "one")
     control, terminal = pty.openpty()
 
-    command = [sys.executable, "-m", "memfiles.cli", "sync", "push", "--timeout", "2", *options]
+    command = [sys.executable, "-m", "memfiles", "sync", "push", "--timeout", "2", *options]
     ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, env=on_terminal(), timeout=180)
     os.close(terminal)
     shown = everything_on(control)
@@ -378,7 +378,7 @@ def test_what_is_waited_for(there: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         options = ["-w", str(machine(tmp_path / "slow", f"http://127.0.0.1:{deaf.getsockname()[1]}") / "workflow.yaml")]
         control, terminal = pty.openpty()
-        command = [sys.executable, "-m", "memfiles.cli", "plan", *options]
+        command = [sys.executable, "-m", "memfiles", "plan", *options]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=terminal, env=on_terminal()) as asking:
             os.close(terminal)
             waiting = os.read(control, 4096)  # nothing is said before

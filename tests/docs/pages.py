@@ -112,7 +112,7 @@ class Runner:
         script = self.folder.parent / "bin" / "memfiles"
         if not script.exists():
             script.parent.mkdir(exist_ok=True)
-            script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m memfiles.cli "$@"\n')
+            script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m memfiles "$@"\n')
             script.chmod(0o755)
         path = f"{script.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         own = {"PATH": path, "COLUMNS": "80", "PYTHONPATH": str(ROOT), "LANGSMITH_TRACING": "false"}

@@ -50,7 +50,7 @@ def test_an_agent_keeps_a_note(python_with: Callable[[str], Path], framework: st
     python = python_with(framework)
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns(".memory"))
     program = tmp_path / "memfiles"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m memfiles.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m memfiles "$@"\n')
     program.chmod(0o755)
     told = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     told["PATH"] = f"{tmp_path}{os.pathsep}{os.environ.get('PATH', os.defpath)}"

@@ -215,7 +215,7 @@ def started(command: list[str], folder: Path) -> Any:
 
     assert ["memfiles", "mcp"] == command[:2]
     args = [str(workflow_in(folder)) if arg == "/path/to/workflow.yaml" else arg for arg in command[1:]]
-    program = [sys.executable, "-m", "memfiles.cli", *args]
+    program = [sys.executable, "-m", "memfiles", *args]
     asked = json.dumps(HELLO) + "\n"
     ran = subprocess.run(program, input=asked, env=environment(), capture_output=True, text=True, timeout=60)
     assert (0, "") == (ran.returncode, ran.stderr)

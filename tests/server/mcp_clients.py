@@ -131,7 +131,7 @@ def workflow_in(folder: Path) -> Path:
 
 def command(folder: Path, *args: str) -> list[str]:
     """What starts a server of this memory."""
-    return [sys.executable, "-m", "memfiles.cli", "mcp", "-w", str(workflow_in(folder)), "--agent", "support", *args]
+    return [sys.executable, "-m", "memfiles", "mcp", "-w", str(workflow_in(folder)), "--agent", "support", *args]
 
 
 def environment() -> dict[str, str]:

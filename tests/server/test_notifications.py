@@ -58,7 +58,7 @@ def _by_another_process(offer: Offer, _: object = None) -> None:
     program = [
         sys.executable,
         "-m",
-        "memfiles.cli",
+        "memfiles",
         "-w",
         str(folder / "workflow.yaml"),
         "append",

@@ -142,7 +142,8 @@ def mcp_command(agent: str | None, level: str | None, run: str | None, read_only
     _check_installed()
     workflow = load_workflow()
     whose = agent_of(workflow, agent)
-    _log_to_stderr()
+    level_shown = logging.INFO if current().debug else logging.WARNING
+    logging.basicConfig(stream=sys.stderr, level=level_shown, format="%(levelname)s %(name)s: %(message)s")
     with open_memory(current().workflow) as memory:
         mention_trouble(memory.report)
         session = memory.session(whose, level=level, run=run, ends_run=False)
@@ -196,8 +197,3 @@ def _check_installed() -> None:
 def _numbers(release: str) -> tuple[int, ...]:
     """The first two numbers of a version."""
     return tuple(map(int, re.findall(r"\d+", release)[:2]))
-
-
-def _log_to_stderr() -> None:
-    level = logging.INFO if current().debug else logging.WARNING
-    logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s %(name)s: %(message)s")

@@ -99,7 +99,8 @@ def init_command(directory: str | None) -> None:
     there = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     named = "" if name == DEFAULT_WORKFLOW else f" -w {shlex.quote(name)}"
     output.note(f"Next: {there}memfiles{named} read notes; then edit {name} to fit your agents.")
-    if not _ignored(folder):
+    ignore = folder / ".gitignore"
+    if not ignore.is_file() or ".memory" not in ignore.read_text(encoding="utf-8", errors="replace"):
         output.note("If this folder is under version control, add .memory/ to its .gitignore.")
 
 
@@ -134,11 +135,6 @@ def _is_other(path: Path, text: str) -> bool:
     if not path.exists() and not path.is_symlink():
         return False
     return text == WORKFLOW or not path.is_file() or path.read_bytes() != text.encode()
-
-
-def _ignored(directory: Path) -> bool:
-    ignore = directory / ".gitignore"
-    return ignore.is_file() and ".memory" in ignore.read_text(encoding="utf-8", errors="replace")
 
 
 @command("schema", "memfiles schema workflow > schemas/workflow.schema.json")

@@ -139,9 +139,6 @@ def _snippet_start(content: str, stems: Collection[str], room: int) -> int:
             shown.pop(0)
         if len(set(shown)) > most:
             best, most = found[first][0], len(set(shown))
-    return _word_boundary(content, max(0, min(best - 20, len(content) - room)))
-
-
-def _word_boundary(content: str, begin: int) -> int:
+    begin = max(0, min(best - 20, len(content) - room))
     space = content.find(" ", begin, begin + 20)
     return space + 1 if begin and space >= 0 else begin
