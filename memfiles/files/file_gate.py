@@ -6,7 +6,6 @@ else under the directory when the call returns.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -15,13 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from pydantic_core import to_json
-
 from memfiles.records.file_changes import Decision, new_part, with_warnings, without_credential
 from memfiles.records.history import contents, reverse
 from memfiles.records.keys import record_path
 from memfiles.records.record import Change, Record, Stamp
-from memfiles.records.redactions import NONCE_BYTES
+from memfiles.records.redactions import NONCE_BYTES, piece_of
 from memfiles.secrets.gate import Judged, Policy, Scanner, gate_labels, judge_change
 from memfiles.storage import quarantine
 from memfiles.storage.store import Store
@@ -95,10 +92,8 @@ def erase(store: Store, directory: Path, lost: Mapping[str, tuple[int, Sequence[
         return 0
     removed = 0
     for path, (_, texts) in lost.items():
-        forms = [(text.encode(), to_json(text)[1:-1], json.dumps(text)[1:-1].encode()) for text in texts]
-        removed += quarantine.remove_copies(
-            store.descriptor, path, holding=tuple(form for each in forms for form in each)
-        )
+        pieces = [piece_of(text.encode(), known=(), nonce=os.urandom(NONCE_BYTES)) for text in texts]
+        removed += quarantine.remove_copies(store.descriptor, path, holding=pieces)
     try:
         ledger.scrub(directory, {path: revision for path, (revision, _) in lost.items()})
     finally:

@@ -23,7 +23,7 @@ from memfiles.records.declared_metadata import Metadata, is_over_cap, redeclared
 from memfiles.records.file_changes import absorb
 from memfiles.records.keys import record_path, uid_of
 from memfiles.records.record import MAX_RECORD_BYTES, Record, decode
-from memfiles.storage import atomic
+from memfiles.storage import atomic, quarantine
 from memfiles.storage.atomic import Descriptor, Signature, is_settled, storage_failure
 from memfiles.storage.record_kinds import Observed, version_of
 from memfiles.storage.store import Store
@@ -273,8 +273,11 @@ def _warn(found: dict[str, Answer]) -> None:
         )
 
 
-def _write(store: Store, items: Iterable[Examined]) -> dict[str, Signature]:
-    """Quarantine broken files, then commit every new record: all at once unless too large for one commit."""
+def _write(store: Store, items: Sequence[Examined]) -> dict[str, Signature]:
+    """Quarantine broken files, then commit every new record: all at once unless too large for one commit.
+
+    What is quarantined is deleted again if it holds a text that the mirror's copy knows to be redacted.
+    """
     changes = []
     for item in items:
         assert item.record is not None
@@ -288,6 +291,9 @@ def _write(store: Store, items: Iterable[Examined]) -> dict[str, Signature]:
     signatures: dict[str, Signature] = {}
     for group in groups_of(changes):
         signatures |= store.commit(group)
+    for item in items:
+        if item.is_bad and item.record is not None and item.record.redactions:
+            quarantine.remove_copies(store.descriptor, record_path(item.row.uid), holding=item.record.redactions)
     return signatures
 
 

@@ -9,16 +9,25 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from memfiles.errors import RecordCorrupt
+from memfiles.records.history import texts_in
+from memfiles.records.record import read_record
+from memfiles.records.redactions import Piece, reveal
 from memfiles.storage import atomic
 from memfiles.storage.atomic import storage_failure
 
 FOLDER = "quarantine"
 CONFLICTS = "conflicts"
 REASON_SUFFIX = ".reason.json"
+_AT_ONCE = 8 << 20
+_ESCAPES = re.compile(rb'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
+_ESCAPED_BYTES = 6  # that JSON may take for one byte
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -56,8 +65,8 @@ def kept_of(directory: int) -> set[str]:
     return {kept.rpartition("/")[2].rsplit(".", 2)[0].replace("~", "/") for kept in _everything(directory)}
 
 
-def remove_copies(directory: int, path: str, *, holding: tuple[bytes, ...] | None = None) -> int:
-    """Delete the copies of the record at ``path``, or those ``holding`` any of these bytes; returns how many."""
+def remove_copies(directory: int, path: str, *, holding: Sequence[Piece] | None = None) -> int:
+    """Delete the copies of the record at ``path``, or those ``holding`` a redacted text; returns how many."""
     with storage_failure(f"the copies of {path} cannot be removed"):
         copies = [kept for kept in _everything(directory) if _is_of(kept, path)]
         removed = [kept for kept in copies if holding is None or _holds(directory, kept, holding)]
@@ -106,23 +115,31 @@ def _reason_of(directory: int, kept: str) -> str:
         return "unknown"
 
 
-def _holds(directory: int, kept: str, needles: tuple[bytes, ...]) -> bool:
-    """Whether a copy, or a file in a copied folder, holds one of these byte strings; it may have any size."""
-    longest = max(map(len, needles))
+def _holds(directory: int, kept: str, pieces: Sequence[Piece]) -> bool:
+    """Whether a copy, or a file in a copied folder, holds one of these texts; it may have any size."""
     try:
         if stat.S_ISDIR(os.stat(kept, dir_fd=directory, follow_symlinks=False).st_mode):
-            return any(_holds(directory, f"{kept}/{name}", needles) for name in atomic.names(directory, kept))
+            return any(_holds(directory, f"{kept}/{name}", pieces) for name in atomic.names(directory, kept))
         descriptor = os.open(kept, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
     except OSError:
         return False
+    overlap = max((piece.size for piece in pieces), default=0) * _ESCAPED_BYTES
     with os.fdopen(descriptor, "rb") as file:
         tail = b""
-        while chunk := file.read(1 << 20):
-            window = tail + chunk
-            if any(needle in window for needle in needles):
+        while chunk := file.read(_AT_ONCE):
+            if reveal(pieces, _texts_of(tail + chunk)):
                 return True
-            tail = window[-longest:]
+            tail = (tail + chunk)[-overlap:]
     return False
+
+
+def _texts_of(data: bytes) -> Iterator[bytes]:
+    """The bytes as they are, without the escapes of JSON and, if they are a record, what its history tells."""
+    yield data
+    yield _ESCAPES.sub(lambda found: json.loads(b'"%b"' % found[0]).encode("utf-8", "surrogatepass"), data)
+    with suppress(RecordCorrupt):
+        record = read_record(data)
+        yield from texts_in(record, reach=len(record.content))
 
 
 def _write(directory: int, path: str, data: bytes) -> None:

@@ -115,7 +115,12 @@ class Sync:
         (done, total).
         """
         self._jobs.find_dirty_records()
-        return self._dispatcher.wait(timeout, insist=insist, progress=progress)
+        is_done = self._dispatcher.wait(timeout, insist=insist, progress=progress)
+        try:
+            self._jobs.wipe()
+        except MemfilesError as error:
+            self._errors.note("an earlier version of a record may still be in a journal", error)
+        return is_done
 
     def push(self, timeout: float = 300.0, *, progress: Progress | None = None) -> SyncReport:
         """Push what the mirror lacks or has lost, and rewrite the pack if there are many records.
@@ -140,6 +145,7 @@ class Sync:
         self._look(self._jobs.find_changed_copies, timeout)
         self.flush(max(0.0, timeout - (time.monotonic() - begun)), progress=progress)
         self._jobs.wipe()
+        self._reconciler.remove_stale_pack()
         return self._report()
 
     def close(self, timeout: float = _CLOSE_SECONDS) -> bool:
@@ -367,7 +373,7 @@ class _Jobs:
                 self.ledger.meta.note_shortcomings(shortcomings_of(self.mirror, path))
 
     def wipe(self) -> None:
-        """Remove what was forgotten elsewhere from journals, index and ledger."""
+        """Remove what was forgotten or redacted elsewhere from journals, index and ledger."""
         if self.ledger.meta.state().must_wipe:
             self.replica.release_forgotten()
             self.ledger.meta.wipe()

@@ -43,7 +43,7 @@ _TABLES = (
     )
     """,
 )
-_ROW = "SELECT version, digest, body, sent, sent_version, body IS NULL AND redacted FROM note WHERE path = ?"
+_ROW = "SELECT version, digest, body, sent, sent_version FROM note WHERE path = ?"
 _SIGNATURES = "SELECT path, inode, size, mtime_ns FROM note WHERE inode IS NOT NULL AND sent IS NULL"
 _DIGESTS = "SELECT path, digest FROM note WHERE digest IS NOT NULL AND sent IS NULL"
 _IS_SOLVED = "UPDATE meta SET value = NULL WHERE key = 'last_error' AND instr(value, ? || ': ') = 1"
@@ -66,15 +66,13 @@ class LedgerRow:
     """The state of one record's copy in the mirror.
 
     ``version`` and ``body`` are the mirror's (None: unknown, or no copy); ``digest`` is that of the local record that
-    needs no push, None if it needs one. ``is_redacted``: the mirror may hold text that was redacted
-    in the local record.
+    needs no push, None if it needs one.
     """
 
     version: str | None = None
     digest: str | None = None
     body: bytes | None = None
     sent: Sent | None = None
-    is_redacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +127,9 @@ class Ledger:
             row = run(_ROW, path).fetchone()
         if row is None:
             return LedgerRow()
-        version, digest, body, sent, sent_version, is_redacted = row
+        version, digest, body, sent, sent_version = row
         on_its_way = Sent(sent, sent_version) if sent is not None else None
-        return LedgerRow(version, digest, body, on_its_way, bool(is_redacted))
+        return LedgerRow(version, digest, body, on_its_way)
 
     def signatures(self, *, under: str = "") -> dict[str, Signature]:
         """By path, the files that need no push: those of a folder of entries, else the memory files."""
@@ -156,7 +154,7 @@ class Ledger:
             last = rows[-1][0]
 
     def bury(self, path: str, *, revision: int) -> None:
-        """Keep no text of the record at ``path`` from before ``revision``: it was forgotten elsewhere.
+        """Keep no text of the record at ``path`` from before ``revision``: it was forgotten or redacted elsewhere.
 
         The pack is removed, as after a redaction here; ``LedgerMeta.wipe`` does the rest.
         """

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypeAlias, assert_never
 
 from memfiles.errors import MirrorConflict, MirrorUnavailable, RecordCorrupt
 from memfiles.records.record import FORMAT, FORMAT_2, digest
+from memfiles.records.redactions import Piece, lacking
 from memfiles.storage import quarantine
 from memfiles.storage.atomic import is_settled
 from memfiles.sync.downloads import EntryDownloads
@@ -29,6 +30,7 @@ from memfiles.sync.merge.record_types import (
     is_dead,
     is_overtaken,
     merge_copies,
+    pieces_in,
 )
 from memfiles.sync.mirror import ABSENT, Mirror, Stored, equals
 from memfiles.sync.pack import remove_pack
@@ -144,7 +146,8 @@ def plan_merge(
         note=merged.note,
         settled=None if merged.is_news else digest(encode_copy(merged.record)),
         buries=merged.record.revision if merged.is_buried or merged.is_outlived else None,
-        is_outlived=merged.is_outlived,
+        is_outlived=merged.is_outlived or bool(lacking(pieces_in(remote), pieces_in(merged.record))),
+        redacts=lacking(pieces_in(local), pieces_in(merged.record)),
     )
 
 
@@ -265,8 +268,7 @@ class Reconciler:
         if resolution.note is not None:
             _log.warning("%s: %s", path, resolution.note)
         if step.stored.version:
-            keeps_body = not (row.is_redacted or resolution.is_outlived)  # else it may hold redacted or forgotten text
-            body = step.stored.body if keeps_body else None
+            body = None if resolution.is_outlived else step.stored.body  # which may hold redacted or forgotten text
             self._ledger.acknowledge(
                 Acknowledged(path, step.stored.version, body, step.remote.revision, digest=resolution.settled)
             )
@@ -278,6 +280,8 @@ class Reconciler:
         planned = self._plan(path, seen, remote, row)
         if planned.buries is not None:
             self._bury(path, planned.buries)
+        if planned.redacts and planned.record is not None:
+            self._bury(path, planned.record.revision, holding=planned.redacts)
 
         def decide(current: SyncedRecord) -> Resolution | None:
             if current == seen:
@@ -299,10 +303,13 @@ class Reconciler:
         _log.warning("%s: %s; it is kept in quarantine here and replaced in the mirror", path, step.why)
         self._ledger.acknowledge(Acknowledged(path, step.stored.version, b"", local.record.revision))
 
-    def _bury(self, path: str, revision: int) -> None:
-        """Remove forgotten text from everything but the record: ledger, kept copies, pack and journal."""
+    def _bury(self, path: str, revision: int, *, holding: Sequence[Piece] | None = None) -> None:
+        """Remove forgotten or redacted text from all but the record: ledger, kept copies, pack and journal.
+
+        A kill from here on is made good by the next start, which wipes what the ledger says was buried.
+        """
         self._ledger.bury(path, revision=revision)
-        self._replica.remove_copies([path])
+        self._replica.remove_copies([path], holding=holding)
 
     def _allow_restored(self, path: str, refused: LocalCopy) -> None:
         """Allow a push of a record that a person restored as it was before a redaction."""

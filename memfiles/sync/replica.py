@@ -16,6 +16,7 @@ from memfiles.records.entry import EntryRecord
 from memfiles.records.entry_codec import is_of_one_run
 from memfiles.records.keys import entry_place, uid_of
 from memfiles.records.record import Record, decode, digest
+from memfiles.records.redactions import Piece
 from memfiles.storage import entry_folders, quarantine
 from memfiles.storage.atomic import Signature, storage_failure
 from memfiles.storage.fork_safety import renew_in_child
@@ -54,7 +55,7 @@ class Resolution:
 
     ``is_ours``: the record holds changes that only this directory has made so far. ``settled`` is the digest of a
     record that needs no push. Nothing of the record from before the revision ``buries`` may be kept; ``is_outlived``:
-    nor the mirror's copy. ``note`` is for the log.
+    nor the mirror's copy. ``redacts`` are the pieces of texts that were redacted elsewhere. ``note`` is for the log.
     """
 
     record: SyncedRecord | None
@@ -66,6 +67,7 @@ class Resolution:
     settled: str | None = None
     buries: int | None = None
     is_outlived: bool = False
+    redacts: tuple[Piece, ...] = ()
 
 
 class Replica:
@@ -162,13 +164,16 @@ class Replica:
         """The path and the reason of every kept losing copy."""
         return quarantine.listing(self._store.descriptor, folder=quarantine.CONFLICTS)
 
-    def remove_copies(self, paths: Iterable[str]) -> None:
-        """Remove copies of forgotten records from quarantine and conflicts; ``release_forgotten`` does the rest."""
+    def remove_copies(self, paths: Iterable[str], *, holding: Sequence[Piece] | None = None) -> None:
+        """Remove copies of forgotten records, or those that hold redacted texts, from quarantine and conflicts.
+
+        ``release_forgotten`` does the rest.
+        """
         for path in paths:
-            quarantine.remove_copies(self._store.descriptor, path)
+            quarantine.remove_copies(self._store.descriptor, path, holding=holding)
 
     def release_forgotten(self) -> None:
-        """Remove earlier versions of what was forgotten elsewhere from journals and index."""
+        """Remove earlier versions of what was forgotten or redacted elsewhere from journals and index."""
         self._release_forgotten([])
 
     def _repository(self, path: str) -> RecordRepository[Any]:

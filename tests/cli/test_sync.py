@@ -339,6 +339,51 @@ def test_a_redaction_reaches_the_mirror(there: Path) -> None:
     assert [] == [path for path, body in files_under(there).items() if body and b"Riga" in body]
 
 
+def until_quiet(*machines: list[str]) -> None:
+    """Everyone pulls and pushes, three times."""
+    for _ in range(3):
+        for options in machines:
+            assert [0, 0] == [run("sync", verb, *options).code for verb in ("pull", "push")]
+
+
+def holding(*folders: Path, texts: tuple[str, ...]) -> list[str]:
+    """The files under these folders that hold one of the texts in their raw bytes."""
+    found = {path: body for folder in folders for path, body in files_under(folder).items() if body}
+    return [path for path, body in found.items() if any(text.encode() in body for text in texts)]
+
+
+def test_texts_redacted_offline_on_two_machines(tmp_path: Path, here: Path, there: Path, other: list[str]) -> None:
+    """Each machine held what the other one redacted; afterwards no file of either, and none there, holds it."""
+    until_quiet([], other)
+    away(there)
+    run("append", "notes", "alice: likes tea\n")
+    assert 7 == run("redact", "notes", "alice").code
+    back(there)
+    assert 0 == run("append", "notes", "bob: secret\n", *other).code
+    away(there)
+    assert 7 == run("redact", "notes", "secret", *other).code
+    back(there)
+    until_quiet([], other)
+    folders = (here / ".memory", tmp_path / "other" / ".memory", there)
+
+    assert run("read", "notes").out == run("read", "notes", *other).out
+    assert {"# Notes", "[redacted]: likes tea", "bob: [redacted]"} == set(run("read", "notes").out.splitlines())
+    assert [] == holding(*folders, texts=("alice", "secret"))
+
+
+def test_two_lines_redacted_offline_leave_the_line_between_them(there: Path, other: list[str]) -> None:
+    """One machine redacts the first of three lines, the other the third; the untouched one is there once."""
+    run("append", "notes", "one\ntwo\nthree\n")
+    until_quiet([], other)
+    away(there)
+    assert 7 == run("redact", "notes", "one").code
+    assert 7 == run("redact", "notes", "three", *other).code
+    back(there)
+    until_quiet([], other)
+
+    assert "# Notes\n[redacted]\ntwo\n[redacted]\n" == run("read", "notes").out == run("read", "notes", *other).out
+
+
 def test_a_redaction_while_the_mirror_is_away(there: Path) -> None:
     """It is done here and not there: code 7, until a push has reached the mirror."""
     run("append", "notes", "Riga")

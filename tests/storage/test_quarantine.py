@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from memfiles.records.redactions import NONCE_BYTES, Piece, piece_of
 from memfiles.storage import quarantine
 from memfiles.storage.atomic import Descriptor
 
@@ -16,6 +17,10 @@ AT = "2026-11-21T09:00:00.000Z"
 @pytest.fixture
 def directory(tmp_path: Path) -> int:
     return Descriptor.of_directory(tmp_path)
+
+
+def piece(text: bytes) -> Piece:
+    return piece_of(text, known=(), nonce=bytes(NONCE_BYTES))
 
 
 def test_a_bad_record_is_moved_byte_for_byte_with_its_reason(tmp_path: Path, directory: int) -> None:
@@ -90,11 +95,11 @@ def test_a_lost_reason_is_unknown(tmp_path: Path, directory: int, note: bytes) -
 
 
 def test_copies_that_hold_a_text_are_removed_with_their_reason(tmp_path: Path, directory: int) -> None:
-    """Redaction reaches them; other copies stay."""
-    for data in (b"a hunter2 b", b"nothing", b"\\u0068unter"):
+    """Redaction reaches them, also where JSON writes the text with escapes; other copies stay."""
+    for data in (b"a hunter2 b", b"nothing", b"\\u0068unter2"):
         quarantine.keep_copy(directory, "notes.json", data, reason="why", at=AT)
 
-    assert 2 == quarantine.remove_copies(directory, "notes.json", holding=(b"hunter2", b"\\u0068unter"))
+    assert 2 == quarantine.remove_copies(directory, "notes.json", holding=[piece(b"hunter2")])
     assert [b"nothing"] == [(tmp_path / kept).read_bytes() for kept, _ in quarantine.listing(directory)]
     assert 2 == len(os.listdir(tmp_path / "quarantine"))
 
@@ -104,15 +109,15 @@ def test_copies_of_other_records_are_left_alone(directory: int, other: str) -> N
     """Also of those whose name begins like this one's."""
     quarantine.keep_copy(directory, other, b"hunter2", reason="why", at=AT)
 
-    assert 0 == quarantine.remove_copies(directory, "notes.json", holding=(b"hunter2",))
+    assert 0 == quarantine.remove_copies(directory, "notes.json", holding=[piece(b"hunter2")])
 
 
 def test_a_text_is_found_in_a_copy_of_any_size(tmp_path: Path, directory: int) -> None:
     """Also where it lies across the borders of what is read at once."""
     kept = quarantine.keep_copy(directory, "notes.json", b"", reason="why", at=AT)
-    (tmp_path / kept).write_bytes(b"x" * ((1 << 20) - 3) + b"hunter2" + b"x" * 100)
+    (tmp_path / kept).write_bytes(b"x" * ((8 << 20) - 3) + b"hunter2" + b"x" * 100)
 
-    assert 1 == quarantine.remove_copies(directory, "notes.json", holding=(b"hunter2",))
+    assert 1 == quarantine.remove_copies(directory, "notes.json", holding=[piece(b"hunter2")])
 
 
 def test_what_is_no_file_holds_no_text(tmp_path: Path, directory: int) -> None:
@@ -122,7 +127,7 @@ def test_what_is_no_file_holds_no_text(tmp_path: Path, directory: int) -> None:
     (tmp_path / "notes.json").symlink_to(tmp_path / "nowhere")
     quarantine.set_aside(directory, "notes.json", reason="why", at=AT)
 
-    assert 0 == quarantine.remove_copies(directory, "notes.json", holding=(b"hunter2",))
+    assert 0 == quarantine.remove_copies(directory, "notes.json", holding=[piece(b"hunter2")])
 
 
 def test_a_folder_goes_with_all_that_is_in_it_where_a_file_in_it_holds_the_text(tmp_path: Path, directory: int) -> None:
@@ -134,7 +139,7 @@ def test_a_folder_goes_with_all_that_is_in_it_where_a_file_in_it_holds_the_text(
         (tmp_path / "notes.json" / "link").symlink_to(tmp_path / "elsewhere")
         quarantine.set_aside(directory, "notes.json", reason="why", at=AT)
 
-    assert 1 == quarantine.remove_copies(directory, "notes.json", holding=(b"hunter2",))
+    assert 1 == quarantine.remove_copies(directory, "notes.json", holding=[piece(b"hunter2")])
     assert 1 == quarantine.remove_copies(directory, "notes.json")
     assert [] == os.listdir(tmp_path / "quarantine")
     assert b"hunter2" == (tmp_path / "elsewhere").read_bytes()

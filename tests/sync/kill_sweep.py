@@ -32,6 +32,7 @@ class Story:
     """What each machine did to the record after both were equal; the first is killed while it synchronises.
 
     ``kept`` are the lines that must be in both copies at the end, once; ``lost`` may be in ``conflicts/`` instead.
+    ``redacted`` is in no file of either machine and of the mirror.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Story:
     there: Change
     kept: tuple[str, ...]
     lost: tuple[str, ...] = ()
+    redacted: str = ""
 
 
 STORIES = {
@@ -47,6 +49,14 @@ STORIES = {
         Story("push", ("append", "- here\n"), (), ("- shared", "- here")),
         Story("pull", (), ("append", "- there\n"), ("- shared", "- there")),
         Story("merge", ("append", "- here\n"), ("append", "- there\n"), ("- shared", "- there", "- here")),
+        Story("redaction", (), ("redact", "- share"), ("[redacted]d",), redacted="- share"),
+        Story(
+            "redactions",
+            ("redact", "shared"),
+            ("append", "- there shared\n"),
+            ("- [redacted]", "- there [redacted]"),
+            redacted="- shared",
+        ),
         Story("conflict", ("edit", "shared", "here"), ("edit", "shared", "there"), ("- here",), ("- there",)),
     )
 }
@@ -126,6 +136,10 @@ def _examine(story: Story, here: Path, there: Path, *, mirror: Path) -> list[str
     problems += [f"{line!r} is there {lines[line]} times" for line in story.kept if lines[line] != 1]
     conflicts = "".join(path.read_text("utf-8") for path in here.parent.rglob("conflicts/*"))
     problems += [f"{line!r} is gone" for line in story.lost if line not in conflicts]
+    if story.redacted:
+        found = [path for path in here.parent.parent.rglob("*") if path.is_file() and ".memory" in path.parts]
+        found += [path for path in mirror.rglob("*") if path.is_file()]
+        problems += [f"{path} holds the text" for path in found if story.redacted.encode() in path.read_bytes()]
     left = [path.name for path in here.parent.rglob("*.tmp")]
     return problems + [f"left behind: {name}" for name in left]
 

@@ -17,11 +17,11 @@ LONGEST_SECONDS = 180.0
 
 
 def write_shared_workflow(
-    folder: Path, url: str, *, uids: Sequence[str] = ("notes",), description: str = "", **mirror: str
+    folder: Path, url: str, *, uids: Sequence[str] = ("notes",), description: str = "", content: str = "", **mirror: str
 ) -> Path:
     """Write a workflow whose memory is mirrored at ``url`` (not at all if empty); ``mirror`` has more settings."""
     known = {"description": description, "max_size_bytes": 1 << 20}
-    files = [{"uid": uid, "name": uid, "content": f"# {uid}\n", **known} for uid in uids]
+    files = [{"uid": uid, "name": uid, "content": content or f"# {uid}\n", **known} for uid in uids]
     agents = {"writer": {"memory": [{"id": uid, "mode": "rw"} for uid in uids]}}
     memory = {"files": files} | ({"mirror": {"url": url, **mirror}} if url else {})
     declared = {"name": "shared", "memory": memory, "agents": agents}

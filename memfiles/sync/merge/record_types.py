@@ -17,6 +17,7 @@ from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.keys import entry_place, uid_of
 from memfiles.records.lineage import base_revision, relation
 from memfiles.records.record import Record, decode, encode
+from memfiles.records.redactions import Piece
 from memfiles.sync.merge.merge_entries import merge_entries, surviving_copy
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge
 
@@ -84,6 +85,11 @@ def has_same_content_only(remote: SyncedRecord, local: SyncedRecord) -> bool:
     if isinstance(remote, Record) and isinstance(local, Record):
         return remote.content == local.content and not remote.history
     return False
+
+
+def pieces_in(record: SyncedRecord) -> tuple[Piece, ...]:
+    """The pieces of the texts that were redacted in the record."""
+    return record.redactions if isinstance(record, Record) else ()
 
 
 def is_dead(record: SyncedRecord) -> bool:

@@ -1,0 +1,192 @@
+"""A redaction that comes from another machine: afterwards no file of this one, and no object, holds the text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from memfiles import Memory
+from memfiles.errors import MirrorUnavailable
+from memfiles.records.record import decode
+from memfiles.storage import quarantine
+from memfiles.sync.mirror import ANY, Condition
+from memfiles.sync.pack import INDEX
+from mirrors.memory import MemoryMirror
+from tests.support.records import files_under
+from tests.sync.conftest import Opener, content_in, in_mirror
+from tests.sync.mirrors_for_tests import AbsentMirror
+
+SECRET, ALICE = "swordfish", "alice"
+AT = "2026-11-22T00:00:00.000Z"
+
+
+def holding(memory: Memory, *texts: str) -> list[str]:
+    """The files of a directory that hold one of these texts in their raw bytes, plain or escaped as in JSON."""
+    needles = [form.encode() for text in texts for form in (text, json.dumps(text)[1:-1])]
+    found = files_under(memory.manager.directory)
+    return sorted(path for path, body in found.items() if any(needle in body for needle in needles))
+
+
+def until_quiet(*memories: Memory) -> None:
+    """Everyone pulls, which pushes as well, until nothing moves."""
+    for _ in range(3):
+        for memory in memories:
+            memory.sync.pull(60)
+
+
+def objects_holding(mirror: MemoryMirror, *texts: str) -> list[str]:
+    stored = ((key, mirror.get(key)) for key, _ in list(mirror.list()))
+    return [key for key, it in stored if it is not None and any(text.encode() in it.body for text in texts)]
+
+
+def test_texts_redacted_offline_on_two_machines(open_machine: Opener, mirror: MemoryMirror) -> None:
+    """One had pushed its text before; the other appended and redacted without ever having been seen."""
+    away, behind = AbsentMirror(mirror, is_away=False), AbsentMirror(mirror, is_away=False)
+    one, two = open_machine("one", through=away), open_machine("two", through=behind)
+    until_quiet(one, two)
+    away.is_away = True
+    one.manager.append("notes", f"{ALICE}: likes tea\n")
+    one.manager.redact("notes", ALICE)
+    two.manager.append("notes", f"bob: {SECRET}\n")
+    assert two.sync.flush(60)
+    behind.is_away = True
+    two.manager.redact("notes", SECRET)
+    away.is_away = behind.is_away = False
+    until_quiet(one, two)
+
+    assert one.manager.read("notes") == two.manager.read("notes")
+    assert ["[redacted]: likes tea", "bob: [redacted]"] == sorted(one.manager.read("notes").split("\n")[1:3])
+    assert [[], []] == [holding(memory, SECRET, ALICE) for memory in (one, two)]
+    assert [] == objects_holding(mirror, SECRET, ALICE)
+    one.close()
+    two.close()
+    assert [[], []] == [holding(memory, SECRET, ALICE) for memory in (one, two)]
+
+
+def test_it_leaves_everything_that_keeps_earlier_versions(open_machine: Opener, mirror: MemoryMirror) -> None:
+    """Journal, notes, losing copies and quarantine of a machine that only pulls; copies without the text stay."""
+    one, two = open_machine("one"), open_machine("two")
+    for number in range(3):
+        one.manager.append("notes", f"{number}: {SECRET} über\n")
+    until_quiet(one, two)
+    two.manager.append("notes", f"two has {SECRET}\n")
+    until_quiet(one, two)
+    kept = {"escaped": json.dumps({"content": f"{SECRET} über"}), "broken": f"{{{SECRET} über", "other": "{}"}
+    for why, body in kept.items():
+        quarantine.keep_copy(two.manager.store.descriptor, "notes.json", body.encode(), reason=why, at=AT)
+    text = f"{SECRET} über"
+    assert {".state/mirror.sqlite", "notes.json"} <= {name.removesuffix("-wal") for name in holding(two, text)}
+    one.manager.redact("notes", text)
+    one.manager.redact("notes", f"has {SECRET}")
+    until_quiet(one, two)
+
+    assert [] == holding(two, text, f"has {SECRET}")
+    assert ["other"] == [why for _, why in quarantine.listing(two.manager.store.descriptor)]
+    assert [] == objects_holding(mirror, text)
+
+
+def test_a_put_without_an_answer_does_not_bring_it_back(open_machine: Opener, mirror: MemoryMirror) -> None:
+    """The old body is in the mirror or not: either way it is not sent again, and gives way."""
+
+    class Mute(MemoryMirror):
+        """Takes every put and loses the answer while it is told to."""
+
+        loses = False
+
+        def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
+            version = mirror.put(key, body, when=when)
+            if self.loses:
+                raise MirrorUnavailable("the answer was lost")
+            return version
+
+        get, list, delete = mirror.get, mirror.list, mirror.delete
+
+    mute = Mute()
+    one, two = open_machine("one", through=mute), open_machine("two")
+    until_quiet(one, two)
+    mute.loses = True
+    one.manager.append("notes", f"one: {SECRET}\n")
+    one.sync.flush(60, insist=False)
+    two.sync.pull(60)
+    two.manager.redact("notes", SECRET)
+    assert two.sync.flush(60)
+    mute.loses = False
+    until_quiet(one, two)
+
+    assert "# notes\none: [redacted]\n" == one.manager.read("notes") == two.manager.read("notes") == content_in(mirror)
+    assert ([], []) == (holding(one, SECRET), objects_holding(mirror, SECRET))
+
+
+def test_a_hand_edit_of_an_earlier_version_does_not_bring_it_back(open_machine: Opener) -> None:
+    """An editor had the file open since before the redaction, and saves it whole."""
+    memory = open_machine()
+    memory.manager.append("notes", f"one: {SECRET}\n")
+    path = memory.manager.directory / "notes.json"
+    earlier = json.loads(path.read_bytes())
+    memory.manager.redact("notes", SECRET)
+    path.write_text(json.dumps({**earlier, "content": earlier["content"] + "by hand\n"}))
+    memory.manager.notice("notes")
+
+    assert "# notes\none: [redacted]\nby hand\n" == memory.manager.read("notes")
+    assert [] == holding(memory, SECRET)
+
+
+def test_declared_text_does_not_come_back_on_a_new_machine(open_machine: Opener, mirror: MemoryMirror) -> None:
+    """It starts while the mirror is away, with the text that the workflow declares, and adds to it."""
+    one = open_machine("one", content=f"declared {SECRET}")
+    one.sync.flush(60)
+    one.manager.redact("notes", SECRET)
+    one.manager.append("notes", "\nmore\n")
+    one.sync.flush(60)
+    two = open_machine("two", content=f"declared {SECRET}", through=(away := AbsentMirror(mirror)))
+    two.manager.append("notes", "\nnew\n")
+    assert [] != holding(two, SECRET)
+    away.is_away = False
+    until_quiet(two, one)
+
+    assert one.manager.read("notes") == two.manager.read("notes")
+    assert {"declared [redacted]", "more", "new"} == set(two.manager.read("notes").split("\n")) - {""}
+    assert ([], []) == (holding(two, SECRET), objects_holding(mirror, SECRET))
+
+
+def test_what_a_broken_record_held_goes_when_the_mirror_replaces_it(open_machine: Opener, mirror: MemoryMirror) -> None:
+    """The broken file is quarantined at the start, unless it holds what was redacted meanwhile."""
+    one, two = open_machine("one"), open_machine("two")
+    one.manager.append("notes", f"one: {SECRET}\n")
+    until_quiet(one, two)
+    two.close()
+    one.manager.redact("notes", SECRET)
+    assert one.sync.flush(60)
+    path = two.manager.directory / "notes.json"
+    path.write_bytes(path.read_bytes()[:-9])
+    two = open_machine("two")
+    until_quiet(two)
+
+    assert ("# notes\none: [redacted]\n", []) == (two.manager.read("notes"), holding(two, SECRET))
+
+
+def test_a_pack_with_the_text_is_removed(open_machine: Opener, mirror: MemoryMirror) -> None:
+    """Also one that was written after the redaction, from an earlier listing, once a machine pulls."""
+    one, two = open_machine("one"), open_machine("two")
+    one.manager.append("notes", f"one: {SECRET}\n")
+    until_quiet(one, two)
+    one.manager.redact("notes", SECRET)
+    assert one.sync.flush(60)
+    mirror.put(INDEX, f"a pack with {SECRET}".encode())
+    two.sync.pull(60)
+
+    assert [] == objects_holding(mirror, SECRET)
+
+
+def test_the_records_agree_on_the_pieces(open_machine: Opener, mirror: MemoryMirror) -> None:
+    """Every machine keeps the digest of every text, in the same bytes."""
+    one, two = open_machine("one"), open_machine("two")
+    one.manager.append("notes", "a text\nanother text\n")
+    until_quiet(one, two)
+    one.manager.redact("notes", "a text")
+    two.manager.redact("notes", "another text")
+    until_quiet(one, two)
+    record = decode(in_mirror(mirror) or b"", uid="notes")
+
+    assert ("memfiles/2", 2) == (record.format, len(record.redactions))
+    assert {in_mirror(mirror)} == {Path(it.manager.directory / "notes.json").read_bytes() for it in (one, two)}
