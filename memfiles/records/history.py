@@ -161,10 +161,14 @@ def rewritten(record: Record, clean: Cleaner, *, traced_after: int | None = None
         first = unknown[-1]
         history[-1] = first if cleaned == before else replace(first, offset=0, bytes=len(cleaned), redacted=True)
     fragments: list[Fragments] = []
+    left = {hash(before): fragments}  # by content: an undo goes back to what an earlier change left
     for step in steps:
         after = step.after(before)
-        if traced_after is not None and step.change.revision > traced_after:
-            fragments = clean.carried(fragments, before, step.splice(before))
+        if hash(after) in left:
+            fragments = left[hash(after)]
+        elif traced_after is not None and step.change.revision > traced_after:
+            fragments = clean.carried(fragments, before, after, step.splice(before))
+        left[hash(after)] = fragments
         now = clean(after, fragments)
         history.append(_cleaned(step, cleaned, after, now, clean))
         before, cleaned = after, now

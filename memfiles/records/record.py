@@ -197,7 +197,7 @@ class Record:
     @cached_property
     def redactions_json(self) -> bytes:
         """The encoded pieces, one a line."""
-        return b",\n".join([to_json(piece.to_dict()) for piece in self.redactions])
+        return b",\n".join([to_json(vars(piece)) for piece in self.redactions])
 
     def stamped(self, origin: str) -> Record:
         """The record as a change made in the memory directory ``origin``; nothing is encoded again."""

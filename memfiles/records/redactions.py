@@ -12,7 +12,7 @@ import hmac
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from pydantic import ConfigDict, Field
 
@@ -42,10 +42,6 @@ class Piece:
     def is_of(self, text: bytes) -> bool:
         """Whether this is the redacted text."""
         return len(text) == self.size and hmac.compare_digest(_mac(self.key, text), self.mac)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object."""
-        return dict(vars(self))
 
 
 def piece_of(text: bytes, *, known: Sequence[Piece], nonce: bytes) -> Piece:
@@ -103,7 +99,7 @@ class Cleaner:
 
     def __call__(self, content: bytes, fragments: Sequence[Fragments] = ()) -> bytes:
         """The content without the texts, also without those that this puts together, and without these fragments."""
-        before, content = None, _cut(content, fragments)
+        before, content = None, _cut(content, [*fragments, *self._whole(content)]) if fragments else content
         while content != before:
             before = content
             for text in self._texts:
@@ -114,17 +110,20 @@ class Cleaner:
         """How often the texts stand in the content."""
         return sum(1 for text in self._texts for _ in _places(content, text))
 
-    def carried(self, fragments: Sequence[Fragments], content: bytes, splice: tuple[int, int, int]) -> list[Fragments]:
-        """What a change leaves of the texts in ``content``, and of the ``fragments`` that earlier changes left there.
+    def carried(
+        self, fragments: Sequence[Fragments], before: bytes, after: bytes, splice: tuple[int, int, int]
+    ) -> list[Fragments]:
+        """What a change leaves of the texts in ``before``, and of the ``fragments`` that earlier changes left there.
 
         ``splice`` is the change: where, how many bytes it removes, and how many it inserts. A text that it does not
         touch is found again in the content after it.
         """
-        start, end = splice[0], splice[0] + splice[1]
-        places = ((text, place) for text in self._texts for place in _places(content, text))
-        touched = [Fragments((place,), _put(text)) for text, place in places if start < place[1] and end > place[0]]
+        touched = [each for each in self._whole(before) if _is_cut(before, after, splice, each.spans[0])]
         moved = (Fragments(tuple(_moved(each.spans, splice)), each.put) for each in (*fragments, *touched))
         return [each for each in moved if each.spans]
+
+    def _whole(self, content: bytes) -> Iterator[Fragments]:
+        return (Fragments((place,), _put(text)) for text in self._texts for place in _places(content, text))
 
 
 def _cut(content: bytes, fragments: Sequence[Fragments]) -> bytes:
@@ -171,6 +170,22 @@ def _without(content: bytes, text: bytes) -> bytes:
         parts += [content[done : left if left >= 0 else start], put if left < 0 and right < 0 else b""]
         done = right + len(_MARKER) if right >= 0 else end
     return b"".join([*parts, content[done:]])
+
+
+def _is_cut(before: bytes, after: bytes, splice: tuple[int, int, int], span: tuple[int, int]) -> bool:
+    """Whether a change leaves only a part of the span, however it is told.
+
+    To remove "ab" from "abab|a" is to remove "ba" one byte later.
+    """
+    (at, removed, inserted), (start, end) = splice, span
+    if at >= end or at + removed <= start or (at <= start and at + removed >= end):
+        return False
+    text, length = (before, removed) if removed else (after, inserted)
+    others = span if inserted else (start if at > start else end - removed,)
+    if (removed and inserted) or (removed and removed < end - start):
+        return True
+    places = (sorted((at, other)) for other in others)
+    return not any(text[low:high] == text[low + length : high + length] for low, high in places)
 
 
 def _moved(spans: Iterable[tuple[int, int]], splice: tuple[int, int, int]) -> Iterator[tuple[int, int]]:

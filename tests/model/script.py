@@ -20,7 +20,6 @@ _LETTERS = "bcdfghjkmnpqrtvwxz"  # no vowels: neither words nor endings that a s
 _HALF = 8
 
 OFF: dict[str, str] = {
-    **dict.fromkeys(("redact", "blot"), "redaction across machines is being rebuilt (issue 13, part 1)"),
     **dict.fromkeys(("rename", "swap", "share", "unshare", "forget"), "lineage ids are being built (issue 13, part 2)"),
     "apart": "values superseded before the first sync are in no history (issue 13, part 4)",
 }

@@ -211,17 +211,13 @@ def _diverged(copies: _Copies, *, on_conflict: ConflictPolicy) -> MergeResult[Re
     if on_conflict == "remote":
         content = remote.content if copies.merge_base is None else _rebased(copies, winner="first").content
         loser = local
-    if copies.merge_base is not None:
-        content = with_lines(content, _appended(copies.suffix(loser)), of=loser.content)
+    if copies.merge_base is not None:  # appends changed no other line, so a conflict must not drop them
+        texts = [step.text.decode() for step in copies.suffix(loser).steps if step.change.op == "append"]
+        content = with_lines(content, [line for text in texts for line in lines_of(text)], of=loser.content)
     changes = list(ours.changes)
     if content != ours.content:
         changes.append(splice_change(ours.content, content, copies.change))
     return MergeResult(copies.finished(changes, content, onto=remote), loser=loser)
-
-
-def _appended(suffix: Suffix) -> list[str]:
-    """The appended lines: they changed no other line, so a conflict must not drop them."""
-    return [line for step in suffix.steps if step.change.op == "append" for line in lines_of(step.text.decode())]
 
 
 def _rebased(copies: _Copies, *, winner: Side) -> Rebased:
