@@ -18,6 +18,9 @@ from memfiles.records.keys import check_whole
 from memfiles.records.record import Change, Record, with_content, with_redactions
 from memfiles.records.redactions import Cleaner, Fragments, Piece, reveal, united
 
+_COMPARED_MAX = 2048  # characters; longer ones would take seconds
+_ALIKE_MIN = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Splice:
@@ -166,8 +169,9 @@ def rewritten(record: Record, clean: Cleaner, *, traced_after: int | None = None
         after = step.after(before)
         if hash(after) in left:
             fragments = left[hash(after)]
-        elif traced_after is not None and step.change.revision > traced_after:
-            fragments = clean.carried(fragments, before, after, step.splice(before))
+        elif traced_after is not None and step.change.revision > traced_after and (fragments or clean.count(before)):
+            for part in _parts(before, after):
+                fragments = clean.carried(fragments, *part)
         left[hash(after)] = fragments
         now = clean(after, fragments)
         history.append(_cleaned(step, cleaned, after, now, clean))
@@ -203,6 +207,25 @@ def _cleaned(step: TextChange, before: bytes, was: bytes, now: bytes, clean: Cle
         return replace(change, bytes=len(now) - len(before), redacted=True)
     splice = splice_between(before, now)
     return replace(change, offset=splice.offset, bytes=splice.bytes, old=splice.old, redacted=True)
+
+
+def _parts(before: bytes, after: bytes) -> Iterator[tuple[bytes, bytes, tuple[int, int, int]]]:
+    """A difference as changes of one place each, from the end to the beginning, as ``Cleaner.carried`` takes them.
+
+    What the replaced and the new text have in common was not removed; a few letters may be alike by chance.
+    """
+    splice = splice_between(before, after)
+    start, old = splice.offset or 0, splice.old
+    new = after[start : start + splice.bytes].decode()
+    matcher = difflib.SequenceMatcher(None, old, new if len(old) + len(new) <= _COMPARED_MAX else "", autojunk=False)
+    kept = [(block.a, block.b, block.size) for block in matcher.get_matching_blocks() if block.size >= _ALIKE_MIN]
+    old_end, new_end = len(old), len(new)
+    for in_old, in_new, size in [*reversed(kept), (0, 0, 0)]:
+        at = start + len(old[: in_old + size].encode())
+        removed, text = old[in_old + size : old_end].encode(), new[in_new + size : new_end].encode()
+        changed = before[:at] + text + before[at + len(removed) :]
+        yield before, changed, (at, len(removed), len(text))
+        before, old_end, new_end = changed, in_old, in_new
 
 
 def _start(content: bytes, change: Change) -> int:

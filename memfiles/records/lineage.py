@@ -35,11 +35,6 @@ def joined(one: HasOrigins, other: HasOrigins) -> Origins:
     return {origin: max(one.origins.get(origin, 0), other.origins.get(origin, 0)) for origin in both}
 
 
-def is_included(record: Record, other: Record) -> bool:
-    """Whether ``other`` includes every change of ``record``; False if one of them has no origins."""
-    return bool(record.origins and other.origins) and not _ahead(record, other)
-
-
 def base_revision(record: Record, other: Record) -> int:
     """The last revision of ``record`` that ``other`` knows; 0 if it knows none."""
     ahead = _ahead(record, other)
@@ -56,7 +51,7 @@ def relation(local: Record, remote: Record) -> Relation:
     """
     if not (_tells_all(local) and _tells_all(remote)) or _contradict(local, remote):
         return "unknown"
-    known_there, known_here = is_included(local, remote), is_included(remote, local)
+    known_there, known_here = not _ahead(local, remote), not _ahead(remote, local)
     if known_there and known_here:
         return "equal" if (local.revision, local.sha256) == (remote.revision, remote.sha256) else "unknown"
     if known_there:

@@ -239,7 +239,8 @@ class Reconciler:
         if is_new and not self._ledger.sending(
             path, step.body, version=step.version, revision=local.record.revision
         ):  # 1 noted before it is put
-            self._allow_restored(path, local)
+            if (again := self._replica.read(path)) is not None and again.body == local.body:
+                self._ledger.forget_redaction(path)  # a person restored it as it was before a redaction
             return "equal"  # redacted meanwhile
         try:
             version = self._mirror.put(path, step.body, when=equals(step.version) if step.version else ABSENT)  # 2
@@ -310,12 +311,6 @@ class Reconciler:
         """
         self._ledger.bury(path, revision=revision)
         self._replica.remove_copies([path], holding=holding)
-
-    def _allow_restored(self, path: str, refused: LocalCopy) -> None:
-        """Allow a push of a record that a person restored as it was before a redaction."""
-        again = self._replica.read(path)
-        if again is not None and again.body == refused.body:
-            self._ledger.forget_redaction(path)
 
     def _acknowledge(self, path: str, stored: Stored, settled: str | None, local: LocalCopy) -> None:
         """Note that the mirror has this copy, and that a local record with the digest ``settled`` needs no push."""

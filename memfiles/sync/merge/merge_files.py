@@ -27,7 +27,6 @@ from memfiles.sync.merge.rebase import (
     rebase,
     splice_change,
     suffix_after,
-    with_changes,
     without_effect,
 )
 from memfiles.sync.merge.text_merge import (
@@ -104,9 +103,10 @@ class _Copies:
     def finished(self, changes: Sequence[Change], content: str, *, onto: Record) -> Record:
         """``onto`` with these changes: above both revisions, with both version vectors, and declared as here."""
         highest = max(self.local.revision, self.remote.revision)
-        longer = with_changes(onto, changes, first_revision=max(onto.revision + 1, highest - len(changes) + 2))
+        for number, change in enumerate(changes, max(onto.revision + 1, highest - len(changes) + 2)):
+            onto = extend(onto, replace(change, revision=number))
         record = replace(
-            with_content(longer, content),
+            with_content(onto, content),
             **metadata_in(self.local)._asdict(),
             created_at=min(self.local.created_at, self.remote.created_at),
             provisional=False,

@@ -10,7 +10,6 @@ The rules this file keeps:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from typing import NamedTuple
 from memfiles.errors import RevisionUnknown
 from memfiles.records.history import TextChange, content_at, splice_between, steps_after
 from memfiles.records.lineage import Relation, base_revision, change_at, common_revision, is_same_change, relation
-from memfiles.records.record import Change, Record, extend
+from memfiles.records.record import Change, Record
 from memfiles.sync.merge.text_merge import Side, merge_text
 
 
@@ -74,13 +73,6 @@ def splice_change(before: str, after: str, change: Change) -> Change:
     """``change`` as the splice that turns ``before`` into ``after``."""
     splice = splice_between(before.encode(), after.encode())
     return replace(change, bytes=splice.bytes, offset=splice.offset, old=splice.old, opaque=False)
-
-
-def with_changes(record: Record, changes: Sequence[Change], *, first_revision: int) -> Record:
-    """The record with these changes appended to its history, numbered in a row; the caller sets the content."""
-    for number, change in enumerate(changes):
-        record = extend(record, replace(change, revision=first_revision + number))
-    return record
 
 
 def _again(content: str, change: Change, *, before: str, after: str, winner: Side) -> Rebased:

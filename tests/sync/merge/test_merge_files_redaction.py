@@ -96,8 +96,27 @@ def test_what_is_left_of_a_text_edited_at_the_same_time_goes_too() -> None:
     dirty, clean = done(shared(), *halves, by=HERE), taken_out(shared(), by=THERE)
 
     for result in both_ways(dirty, clean):
-        assert "one\nthe word is [redacted]n and fer\nthree\nmore\n" == result.record.content
+        assert "one\nthe word is [redacted] and fer\nthree\nmore\n" == result.record.content
         assert not any(part in encode(result.record) for part in (b"hu", b"ter2", b"hunter2"))
+
+
+REPLACED = {
+    "hunter2 as it was": "[redacted] as it was",
+    "hun--ter2": "[redacted]--",
+    "hunter3": "[redacted]3",
+    "not hunter": "not [redacted]",
+    "a fish": "a fish",
+}
+
+
+@pytest.mark.parametrize("new", REPLACED)
+def test_only_what_is_new_in_an_edit_was_inserted(new: str) -> None:
+    """An agent passes the whole line, of which most is what was there before."""
+    change = partial(edit, old=f"the word is {NEEDLE}", new=f"the word is {new}")
+    dirty, clean = done(shared(), change, by=HERE), taken_out(shared(), by=THERE)
+
+    for result in both_ways(dirty, clean):
+        assert f"one\nthe word is {REPLACED[new]}\nthree\n" == result.record.content
 
 
 def test_what_was_left_of_a_text_before_stays() -> None:
