@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal
 
 from memfiles.entries.budgets import Budget
@@ -30,7 +31,7 @@ from memfiles.records.entry import (
 from memfiles.records.keys import NAME_MAX, check_key, check_name, check_switch, check_whole, listed
 from memfiles.records.levels import Levels
 from memfiles.records.record import check_text
-from memfiles.secrets.gate import Policy, Scanner, gate, gate_labels
+from memfiles.secrets.gate import Policy, Scanner, gate_labels, judge_change
 
 MAX_TAG_BYTES = 64
 MAX_TTL_SECONDS = 10 * 365 * 86400
@@ -190,8 +191,11 @@ class EntryRules:
         seconds = self.category(category).ttl if ttl is None else ttl
         return None if seconds is None else later(since, seconds)
 
-    def check(self, draft: Draft) -> Checked:
-        """The draft as it may be stored; ``InvalidArgument``, ``SizeExceeded`` or ``SecretRefused`` if it may not."""
+    def check(self, draft: Draft, *, before: Entry | None = None) -> Checked:
+        """The draft as it may be stored; ``InvalidArgument``, ``SizeExceeded`` or ``SecretRefused`` if it may not.
+
+        What the entry held ``before`` is not held against the draft.
+        """
         check_key(draft.key)
         named = {"the category": draft.category, "the source": draft.source}
         labels = {what: label[:MAX_LABEL_BYTES] for what, label in named.items() if isinstance(label, str)}
@@ -206,7 +210,9 @@ class EntryRules:
             return Checked(replace(draft, tags=tags, links=links), warnings)
         check_text(draft.content)
         _check_size(draft.content)
-        gated = gate(draft.content, policy=self.secrets, allow=self.allow, scan=self.scan)
+        old, new = before.content if before is not None else "", draft.content
+        judge = partial(judge_change, policy=self.secrets, allow=self.allow, scan=self.scan)
+        gated = judge(old, new, start=0, end=len(new))
         _check_size(gated.text)  # a redaction may be longer than what it replaces
         return Checked(replace(draft, content=gated.text, tags=tags, links=links), (*warnings, *gated.warnings))
 

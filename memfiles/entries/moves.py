@@ -122,7 +122,7 @@ class Relocator:
         if found is None:
             raise decisions.not_there(key)
         entry, partition = found
-        draft = self._db.rules.check(draft_of_entry(entry, key=new)).draft
+        draft = self._db.rules.check(draft_of_entry(entry, key=new), before=entry).draft
         if self._live(own, new, now) is not None:
             raise _taken(new)
         return _Move(entry, partition, draft)

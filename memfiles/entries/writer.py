@@ -148,11 +148,10 @@ class EntryWriter:
         self, caller: Caller, draft: Draft, *, expected_revision: int | None = None, call_id: str | None = None
     ) -> Saved:
         """Update an entry at the caller's level with the draft; ``EntryNotFound``, else errors as of ``save``."""
-        checked = self._db.rules.check(draft)
-        stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
+        stamp, own = Stamp(self._db.now(), caller.actor(call_id), expected_revision), own_level(caller)
+        path = self._present(own, check_key(draft.key), now=stamp.at)
+        checked = self._db.rules.check(draft, before=entry_at(self._db.repository, path))
         source, expiry = self._provenance(caller, stamp, draft), self._db.rules.expiry
-        own = own_level(caller)
-        path = self._present(own, draft.key, now=stamp.at)
 
         def updated(before: EntryRecord | None) -> Decided:
             return decisions.update(before, checked.draft, stamp, by=source, expiry=expiry)

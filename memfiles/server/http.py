@@ -1,24 +1,28 @@
 """MCP over HTTP, for clients on this machine.
 
 The rule this module enforces: only requests with the token are answered, and no web page in a browser can send one on
-a person's behalf: the server listens on loopback only, and accepts only its own ``Host`` and ``Origin``.
+a person's behalf: the server listens on loopback only, and accepts only its own ``Host`` and ``Origin``. And whoever
+has no token cannot keep others out: a request that does not arrive in time ends, and so many may be on their way.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import secrets
 import signal
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
+import h11
 import uvicorn
 from mcp.server import Server
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from memfiles.errors import InvalidArgument
 from memfiles.server.line_streams import LINE_MAX
@@ -27,7 +31,10 @@ from memfiles.server.server import MemoryServer
 HOST = "127.0.0.1"
 PATH = "/mcp"
 TOKEN_MIN = 16
+REQUEST_SECONDS = 10.0  # for the headers and the body of a request, which come over loopback
+WAITING_MAX = 128  # connections whose request is not whole yet; one more ends the oldest
 _SHUTDOWN_SECONDS = 2
+_NO_TOKEN = {"WWW-Authenticate": "Bearer", "Connection": "close"}  # the rest of the request is not waited for
 _ABANDONED_STREAM = "ASGI callable returned without completing response"
 _REFUSAL = (
     "a bearer token is required: it was printed when the server started, or chosen by the person who started it\n"
@@ -86,6 +93,7 @@ def serve(server: MemoryServer, *, listening: socket.socket, token: str) -> None
     guarded = app(server, port=listening.getsockname()[1], token=token)
     config = uvicorn.Config(
         guarded,
+        http=_PunctualProtocol,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -93,6 +101,45 @@ def serve(server: MemoryServer, *, listening: socket.socket, token: str) -> None
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
     _NotificationsFirst(config, server.notifier.end).run(sockets=[listening])
+
+
+class _PunctualProtocol(H11Protocol):
+    """Ends connections whose request is not whole in time; only a subclass of uvicorn's protocol sees it arrive."""
+
+    _waiting: ClassVar[dict[_PunctualProtocol, asyncio.TimerHandle]] = {}  # the oldest first
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """See ``asyncio.Protocol``."""
+        super().connection_made(transport)
+        self._expect()
+
+    def data_received(self, data: bytes) -> None:
+        """See ``asyncio.Protocol``."""
+        super().data_received(data)
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+            self._expect()
+        else:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See ``asyncio.Protocol``."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _expect(self) -> None:
+        """Wait for the rest of a request, from the first time on that something of it is missing."""
+        if self not in self._waiting and not self.transport.is_closing():
+            self._waiting[self] = self.loop.call_later(REQUEST_SECONDS, self._give_up)
+            if len(self._waiting) > WAITING_MAX:
+                next(iter(self._waiting))._give_up()
+
+    def _give_up(self) -> None:
+        self._stop_waiting()
+        self.transport.abort()
+
+    def _stop_waiting(self) -> None:
+        if (timer := self._waiting.pop(self, None)) is not None:
+            timer.cancel()
 
 
 class _NotificationsFirst(uvicorn.Server):
@@ -120,7 +167,7 @@ class TokenGuard:
         if scope["type"] == "lifespan" or self._has_token(scope):
             await self._inner(scope, receive, send)
             return
-        response = PlainTextResponse(_REFUSAL, status_code=401, headers={"WWW-Authenticate": "Bearer"})
+        response = PlainTextResponse(_REFUSAL, status_code=401, headers=_NO_TOKEN)
         await response(scope, receive, send)
 
     def _has_token(self, scope: Scope) -> bool:

@@ -11,7 +11,8 @@ from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.entries.purge import Purger
-from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed
+from memfiles.errors import EntryNotFound, InvalidArgument, SecretRefused, StorageFailed
+from tests.secrets.secret_corpus import TOKENS
 from tests.support.saved import Clock, Visitor, entries_in
 
 
@@ -50,6 +51,22 @@ def test_a_read_that_others_may_not_notice_keeps_nothing(tmp_path: Path, reader:
         assert ["older"] == [match.found.key for match in found]
         assert [] == [step.why for step in plan.steps if "read 0 times" not in step.why]
         assert ("older",) == entries.save(Visitor(), "newest", "z", category=category).evicted
+
+
+def test_an_update_is_not_refused_for_what_was_there(tmp_path: Path) -> None:
+    """An entry that holds a credential can be updated around it; a further one is refused."""
+    one, other = [secret.value for secret in TOKENS if secret.rule in {"anthropic-key", "openai-key"}][:2]
+    with entries_in(tmp_path / "memory", rules=EntryRules(secrets="off")) as entries:
+        entries.save(Visitor(), "k", f"see {one}")
+    with entries_in(tmp_path / "memory", rules=EntryRules(secrets="block")) as entries:
+        entries.update(Visitor(), "k", content=f"look at {one}")
+        with pytest.raises(SecretRefused):
+            entries.update(Visitor(), "k", content=f"look at {one} and {other}")
+        with pytest.raises(SecretRefused):
+            entries.save(Visitor(), "m", f"look at {one}")
+        found = entries.get(Visitor(), "k")
+
+    assert found is not None and f"look at {one}" == found.content
 
 
 @pytest.fixture

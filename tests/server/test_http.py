@@ -5,9 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import socket
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +22,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
 
 from memfiles.errors import InvalidArgument
-from memfiles.server.http import bind, check_token, new_token
+from memfiles.server.http import REQUEST_SECONDS, WAITING_MAX, bind, check_token, new_token
+from tests.cli.command_line import run
 from tests.server.mcp_clients import ERAS, NOTES, changed_by_hand, command, environment, in_loop, listening, text_of
 
 TOKEN = "a-token-for-the-tests"
@@ -266,3 +269,78 @@ def test_a_port_that_is_taken() -> None:
         taken.listen()
         with pytest.raises(InvalidArgument, match="--port"):
             bind(taken.getsockname()[1])
+
+
+HEAD = "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+
+
+def opened(serving: Serving, sent: str) -> socket.socket:
+    """A connection on which something was sent."""
+    place = urlsplit(serving.url)
+    connection = socket.create_connection((place.hostname, place.port), timeout=60)
+    connection.sendall(sent.encode())
+    return connection
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "",
+        "POST /mcp HT",
+        f"{HEAD}X-Slow: 1",
+        f"{HEAD}Authorization: Bearer {TOKEN}\r\nContent-Length: 100\r\n\r\nhalf",
+        f"{HEAD}Authorization: Bearer {TOKEN}\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\nha",
+    ],
+)
+def test_a_request_that_does_not_arrive_is_ended(serving: Serving, sent: str) -> None:
+    """Also where a few bytes come again and again: the time counts from the first."""
+    begun = time.monotonic()
+    with opened(serving, sent) as connection:
+        connection.settimeout(0.5)
+        while time.monotonic() - begun < 5 * REQUEST_SECONDS:
+            with suppress(TimeoutError):
+                try:
+                    if not connection.recv(4096):
+                        break
+                except ConnectionResetError:
+                    break
+            with suppress(OSError):
+                connection.sendall(b"x")
+
+    assert REQUEST_SECONDS - 1 < time.monotonic() - begun < 2 * REQUEST_SECONDS
+
+
+@pytest.mark.parametrize("length", ["Content-Length: 1000000", "Transfer-Encoding: chunked"])
+def test_a_body_without_a_token_is_not_waited_for(serving: Serving, length: str) -> None:
+    """The answer comes at once, and then the end."""
+    begun, answer = time.monotonic(), b""
+    with opened(serving, f"{HEAD}{length}\r\n\r\n") as connection, suppress(ConnectionResetError):
+        while part := connection.recv(4096):
+            answer += part
+
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert time.monotonic() - begun < REQUEST_SECONDS / 2
+
+
+def test_many_half_open_connections_keep_nobody_out(serving: Serving) -> None:
+    """The oldest are ended, at once, and a client with the token is answered meanwhile."""
+    usual = serving.ask(ALLOWED)
+    with ExitStack() as held:
+        connections = [held.enter_context(opened(serving, HEAD)) for _ in range(WAITING_MAX + 100)]
+        status = serving.ask(ALLOWED)
+        first = connections[0]
+        first.settimeout(REQUEST_SECONDS / 2)
+        with suppress(ConnectionResetError):
+            assert b"" == first.recv(1)
+        connections[-1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            connections[-1].recv(1)
+
+    assert usual == status != 401
+
+
+def test_the_help_names_what_nobody_can_see() -> None:
+    """An argument is visible to every user of the machine."""
+    told = " ".join(run("mcp", "--help").out.split())
+
+    assert "set MEMFILES_MCP_TOKEN instead" in told

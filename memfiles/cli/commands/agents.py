@@ -132,7 +132,8 @@ def _visible(seen: MemoryView, agent: str, level: str | None) -> list[VisibleFil
 @click.option(
     "--token",
     envvar="MEMFILES_MCP_TOKEN",
-    help="With --http: bearer token that clients must send (also: MEMFILES_MCP_TOKEN).  [default: a new one]",
+    help="With --http: bearer token that clients must send. Other users of this machine can read it in the list of "
+    "processes: set MEMFILES_MCP_TOKEN instead.  [default: a new one]",
 )
 def mcp_command(agent: str | None, level: str | None, run: str | None, read_only: bool, **over: object) -> None:
     """Serve an agent's memory to MCP clients.
