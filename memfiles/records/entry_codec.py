@@ -37,7 +37,7 @@ from memfiles.records.entry import (
     TombstoneId,
     folder_of,
 )
-from memfiles.records.keys import ENTRY_UID_PATTERN, check_key, entry_uid
+from memfiles.records.keys import ENTRY_UID_PATTERN, check_key, check_revision, entry_uid
 from memfiles.records.record import (
     FORMAT,
     FORMAT_2,
@@ -204,6 +204,8 @@ def decode_entry(data: bytes, *, path: str) -> EntryRecord:
         check_order(found.text, of=path)
     elif any(known > found.revision for known in found.origins.values()):
         raise RecordCorrupt(f"record {path}: its origins are ahead of revision {found.revision}")
+    else:
+        check_revision(found.revision, [found.revision], of=path)  # it may bury an entry at the limit
     if not _is_canonical(data):
         refuse_foreign(data, uid=path)
     elif isinstance(found, Entry):
@@ -279,9 +281,12 @@ def inspect(data: bytes) -> Inspection | None:
     """Inspect a record of any type; None if ``data`` is not one."""
     try:
         if not is_entry(data):
-            record = read_record(data)
-            return Inspection(record.revision, record.is_intact)
-        found = read_entry(data)
+            found: Record | EntryRecord = read_record(data)
+        else:
+            found = read_entry(data)
+        text = found.text if isinstance(found, Entry) else found
+        changes = [change.revision for change in text.history] if isinstance(text, Record) else [found.revision]
+        check_revision(found.revision, changes, of="")
     except RecordCorrupt:
         return None
-    return Inspection(found.revision, found.text.is_intact if isinstance(found, Entry) else True)
+    return Inspection(found.revision, text.is_intact if isinstance(text, Record) else True)

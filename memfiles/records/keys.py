@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from memfiles.errors import InvalidArgument
+from memfiles.errors import InvalidArgument, RecordCorrupt
 
 NAME_MAX = 64
 UID_MAX = 128
@@ -34,6 +34,8 @@ _UID = re.compile(UID_PATTERN[1:-1], re.ASCII)
 _ENTRY_PATH = re.compile(ENTRY_PATH_PATTERN[1:-1], re.ASCII)
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-")
 _LONGEST_FOLDER = 120
+MAX_FOREIGN_REVISION = 2**48
+_ROOM = 2**32  # changes that a record at that revision has left
 
 
 def check_name(name: str) -> str:
@@ -155,6 +157,19 @@ def check_whole(value: object, *, what: str, least: int | None = None, most: int
     if (least is not None and value < least) or (most is not None and value > most):
         raise InvalidArgument(f"{what} must be a whole number{_range(least, most)}")
     return int(value)
+
+
+def check_revision(revision: int, changes: Sequence[int], *, of: str) -> None:
+    """Refuse, as ``RecordCorrupt``, a revision that no number of changes leads to: few more could follow it.
+
+    ``changes`` are the revisions in its history. A record at the limit can still be changed: its next revisions follow
+    one another.
+    """
+    above = revision - MAX_FOREIGN_REVISION
+    if above > 0 and (above > _ROOM or not changes or revision - min(changes[-2:]) > _ROOM):
+        raise RecordCorrupt(
+            f"record {of}: nobody changed it {revision} times; at most {MAX_FOREIGN_REVISION} is believed"
+        )
 
 
 def _range(least: int | None, most: int | None) -> str:

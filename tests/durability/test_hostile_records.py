@@ -84,6 +84,7 @@ BAD: dict[str, Trap] = {
     "a NaN beside": lambda path, _: path.write_bytes(_record(path, extra=float("nan"))),
     "a lone surrogate": lambda path, _: path.write_bytes(_record(path, content="\ud800")),
     "another's record": lambda path, _: path.write_bytes((path.parent / "facts.json").read_bytes()),
+    "a revision that nobody got to": lambda path, _: path.write_bytes(_record(path, revision=2**53 - 2, history=[])),
     "a path for a uid": lambda path, _: path.write_bytes(_record(path, uid="../notes")),
     "a link to a file": lambda path, outside: _instead(path, lambda p: p.symlink_to(outside / "private")),
     "a link to a sound record": lambda path, _: _linked(path),
@@ -196,6 +197,27 @@ def test_a_change_made_by_hand_is_taken_over(memory: Path) -> None:
     assert "updated" == report["notes"].status
     assert "# Start\n- corrected\n" == content
     assert ("external", 3) == (last.op, last.revision)
+
+
+@pytest.mark.parametrize("revisions", [[], [1], [1, 2]])
+def test_a_record_at_the_largest_revision_that_is_believed_can_be_changed(memory: Path, revisions: list[int]) -> None:
+    """Its next revisions follow one another, so they are believed as well, also by the next process."""
+    record = memory / "notes.json"
+    history = json.loads(record.read_bytes())["history"][: len(revisions)]
+    for change, revision in zip(history[::-1], [2**48, 1], strict=False):
+        change["revision"] = revision
+    record.write_bytes(_record(record, revision=2**48, history=history))
+    for line in ("- one\n", "- secret\n", "- three\n"):
+        with MemoryManager(memory) as manager:
+            report = manager.restore(FILES)
+            manager.append("notes", line)
+            manager.redact("notes", "secret")
+            content, revision = manager.read("notes"), manager.snapshot("notes").revision
+
+            assert {"kept"} == {row.status for row in report.files}
+
+    assert "# Start\n- remembered\n- one\n- [redacted]\n- three\n" == content
+    assert 2**48 + 4 == revision
 
 
 def test_a_hard_link_to_a_sound_record_is_never_written_through(memory: Path, tmp_path: Path) -> None:

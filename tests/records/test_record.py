@@ -42,7 +42,7 @@ actors = st.builds(Actor, agent=st.none() | texts, session=st.none() | texts, ca
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Change, ...]:
     """Changes with rising revisions, of any kind."""
-    revisions = sorted(draw(st.sets(st.integers(1, 2**53 - 1), min_size=1, max_size=5)))
+    revisions = sorted(draw(st.sets(st.integers(1, 2**48), min_size=1, max_size=5)))
     operations = st.sampled_from(
         ["seed", "hydrate", "append", "edit", "undo", "redact", "external", "declare", "merge"]
     )
@@ -191,6 +191,12 @@ def with_history(*changes_made: Fields) -> Callable[[Fields], bytes]:
     return lambda record: bytes_of({**record, "revision": 2, "history": history})
 
 
+def forged(*revisions: int) -> Callable[[Fields], bytes]:
+    """A history of these revisions."""
+    history = [{"revision": at, "at": SEEDED_AT, "op": "append", "by": {}, "bytes": 0} for at in revisions]
+    return replaced(revision=revisions[-1], history=history)
+
+
 def spliced(text: str) -> Callable[[Fields], bytes]:
     """The record in our own layout, one line long, with some JSON put before its last brace."""
     return lambda record: json.dumps(record, separators=(",", ":")).encode().removesuffix(b"}") + text.encode() + b"}\n"
@@ -227,6 +233,9 @@ REFUSED: dict[str, tuple[Callable[[Fields], bytes], str]] = {
     "a revision that is true": (replaced(revision=True), "revision: Input should be a valid integer"),
     "half a revision": (replaced(revision=1.5), "revision: Input should be a valid integer"),
     "a revision too large for JSON": (replaced(revision=2**53, history=[]), "revision: Input should be less"),
+    "a revision that nobody got to": (replaced(revision=2**48 + 1, history=[]), "at most 281474976710656 is believed"),
+    "a leap to a revision": (forged(1, 2**48 + 1), "at most 281474976710656 is believed"),
+    "a revision without a next": (forged(2**53 - 2, 2**53 - 1), "at most 281474976710656 is believed"),
     "a digest in capitals": (replaced(sha256="A" * 64), "sha256: String should match pattern"),
     "local time": (replaced(updated_at="2026-11-21 09:00"), "updated_at: String should match pattern"),
     "an origin that is no id": (replaced(origins={"A" * 12: 1}), "origins.AAAAAAAAAAAA"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -247,3 +248,28 @@ def test_a_redaction_that_meets_another_change_keeps_no_text(open_machine: Opene
     files = [path for path in one.manager.directory.rglob("*") if path.is_file()]
 
     assert [] == [path.name for path in files if b"needle" in path.read_bytes()]
+
+
+@pytest.mark.parametrize("revision", [2**48, 2**48 + 1, 2**53 - 2])
+def test_a_revision_that_nobody_got_to_stops_nobody(open_machine: Opener, mirror: MemoryMirror, revision: int) -> None:
+    """A copy above 2**48 is kept in quarantine and replaced; up to that it is taken, and there is room for changes."""
+    one = open_machine("one")
+    one.manager.append("notes", "- mine and private\n")
+    one.sync.flush(60)
+    forged = json.loads(in_mirror(mirror) or b"")
+    mirror.put("notes.json", json.dumps({**forged, "revision": revision, "history": []}).encode())
+    one.sync.pull(60)
+    kept = one.manager.status()["quarantine"]
+    one.manager.append("notes", "- more\n")
+    one.manager.redact("notes", "private")
+    one.sync.flush(60)
+    two = open_machine("two")
+    two.manager.append("notes", "- from two\n")
+    two.sync.flush(60)
+    one.sync.pull(60)
+    one.close()
+    one = open_machine("one")
+
+    lines = "# notes\n- mine and [redacted]\n- more\n- from two\n"
+    assert lines == one.manager.read("notes") == two.manager.read("notes") == content_in(mirror)
+    assert (revision > 2**48) == (len(kept) == 1)
