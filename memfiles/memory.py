@@ -20,7 +20,7 @@ from memfiles.files.restore_report import RestoreReport
 from memfiles.records.keys import ENTRIES, WORKSPACE
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Refusals, Subscribers, utc_now
-from memfiles.storage.store import Store
+from memfiles.storage.store import Store, real_directory
 from memfiles.sync import NullSync, Sync, settings_of
 from memfiles.sync.ledger import Ledger
 from memfiles.sync.status import status_on_disk
@@ -57,9 +57,10 @@ def open(
     workflow = load(path) if mirror is None else Workflow.load(path)
     mirror = mirror if mirror is not None else open_mirror_of(workflow)
     settings = settings_of(workflow.memory.mirror)
-    ledger = Ledger(workflow.directory, mirror=settings.url) if mirror is not None else None
+    directory = real_directory(workflow.directory)
+    ledger = Ledger(directory, mirror=settings.url) if mirror is not None else None
     with ExitStack() as cleanup:  # closes in reverse what was opened, if a later step fails
-        log = AuditLog(workflow.directory)
+        log = AuditLog(directory)
         cleanup.callback(log.close)
         manager = _make_manager(workflow, mirror=_counted(mirror, progress), ledger=ledger)
         cleanup.callback(manager.close)

@@ -41,7 +41,7 @@ from memfiles.storage import quarantine
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import FILE_KIND
 from memfiles.storage.repository import RecordRepository
-from memfiles.storage.store import Durability, Store, needs_recovery, record_paths
+from memfiles.storage.store import Durability, Store, needs_recovery, real_directory, record_paths
 from memfiles.sync.mirror import Mirror, Stored
 from memfiles.sync.replica import Replica
 from memfiles.workflow.workflow import Workflow
@@ -69,7 +69,7 @@ class MemoryManager:
         origin: Callable[[], str | None] | None = None,
         now: Callable[[], str] = utc_now,
     ) -> None:
-        """Nothing touches the disk before ``restore``. A relative ``directory`` is resolved now.
+        """Nothing touches the disk before ``restore``. A relative ``directory`` and links are resolved now.
 
         ``durability`` is ``fsync`` (a write is on the disk when it returns) or ``os`` (no flush: survives a kill, not
         a power cut). ``secrets`` says what happens to text that memfiles or ``scan`` take for a credential.
@@ -79,7 +79,7 @@ class MemoryManager:
         """
         if durability not in ("fsync", "os"):
             raise InvalidArgument(f"durability {durability!r} is not known: use 'fsync' or 'os'")
-        self.directory = Path(directory).absolute()
+        self.directory = real_directory(directory)
         self.hydrated: dict[str, Stored] = {}
         self._durability = durability
         self.gate = FileGate(check_policy(secrets), scan)

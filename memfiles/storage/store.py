@@ -297,6 +297,20 @@ class Checkpointer:
             _log.exception("a checkpoint failed and will be repeated; the journal keeps what is not flushed")
 
 
+def real_directory(path: str | os.PathLike[str]) -> Path:
+    """The absolute path of a memory directory without links: where they lead later does not matter.
+
+    ``StorageFailed`` for a link to nothing, such as a disk that is not mounted, or to another user's directory.
+    """
+    given, real = Path(path).absolute(), Path(os.path.realpath(path))
+    if given.is_symlink():
+        if not real.exists():
+            raise StorageFailed(f"{given} links to {real}, which does not exist: create it, or remove the link")
+        if os.geteuid() not in (0, owner := real.stat().st_uid):
+            raise StorageFailed(f"{given} links to {real}, which belongs to user {owner}: use a directory of your own")
+    return real
+
+
 def needs_recovery(directory: Path) -> bool:
     """Whether a process died in this directory and left a journal to replay."""
     with storage_failure(f"cannot examine the memory directory {directory}"):

@@ -20,6 +20,7 @@ from memfiles.memory import load
 from memfiles.storage.atomic import Signature, read
 from memfiles.storage.journal_frames import Version, encode_frame, encode_payload, journal_header
 from tests.durability.operations import FILES, records_on_disk
+from tests.support.records import files_under
 from tests.support.workflows import write_workflow
 
 DEPTH = 100_000
@@ -422,3 +423,21 @@ def test_an_entry_that_may_not_be_read_just_now_is_left_alone(
     assert back is not None and "Ada drinks green tea." == back.content
     assert (len(before), before) == (still, record.read_bytes())
     assert "may not read it" in caplog.text
+
+
+def test_a_link_to_another_users_directory_is_refused(desk: Path) -> None:
+    """Even if everybody may write there: whoever owns it may read and replace what is in it."""
+    directory, real = desk.parent / ".memory", desk.parent.parent / "real"
+    directory.rename(real)
+    directory.symlink_to(real)
+    for path in (real, *real.rglob("*")):
+        path.chmod(0o777)
+    before = files_under(real)
+    os.seteuid(NOBODY)
+    try:
+        with pytest.raises(StorageFailed, match="which belongs to user 0: use a directory of your own"):
+            memfiles.open(desk, watch=False)
+    finally:
+        os.seteuid(0)
+
+    assert before == files_under(real)

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import memfiles
+from memfiles.errors import StorageFailed
 from tests.support.another_process import another_process
+from tests.support.records import rewrite, wait_until
 from tests.support.workflows import write_workflow
 
 WORKFLOW = """
@@ -106,3 +108,54 @@ def test_a_clock_before_1970_fails_nothing(tmp_path: Path) -> None:
 
     assert "- 0\n- 1\n- 2\n" == notes
     assert {"found": False, "key": "k"} == found.data  # its hour is long over
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Path:
+    """The workflow of a memory whose directory is a link to one elsewhere."""
+    for name in ("mirror", "real", "trap"):
+        (tmp_path / name).mkdir()
+    workflow = write_workflow(tmp_path / "desk", WORKFLOW.format(mirror=f"file://{tmp_path}/mirror"))
+    (workflow.parent / ".memory").symlink_to(tmp_path / "real")
+    return workflow
+
+
+def _worked(memory: memfiles.Memory, number: int) -> str:
+    """The notes after one of everything that writes."""
+    session = memory.session("assistant", run="r")
+    memory.manager.append("notes", f"- {number} and private\n")
+    memory.manager.redact("notes", f"{number} and private")
+    session.call("memory_save", {"key": f"k{number}", "content": f"tea {number}"})
+    session.call("memory_search", {"query": "tea"})
+    session.call("append_memory", {"file": "unknown", "content": "x"})
+    memory.sync.flush(60)
+    return memory.manager.read("notes")
+
+
+def test_a_memory_directory_may_be_a_link_and_is_followed_once(linked: Path, tmp_path: Path) -> None:
+    """While it is open, nobody who puts the link elsewhere gets anything, and changes by hand are still noticed."""
+    told: list[str] = []
+    with memfiles.open(linked) as memory:
+        _worked(memory, 1)
+        (linked.parent / ".memory").unlink()
+        (linked.parent / ".memory").symlink_to(tmp_path / "trap")
+        (tmp_path / "real" / "audit").rename(tmp_path / "real" / "audit-before")
+        (tmp_path / "real" / ".state" / "index.sqlite").unlink()
+        (tmp_path / "real" / ".state" / "mirror.sqlite").unlink()
+        notes = _worked(memory, 2)
+        memory.manager.subscribe(lambda event: told.append(event.origin))
+        rewrite(tmp_path / "real" / "notes.json", content="by hand")
+        wait_until(lambda: "external" in told)
+
+    assert "- [redacted]\n- [redacted]\n" == notes
+    assert [] == list((tmp_path / "trap").iterdir())
+    assert "by hand" == json.loads((tmp_path / "real" / "notes.json").read_bytes())["content"]
+
+
+def test_a_link_to_a_directory_that_is_missing_is_refused(linked: Path, tmp_path: Path) -> None:
+    """Its disk may not be mounted: nothing is made in its place."""
+    (tmp_path / "real").rmdir()
+    with pytest.raises(StorageFailed, match=r"\.memory links to .*/real, which does not exist: create it"):
+        memfiles.open(linked)
+
+    assert not (tmp_path / "real").exists()

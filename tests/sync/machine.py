@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from statistics import median
 from typing import Any
 
 import memfiles
@@ -58,8 +57,8 @@ def touch_all(memory: Memory, name: str) -> int:
     return len(memory.manager.append_many([(uid, LINE) for uid in memory.manager.uids()]))
 
 
-def measure(memory: Memory, name: str, *, verb: str, uid: str, times: int) -> float:
-    """The median seconds of a call; a read is made warm first, since each machine sleeps while the other works."""
+def measure(memory: Memory, name: str, *, verb: str, uid: str, times: int) -> list[float]:
+    """The seconds of each call; a read is made warm first, since each machine sleeps while the other works."""
     call = partial(memory.manager.append, uid, LINE) if verb == "append" else partial(memory.manager.read, uid)
     taken = []
     for _ in range(times if verb == "read" else 0):
@@ -68,7 +67,7 @@ def measure(memory: Memory, name: str, *, verb: str, uid: str, times: int) -> fl
         begun = time.perf_counter()
         call()
         taken.append(time.perf_counter() - begun)
-    return median(taken)
+    return taken
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
