@@ -11,7 +11,6 @@ import asyncio
 import hmac
 import logging
 import secrets
-import signal
 import socket
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -66,11 +65,6 @@ def bind(port: int) -> socket.socket:
     return listening
 
 
-def url_of(listening: socket.socket) -> str:
-    """The URL that clients connect to."""
-    return f"http://{HOST}:{listening.getsockname()[1]}{PATH}"
-
-
 def app(server: Server[Any], *, port: int, token: str) -> ASGIApp:
     """Build the ASGI application."""
     names = [f"{name}:{port}" for name in (HOST, "localhost")]
@@ -79,11 +73,6 @@ def app(server: Server[Any], *, port: int, token: str) -> ASGIApp:
         streamable_http_path=PATH, transport_security=checks, max_request_body_size=LINE_MAX
     )
     return TokenGuard(bare, token=token)
-
-
-def end_like_ctrl_c() -> None:
-    """Make SIGTERM raise ``KeyboardInterrupt``, so that the memory is closed; uvicorn raises it when it is done."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def serve(server: MemoryServer, *, listening: socket.socket, token: str) -> None:

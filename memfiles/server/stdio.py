@@ -11,7 +11,7 @@ import json
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -157,7 +157,10 @@ def parse_message(line: bytes) -> types.JSONRPCMessage | MalformedLine:
     try:
         sent = from_json(line, allow_inf_nan=False)
     except ValueError:
-        return MalformedLine(types.PARSE_ERROR, _NOT_JSON, sent=_parse_leniently(line))
+        found = None
+        with suppress(ValueError, RecursionError):  # its only fault may be half a surrogate pair or a NaN
+            found = json.loads(line)
+        return MalformedLine(types.PARSE_ERROR, _NOT_JSON, sent=found)
     try:
         message = types.jsonrpc_message_adapter.validate_python(sent, by_name=False)
     except ValidationError:
@@ -165,11 +168,3 @@ def parse_message(line: bytes) -> types.JSONRPCMessage | MalformedLine:
     if isinstance(message, types.JSONRPCNotification) and "id" in sent:  # a request with an invalid id
         return MalformedLine(types.INVALID_REQUEST, _NOT_A_MESSAGE, sent=sent)
     return message
-
-
-def _parse_leniently(line: bytes) -> object:
-    """The content of a line whose only fault is half a surrogate pair or a NaN; else None."""
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None

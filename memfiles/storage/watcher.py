@@ -20,17 +20,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from watchdog.events import (
-    DirCreatedEvent,
-    DirMovedEvent,
-    FileClosedEvent,
-    FileCreatedEvent,
-    FileDeletedEvent,
-    FileModifiedEvent,
-    FileMovedEvent,
-    FileSystemEvent,
-    FileSystemEventHandler,
-)
+from watchdog import events
 from watchdog.observers import Observer
 
 from memfiles.records.keys import RECORD_SUFFIX
@@ -49,14 +39,14 @@ _SWEEP_WITHOUT_EVENTS_SECONDS = 1.0
 _RAREST_SWEEP_SECONDS = 10.0  # without events
 _SWEEP_SHARE = 25
 # Reading a file causes events too: ask for no more than is needed.
-_EVENTS: list[type[FileSystemEvent]] = [
-    FileClosedEvent,  # written in place
-    FileMovedEvent,  # replaced atomically: one event, whose destination is the record; or moved away
-    FileDeletedEvent,
-    FileCreatedEvent,  # also: moved in from another folder
-    DirCreatedEvent,
-    DirMovedEvent,
-    *([] if sys.platform.startswith("linux") else [FileModifiedEvent]),  # only Linux tells of closed files
+_EVENTS: list[type[events.FileSystemEvent]] = [
+    events.FileClosedEvent,  # written in place
+    events.FileMovedEvent,  # replaced atomically: one event, whose destination is the record; or moved away
+    events.FileDeletedEvent,
+    events.FileCreatedEvent,  # also: moved in from another folder
+    events.DirCreatedEvent,
+    events.DirMovedEvent,
+    *([] if sys.platform.startswith("linux") else [events.FileModifiedEvent]),  # only Linux tells of closed files
 ]
 _log = logging.getLogger("memfiles")
 # watchdog logs an error if it is stopped while events come in
@@ -225,7 +215,7 @@ class Watcher:
             _log.warning("%s: %s", what, error, exc_info=error)
 
 
-class FolderEvents(FileSystemEventHandler):
+class FolderEvents(events.FileSystemEventHandler):
     """The system's events for one folder, as far as they name records. They can be paused during a flood."""
 
     def __init__(
@@ -306,7 +296,7 @@ class FolderEvents(FileSystemEventHandler):
         self._observer, self._watch = None, None
         self._close_folder()
 
-    def dispatch(self, event: FileSystemEvent) -> None:
+    def dispatch(self, event: events.FileSystemEvent) -> None:
         """Handle one event, in the observer's thread."""
         self._count_one()
         if event.is_directory and self._is_deep:

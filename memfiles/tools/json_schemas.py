@@ -151,17 +151,17 @@ def _older_memory() -> dict[str, Any]:
 
 
 def _older_memory_file() -> dict[str, Any]:
+    texts = {
+        "label": f"Its name if it matches {NAME_PATTERN}; otherwise the id is the name.",
+        "description": "The purpose of the file; the model sees it.",
+        "content": "The content of the file when it is first created.",
+    }
     return {
         "type": "object",
         "required": ["id"],
         "properties": {
             "id": {"type": "string", "pattern": UID_PATTERN, "description": "The stable identity of the file."},
-            "label": {
-                "type": ["string", "null"],
-                "description": f"Its name if it matches {NAME_PATTERN}; otherwise the id is the name.",
-            },
-            "description": {"type": ["string", "null"], "description": "The purpose of the file; the model sees it."},
-            "content": {"type": ["string", "null"], "description": "The content of the file when it is first created."},
+            **{name: {"type": ["string", "null"], "description": said} for name, said in texts.items()},
             "maxSizeBytes": {
                 "type": ["integer", "null"],
                 "minimum": 1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import signal
 import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
@@ -151,14 +152,10 @@ def mcp_command(agent: str | None, level: str | None, run: str | None, read_only
         if over["http"]:
             _serve_http(session, read_only=read_only, port=int(str(over["port"])), token=over["token"])
         else:
-            _serve_stdio(session, read_only=read_only)
+            from memfiles.server import stdio
+            from memfiles.server.server import build
 
-
-def _serve_stdio(session: Session, *, read_only: bool) -> None:
-    from memfiles.server import stdio
-    from memfiles.server.server import build
-
-    stdio.serve(build(session, read_only=read_only))
+            stdio.serve(build(session, read_only=read_only))
 
 
 def _serve_http(session: Session, *, read_only: bool, port: int, token: object) -> None:
@@ -168,9 +165,9 @@ def _serve_http(session: Session, *, read_only: bool, port: int, token: object) 
     chosen = http.check_token(str(token)) if token is not None else None
     listening = http.bind(port)
     used = chosen or http.new_token()
-    http.end_like_ctrl_c()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a KeyboardInterrupt, so that the memory is closed
     try:
-        click.echo(f"MCP server at {http.url_of(listening)}", err=True)
+        click.echo(f"MCP server at http://{http.HOST}:{listening.getsockname()[1]}{http.PATH}", err=True)
         if chosen is None:
             click.echo(f"clients must send the header: Authorization: Bearer {used}", err=True)
         http.serve(build(session, read_only=read_only), listening=listening, token=used)

@@ -142,10 +142,8 @@ def check_file_system(directory: Path, *, mounts: Path = MOUNTS) -> Iterator[Che
         yield _ok("file system", kind or "unknown type")
     space = os.statvfs(directory)
     free = space.f_bavail * space.f_frsize
-    if free < LITTLE_SPACE:
-        yield _warn("free space", f"{free // 1024} KiB left; free some space")
-    else:
-        yield _ok("free space", f"{free // 1024**2} MiB left")
+    little = _warn("free space", f"{free // 1024} KiB left; free some space")
+    yield little if free < LITTLE_SPACE else _ok("free space", f"{free // 1024**2} MiB left")
 
 
 def check_records(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[CheckResult]:
@@ -179,19 +177,12 @@ def check_leftovers(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[
     names = names_in(directory)
     entries = [f"{ENTRIES}/{folder}/{name}" for folder, name in _in_folders(directory / ENTRIES)]
     temps = [path for path in (*names, *entries) if staged_path(path) is not None]
-    if temps:
-        yield _warn("temp files", f"{len(temps)} left by a writer that died; the next start removes them")
-    else:
-        yield _ok("temp files", "none")
+    left = _warn("temp files", f"{len(temps)} left by a writer that died; the next start removes them")
+    yield left if temps else _ok("temp files", "none")
     declared = {file.uid for file in files}
     orphans = [uid for name in names if (uid := uid_of(name)) is not None and uid not in declared]
-    if orphans:
-        detail = (
-            f"{', '.join(orphans)}: on disk but not declared, so invisible to agents; declare them or move them away"
-        )
-        yield _warn("orphans", detail)
-    else:
-        yield _ok("orphans", "none")
+    why = "on disk but not declared, so invisible to agents; declare them or move them away"
+    yield _warn("orphans", f"{', '.join(orphans)}: {why}") if orphans else _ok("orphans", "none")
 
 
 def check_kept(directory: Path, folder: str) -> Iterator[CheckResult]:

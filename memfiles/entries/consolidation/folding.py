@@ -86,6 +86,7 @@ def note_of(episodes: Sequence[Entry], summariser: Summariser) -> SummaryNote:
     room = sum(episode.size_bytes for episode in episodes) - len(f"{head}\n\n{sources}".encode())
     most = max(LEAST_SUMMARY_BYTES, min(MOST_SUMMARY_BYTES, room // 2))
     summary = cut(summariser.summarise([episode.content for episode in episodes], most_bytes=most), most)
+    expiries = [episode.expires_at for episode in episodes if episode.expires_at is not None]
     return SummaryNote(
         key=f"{FOLDED}{first.created_at[:10]} {hashlib.sha256(uids.encode()).hexdigest()[:12]}",
         content=f"{head}\n{summary}\n{sources}",
@@ -95,7 +96,7 @@ def note_of(episodes: Sequence[Entry], summariser: Summariser) -> SummaryNote:
         category=first.category,
         importance=max(episode.importance for episode in episodes),
         confidence=min(episode.confidence for episode in episodes),
-        expires_at=_last_expiry(episodes),
+        expires_at=max(expiries) if len(expiries) == len(episodes) else None,
         made_of=united([*([episode.uid] for episode in episodes), *(episode.made_of for episode in episodes)])[
             :MAX_SOURCES
         ],
@@ -128,12 +129,6 @@ def _quoted(key: str) -> str:
 
 def _age(episode: Entry) -> tuple[str, int, str, str]:
     return episode.created_at, episode.provenance.ordinal, episode.key, episode.uid
-
-
-def _last_expiry(episodes: Sequence[Entry]) -> str | None:
-    """The latest expiry of the episodes; None if one does not expire."""
-    moments = [episode.expires_at for episode in episodes if episode.expires_at is not None]
-    return max(moments) if len(moments) == len(episodes) else None
 
 
 def take_over(survivor: Entry, retired: Sequence[Entry], *, tags: tuple[str, ...], links: tuple[str, ...]) -> Entry:

@@ -273,12 +273,9 @@ def least_bytes(entry: EntrySummary) -> int:
 
 def _plain(line: str) -> str:
     """A line without invisible characters, in which no tag begins."""
-    visible = line if line.isprintable() else "".join(map(_visible, line))
-    return visible.replace("<", "&lt;")
-
-
-def _visible(character: str) -> str:
-    return _escaped(character) if character not in _VISIBLE_FORMATS and _is_invisible(character) else character
+    if not line.isprintable():
+        line = "".join(_escaped(it) if it not in _VISIBLE_FORMATS and _is_invisible(it) else it for it in line)
+    return line.replace("<", "&lt;")
 
 
 def _is_invisible(character: str) -> bool:

@@ -108,18 +108,15 @@ def tokenized(id: int, *, key: str, content: str, tags: str) -> TokenizedText:
     """Tokenize an entry as FTS5 does."""
     first, rest = content[:TOKENIZED], fold(content[TOKENIZED:])
     words = [" ".join(stems_of(indexed(text))) for text in (first, key, tags)]
-    return TokenizedText(id, words[0], words[1], words[2], " ".join(_label(first)), rest)
+    colon = first.find(":", 1, MAX_LABEL)
+    label = stems_of(fold(first[:colon])) if colon > 0 and first[colon + 1 : colon + 2].isspace() else []
+    return TokenizedText(id, words[0], words[1], words[2], " ".join(label), rest)
 
 
 def unpacked(id: int, packed: str) -> TokenizedText:
     """The tokens that were ``packed``; ``ValueError`` if these were not."""
     content, key, tags, label, rest = packed.split("\n", 4)
     return TokenizedText(id, content, key, tags, label, rest)
-
-
-def _label(content: str) -> list[str]:
-    colon = content.find(":", 1, MAX_LABEL)
-    return stems_of(fold(content[:colon])) if colon > 0 and content[colon + 1 : colon + 2].isspace() else []
 
 
 def fold(text: str) -> str:
