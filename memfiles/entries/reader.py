@@ -26,6 +26,7 @@ from memfiles.index.search import search
 from memfiles.index.search.embedder import Embedder, EmbedderUnavailable, GuardedEmbedder, QueryEmbedder
 from memfiles.index.search.search import Hit
 from memfiles.index.search.vectors import fill_index
+from memfiles.index.text.tokenizer import MAX_QUERY
 from memfiles.records.entry import Entry, EntryRecord, Kind
 from memfiles.records.graphemes import first_bytes
 from memfiles.records.keys import check_key, check_switch, check_whole, entry_place, listed
@@ -131,9 +132,23 @@ class Results:
     matches: tuple[Match, ...]
     meaning: bool = False
 
+    @property
+    def note(self) -> str | None:
+        """What was not searched for; None if all of the query was."""
+        if len(self.query) <= MAX_QUERY:
+            return None
+        return (
+            f"the query has {len(self.query)} characters; only its first and last {MAX_QUERY // 2} were searched for: "
+            f"ask a shorter question"
+        )
+
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object."""
-        return {"results": [match.to_dict() for match in self.matches], "query": self.query, "meaning": self.meaning}
+        """The JSON object; a query of which not all was searched for is cut to ``SHOWN_BYTES``."""
+        results = [match.to_dict() for match in self.matches]
+        if (note := self.note) is None:
+            return {"results": results, "query": self.query, "meaning": self.meaning}
+        shown = first_bytes(self.query, SHOWN_BYTES)
+        return {"results": results, "query": shown, "meaning": self.meaning, "note": note}
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,8 +123,8 @@ ENTRY_OUTPUTS: dict[ToolOperation, Schema] = {
     "save": _SAVED,
     "update": _SAVED,
     "get": _object(_FOUND, **_ENTRY),
-    "search": _object(_RESULTS, meaning=_BOOLEAN),
-    "recall": _object({}, **_FOUND, **_ENTRY, **_RESULTS, meaning=_BOOLEAN),
+    "search": _object(_RESULTS, meaning=_BOOLEAN, note=_TEXT),
+    "recall": _object({}, **_FOUND, **_ENTRY, **_RESULTS, meaning=_BOOLEAN, note=_TEXT),
     "list": _object({"memories": {"type": "array", "items": _LINE}, "next": _TEXT_OR_NULL}),
     "delete": _object({"deleted": _BOOLEAN, "key": _TEXT, "level": _TEXT, "revision": _INTEGER}),
 }

@@ -97,3 +97,16 @@ def test_what_is_shadowed_by_nothing_any_more_counts_again(tmp_path: Path) -> No
         assert () == entries.search(high, "zebra").matches
         entries.delete(high, "color")
         assert ["color"] == [match.found.key for match in entries.search(high, "zebra").matches]
+
+
+def test_a_question_that_is_not_read_as_a_whole_says_so(tmp_path: Path) -> None:
+    """And it is not repeated as a whole."""
+    with entries_in(tmp_path) as entries:
+        entries.save(Visitor(), "plan", "Ada is on Pro")
+        whole = entries.search(Visitor(), f"{'hm ' * 20_000} Ada")
+        cut = entries.search(Visitor(), f"{'hm ' * 400_000} Ada")
+
+        assert (["plan"], ["plan"]) == tuple([match.found.key for match in each.matches] for each in (whole, cut))
+        assert (None, True) == (whole.note, "1200004 characters; only its first and last 32768" in (cut.note or ""))
+        assert cut.to_dict()["note"] == cut.note
+        assert len(cut.to_dict()["query"]) <= 2000

@@ -61,6 +61,8 @@ def search_command(query: str, max_results: int, association: bool, who: As, **f
         )
     if output.as_json(results.to_dict()):
         return
+    if results.note is not None:
+        output.warn(results.note)
     if results.matches:
         rows = (
             (each.found.key, each.found.level, f"{each.score:.3f}", "+".join(each.legs),

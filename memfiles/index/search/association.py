@@ -1,4 +1,7 @@
-"""Association: a hit passes part of its score to related entries, in one bounded step.
+"""Association: a hit lends part of its score to related entries, in one bounded step.
+
+The rule this file guards: what is lent moves nothing past its lender, however many lend to it. So a neighbour that
+answers a little never takes the place of the entry that answers best.
 
 Related are: the entries that its links name, the few entries that share a tag with it, and its neighbours, saved just
 before and after it in the same run and thread. The answer to a question is often near what matches it: in a talk, one
@@ -21,6 +24,7 @@ REACH = 2  # neighbours on either side
 BEFORE = (0.3, 0.3)  # shares of the score for the neighbours saved before, the nearest first
 AFTER = (0.5, 0.4)
 _SHARES = (*AFTER, *BEFORE)
+MOST = 0.9  # of what the best lender is ahead
 _NOBODY = (0,) * REACH
 LINK = 0.4
 TAG = 0.2
@@ -53,22 +57,26 @@ def shares(
     *,
     but: Collection[int] = frozenset(),
 ) -> dict[int, float]:
-    """The scores that hits (id to score, best first) pass to related entries of the partitions, hits among them.
+    """The scores that hits (id to score, best first) lend to related entries of the partitions, hits among them.
 
     Rows in ``but`` do not exist here: they get nothing and separate no neighbours.
     """
     if not parts or not scores:
         return {}
     sources = list(scores)[:SOURCES]
-    passed: dict[int, list[float]] = defaultdict(list)
+    lent: dict[int, list[tuple[float, float]]] = defaultdict(list)  # a lender's score, and its share
     for source, *near in _neighbours(connection, parts, sources, but):
         for target, share in zip(near, _SHARES, strict=True):
             if target:
-                passed[target].append(share * scores[source])
+                lent[target].append((scores[source], share))
     for source, target, share in _ties(connection, parts, sources[:TAGGED_SOURCES], but):
         if target != source:
-            passed[target].append(share * scores[source])
-    return {target: fsum(found) for target, found in passed.items()}
+            lent[target].append((scores[source], share))
+    return {
+        target: min(fsum(score * share for score, share in loans), MOST * ahead)
+        for target, loans in lent.items()
+        if (ahead := max(loans)[0] - scores.get(target, 0.0)) > 0
+    }
 
 
 def _ties(

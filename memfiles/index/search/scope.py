@@ -18,8 +18,11 @@ from memfiles.index.text import fts
 from memfiles.index.text.fts import StoredText, TextSource
 from memfiles.index.text.tokenizer import Term, TokenizedText
 
+MAX_TERMS = 512  # of a question, the rarest that occur; more would only cost time
+MAX_WORK = 2_000_000  # places of words that are read to count the phrases of a question, those of rare words first
 ENOUGH = 50  # candidates from each partition, whatever the limit
 MAX_PAGE = 20_000  # rows
+_LOOKUP = 100  # a lookup takes as long as reading so many places
 _GROWTH = 4  # factor by which each page is larger than the one before
 Keep = Callable[[Sequence[int]], Collection[int]]
 """Takes rows and returns those that count."""
@@ -57,10 +60,24 @@ class SearchScope:
         return [id for id in ids if self._kept[id]]
 
     def weighted(self, terms: Sequence[Term]) -> list[WeightedTerm]:
-        """The terms with their weights in this scope."""
-        counts = self._counts(list({form[0] for term in terms if not term.is_phrase for form in term.stems}))
-        found = [(term, self._matches(term, counts)) for term in terms]
-        return [WeightedTerm(term, matches, rarity(matches, entries=self.entries)) for term, matches in found]
+        """The terms with their weights in this scope; of very many, the rarest that occur and all that do not."""
+        counts = self._counts(list({word for term in terms for form in term.stems for word in form}))
+        found: dict[Term, int] = {}
+        work = 0
+        for term in sorted(terms, key=lambda term: _most_matches(term, counts)):
+            most = _most_matches(term, counts)
+            if term.is_phrase and most:
+                work += _LOOKUP + sum(counts[word] for word in term.stems[0])
+                if work > MAX_WORK:
+                    continue
+            found[term] = self._matches(term, most)
+        occurring = sorted((term for term in found if found[term]), key=found.__getitem__)
+        left_out = set(occurring[MAX_TERMS:])
+        return [
+            WeightedTerm(term, found[term], rarity(found[term], entries=self.entries))
+            for term in terms
+            if term in found and term not in left_out
+        ]
 
     def sources(self, ids: Sequence[int]) -> list[TextSource]:
         """The contents and records of these entries, in any order."""
@@ -84,10 +101,10 @@ class SearchScope:
             total.subtract(wanted & tokens.stems)
         return total
 
-    def _matches(self, term: Term, counts: Counter[str]) -> int:
-        if term.is_phrase:
-            return sum(fts.matches(self.connection, part, term.match, but=self.shadowed) for part in self.parts)
-        return min(self.entries, sum(counts[form] for (form,) in term.stems))
+    def _matches(self, term: Term, most: int) -> int:
+        if not term.is_phrase or not most:
+            return min(self.entries, most)
+        return sum(fts.matches(self.connection, part, term.match, but=self.shadowed) for part in self.parts)
 
     def _with_words(self, part: int, terms: Sequence[WeightedTerm], *, wanted: int) -> list[TokenizedText]:
         found: dict[int, None] = {}
@@ -114,6 +131,11 @@ class SearchScope:
             yield from holding
             if holding:
                 return
+
+
+def _most_matches(term: Term, counts: Counter[str]) -> int:
+    """The most entries that can match: those with any of its words, or, of a phrase, with its rarest one."""
+    return sum(min(counts[word] for word in form) for form in term.stems)
 
 
 def _expressions(terms: Sequence[WeightedTerm]) -> Iterator[str]:

@@ -14,9 +14,10 @@ from math import fsum
 from typing import Literal
 
 from memfiles.index.search import association, bm25, vectors
+from memfiles.index.search.bm25 import WeightedTerm
 from memfiles.index.search.embedder import Embedder
 from memfiles.index.search.scope import ENOUGH, Keep, SearchScope
-from memfiles.index.text.tokenizer import Term, needles_of, spans_of, terms_of
+from memfiles.index.text.tokenizer import Term, needles_of, read_part, spans_of, terms_of
 from memfiles.records.graphemes import whole_after, whole_before
 
 Leg = Literal["words", "substring", "association", "meaning"]
@@ -77,26 +78,29 @@ def search(
     to the connection.
     """
     scope = SearchScope(connection, parts, keep=keep, shadowed=shadowed)
-    terms = terms_of(query)
     ranked = RankedEntries()
     wanted = max(ENOUGH, limit)
-    for needle in needles_of(query, _add_words(scope, terms, ranked, wanted=wanted)):
+    weighted = scope.weighted(terms_of(query))
+    occurring = [it for it in weighted if it.matches]
+    missing = [it.term for it in weighted if not it.matches] + _add_words(scope, occurring, ranked, wanted=wanted)
+    for needle in needles_of(query, missing):
         found = scope.with_substring(needle, wanted=wanted)
         gain = SUBSTRING_SHARE * bm25.rarity(len(found), entries=scope.entries)
         ranked.add({text.id: gain for text in found}, leg="substring")
     if embedder:
         vectors.fill(connection, scope.parts, embedder)
         best = max(ranked.scores.values(), default=1.0)
-        ranked.add(vectors.gains(scope, embedder, query, best=best), leg="meaning")
+        ranked.add(vectors.gains(scope, embedder, read_part(query), best=best), leg="meaning")
     if associate:
         shares = association.shares(connection, scope.parts, ranked.best(), but=scope.shadowed)
         ranked.add({id: shares[id] for id in scope.kept(list(shares))}, leg="association")
-    return _hits(scope, ranked, terms=terms, limit=limit)
+    return _hits(scope, ranked, terms=[it.term for it in occurring], limit=limit)
 
 
-def _add_words(scope: SearchScope, terms: Sequence[Term], ranked: RankedEntries, *, wanted: int) -> list[Term]:
-    """Score entries by their words; returns the terms that no entry in the scope holds."""
-    weighted = scope.weighted(terms)
+def _add_words(
+    scope: SearchScope, weighted: Sequence[WeightedTerm], ranked: RankedEntries, *, wanted: int
+) -> list[Term]:
+    """Score entries by their words; returns the terms that no entry that counts holds."""
     texts = scope.with_words(weighted, wanted=wanted)
     scorer = bm25.Scorer(weighted)
     gains = {text.id: scorer.gains(text) for text in texts}
@@ -104,7 +108,7 @@ def _add_words(scope: SearchScope, terms: Sequence[Term], ranked: RankedEntries,
     ranked.add(bm25.feedback(texts, ranked.best(), terms=weighted), leg="words")
     found = {place for gained in gains.values() for place in gained}
     all_seen = len(texts) < wanted
-    return [it.term for n, it in enumerate(weighted) if not it.matches or (all_seen and n not in found)]
+    return [it.term for place, it in enumerate(weighted) if all_seen and place not in found]
 
 
 def _hits(scope: SearchScope, ranked: RankedEntries, *, terms: Sequence[Term], limit: int) -> list[Hit]:

@@ -186,8 +186,8 @@ def matches(connection: sqlite3.Connection, part: int, match: str, *, but: Colle
 
 def counts(connection: sqlite3.Connection, part: int, stems: Sequence[str]) -> dict[str, int]:
     """How many entries of the partition hold each of the stems; stems that no entry holds are left out."""
-    marks = ",".join("?" * len(stems))
-    return dict(connection.execute(f"SELECT term, doc FROM counts_{part} WHERE term IN ({marks})", stems).fetchall())
+    statement = f"SELECT term, doc FROM json_each(?) AS asked CROSS JOIN counts_{part} ON term = asked.value"
+    return dict(connection.execute(statement, (as_json(stems),)).fetchall())
 
 
 def best(connection: sqlite3.Connection, part: int, match: str, *, limit: int, offset: int = 0) -> list[int]:

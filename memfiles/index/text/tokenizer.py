@@ -24,14 +24,14 @@ from unicodedata import normalize
 
 from memfiles.index.text.vocabulary import FORMS, STOP_WORDS
 
-MAX_QUERY = 4096  # characters of a question that are read
-MAX_TERMS = 64
+MAX_QUERY = 65_536  # characters of a question that are read: of a longer one, half of them from each end
 MIN_NEEDLE = 2  # characters of a part of a word
-MAX_NEEDLES = 8
+MAX_NEEDLES = 64  # of more, the longest
 MAX_LABEL = 40  # characters
 TOKENIZED = 16_384  # characters of a content that are tokenized; in the rest, stems are counted as parts of words
 STEMMED = 'tokenize="porter unicode61 remove_diacritics 0"'
 _MAX_CACHED = 100_000  # stems
+_SHORT_QUERY = 4096  # characters; the terms of longer ones are not cached
 _EDGES = "\"'()[]{}<>.,:;!?"
 
 # Scripts written without spaces: Thai to Myanmar, kana, Han, and everything on the ideographic planes.
@@ -45,7 +45,7 @@ _MARKS = re.compile("[\u0300-\u036f]")
 _WORD = re.compile(r"[^\W_]+")
 _CONTRACTION = re.compile(r"(?<=\w)['\u2019](?=(?:s|t|d|m|re|ve|ll)\b)", re.IGNORECASE)
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_CAMEL = re.compile(r"[A-Za-z]*[a-z][A-Z]\w*")
+_CAMEL = re.compile(r"(?<![A-Za-z])[A-Za-z]*[a-z][A-Z]\w*")  # begun once a word, so that a long one takes no longer
 _SIGNED = re.compile(r"\b([a-z]\w?)(\+\+|#)|\b(\d+(?:[.,]\d+)?)\s?%", re.IGNORECASE)
 _HUMPED = re.compile("[a-z][A-Z]")
 _SPACES = {code: " " for code in range(128) if not chr(code).isalnum()}  # for ASCII, translating is faster than _WORD
@@ -164,16 +164,30 @@ def stems_of(folded: str) -> list[str]:
     return _STEMMER.stems(words_of(folded))
 
 
-@lru_cache(maxsize=256)
+def read_part(query: str) -> str:
+    """The part of a question that is read: all of it, but for one of more than ``MAX_QUERY`` characters."""
+    half = MAX_QUERY // 2
+    return query if len(query) <= MAX_QUERY else f"{query[:half]} {query[-half:]}"
+
+
 def terms_of(query: str) -> tuple[Term, ...]:
     """The terms of a question, in order and without repetition; no stop words unless there is nothing else."""
-    terms = tuple(dict.fromkeys(term for chunk in _chunks(query[:MAX_QUERY]) for term in _terms_of_chunk(chunk)))
-    return (tuple(term for term in terms if term.text not in STOP_WORDS) or terms)[:MAX_TERMS]
+    return _cached_terms(query) if len(query) <= _SHORT_QUERY else _terms(query)
+
+
+def _terms(query: str) -> tuple[Term, ...]:
+    chunks = _chunks(query)
+    stems_of(fold(query))  # all at once, as each question to the stemmer takes as long as a hundred words
+    terms = tuple(dict.fromkeys(term for chunk in chunks for term in _terms_of_chunk(chunk)))
+    return tuple(term for term in terms if term.text not in STOP_WORDS) or terms
+
+
+_cached_terms = lru_cache(maxsize=256)(_terms)
 
 
 def forget_queries() -> None:
     """Empty the cache of questions, as one may contain a text that is to be forgotten."""
-    terms_of.cache_clear()
+    _cached_terms.cache_clear()
 
 
 def needles_of(query: str, missing: Iterable[Term]) -> list[str]:
@@ -185,18 +199,19 @@ def needles_of(query: str, missing: Iterable[Term]) -> list[str]:
     if not words:
         return []
     needles: dict[str, None] = {}
-    for chunk in _chunks(query[:MAX_QUERY]):
-        terms = [term for term in terms_of(chunk) if term.text in words]
-        whole = fold(chunk).strip(_EDGES)
-        if len(terms) > 1 and len(terms) == len(terms_of(chunk)):
-            needles[whole] = None
+    for chunk in dict.fromkeys(_chunks(query)):
+        terms = terms_of(chunk)
+        lacking = [term for term in terms if term.text in words]
+        if len(lacking) == len(terms) > 1:
+            needles[fold(chunk).strip(_EDGES)] = None
         else:
-            needles.update((term.text, None) for term in terms if not term.is_phrase)
-    return [needle for needle in needles if len(needle) >= MIN_NEEDLE][:MAX_NEEDLES]
+            needles.update((term.text, None) for term in lacking if not term.is_phrase)
+    found = [needle for needle in needles if len(needle) >= MIN_NEEDLE]
+    return found if len(found) <= MAX_NEEDLES else sorted(found, key=len, reverse=True)[:MAX_NEEDLES]
 
 
 def _chunks(query: str) -> list[str]:
-    return _CONTRACTION.sub(" ", query.replace(" %", "%")).split()
+    return _CONTRACTION.sub(" ", read_part(query).replace(" %", "%")).split()
 
 
 def _terms_of_chunk(chunk: str) -> Iterator[Term]:

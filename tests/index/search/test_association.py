@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from tests.benchmarks.article import ARTICLE, paragraph_questions
 from tests.index.entry_rows import Row, Rows
 
 MUSEUM = [
@@ -81,3 +84,27 @@ def test_a_tag_that_few_share_ties_entries() -> None:
     rows.save(*(Row(f"n{n}", "noise", tags=("todo",)) for n in range(30)))
 
     assert ["a", "b"] == rows.keys("museum", associate=True)
+
+
+def test_the_paragraph_that_answers_best_stays_first() -> None:
+    """Whatever the paragraphs around it lend to each other, and it is the right one as often as by words alone."""
+    rows = _rows(*(Row(f"p{number}", text, run="r", thread="t") for number, (text, _) in enumerate(ARTICLE)))
+    asked = list(paragraph_questions())
+    found = [(key, *(rows.keys(each, associate=tied)[0] for tied in (False, True))) for key, each in asked]
+
+    assert [] == [each for each in found if each[1] != each[2]]
+    assert 0.9 * len(found) <= sum(key == first for key, _, first in found)
+
+
+def test_what_is_lent_is_at_most_nine_tenths_of_the_best_lender() -> None:
+    """However many lend, and what the entry has by itself counts."""
+    words = "museum river paris ticket boat".split()
+    lenders = [Row(f"l{n}", " ".join(words[: n + 2]), tags=("t",), links=("mid", "part")) for n in range(4)]
+    rows = _rows(*lenders, Row("mid", "nothing", tags=("t",)), Row("part", words[0], tags=("t",)))
+    by_words = dict(each[:2] for each in rows.said(" ".join(words), associate=False))
+    lent = {key: score - by_words.get(key, 0.0) for key, score, *_ in rows.said(" ".join(words))}
+    best = max(by_words.values())
+
+    assert 0.9 * best == pytest.approx(lent["mid"])
+    assert 0.9 * (best - by_words["part"]) == pytest.approx(lent["part"])
+    assert 0.0 == pytest.approx(lent[max(by_words, key=by_words.__getitem__)])

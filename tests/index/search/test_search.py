@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -287,3 +289,56 @@ def _shared_desk() -> Rows:
         _DESKS.append(Rows())
         _DESKS[0].save(*DESK)
     return _DESKS[0]
+
+
+SYLLABLES = "ba ce di fo gu ha je ki lo mu na pe ri so tu".split()
+MANY = ["".join(found) for found in product(SYLLABLES, repeat=3)][:2000]  # words
+RARE = [chr(0x5000 + place) for place in range(2000)]
+
+
+@pytest.mark.parametrize(
+    ("preamble", "question", "key"),
+    [
+        (" ".join(MANY), "which tea does she drink", "tea"),
+        (" ".join(MANY[1000:1065]), "which tea does she drink", "tea"),
+        (" ".join(MANY), "infrastruc", "systems"),
+        (".".join(MANY), "which tea does she drink", "tea"),
+        ("".join(RARE), "用户喜欢喝什么茶", "greeting"),
+        ("".join(RARE[1000:1065]), "用户喜欢喝什么茶", "greeting"),
+        ("".join(f"请{each}" for each in RARE[:300]), "用户喜欢喝什么茶", "greeting"),
+    ],
+    ids=["words", "a few words", "a part of a word", "one name", "characters", "a few characters", "two by two"],
+)
+@pytest.mark.parametrize("is_after", [False, True])
+def test_a_preamble_hides_no_question(preamble: str, question: str, key: str, is_after: bool) -> None:
+    """However long it is, whether nobody or half of the other entries use its words, and on whichever side it is."""
+    rows = Rows()
+    rows.save(Row("tea", "She drinks green tea."), Row("milk", "He drinks milk."), *DESK)
+    rows.save_many(Row(f"noise-{place}", f"{word} {MANY[-place]} 请求") for place, word in enumerate(MANY[:40]))
+    asked = [question, preamble]
+
+    assert key in rows.keys(" ".join(reversed(asked) if is_after else asked), limit=50)
+
+
+def test_of_a_very_long_question_the_rarest_words_count() -> None:
+    """By what the asking session sees: what it may not see makes no word more common."""
+    rows = [Row(f"k{place}", MANY[place // 2]) for place in range(1200)]
+    alone, among = Rows(), Rows()
+    alone.save(*rows, Row("answer", "platypus"))
+    among.save(*(Row(f"h{place}", f"platypus {word}", part=2) for place, word in enumerate(MANY)), *rows)
+    among.save(Row("answer", "platypus"))
+    query = f"{' '.join(MANY[:600])} platypus"
+
+    assert "answer" == alone.keys(query)[0]
+    assert alone.said(query) == among.said(query)
+
+
+@pytest.mark.parametrize("unit", ["w", "word ", "a.b-c/", "aB", "茶", "1 %", '"', "zz1 zz2 zz3 "])
+def test_a_megabyte_of_a_question_is_answered(desk: Rows, unit: str) -> None:
+    """Its two ends are read, within seconds."""
+    filler = (unit * 1_000_000)[:1_000_000]
+    begun = time.process_time()
+    found = [desk.keys(f"École {filler}"), desk.keys(f"{filler} École")]
+
+    assert time.process_time() - begun < 20
+    assert [True, True] == ["school" in keys for keys in found]
