@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.surfaces.worlds import Author, difference, script, shrunk
+from tests.surfaces.worlds import BOUNDARIES, VERBS, Actor, Author, Boundary, difference, script, shrunk
 
 COUNT = int(os.environ.get("MEMFILES_WORLDS", "200"))
 PORTIONS = 8
@@ -21,3 +21,30 @@ def test_two_worlds_look_the_same(portion: int, tmp_path: Path) -> None:
         if difference(program, tmp_path / "worlds"):
             least = shrunk(program, tmp_path / "worlds")
             pytest.fail(f"seed {seed}, * is hidden:\n{script(least)}\n\n{difference(least, tmp_path / 'worlds')}")
+
+
+def test_a_difference_is_found_and_shrunk(tmp_path: Path) -> None:
+    """Where nothing hides one session from another, some program shows it, and few of its steps do."""
+    open_door = Boundary("none", (Actor("support", "INTERNAL"),), (Actor("support", "INTERNAL", "tuesday"),), True)
+    programs = (Author(seed, [open_door]).program() for seed in range(20))
+    told = next(program for program in programs if difference(program, tmp_path / "worlds"))
+    least = shrunk(told, tmp_path / "worlds")
+
+    assert len(least.steps) <= 3
+    assert difference(least, tmp_path / "worlds") is not None
+
+
+def test_every_verb_is_called_on_both_sides_of_each_boundary() -> None:
+    """Within the programs of one test run."""
+    programs = [Author(seed).program() for seed in range(200)]
+    called = {
+        (each.boundary.name, step.actor in each.boundary.hidden, step.verb) for each in programs for step in each.steps
+    }
+
+    assert [] == sorted(
+        (boundary.name, is_hidden, verb)
+        for boundary in BOUNDARIES
+        for is_hidden in (False, True)
+        for verb in VERBS
+        if (boundary.name, is_hidden, verb) not in called and (is_hidden, verb) != (True, "restart")
+    )

@@ -60,6 +60,7 @@ agents:
   sales: {memory: [{id: board-1, mode: r}, {id: notes-1, mode: r}, {id: deals-1, mode: r}, {id: sales-1, mode: rw}]}
   desk: {memory: [{id: board-1, mode: r}, {id: notes-1, mode: rw}]}
 """
+LEVELS = ("PUBLIC", "INTERNAL", "CONFIDENTIAL")
 KEYS = ("plan", "plan/ada", "bob", "zoe", "how-to/refund")
 SHARED_KEYS = ("team", "team/hours")
 FILES = ("board", "notes", "deals", "leads", "nowhere")
@@ -162,6 +163,7 @@ class World:
         self.sessions: dict[Actor, Session] = {}
         self.plans: dict[Actor, list[Plan]] = {}
         self.cursors: dict[Actor, str] = {}
+        self._ids: dict[str, int] = {}
         self._starts: list[str] = []
         self._steps: list[str] = []
         self.open()
@@ -207,7 +209,8 @@ class World:
         """What the seen sessions may hear of a change."""
         for actor in self.boundary.seen:
             if actor in self.sessions and self.sessions[actor].may_know(change):
-                self._tell(f"{actor} hears of {change.name or change.path} at {change.level}, by {self._steps[-1]}")
+                what = self._masked(change.name or change.path)
+                self._tell(f"{actor} hears of {what} at {change.level}, by {self._steps[-1]}")
 
     def _tell(self, line: str) -> None:
         self.transcript.append(line)
@@ -229,10 +232,11 @@ class World:
             return f"DEFECT {error!r}"
 
     def _masked(self, answer: str) -> str:
-        """The answer with each time replaced by its step, and without random ids."""
+        """The answer with each time replaced by its step, and each random id by a number in the order of appearance."""
         answer = answer.replace(str(self.folder), "<folder>")
         for pattern, shown in _RANDOM:
             answer = pattern.sub(shown, answer)
+        answer = _ID.sub(lambda found: f"<id {self._ids.setdefault(found[0], len(self._ids) + 1)}>", answer)
         return _TIME.sub(lambda found: f"<{self._step_at(found[0])}>", answer)
 
     def _step_at(self, time: str) -> str:
@@ -245,6 +249,7 @@ class World:
 
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+_ID = re.compile(r"\b[0-9a-f]{32}\b")
 _RANDOM = (
     (re.compile(r"plan-[0-9a-f]{12}"), "<plan>"),
     (re.compile(r"evict-[0-9a-f]{12}"), "<eviction>"),
@@ -306,10 +311,16 @@ def _undo(world: World, actor: Actor) -> Answer:
     return world.memory.entries.undo(world.session(actor), plans.pop().id).to_dict() if plans else "no plan"
 
 
-def _forget_uid(world: World, actor: Actor, *, key: str) -> Answer:
-    """Forget by the uid that an entry of this key would have in each place."""
-    uids = [entry_uid(each.scope, each.level, key, each.run) for each in own_level(world.session(actor))]
+def _forget_uid(world: World, actor: Actor, *, key: str, level: str | None) -> Answer:
+    """Forget by the uid that an entry of this key would have in each place, at the session's level or another."""
+    uids = [entry_uid(each.scope, each.level, key, each.run) for each in own_level(world.session(actor), level)]
     return [world.memory.entries.forget(world.session(actor), uid=uid).to_dict() for uid in uids]
+
+
+def _forget_id(world: World, actor: Actor, *, key: str) -> Answer:
+    """Forget the entry that the actor sees under a key, by its id."""
+    found = world.memory.entries.get(world.session(actor), key)
+    return world.memory.entries.forget(world.session(actor), id=found.id).to_dict() if found else "nothing to forget"
 
 
 def _export(world: World, actor: Actor, *, format: ExportFormat) -> Answer:
@@ -350,6 +361,10 @@ def _close(world: World, actor: Actor) -> Answer:
     world.session(actor).close()
     del world.sessions[actor]
     return "closed"
+
+
+def _end_run(world: World, actor: Actor) -> Answer:
+    return world.memory.entries.end_run(world.session(actor))
 
 
 def _restart(world: World, actor: Actor) -> Answer:
@@ -417,12 +432,14 @@ VERBS: dict[str, Verb] = {
     "apply": _apply,
     "undo": _undo,
     "forget_uid": _forget_uid,
+    "forget_id": _forget_id,
     "export": _export,
     "import": _import,
     "tool": _tool,
     "tools": _tools,
     "prompt": _prompt,
     "close": _close,
+    "end_run": _end_run,
     "restart": _restart,
     "commands": _commands,
     "items": _items,
@@ -433,11 +450,11 @@ VERBS: dict[str, Verb] = {
 
 
 class Author:
-    """Writes programs from a seed."""
+    """Writes programs from a seed, within one of the boundaries."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, boundaries: Sequence[Boundary] = BOUNDARIES) -> None:
         self._random = Random(seed)
-        self._boundary = self._random.choice(BOUNDARIES)
+        self._boundary = self._random.choice(boundaries)
 
     def program(self) -> Program:
         """Steps of all actors, and what the seen ones ask at the end."""
@@ -621,7 +638,8 @@ _DRAWN: dict[str, tuple[float, Callable[[Author, Sequence[str]], dict[str, Any]]
     "restore": (4, lambda author, keys: {"key": author._one(keys)}),
     "relocate": (2, Author._moves),
     "forget": (3, Author._forget),
-    "forget_uid": (1, lambda author, keys: {"key": author._one(keys)}),
+    "forget_uid": (1, lambda author, keys: {"key": author._one(keys), "level": author._one((None, *LEVELS))}),
+    "forget_id": (1, lambda author, keys: {"key": author._one(keys)}),
     "hydrate": (2, lambda author, keys: {"budget_bytes": author._one((0, 400, 900, 4000))}),
     "explain": (2, lambda author, keys: {"key": author._one(keys)}),
     "plan": (3, lambda author, keys: {"share": author._one((0.3, 0.5, 1.0))}),
@@ -636,6 +654,7 @@ _DRAWN: dict[str, tuple[float, Callable[[Author, Sequence[str]], dict[str, Any]]
     ),
     "prompt": (2, lambda author, keys: {"read_only": author._maybe()}),
     "close": (6, lambda author, keys: {}),
+    "end_run": (1, lambda author, keys: {}),
     "restart": (1, lambda author, keys: {}),
     "commands": (3, Author._memory_tool),
     "items": (2, Author._store),
