@@ -661,7 +661,7 @@ _DRAWN: dict[str, tuple[float, Callable[[Author, Sequence[str]], dict[str, Any]]
     "notebook": (2, Author._note),
     "command line": (0.5, Author._command),
     "mcp": (
-        0.3,
+        0.6,
         lambda author, keys: {name: given for name, given in author._call(keys).items() if name in ("name", "sent")},
     ),
 }
