@@ -194,12 +194,15 @@ class EntryReader:
         entry = self.visible(view_of(caller, self._db.rules.levels), check_key(key))
         if entry is None:
             return None
-        self._count_read(caller, entry.path, level=entry.level)
+        self._count_reads(caller, [(entry.path, entry.level)])
         return found_in(entry)
 
-    def _count_read(self, caller: Caller, path: str, *, level: str) -> None:
-        if is_read_counted(caller, path, level=level):
-            self._db.index.touch(path, at=self._db.now())
+    def _count_reads(self, caller: Caller, places: Iterable[tuple[str, str]]) -> None:
+        """Count a read of the entries at these paths and levels, all at one time: none is read later than another."""
+        now = self._db.now()
+        for path, level in places:
+            if is_read_counted(caller, path, level=level):
+                self._db.index.touch(path, at=now)
 
     def visible(self, view: View, key: str) -> Entry | None:
         """The entry of that key that shadows the others in the view."""
@@ -231,9 +234,8 @@ class EntryReader:
             matches = [self._match(hit) for hit in hits]
             if all(matches):
                 break
-        for match, hit in zip(matches, hits, strict=True):
-            if match is not None:
-                self._count_read(caller, hit.path, level=match.found.level)
+        pairs = zip(matches, hits, strict=True)
+        self._count_reads(caller, [(hit.path, match.found.level) for match, hit in pairs if match is not None])
         found = tuple(match for match in matches if match is not None)
         return Results(query, found, meaning=question is not None)
 

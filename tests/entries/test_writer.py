@@ -28,6 +28,22 @@ def test_what_was_read_just_now_stays(tmp_path: Path) -> None:
         assert ("newer",) == entries.save(Visitor(), "newest", "z").evicted
 
 
+def test_what_one_search_finds_is_read_at_one_time(tmp_path: Path) -> None:
+    """However long it takes, so that of its results the one that was changed first goes first."""
+    clock = Clock()
+
+    def ticking() -> str:
+        clock.go_on(1)
+        return clock.at
+
+    with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_entries=2)), now=ticking) as entries:
+        entries.save_many(Visitor(), [Draft("older", "x and a good deal more"), Draft("newer", "x x")])
+        found = [match.found.key for match in entries.search(Visitor(), "x").matches]
+
+        assert ["newer", "older"] == found
+        assert ("older",) == entries.save(Visitor(), "newest", "z").evicted
+
+
 @pytest.mark.parametrize(
     ("reader", "category"),
     [
