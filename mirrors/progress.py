@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from memfiles.sync.bulk_reads import get_many
-from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, shortcomings_of
+from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, shortcomings_of, takes
 
 
 class CountingMirror:
@@ -37,6 +37,10 @@ class CountingMirror:
     def delete(self, key: str, *, when: Condition = ANY) -> None:
         """See ``Mirror.delete``."""
         self._inner.delete(key, when=when)
+
+    def takes(self, key: str) -> bool:
+        """See ``SelectiveMirror.takes``."""
+        return takes(self._inner, key)
 
     def shortcomings(self, key: str) -> tuple[str, ...]:
         """See ``CandidMirror.shortcomings``."""

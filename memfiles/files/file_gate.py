@@ -14,15 +14,17 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from memfiles.records.file_changes import Decision, new_part, with_warnings, without_credential
+from memfiles.errors import MirrorRefused
+from memfiles.records.file_changes import Decision, Redaction, new_part, with_warnings, without_credential
 from memfiles.records.history import contents, reverse
-from memfiles.records.keys import record_path
+from memfiles.records.keys import ENTRIES, WORKSPACE, record_path
 from memfiles.records.record import Change, Record, Stamp
 from memfiles.records.redactions import NONCE_BYTES, piece_of
 from memfiles.secrets.gate import Judged, Policy, Scanner, gate_labels, judge_change
 from memfiles.storage import quarantine
 from memfiles.storage.store import Store
 from memfiles.sync import ledger
+from memfiles.sync.mirror import Mirror, takes
 
 Given = Literal["part", "all", "nothing"]
 """What of a result its caller gave: the part that is new, all of it, or nothing: it was there before, so only warn."""
@@ -30,6 +32,7 @@ Given = Literal["part", "all", "nothing"]
 Lost = dict[str, tuple[int, tuple[str, ...]]]
 """By path, the revision of a record from which on it lacks these texts, and the texts."""
 
+_ANY_ENTRY = f"{ENTRIES}/{WORKSPACE}/any.json"  # a mirror that takes none keeps the content of memory files only
 _log = logging.getLogger("memfiles")
 
 
@@ -99,3 +102,14 @@ def erase(store: Store, directory: Path, lost: Mapping[str, tuple[int, Sequence[
     finally:
         store.scrub()
     return removed
+
+
+def check_carried(redaction: Redaction, *, mirror: Mirror | None) -> None:
+    """``MirrorRefused`` after a redaction that the mirror cannot tell other machines of."""
+    is_changed = redaction.in_content or redaction.in_history
+    if is_changed and mirror is not None and not takes(mirror, _ANY_ENTRY):
+        raise MirrorRefused(
+            f"{redaction.receipt.name}: the text is gone here, and from the mirror's copy once that is pushed; but "
+            f"this mirror keeps content only, so other machines do not learn of the redaction and can bring the text "
+            f"back: redact it on each of them as well, or use another kind of mirror"
+        )

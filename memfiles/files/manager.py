@@ -18,7 +18,7 @@ from weakref import ref
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, MemfilesError, RecordCorrupt
 from memfiles.files import start_cache
-from memfiles.files.file_gate import FileGate, Given, Lost, erase
+from memfiles.files.file_gate import FileGate, Given, Lost, check_carried, erase
 from memfiles.files.restore_report import (
     DeclaredFile,
     FileReport,
@@ -249,6 +249,7 @@ class MemoryManager:
         1. repair a broken record, whose file may hold the text; 2. commit the redacted record; 3. delete quarantined
         copies that hold the text; 4. scrub the sync ledger; 5. scrub every process's journal. ``LockTimeout`` if
         another process does not answer: the record is clean then, but that process's journal may not be.
+        ``MirrorRefused``, once all that is done, if the mirror keeps content only: other machines do not hear of it.
         """
         check_text(text)
         stamp = self._stamp(by, None, expected_revision)
@@ -261,7 +262,9 @@ class MemoryManager:
         self._live.notice(path, at_once=True)
         redaction = self._live.change([path], decide)
         lost = {path: (redaction.receipt.revision, (text,))}
-        return replace(redaction, copies_removed=erase(self.store, self.directory, lost))
+        removed = erase(self.store, self.directory, lost)
+        check_carried(redaction, mirror=self._mirror)
+        return replace(redaction, copies_removed=removed)
 
     def notice(self, uid: str) -> bool:
         """Look at a file that may have been changed from outside: commit a hand edit, repair a broken record.

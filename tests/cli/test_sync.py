@@ -20,6 +20,7 @@ from memfiles.cli.doctor.command import check_mirror
 from memfiles.workflow.workflow import Workflow
 from tests.cli.command_line import WORKFLOW, files_under, run
 from tests.mirrors import servers
+from tests.mirrors.older_service import KEY, OlderService, serving
 from tests.mirrors.servers import BUCKET, aws_environment  # noqa: F401 (a fixture)
 from tests.support.workflows import write_workflow
 
@@ -382,6 +383,19 @@ def test_two_lines_redacted_offline_leave_the_line_between_them(there: Path, oth
     until_quiet([], other)
 
     assert "# Notes\n[redacted]\ntwo\n[redacted]\n" == run("read", "notes").out == run("read", "notes", *other).out
+
+
+def test_a_redaction_with_a_mirror_that_keeps_content_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is done here and there, and the exit code and the error say that other machines do not hear of it."""
+    monkeypatch.setenv("MEMFILES_AGENT_KEY", KEY)
+    with serving(OlderService(creates=True)) as service:
+        monkeypatch.chdir(machine(tmp_path / "content", service.url))
+        run("append", "notes", "Riga")
+        done = run("redact", "notes", "Riga", "--json")
+
+        assert (7, "mirror_refused") == (done.code, done.error["code"])
+        assert "redact it on each of them" in done.error["message"]
+        assert "# Notes\n[redacted]" == service.files["notes-1"]["content"] == run("read", "notes").out
 
 
 def test_a_redaction_while_the_mirror_is_away(there: Path) -> None:

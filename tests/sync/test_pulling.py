@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from memfiles.errors import MirrorRefused
 from memfiles.storage.events import RecordChanged
 from mirrors.memory import MemoryMirror
 from mirrors.urls import open_mirror
@@ -180,3 +181,19 @@ def test_the_older_service_keeps_the_content(open_machine: Opener, monkeypatch: 
 
         assert 0 == counting.calls["put"]
         assert "# notes\n- kept\n- by two\n" == one.manager.read("notes")
+
+
+@pytest.mark.usefixtures("aws_environment")
+def test_the_older_service_cannot_carry_a_redaction(open_machine: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is done here and in the service's copy, and an error says what is left to do."""
+    monkeypatch.setenv("MEMFILES_AGENT_KEY", KEY)
+    with serving(OlderService()) as service:
+        service.declare("notes", "# notes\n")
+        one = open_machine("one", through=open_mirror(service.url))
+        one.manager.append("notes", "- a needle\n")
+        assert one.sync.flush(60)
+        with pytest.raises(MirrorRefused, match="other machines do not learn"):
+            one.manager.redact("notes", "needle")
+        assert one.sync.flush(60)
+
+        assert "# notes\n- a [redacted]\n" == one.manager.read("notes") == service.files["notes"]["content"]

@@ -16,7 +16,7 @@ from memfiles.cli import output
 from memfiles.cli.failures import NotFound, failure_of
 from memfiles.cli.opening import view, writing
 from memfiles.cli.options import command, options, usage_error
-from memfiles.errors import InvalidArgument, MemfilesError, MirrorUnavailable
+from memfiles.errors import InvalidArgument, MemfilesError, MirrorRefused, MirrorUnavailable
 from memfiles.records.file_changes import Receipt
 from memfiles.records.keys import record_path
 from memfiles.records.record import Record
@@ -110,14 +110,21 @@ def redact_command(name: str, text: str | None) -> None:
     Every occurrence is removed for good. Give - for TEXT to type or pipe it in: on the command line it would stay in
     your shell's history. One newline at the end of the input is not part of the text.
 
-    The exit code is 3 if the text occurs nowhere, and 7 until the mirror's copy is clean as well. A bucket with
-    versioning keeps its old versions: delete them there.
+    The exit code is 3 if the text occurs nowhere, and 7 until the mirror's copy is clean as well. It is always 7 with a
+    mirror that keeps content only, since other machines do not hear of the redaction. A bucket with versioning keeps
+    its old versions: delete them there.
     """
     unwanted = given_text(text, what="redact")
     if text is None or text == "-":
         unwanted = unwanted.removesuffix("\n")
+    refusal: MirrorRefused | None = None
     with writing(name, call_id=None) as file:
-        redaction = file.manager.redact(file.uid, unwanted, by=file.caller["by"])
+        try:
+            redaction = file.manager.redact(file.uid, unwanted, by=file.caller["by"])
+        except MirrorRefused as error:  # it is done here, and is pushed like any change
+            refusal = error
+    if refusal is not None:
+        raise refusal
     is_clean = record_path(file.uid) not in pending_records(file.workflow)
     counts = {"in_content": redaction.in_content, "in_history": redaction.in_history}
     if not output.as_json({"receipt": redaction.receipt.to_dict(), **counts, "mirror_is_clean": is_clean}):
