@@ -117,6 +117,19 @@ def test_a_put_without_an_answer_does_not_bring_it_back(open_machine: Opener, mi
     assert ([], []) == (holding(one, SECRET), objects_holding(mirror, SECRET))
 
 
+def test_a_push_that_meets_a_redaction_leaves_nothing_of_it(open_machine: Opener, mirror: MemoryMirror) -> None:
+    """Nobody pulls: the copies are merged since the mirror has another one, and the notes are wiped by the end."""
+    one, two = open_machine("one"), open_machine("two")
+    one.manager.append("notes", f"one: {SECRET}\n")
+    until_quiet(one, two)
+    one.manager.redact("notes", SECRET)
+    assert one.sync.flush(60)
+    two.manager.append("notes", "two\n")
+    two.sync.push(60)
+
+    assert ("# notes\none: [redacted]\ntwo\n", []) == (content_in(mirror), holding(two, SECRET))
+
+
 def test_a_hand_edit_of_an_earlier_version_does_not_bring_it_back(open_machine: Opener) -> None:
     """An editor had the file open since before the redaction, and saves it whole."""
     memory = open_machine()

@@ -100,6 +100,25 @@ def test_what_is_left_of_a_text_edited_at_the_same_time_goes_too() -> None:
         assert not any(part in encode(result.record) for part in (b"hu", b"ter2", b"hunter2"))
 
 
+def test_an_undo_brings_back_no_part_of_it() -> None:
+    """What it inserts is what an earlier change had left of the text."""
+    cuts: list[Call] = [partial(edit, old="ter2", new=""), partial(edit, old="hun", new=""), undo]
+    dirty, clean = done(shared(), *cuts, by=HERE), taken_out(shared(), by=THERE)
+
+    for result in both_ways(dirty, clean):
+        assert "one\nthe word is [redacted]\nthree\n" == result.record.content
+        assert b"hun" not in encode(result.record)
+
+
+def test_a_line_after_a_removed_one_loses_nothing() -> None:
+    """The removal may be told as taking the next line's beginning, which is no part of the text."""
+    start = shared("- one\n- gone\n- two\n")
+    dirty = done(start, partial(replace_content, content="- one\n- two\n"), by=HERE)
+
+    for result in both_ways(dirty, taken_out(start, by=THERE, text="- gone\n")):
+        assert result.record.content in ("- one\n- two\n", "- one\n[redacted]- two\n")
+
+
 REPLACED = {
     "hunter2 as it was": "[redacted] as it was",
     "hun--ter2": "[redacted]--",
