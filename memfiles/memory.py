@@ -31,10 +31,10 @@ from memfiles.workflow.workflow import AgentSpec, Workflow
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
     from memfiles.index.search.embedder import Embedder
-    from memfiles.storage.watcher import Watchers
     from memfiles.sync.mirror import Mirror
     from memfiles.sync.replica import Replica
     from memfiles.tools.entry_tools import EntryAccess
+    from mirrors.sealed.keeper import Keeper
 
 _log = logging.getLogger("memfiles")
 
@@ -50,15 +50,15 @@ def open(
     """Parse the workflow at ``path``, restore its memory files, and keep them mirrored and watched.
 
     ``watch=False`` does not watch for changes by people, for one-shot use. ``mirror`` replaces the mirror of the
-    declared URL. ``progress(done, total)`` is called while many records are fetched. ``embedder`` adds search by
-    meaning to the entries. Raises ``WorkflowError`` for a declaration that cannot be used; nothing on disk has changed
-    then. A mirror that does not answer is not an error: see ``report`` and ``sync.status()``.
+    declared URL, not its key. ``progress(done, total)`` is called while many records are fetched. ``embedder`` adds
+    search by meaning. Raises ``WorkflowError`` for an unusable declaration; nothing on disk has changed then. A mirror
+    that does not answer is not an error: see ``report`` and ``sync.status()``.
     """
     workflow = load(path) if mirror is None else Workflow.load(path)
-    mirror = mirror if mirror is not None else open_mirror_of(workflow)
-    settings = settings_of(workflow.memory.mirror)
-    directory = real_directory(workflow.directory)
-    ledger = Ledger(directory, mirror=settings.url) if mirror is not None else None
+    mirror = open_mirror_of(workflow, given=mirror, notes_refusals=True)
+    settings, declared = settings_of(workflow.memory.mirror), workflow.memory.mirror
+    directory, identity = real_directory(workflow.directory), declared.identity if declared else settings.url
+    ledger = Ledger(directory, mirror=identity) if mirror is not None else None
     with ExitStack() as cleanup:  # closes in reverse what was opened, if a later step fails
         log = AuditLog(directory)
         cleanup.callback(log.close)
@@ -75,9 +75,14 @@ def open(
         if mirror is not None and ledger is not None and replica is not None:
             sync = Sync(replica, mirror=mirror, ledger=ledger, settings=settings)
             cleanup.callback(sync.close)
-            _start_sync(sync, manager=manager, entries=entries)
+            manager.subscribe(sync.notice)
+            sync.start(hydrated=manager.take_hydrated())
+            entries.when_opened(lambda _: sync.entries_are_kept())  # those opened later are fetched at their opening
         if watch:
-            cleanup.callback(_start_watcher(manager, entries).close)
+            from memfiles.storage.watcher import Watchers  # late: watchdog takes 55 ms to import
+
+            entry_files = [entries.opened().files] if entries.are_declared else []
+            cleanup.callback(Watchers([MemoryFiles(manager), *entry_files]).close)
         return Memory(
             workflow,
             manager=manager,
@@ -118,15 +123,34 @@ def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], 
     return Memory(workflow, manager=manager, report=report, sync=sync, entries=entries, cleanup=cleanup)
 
 
-def open_mirror_of(workflow: Workflow) -> Mirror | None:
-    """The declared mirror, not yet connected to; None if none is declared. ``WorkflowError`` for an unusable URL."""
+def open_mirror_of(workflow: Workflow, *, given: Mirror | None = None, notes_refusals: bool = False) -> Mirror | None:
+    """The declared mirror, not yet connected to; None if none is declared. ``WorkflowError`` for an unusable URL.
+
+    It refuses what does not verify with the declared key. ``given`` replaces the mirror at the URL.
+    """
     declared = workflow.memory.mirror
-    if declared is None:
+    if declared is None and given is None:
         return None
+    from mirrors.sealed.mirror import guarded  # late: only workflows with a mirror need it
+    from mirrors.sealed.refusals import NotedMirror
+
+    key, encrypt = (declared.key, declared.encrypt) if declared else (None, False)
     try:
-        return _mirror_at(declared.url)
+        inner = given if given is not None else _mirror_at(declared.url if declared else "")
     except InvalidArgument as error:
         raise WorkflowError(f"memory.mirror.url: {error}") from error
+    mirror = guarded(inner, key=key, encrypt=encrypt)
+    return NotedMirror(mirror, real_directory(workflow.directory)) if notes_refusals else mirror
+
+
+def keeper_of(workflow: Workflow) -> Keeper:
+    """What checks, replaces and uses the key of the declared mirror as a whole."""
+    from mirrors.sealed.keeper import Keeper
+
+    declared = workflow.memory.mirror
+    mirror = _mirror_at(declared.url) if declared else None
+    key, encrypt = (declared.key, declared.encrypt) if declared else (None, False)
+    return Keeper(mirror, workflow.directory, key=key, encrypt=encrypt)
 
 
 def unmirrored(workflow: Workflow) -> str | None:
@@ -285,13 +309,6 @@ def _make_entries(workflow: Workflow, context: EntriesContext, *, replica: Repli
     return entries
 
 
-def _start_sync(sync: Sync, *, manager: MemoryManager, entries: LazyEntries) -> None:
-    """Start pushing; entries that are opened later are fetched at their opening."""
-    manager.subscribe(sync.notice)
-    sync.start(hydrated=manager.take_hydrated())
-    entries.when_opened(lambda _: sync.entries_are_kept())
-
-
 def _open_store_to_read(workflow: Workflow, cleanup: ExitStack) -> EntriesContext:
     """A store of the memory directory; an empty temporary one where there is no directory, as none may be made."""
     directory = workflow.directory
@@ -300,12 +317,6 @@ def _open_store_to_read(workflow: Workflow, cleanup: ExitStack) -> EntriesContex
     store = Store(directory, now=utc_now, durability=workflow.memory.durability)
     cleanup.callback(store.close)
     return EntriesContext(store, Subscribers())
-
-
-def _start_watcher(manager: MemoryManager, entries: LazyEntries) -> Watchers:
-    from memfiles.storage.watcher import Watchers  # late: watchdog takes 55 ms to import; one-shot use does without
-
-    return Watchers([MemoryFiles(manager), *([entries.opened().files] if entries.are_declared else [])])
 
 
 def _counted(mirror: Mirror | None, progress: Callable[[int, int], None] | None) -> Mirror | None:

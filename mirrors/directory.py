@@ -15,7 +15,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from memfiles.errors import InvalidArgument, LockTimeout, MirrorRefused, MirrorUnavailable, RecordCorrupt, StorageFailed
+from memfiles.errors import (
+    CopyRefused,
+    InvalidArgument,
+    LockTimeout,
+    MirrorRefused,
+    MirrorUnavailable,
+    RecordCorrupt,
+    StorageFailed,
+)
 from memfiles.records.keys import temp_path
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Signature
@@ -238,7 +246,7 @@ def _failures(path: Path) -> Iterator[None]:
     try:
         yield
     except RecordCorrupt as error:
-        raise MirrorRefused(f"{path} cannot be used: {error}") from error
+        raise CopyRefused(f"{path} cannot be used: {error}") from error
     except (LockTimeout, StorageFailed) as error:
         raise MirrorUnavailable(f"{path}: {error}") from error
     except OSError as error:

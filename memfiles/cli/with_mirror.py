@@ -113,6 +113,8 @@ def mirror_lines(status: SyncStatus, *, workflow: Workflow) -> Iterator[tuple[st
         yield "mirror", "none declared"
     kept = output.count(len(status.conflicts), "losing copy", "losing copies")
     yield "conflicts", f"{kept} in conflicts/" if status.conflicts else "none"
+    if status.refused:
+        yield "refused", f"{output.count(len(status.refused), 'object')} in the mirror; {[*status.refused.values()][0]}"
 
 
 def pending_in(status: SyncStatus, *, workflow: Workflow) -> str:

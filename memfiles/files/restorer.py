@@ -141,7 +141,10 @@ class Restorer:
                 store.recover()
         else:
             raise RecordCorrupt("a dead writer's temp files cannot be removed: run memfiles doctor")
-        seen = {record_path(item.row.uid): _seen_after(item, signatures) for item in examined}
+        seen = {
+            path: Observed(item.record, signatures[path]) if item.record is not None else item.seen
+            for path, item in [(record_path(item.row.uid), item) for item in examined]
+        }
         hydrated = {record_path(item.row.uid): item.stored for item in examined if item.stored is not None}
         return Restored(_report(examined, orphans), seen, cached, hydrated)
 
@@ -295,12 +298,6 @@ def _write(store: Store, items: Sequence[Examined]) -> dict[str, Signature]:
         if item.is_bad and item.record is not None and item.record.redactions:
             quarantine.remove_copies(store.descriptor, record_path(item.row.uid), holding=item.record.redactions)
     return signatures
-
-
-def _seen_after(item: Examined, signatures: dict[str, Signature]) -> Observed[Record] | None:
-    if item.record is None:
-        return item.seen
-    return Observed(item.record, signatures[record_path(item.row.uid)])
 
 
 def _orphans(directory: int, files: Sequence[DeclaredFile]) -> tuple[str, ...]:

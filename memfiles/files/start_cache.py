@@ -17,7 +17,6 @@ from memfiles.records.keys import RECORD_SUFFIX
 from memfiles.records.record import Record
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Signature
-from memfiles.storage.record_kinds import Observed
 from memfiles.storage.repository import RecordRepository
 
 PATH = ".state/unchanged.json"
@@ -53,7 +52,7 @@ def update(directory: int, rows: dict[str, CacheRow], live: RecordRepository[Rec
     fresh = {
         seen.record.uid: row(seen.record, seen.signature)
         for seen in live.known().values()
-        if seen.record is not None and seen.signature is not None and _is_cacheable(seen)
+        if seen.record is not None and seen.signature is not None and seen.is_plain and seen.settled
     }
     is_news = any(rows.get(uid) != row for uid, row in fresh.items())
     if not is_news or len(rows) + len(fresh) < _WORTH_CACHING:
@@ -74,8 +73,3 @@ def size_if_same(row: CacheRow, signature: Signature, metadata: Metadata) -> int
     """The size of the content in bytes if the file is the cached one with this metadata, else None."""
     is_same = isinstance(row, list) and len(row) == 8 and row[:7] == [*signature, *metadata]
     return row[7] if is_same and isinstance(row[7], int) else None
-
-
-def _is_cacheable(seen: Observed[Record]) -> bool:
-    """Whether the file is the record and not about to change."""
-    return seen.is_plain and seen.settled

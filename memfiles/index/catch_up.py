@@ -257,7 +257,8 @@ class Maintenance:
         Returns the records that others may be changing, and whether exactly the pending rows were written.
         """
         log = self._pending.open()
-        offset = _offset(connection, log.id)
+        is_known = _meta(connection, "log") == log.id
+        offset = int(_meta(connection, "offset")) if is_known else None  # up to which the log is in the rows
         batch = self._pending.take(log, offset or 0)
         own = self._pending.announcements.process
         intents = _intents(connection, but=own) if offset is not None else {}
@@ -309,11 +310,6 @@ def _advance(intents: dict[str, tuple[str, ...]], lines: Iterable[Line]) -> set[
         else:
             ended.update(intents.pop(line.token, ()))
     return ended
-
-
-def _offset(connection: sqlite3.Connection, log: str) -> int | None:
-    """The offset up to which this log is in the rows; None if unknown."""
-    return int(_meta(connection, "offset")) if _meta(connection, "log") == log else None
 
 
 def _meta(connection: sqlite3.Connection, key: str) -> Any:

@@ -16,8 +16,9 @@ _MARKS = frozenset({"Mn", "Mc", "Me"})
 def whole_before(text: str, at: int) -> int:
     """The last index at or before ``at`` where ``text`` may be cut."""
     if not 0 < at < len(text) or text[at - 1 : at + 1].isascii():
-        return _not_in_line_end(text, at)
-    return next((place for place in range(at, max(at - LONGEST, 0), -1) if may_cut(text, place)), _edge(text, at))
+        return at - 1 if text[max(at - 1, 0) : at + 1] == "\r\n" else at
+    return next((place for place in range(at, max(at - LONGEST, 0), -1) if may_cut(text, place)),
+                0 if at <= LONGEST else at)  # fmt: skip
 
 
 def whole_after(text: str, at: int) -> int:
@@ -55,14 +56,6 @@ def may_cut(text: str, at: int) -> bool:
     if _is_flag_half(before) and _is_flag_half(after):
         return _flag_halves_before(text, at) % 2 == 0
     return not (_is_jamo(before) and _is_jamo(after) and not "\u1100" <= after <= "\u115f")
-
-
-def _edge(text: str, at: int) -> int:
-    return 0 if at <= LONGEST else at
-
-
-def _not_in_line_end(text: str, at: int) -> int:
-    return at - 1 if text[max(at - 1, 0) : at + 1] == "\r\n" else at
 
 
 def _goes_on(character: str) -> bool:

@@ -87,7 +87,8 @@ class DerivedFile:
         try:
             yield
         except sqlite3.Error as error:
-            if isinstance(error, sqlite3.DatabaseError) and (_code(error) in self.lost_codes or _lacks_table(error)):
+            lacks_table = _code(error) == sqlite3.SQLITE_ERROR and str(error).startswith("no such table")
+            if isinstance(error, sqlite3.DatabaseError) and (_code(error) in self.lost_codes or lacks_table):
                 raise DatabaseLost(f"{self.title} ({self.path}) cannot be used: {error}") from error
             if _code(error) in _HELD:
                 raise self.unusable(
@@ -285,7 +286,3 @@ def _is_of_this_boot(connection: sqlite3.Connection) -> bool:
 
 def _code(error: sqlite3.Error) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
-
-
-def _lacks_table(error: sqlite3.Error) -> bool:
-    return _code(error) == sqlite3.SQLITE_ERROR and str(error).startswith("no such table")

@@ -89,7 +89,7 @@ class RecordLocks:
         is called once they are held, and may raise.
         """
         deadline = self._monotonic() + self._timeout
-        wanted = {_stripe(path): path for path in paths}
+        wanted = {zlib.crc32(path.encode()) % STRIPES: path for path in paths}
         begun: list[int] = []
         try:
             for stripe in sorted(wanted):
@@ -218,10 +218,6 @@ class RecordLocks:
 def _close_all(descriptors: dict[int, int]) -> None:
     while descriptors:
         os.close(descriptors.popitem()[1])
-
-
-def _stripe(path: str) -> int:
-    return zlib.crc32(path.encode()) % STRIPES
 
 
 def _holder_of(descriptor: int) -> str:

@@ -207,7 +207,9 @@ class Store:
     def _start_parts(self) -> None:
         """Create the parts that belong to this process alone: its locks, its journal and its checkpointer."""
         self._locks = RecordLocks(self.descriptor, timeout=self._lock_timeout, keep_open=_LOCKS_KEPT_OPEN)
-        self._journal = Journal(self.descriptor, new_id=_journal_id, flush=self._flush)
+        self._journal = Journal(
+            self.descriptor, new_id=lambda: f"{os.getpid()}-{uuid.uuid4().hex[:12]}", flush=self._flush
+        )
         self._checkpointer = Checkpointer(self.descriptor, self._journal, recover=self._recovery())
         self._transactions = Transactions(self.descriptor, self._journal, flush=self._flush, now=self._now)
         self._end = weakref.finalize(self, self._checkpointer.finish)
@@ -338,7 +340,3 @@ def _make_directory(directory: Path, *, flush: bool) -> Descriptor:
     for folder in (FOLDER, STATE_FOLDER, LOCK_FOLDER):
         atomic.make_folder(descriptor, folder)
     return descriptor
-
-
-def _journal_id() -> str:
-    return f"{os.getpid()}-{uuid.uuid4().hex[:12]}"

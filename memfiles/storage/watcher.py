@@ -172,7 +172,8 @@ class Watcher:
 
     def _follow_events(self) -> None:
         """Examine the records that events name, until the next sweep is due."""
-        begun, pause = time.monotonic(), self._pause_without_events()
+        begun, share = time.monotonic(), _SWEEP_SHARE * self._sweep_took
+        pause = min(_RAREST_SWEEP_SECONDS, max(_SWEEP_WITHOUT_EVENTS_SECONDS, share))
         until = begun + (_SWEEP_SECONDS if self._events.are_on else pause)
         while not self._closed and time.monotonic() < until:
             if self._events.are_flooding:
@@ -184,10 +185,6 @@ class Watcher:
                 self._look(record)
                 if self._events.are_lost:
                     self._must_sweep = True
-
-    def _pause_without_events(self) -> float:
-        pause = max(_SWEEP_WITHOUT_EVENTS_SECONDS, _SWEEP_SHARE * self._sweep_took)
-        return min(_RAREST_SWEEP_SECONDS, pause)
 
     def _wait(self, *, until: float) -> list[str]:
         """Wait for the next due record; returns all that are due, perhaps none."""

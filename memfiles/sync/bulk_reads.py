@@ -11,11 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from queue import SimpleQueue
+from typing import TypeVar
 
 from memfiles.errors import MirrorUnavailable
-from memfiles.sync.mirror import Answer, BulkMirror, Mirror, Stored, check_keys
+from memfiles.sync.mirror import Answer, BulkMirror, Mirror, check_keys
 
 THREADS = 32
+T = TypeVar("T")
 
 
 def get_many(mirror: Mirror, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
@@ -26,15 +28,15 @@ def get_many(mirror: Mirror, keys: Iterable[str]) -> Iterator[tuple[str, Answer]
 
 
 def in_parallel(
-    get: Callable[[str], Stored | None], keys: Iterable[str], *, threads: int = THREADS
-) -> Iterator[tuple[str, Answer]]:
+    get: Callable[[str], T], keys: Iterable[str], *, threads: int = THREADS
+) -> Iterator[tuple[str, T | MirrorUnavailable]]:
     """Each key with the result of ``get``, as they arrive, by at most ``threads`` threads.
 
     A ``MirrorUnavailable`` is the answer for its key; any other error is raised here.
     """
     waiting = deque(keys)
     count = len(waiting)
-    arrived: SimpleQueue[tuple[str, Stored | None | BaseException]] = SimpleQueue()
+    arrived: SimpleQueue[tuple[str, T | BaseException]] = SimpleQueue()
 
     def work() -> None:
         with suppress(IndexError):  # nothing waits any longer

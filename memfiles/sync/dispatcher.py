@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from random import SystemRandom
 from typing import NamedTuple
 
-from memfiles.errors import FileNotDeclared, LockTimeout, MirrorRefused, MirrorUnavailable
+from memfiles.errors import CopyRefused, FileNotDeclared, LockTimeout, MirrorRefused, MirrorUnavailable
 from memfiles.records.keys import record_path
 from memfiles.storage.events import RecordChanged
 
@@ -33,6 +33,7 @@ Progress = Callable[[int, int], None]
 _WORKERS = 16
 _ELSEWHERE_SECONDS = 0.2  # until a record that another process works on is tried again
 _OWN_FAULT_SECONDS = 30.0  # until a record is tried again that failed although the mirror answers
+_REFUSED_SECONDS = 300.0  # until a record is tried again whose copy does not verify: a person has to do something
 _TICK_SECONDS = 0.1
 _REST = 10.0  # times the processor time of a transfer
 _LONGEST_REST_SECONDS = 0.5
@@ -198,6 +199,8 @@ class Dispatcher:
             if error is None or isinstance(error, FileNotDeclared):
                 self._answers = self._answers or answered
                 self._schedule.done(task, answered=answered)
+            elif isinstance(error, CopyRefused):
+                self._schedule.postponed(task, now=now, seconds=_REFUSED_SECONDS)
             elif isinstance(error, MirrorUnavailable) and not (isinstance(error, MirrorRefused) and self._answers):
                 self._failed_at, self._answers = now, False
                 self._schedule.failed(task, now=now, share=_chance.random())  # spreads machines out

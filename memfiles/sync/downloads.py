@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from memfiles.errors import LockTimeout, MirrorRefused, MirrorUnavailable, RecordCorrupt
+from memfiles.errors import CopyRefused, LockTimeout, MirrorRefused, MirrorUnavailable, RecordCorrupt
 from memfiles.records.keys import entry_place
 from memfiles.records.record import digest
 from memfiles.sync.bulk_reads import THREADS, get_many, in_parallel
@@ -111,7 +111,7 @@ class EntryDownloads:
         failure: MirrorUnavailable | None = None
         for path, answer in get_objects(self._mirror, paths, listed=listed):
             if isinstance(answer, MirrorUnavailable):
-                failure = failure or answer
+                failure = failure or (answer if _is_failure(answer) else None)
             elif answer is not None:
                 batch[path] = answer
                 size += len(answer.body)
@@ -214,10 +214,15 @@ def _many(mirror: Mirror, keys: Iterable[str], listed: Mapping[str, str]) -> Ite
     yield from get_many(mirror, wanted)
 
 
+def _is_failure(answer: Answer) -> bool:
+    """Whether the mirror failed to answer; it did answer if only this object is refused."""
+    return isinstance(answer, MirrorUnavailable) and not isinstance(answer, CopyRefused)
+
+
 def _until_down(answers: Iterable[tuple[str, Answer]]) -> Iterator[tuple[str, Answer]]:
     failures = 0
     for key, answer in answers:
         yield key, answer
-        failures = failures + 1 if isinstance(answer, MirrorUnavailable) else 0
+        failures = failures + 1 if _is_failure(answer) else 0
         if failures == FAILURES_IN_A_ROW:
             return

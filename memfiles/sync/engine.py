@@ -28,7 +28,7 @@ from memfiles.sync.mirror import Mirror, Stored, shortcomings_of
 from memfiles.sync.pack import is_pack_stale, refresh_pack
 from memfiles.sync.reconciler import Reconciler
 from memfiles.sync.replica import OUTCOMES, Outcome, Replica
-from memfiles.sync.status import SyncReport, SyncSettings, SyncStatus, status_of
+from memfiles.sync.status import SyncReport, SyncSettings, SyncStatus, refused_in, status_of
 
 _SWEEP_SECONDS = 30.0
 _THOROUGH_SECONDS = 600.0  # between sweeps that also compare files that can only have been written to in place
@@ -102,11 +102,8 @@ class Sync:
 
     def status(self) -> SyncStatus:
         """How far the mirror is behind, found on the disk alone."""
-        conflicts = tuple(path for path, _ in self._replica.conflicts())
-        dirty, promises = self._scan.dirty(), self._ledger.meta.shortcomings()
-        return status_of(
-            self.settings.url, dirty, last_error=self._errors.last, shortcomings=promises, conflicts=conflicts
-        )
+        dirty, told = self._scan.dirty(), (self._errors.last, self._ledger.meta.shortcomings())
+        return status_of(self.settings.url, dirty, *told, directory=self._replica.directory)
 
     def flush(self, timeout: float = 30.0, *, insist: bool = True, progress: Progress | None = None) -> bool:
         """Push what the mirror lacks now, and wait for it; returns whether that was done within ``timeout`` seconds.
@@ -248,7 +245,7 @@ class Sync:
         with self._noting:
             outcomes, self._outcomes = self._outcomes, {}
         pending = tuple(record.path for record in self._scan.dirty())
-        return SyncReport(dict(sorted(outcomes.items())), pending)
+        return SyncReport(dict(sorted(outcomes.items())), pending, refused_in(self._replica.directory))
 
 
 class _ErrorLog:
@@ -270,7 +267,7 @@ class _ErrorLog:
 
     def note(self, what: str, error: Exception) -> None:
         """Log an error of a record or a job; one that is not ours with its traceback."""
-        told = f"{what}: {error}"
+        told = f"{what}: {error}".replace(f"{what}: {what}: ", f"{what}: ", 1)
         with self._noting:
             is_news = not self._dispatcher.is_closed and self._open.get(what) != told
             self._open = {**self._without({what}), what: told}

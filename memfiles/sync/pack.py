@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from pydantic_core import from_json, to_json
 
-from memfiles.errors import MirrorConflict, MirrorUnavailable
+from memfiles.errors import CopyRefused, MirrorConflict, MirrorUnavailable
 from memfiles.sync.bulk_reads import in_parallel
 from memfiles.sync.mirror import ABSENT, Mirror, Stored, equals, is_key
 
@@ -65,7 +65,8 @@ def refresh_pack(replica: Replica, mirror: Mirror, ledger: Ledger) -> None:
     before, wanted = ledger.meta.state(), set(replica.listing.paths())
     listed = dict(mirror.list())
     copies = ((path, it) for path, it in ledger.copies() if path in wanted and listed.get(path) == it.version)
-    write_pack(mirror, copies)
+    with suppress(CopyRefused):  # a pack that does not verify stays as it is
+        write_pack(mirror, copies)
     if ledger.meta.state().redactions != before.redactions:
         remove_pack(mirror)
     ledger.meta.packed(before.unpacked)

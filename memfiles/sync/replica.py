@@ -160,10 +160,6 @@ class Replica:
         with storage_failure(f"a copy of {path} cannot be kept in {folder}"):
             quarantine.keep_copy(self._store.descriptor, path, body, reason=why, at=self._now(), folder=folder)
 
-    def conflicts(self) -> list[tuple[str, str]]:
-        """The path and the reason of every kept losing copy."""
-        return quarantine.listing(self._store.descriptor, folder=quarantine.CONFLICTS)
-
     def remove_copies(self, paths: Iterable[str], *, holding: Sequence[Piece] | None = None) -> None:
         """Remove copies of forgotten records, or those that hold redacted texts, from quarantine and conflicts.
 

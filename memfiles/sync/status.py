@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import time_ns
 from typing import Any, Literal
@@ -21,32 +22,33 @@ from memfiles.sync.ledger import LedgerSnapshot, peek
 from memfiles.sync.replica import Outcome
 from memfiles.workflow.workflow import MirrorSpec, Workflow
 
+REFUSED = ".state/refused.json"
+
 
 def status_on_disk(workflow: Workflow) -> SyncStatus:
     """The status without opening the memory or asking the mirror; ``last_error`` is that of the last process."""
-    conflicts = tuple(path for path, _ in kept_conflicts(workflow.directory))
     mirror = workflow.memory.mirror
     if mirror is None:
-        return SyncStatus(conflicts=conflicts)
-    noted = peek(workflow.directory, mirror=mirror.url)
-    dirty = _dirty(workflow, noted)
-    return status_of(
-        mirror.url, dirty, last_error=noted.last_error, shortcomings=noted.shortcomings, conflicts=conflicts
-    )
+        return SyncStatus(conflicts=tuple(path for path, _ in kept_conflicts(workflow.directory)))
+    noted = peek(workflow.directory, mirror=mirror.identity)
+    dirty, told = _dirty(workflow, noted), (noted.last_error, noted.shortcomings)
+    return status_of(mirror.url, dirty, *told, directory=workflow.directory)
 
 
 def status_of(
     mirror: str,
     dirty: Collection[Dirty],
-    *,
     last_error: str | None,
     shortcomings: tuple[str, ...] | None,
-    conflicts: tuple[str, ...],
+    *,
+    directory: Path,
 ) -> SyncStatus:
     """The status with these records still to be pushed."""
     oldest = min(dirty, key=lambda record: record.since_ns, default=None)
     lag = max(0.0, (time_ns() - oldest.since_ns) / 1e9) if oldest else 0.0
-    return SyncStatus(mirror, len(dirty), oldest and oldest.path, round(lag, 3), last_error, conflicts, shortcomings)
+    conflicts = tuple(path for path, _ in kept_conflicts(directory))
+    pending = (len(dirty), oldest and oldest.path, round(lag, 3))
+    return SyncStatus(mirror, *pending, last_error, conflicts, shortcomings, refused_in(directory))
 
 
 def pending_records(workflow: Workflow) -> list[str]:
@@ -54,13 +56,21 @@ def pending_records(workflow: Workflow) -> list[str]:
     mirror = workflow.memory.mirror
     if mirror is None:
         return []
-    noted = peek(workflow.directory, mirror=mirror.url)
+    noted = peek(workflow.directory, mirror=mirror.identity)
     return [record.path for record in _dirty(workflow, noted)]
 
 
 def kept_conflicts(directory: Path) -> list[tuple[str, str]]:
     """The path and the reason of every kept losing copy in ``directory``; none if it does not exist."""
     return kept_in(directory, quarantine.CONFLICTS)
+
+
+def refused_in(directory: Path) -> dict[str, str]:
+    """By path, why objects of the mirror are not used, as ``mirrors.sealed.refusals`` notes it."""
+    try:
+        return {path: why for path, (_, why) in json.loads((directory / REFUSED).read_bytes()).items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
 
 
 def kept_in(directory: Path, folder: str) -> list[tuple[str, str]]:
@@ -133,7 +143,7 @@ class SyncStatus:
     ``pending`` counts the records whose last change the mirror has not acknowledged; ``oldest_pending`` has been
     waiting for ``lag_seconds``. ``last_error`` is the last error of a record or request that still fails.
     ``conflicts`` are the losing copies that were kept. ``shortcomings`` are the promises that the mirror breaks, one
-    sentence each; None: not known yet.
+    sentence each; None: not known yet. ``refused`` says by path why objects of the mirror are not used.
     """
 
     mirror: str | None = None
@@ -143,6 +153,7 @@ class SyncStatus:
     last_error: str | None = None
     conflicts: tuple[str, ...] = ()
     shortcomings: tuple[str, ...] | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object with every field."""
@@ -156,14 +167,16 @@ class SyncReport:
 
     ``equal``: nothing to do; ``pushed``: the mirror has it now; ``pulled``: the mirror's copy was taken; ``merged``:
     the record has both writers' changes; ``conflict``: it has those that agree, and the losing copy was kept.
+    ``refused`` is as in the status.
     """
 
     outcomes: Mapping[str, Outcome]
     pending: tuple[str, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object of the whole report."""
-        return {"records": dict(self.outcomes), "pending": list(self.pending)}
+        return {"records": dict(self.outcomes), "pending": list(self.pending), "refused": dict(self.refused)}
 
 
 def settings_of(declared: MirrorSpec | None) -> SyncSettings:
@@ -195,12 +208,10 @@ class NullSync:
         return True
 
     def push(self, timeout: float = 300.0, *, progress: Callable[[int, int], None] | None = None) -> SyncReport:
-        """Nothing is pushed."""
+        """Nothing is pushed or fetched."""
         return SyncReport({}, ())
 
-    def pull(self, timeout: float = 300.0, *, progress: Callable[[int, int], None] | None = None) -> SyncReport:
-        """Nothing is fetched."""
-        return SyncReport({}, ())
+    pull = push
 
     def close(self, timeout: float = 0.0) -> bool:
         """True: nothing is left."""

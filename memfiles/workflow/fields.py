@@ -24,6 +24,7 @@ DURATION_PATTERN = r"^[1-9][0-9]{0,8}[smhd]$"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LEVEL_PATTERN = NAME_PATTERN
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]+")
+_KEY = re.compile(r"env:(?![0-9A-F_]{32,}$|[A-Z0-9]{32,}$)[A-Z_][A-Z0-9_]{0,63}")  # the name of a variable, not a key
 
 
 def shape_of_directory(directory: str) -> str:
@@ -98,6 +99,15 @@ def _url(value: str) -> str:
     return value
 
 
+def _key(value: object) -> str:
+    if not isinstance(value, str) or not _KEY.fullmatch(value):
+        raise ValueError(
+            "write env:NAME, the environment variable that holds the key, in capital letters; a key that stood here is "
+            "no longer a secret, so make a new one"
+        )
+    return value
+
+
 def seconds_in(value: object) -> int:
     """Seconds from a whole number, or from text such as ``90s``, ``5m``, ``72h`` or ``30d``."""
     if isinstance(value, str) and re.fullmatch(DURATION_PATTERN[1:-1], value, re.ASCII):
@@ -133,6 +143,9 @@ Directory = Annotated[
 ]
 Url = Annotated[
     str, Strict(), AfterValidator(_url), Field(json_schema_extra={"pattern": f"^{_URL.pattern}$", "maxLength": 2048})
+]
+KeyName = Annotated[  # a key that is written without a value is refused, or the mirror would not be signed
+    str | None, PlainValidator(_key), WithJsonSchema({"type": "string", "pattern": f"^{_KEY.pattern}$"})
 ]
 PositiveCount = Annotated[int, Strict(), Field(ge=1)]
 

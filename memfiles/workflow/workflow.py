@@ -32,6 +32,7 @@ from memfiles.workflow.fields import (
     AgentName,
     DeclaredText,
     Directory,
+    KeyName,
     Levelling,
     LevelName,
     Name,
@@ -147,6 +148,29 @@ class MirrorSpec(_Declared):
     on_conflict: Literal["local", "remote"] = Field(
         "local", description="Which side wins if two changes cannot be merged; the other side is kept in conflicts/."
     )
+    key: KeyName = Field(
+        None,
+        description="The environment variable that holds the key, as env:NAME. With a key, every object in the mirror "
+        "is signed, and one that does not verify is refused. It may hold `new,old` while a key is replaced.",
+        examples=["env:MEMFILES_MIRROR_KEY"],
+    )
+    encrypt: Annotated[bool, Strict()] = Field(
+        False, description="Whether the objects are encrypted as well; needs a key and memfiles[encryption]."
+    )
+
+    @field_validator("key", "encrypt")
+    @classmethod
+    def _can_be_sealed(cls, value: str | bool | None, info: ValidationInfo) -> str | bool | None:
+        if info.field_name == "encrypt" and value and info.data.get("key", "") is None:
+            raise ValueError("encryption needs a key; add `key: env:MEMFILES_MIRROR_KEY`")
+        if info.field_name == "key" and str(info.data.get("url")).lower().startswith(("http://", "https://")):
+            raise ValueError("the HTTP service keeps content only and cannot hold signed objects; remove the key")
+        return value
+
+    @property
+    def identity(self) -> str:
+        """The name of the mirror in the notes about it: those on unsigned objects do not count once it has a key."""
+        return self.url if self.key is None else f"{self.url} signed"
 
 
 class CategorySpec(_Declared):

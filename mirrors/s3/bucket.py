@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from memfiles.errors import MirrorRefused, MirrorUnavailable
+from memfiles.errors import CopyRefused, MirrorUnavailable
 from memfiles.sync.mirror import ANY, BODY_MAX_BYTES, Condition, Stored, is_key
 from mirrors.s3.failures import NoSuchObject, failures
 
@@ -111,13 +111,13 @@ class Bucket:
         received = bytearray()
         try:
             if answer.get("ContentLength", 0) > BODY_MAX_BYTES:
-                raise MirrorRefused(f"{key} has {answer['ContentLength']} bytes in the store, over {BODY_MAX_BYTES}")
+                raise CopyRefused(f"{key} has {answer['ContentLength']} bytes in the store, over {BODY_MAX_BYTES}")
             while chunk := stream.read(_CHUNK):
                 received += chunk
                 if self._monotonic() > deadline:
                     raise MirrorUnavailable(f"{key}: incomplete after {DEADLINE:g} s ({len(received)} bytes)")
                 if len(received) > BODY_MAX_BYTES:
-                    raise MirrorRefused(f"{key} has more than {BODY_MAX_BYTES} bytes in the store")
+                    raise CopyRefused(f"{key} has more than {BODY_MAX_BYTES} bytes in the store")
         except BaseException:
             stream.close()  # what is still to come is not waited for
             raise

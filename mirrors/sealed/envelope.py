@@ -26,6 +26,10 @@ FORMAT = b"memfiles-sealed/1"
 OVERHEAD_MAX_BYTES = 256  # of an envelope over its body
 KEY_MIN_LENGTH = 32
 KEYS_MAX = 8
+_ALTERED = (
+    "the mirror's object was altered, or moved here from another place; once it is deleted there, a machine that has "
+    "the record pushes it again"
+)
 _ADVICE = "make one with `openssl rand -hex 32`"
 _MOST_DISTINCT = 10  # of 32 random hex digits, 14 differ on average, and fewer than 10 in one of 10,000 keys
 _HEADER = re.compile(
@@ -127,7 +131,7 @@ class MirrorKeys:
             raise CopyRefused(f"{object_key}: the mirror's object is signed with another key, {name} ({held})")
         stored = envelope[header.end() :]
         if not hmac.compare_digest(mac, key.mac(object_key, nonce=nonce, body=stored)):
-            raise CopyRefused(f"{object_key}: the mirror's object was altered, or moved here from another place")
+            raise CopyRefused(f"{object_key}: {_ALTERED}")
         return _decrypted(key, object_key, nonce=nonce, stored=stored) if nonce else stored
 
     def is_current(self, envelope: bytes, *, encrypt: bool) -> bool:

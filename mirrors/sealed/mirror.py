@@ -21,12 +21,13 @@ from memfiles.sync.mirror import (
     check_body,
     check_key,
     shortcomings_of,
+    takes,
 )
 from mirrors.lazy import LazyMirror
 from mirrors.sealed.envelope import OVERHEAD_MAX_BYTES, MirrorKeys, check_encryption, is_sealed
 
 
-def guarded(inner: Mirror, *, key: str | None, encrypt: bool) -> Mirror:
+def guarded(inner: Mirror, *, key: str | None = None, encrypt: bool = False) -> Mirror:
     """``inner`` as a workflow declares it: sealed with the keys of ``key`` (``env:NAME``), or unsealed without one.
 
     The keys are read when the mirror is first used; each call is a ``MirrorRefused`` while they cannot be used.
@@ -80,6 +81,10 @@ class SealedMirror:
         """See ``Mirror.delete``."""
         self._inner.delete(key, when=when)
 
+    def takes(self, key: str) -> bool:
+        """See ``SelectiveMirror.takes``."""
+        return takes(self._inner, key)
+
     def shortcomings(self, key: str) -> tuple[str, ...]:
         """See ``CandidMirror.shortcomings``."""
         return shortcomings_of(self._inner, key)
@@ -114,6 +119,10 @@ class UnsealedMirror:
     def delete(self, key: str, *, when: Condition = ANY) -> None:
         """See ``Mirror.delete``."""
         self._inner.delete(key, when=when)
+
+    def takes(self, key: str) -> bool:
+        """See ``SelectiveMirror.takes``."""
+        return takes(self._inner, key)
 
     def shortcomings(self, key: str) -> tuple[str, ...]:
         """See ``CandidMirror.shortcomings``."""

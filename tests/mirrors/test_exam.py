@@ -26,6 +26,8 @@ from mirrors.http import record_of
 from mirrors.s3.bucket import Bucket
 from mirrors.s3.location import S3Location
 from mirrors.s3.mirror import S3Mirror, connect
+from mirrors.sealed.mirror import UnsealedMirror
+from mirrors.sealed.refusals import NotedMirror
 from mirrors.service import Service
 from mirrors.testing import Place, Question, questions
 from mirrors.urls import parse_url
@@ -94,6 +96,35 @@ def test_sealed(question: Question, encrypt: bool) -> None:
     """A sealed mirror keeps every promise, with its bodies in envelopes."""
     inner = MemoryMirror()
     question(_sealed_place(inner, lambda: SealedMirror(inner, KEYS, encrypt=encrypt), encrypt=encrypt))
+
+
+@pytest.mark.parametrize("question", questions(), ids=str)
+def test_noted(question: Question, tmp_path: Path) -> None:
+    """A mirror whose refusals are noted, sealed or not, is the mirror."""
+    inner = MemoryMirror()
+    question(_sealed_place(inner, lambda: NotedMirror(SealedMirror(inner, KEYS), tmp_path), encrypt=False))
+    plain = MemoryMirror()
+    question(Place(lambda: NotedMirror(UnsealedMirror(plain), tmp_path), peek=_body_in(plain), plant=plain.put))
+
+
+@pytest.mark.parametrize("encrypt", [False, True], ids=["signed", "encrypted"])
+@pytest.mark.parametrize("question", questions(), ids=str)
+def test_sealed_s3(question: Question, encrypt: bool, on_moto: Callable[[], Place]) -> None:
+    """Sealed objects in a real S3 server, spoken to over HTTP."""
+    place = on_moto()
+    assert place.peek is not None and place.plant is not None
+    peek, plant = place.peek, place.plant
+    question(
+        Place(
+            lambda: SealedMirror(place.open(), KEYS, encrypt=encrypt),
+            peek=lambda key: None if (body := peek(key)) is None else KEYS.open(key, body),
+            plant=lambda key, body: plant(key, KEYS.seal(key, body, encrypt=encrypt)),
+        )
+    )
+
+
+def _body_in(mirror: Mirror) -> Callable[[str], bytes | None]:
+    return lambda key: stored.body if (stored := mirror.get(key)) else None
 
 
 @pytest.mark.parametrize("encrypt", [False, True], ids=["signed", "encrypted"])

@@ -74,6 +74,18 @@ def refusal(text: str) -> list[str]:
             "1:40: memory.mirror.pull: use 'cold-start', 'restore' or an interval",
         ),
         ("memory: {mirror: s3://b}", "1:18: memory.mirror: this must be a mapping"),
+        ("memory: {mirror: {url: 's3://b', key: sesame}}", "1:39: memory.mirror.key: write env:NAME, the environment"),
+        ("memory: {mirror: {url: 's3://b', key: env:lower}}", "1:39: memory.mirror.key: write env:NAME"),
+        (f"memory: {{mirror: {{url: 's3://b', key: env:{'AB01' * 8}}}}}", "1:39: memory.mirror.key: write env:NAME"),
+        ("memory: {mirror: {url: 's3://b', key: }}", "1:39: memory.mirror.key: this key has no value; set one"),
+        (
+            "memory: {mirror: {url: 'https://b', key: env:K}}",
+            "1:42: memory.mirror.key: the HTTP service keeps content only and cannot hold signed objects",
+        ),
+        (
+            "memory: {mirror: {url: 's3://b', encrypt: true}}",
+            "1:43: memory.mirror.encrypt: encryption needs a key; add `key: env:MEMFILES_MIRROR_KEY`",
+        ),
         (
             "memory: {entries: {categories: {daily: {ttl: 72 hours}}}}",
             "1:46: memory.entries.categories.daily.ttl: this must be a duration",
@@ -136,6 +148,8 @@ def test_everything_at_once() -> None:
     [
         "memory: {mirror: {url: 'https:/user:hunter2@host'}}",
         "memory: {mirror: {url: 's3://b', pull: hunter2}}",
+        "memory: {mirror: {url: 's3://b', key: hunter2}}",
+        "memory: {mirror: {url: 's3://b', key: 'env:hunter2'}}",
         "memory: {secrets: hunter2 }",
         "memory: {files: [{uid: x, name: n, max_size_bytes: 1, content: hunter2}]}",
         "memory: {files: [{uid: x, name: n, max_size_bytes: hunter2}]}",

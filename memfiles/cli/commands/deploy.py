@@ -12,7 +12,7 @@ from memfiles.cli.options import command, current
 from memfiles.cli.output import waiting
 from memfiles.cli.with_mirror import mention_unmirrored, mirror_lines, mirrored, pull_what_changed
 from memfiles.files.restore_report import FileView, RestoreReport
-from memfiles.memory import look, unmirrored
+from memfiles.memory import keeper_of, look, unmirrored
 from memfiles.storage import quarantine
 from memfiles.storage.journal import FOLDER as JOURNALS
 from memfiles.sync.status import kept_in
@@ -27,7 +27,8 @@ def check_command() -> None:
     """
     workflow = load_workflow()
     files, agents = len(workflow.memory.files), len(workflow.agents)
-    warnings = misplaced_keys(current().workflow) + [why for why in [unmirrored(workflow)] if why]
+    warnings = misplaced_keys(current().workflow)
+    warnings += [why for why in [unmirrored(workflow), keeper_of(workflow).problem] if why]
     if current().json:
         shown = {"workflow": current().workflow, "name": workflow.name, "files": files, "agents": agents}
         output.data(shown | {"warnings": warnings})

@@ -1,13 +1,14 @@
-"""``sync push``, ``sync pull`` and ``sync status``: the mirror, on demand.
+"""``sync push``, ``pull``, ``status``, ``rekey`` and ``open``: the mirror, on demand.
 
-A transfer prints its outcome on stdout. Its exit code is 7 if something is still pending, else 4 if a change lost
-against another one, else 0.
+A transfer prints its outcome on stdout. Its exit code is 7 if something is still pending or an object is refused, else
+4 if a change lost against another one, else 0.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import click
@@ -19,6 +20,7 @@ from memfiles.cli.options import command, current, group
 from memfiles.cli.output import ProgressCallback, progress
 from memfiles.cli.with_mirror import NAMED, mention_conflicts, mirror_lines, name_of, new_conflicts, restored
 from memfiles.errors import MirrorConflict, MirrorUnavailable
+from memfiles.memory import keeper_of
 from memfiles.sync import NullSync, Sync, SyncReport
 from memfiles.sync.status import kept_conflicts, status_on_disk
 from memfiles.workflow.workflow import Workflow
@@ -32,7 +34,7 @@ _TIMEOUT = click.option(
 
 @group("sync", "memfiles sync status", "memfiles sync push --timeout 300")
 def sync_command() -> None:
-    """Push to the mirror, pull from it, or show what is pending."""
+    """Push to the mirror, pull from it, show what is pending, or replace the mirror's key."""
 
 
 @command("push", "memfiles sync push --timeout 300")
@@ -40,8 +42,8 @@ def sync_command() -> None:
 def push_command(timeout: int) -> None:
     """Push pending changes to the mirror.
 
-    Changes that others made there are merged. The exit code is 7 if something is still pending after SECONDS, and 4 if
-    two changes could not be merged: the losing copy is kept in conflicts/.
+    Changes that others made there are merged. The exit code is 7 if something is still pending after SECONDS or an
+    object in the mirror is refused, and 4 if two changes could not be merged: the losing copy is kept in conflicts/.
     """
     transfer(lambda sync, progress: sync.push(timeout, progress=progress), label="Pushing")
 
@@ -72,7 +74,34 @@ def status_command() -> None:
         output.line(f"  {path}")
 
 
-for _command in (push_command, pull_command, status_command):
+@command("rekey", "memfiles sync rekey")
+@click.option("--accept-unsigned", is_flag=True, help="Also sign what is not signed although others are.")
+def rekey_command(accept_unsigned: bool) -> None:
+    """Sign, and encrypt if declared, every record in the mirror with the first key.
+
+    Run it once when a mirror gets a key, and again after a new key was put before the old one in its variable. It may
+    be stopped and repeated. An object that does not verify stays as it is; the exit code is 7 then.
+    """
+    with progress("Sealing") as shown:
+        report = keeper_of(load_workflow()).rekey(accept_unsigned=accept_unsigned, progress=shown)
+    text = f"{report.signed} signed, {report.resealed} sealed anew, {report.current} as they were"
+    _finish(text, report.to_dict(), report.problems)
+
+
+@command("open", "memfiles sync open copied-bucket --to .memory")
+@click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--to", type=click.Path(file_okay=False, path_type=Path), help="Open it there, not in its place.")
+def open_command(directory: Path, to: Path | None) -> None:
+    """Turn DIR, a copy of a signed or encrypted mirror, into a memory directory.
+
+    The copy is kept next to it as DIR.sealed. An object that does not verify is left out; the exit code is 7 then.
+    """
+    with progress("Opening") as shown:
+        report = keeper_of(load_workflow()).open_copy(directory, to=to, progress=shown)
+    _finish(f"{to or directory}: {output.count(report.current, 'record')} opened", report.to_dict(), report.problems)
+
+
+for _command in (push_command, pull_command, status_command, rekey_command, open_command):
     sync_command.add_command(_command)
 
 
@@ -92,7 +121,7 @@ def transfer(run: Transfer, *, label: str) -> None:
     kept = new_conflicts(workflow.directory, before=before)
     show(report, workflow=workflow, kept=kept, last_error=last_error)
     lost = MirrorConflict.exit_code if kept else 0
-    click.get_current_context().exit(MirrorUnavailable.exit_code if report.pending else lost)
+    click.get_current_context().exit(MirrorUnavailable.exit_code if report.pending or report.refused else lost)
 
 
 def show(report: SyncReport, *, workflow: Workflow, kept: list[str], last_error: str | None) -> None:
@@ -107,7 +136,7 @@ def show(report: SyncReport, *, workflow: Workflow, kept: list[str], last_error:
             output.line(f"{output.count(number, 'record')} {outcome}")
     elif done:
         output.table(("NAME", "DONE"), done)
-    elif not report.pending:
+    elif not report.pending and not report.refused:
         output.note("nothing to do; the mirror and this directory are equal")
     mention_conflicts(workflow.directory, kept)
     if report.pending:
@@ -115,3 +144,18 @@ def show(report: SyncReport, *, workflow: Workflow, kept: list[str], last_error:
         more = f" and {len(report.pending) - NAMED} more" if len(report.pending) > NAMED else ""
         why = output.one_line(last_error or "the mirror did not answer in time")
         output.warn(f"not mirrored yet: {names}{more} ({why})")
+    _mention_refused(report.refused)
+
+
+def _finish(text: str, report: dict[str, Any], problems: Mapping[str, str]) -> None:
+    if not output.as_json(report):
+        output.line(text)
+        _mention_refused(problems)
+    click.get_current_context().exit(MirrorUnavailable.exit_code if problems else 0)
+
+
+def _mention_refused(refused: Mapping[str, str]) -> None:
+    """Warn of objects in the mirror that are not used; --json lists them all."""
+    more = [f"and {len(refused) - LISTED} more objects"] if len(refused) > LISTED else []
+    for why in [*refused.values()][:LISTED] + more:
+        output.warn(f"refused: {output.one_line(why)}")

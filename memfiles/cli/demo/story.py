@@ -52,7 +52,10 @@ def tell(audience: Audience, workflow: Path) -> None:
     audience.show(f"SIGKILL after {acknowledged} acknowledged appends")
     with memfiles.open(workflow, watch=False) as memory:
         _restart(audience, memory, acknowledged=acknowledged)
-        _history(audience, memory)
+        audience.step("History", "The record itself keeps every change and who made it.")
+        for change in memory.manager.log(NOTES):
+            by = f"{change.by.agent or 'memfiles'} {change.by.call or ''}".strip()
+            audience.show(f"revision {change.revision}  {change.op:<6} by {by}")
         _undo(audience, memory)
         _mirror(audience, memory)
     cold_start(audience, workflow)
@@ -133,13 +136,6 @@ def _restart(audience: Audience, memory: memfiles.Memory, *, acknowledged: int) 
     _expect(is_right, f"{acknowledged} appends were acknowledged, but {lines} lines are there")
     unacknowledged = f", and {lines - acknowledged} more that was not acknowledged yet" if lines > acknowledged else ""
     audience.show(f"all {acknowledged} acknowledged lines are there, in order, none torn{unacknowledged}")
-
-
-def _history(audience: Audience, memory: memfiles.Memory) -> None:
-    audience.step("History", "The record itself keeps every change and who made it.")
-    for change in memory.manager.log(NOTES):
-        by = f"{change.by.agent or 'memfiles'} {change.by.call or ''}".strip()
-        audience.show(f"revision {change.revision}  {change.op:<6} by {by}")
 
 
 def _undo(audience: Audience, memory: memfiles.Memory) -> None:

@@ -17,8 +17,8 @@ from memfiles.cli.failures import failure_of
 from memfiles.cli.opening import quiet_log
 from memfiles.cli.options import command, current
 from memfiles.cli.with_mirror import name_of, pending_in
-from memfiles.errors import MemfilesError, MirrorRefused, RecordCorrupt
-from memfiles.memory import open_mirror_of, unmirrored
+from memfiles.errors import CopyRefused, MemfilesError, MirrorRefused, RecordCorrupt
+from memfiles.memory import keeper_of, open_mirror_of, unmirrored
 from memfiles.records.keys import record_path, uid_of
 from memfiles.records.record import decode
 from memfiles.storage import quarantine
@@ -93,6 +93,8 @@ def check_pending(workflow: Workflow) -> Iterator[CheckResult]:
         yield CheckResult("warn", "mirror entries", why)
     if status.last_error:
         yield CheckResult("warn", "mirror last error", status.last_error)
+    for why in [*status.refused.values()][: checks.NAMED]:
+        yield CheckResult("fail", "mirror refused", f"{why} ({len(status.refused)} in all)")
 
 
 def check_mirror(workflow: Workflow, *, seconds: float = PATIENCE_SECONDS) -> Iterator[CheckResult]:
@@ -102,6 +104,9 @@ def check_mirror(workflow: Workflow, *, seconds: float = PATIENCE_SECONDS) -> It
     """
     mirror = open_mirror_of(workflow)
     if mirror is None:
+        return
+    if problem := keeper_of(workflow).problem:
+        yield CheckResult("fail", "mirror key", f"{problem}; nothing is pushed or pulled until then")
         return
     findings: list[CheckResult] = []
     unexpected: list[Exception] = []
@@ -145,7 +150,11 @@ def _ask(mirror: Mirror, workflow: Workflow, found: ReportCheck) -> None:
 def _ask_for_copies(mirror: Mirror, paths: list[str], *, workflow: Workflow, found: ReportCheck) -> None:
     sound = 0
     for path in paths:
-        stored = mirror.get(path)
+        try:
+            stored = mirror.get(path)
+        except CopyRefused as error:
+            found(CheckResult("fail", f"mirror copy {name_of(workflow, path)}", f"refused: {error}"))
+            continue
         if why := _fault_in(stored.body, path) if stored else None:
             remedy = "memfiles sync pull moves it to quarantine/ and pushes the local record"
             found(

@@ -166,7 +166,9 @@ def tokens(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> lis
     try:
         return [unpacked(*row) for row in _rows_if_made(connection, wanted, as_json(ids))]
     except (ValueError, AttributeError) as error:
-        raise _corruption() from error
+        damaged = sqlite3.DatabaseError("a text was changed after it was written")
+        damaged.sqlite_errorcode = sqlite3.SQLITE_CORRUPT  # as of a damaged file: the index is then built again
+        raise damaged from error
 
 
 def size(connection: sqlite3.Connection, part: int) -> int:
@@ -252,13 +254,6 @@ def _schema(part: int) -> Iterator[str]:
     yield f"CREATE VIRTUAL TABLE counts_{part} USING fts5vocab(words_{part}, row)"
     yield f"""CREATE VIRTUAL TABLE grams_{part} USING fts5(text, content='', detail=none, columnsize=0,
               tokenize="trigram case_sensitive 1")"""
-
-
-def _corruption() -> sqlite3.DatabaseError:
-    """The error that SQLite raises for a damaged file; the index is then built again."""
-    error = sqlite3.DatabaseError("a text was changed after it was written")
-    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-    return error
 
 
 def _storable(text: str) -> str:

@@ -1,0 +1,79 @@
+"""What a machine does with a sealed mirror as a whole: check its keys, seal it anew, and open a copy of it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from memfiles.errors import InvalidArgument, MirrorRefused, MirrorUnavailable
+from memfiles.sync.mirror import Mirror
+from mirrors.directory import DirectoryMirror
+from mirrors.sealed.bucket import Progress, Sealing, SealReport
+from mirrors.sealed.copy import open_copy
+from mirrors.sealed.envelope import MirrorKeys, check_encryption
+
+_NOTE = ".state/signing"
+_BEGUN, _DONE = b"begun", b"done"
+
+
+class Keeper:
+    """The mirror that a workflow declares, not sealed and not yet connected to, and the directory of its memory."""
+
+    def __init__(self, mirror: Mirror | None, directory: Path, *, key: str | None, encrypt: bool) -> None:
+        """``key`` is ``env:NAME``; without one, only ``problem`` can be asked."""
+        self._mirror = mirror
+        self._directory = directory
+        self._key = key
+        self._encrypt = encrypt
+
+    @property
+    def keys(self) -> MirrorKeys:
+        """The keys; ``InvalidArgument`` if none are declared, ``MirrorRefused`` if they cannot be used here."""
+        if self._key is None:
+            raise InvalidArgument("the workflow declares no key for a mirror; add `key: env:NAME` under memory.mirror")
+        if self._encrypt:
+            check_encryption()
+        return MirrorKeys.named(self._key)
+
+    @property
+    def problem(self) -> str | None:
+        """Why the declared keys cannot be used here; None if they can, or if none are declared."""
+        try:
+            return None if self._key is None or self.keys else ""
+        except MirrorRefused as error:
+            return f"memory.mirror.key: {error}"
+
+    def rekey(self, *, accept_unsigned: bool = False, progress: Progress | None = None) -> SealReport:
+        """Seal every record in the mirror with the first key. May be repeated, and stopped anywhere.
+
+        In a bucket that was never signed, all records are signed; later, only those that are here as they are there, or
+        with ``accept_unsigned`` all. ``MirrorUnavailable`` if the mirror cannot be listed.
+        """
+        keys, mirror = self.keys, self._mirror
+        assert mirror is not None, "a key is declared with a mirror"
+        notes = DirectoryMirror(self._directory)
+        sealing = Sealing(mirror, keys, encrypt=self._encrypt, is_trusted=lambda *it: is_first or self._has(*it))
+        noted = self._noted(notes)
+        is_first = accept_unsigned or noted == _BEGUN or (noted is None and not sealing.has_signed_objects())
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        notes.put(_NOTE, _BEGUN if is_first else _DONE)  # 1 a call after a kill goes on with it
+        report = sealing.run(progress=progress)  # 2
+        if not report.failed:
+            notes.put(_NOTE, _DONE)  # 3
+        return report
+
+    def open_copy(self, copied: Path, *, to: Path | None = None, progress: Progress | None = None) -> SealReport:
+        """Open a copied bucket; see ``mirrors.sealed.copy.open_copy``."""
+        return open_copy(copied, self.keys, to=to, progress=progress)
+
+    def _noted(self, notes: Mirror) -> bytes | None:
+        """Whether this machine began to sign an unsigned bucket, or is done with it; None if it did neither."""
+        with suppress(MirrorUnavailable):  # there is no directory yet
+            if noted := notes.get(_NOTE):
+                return noted.body
+        return None
+
+    def _has(self, key: str, body: bytes) -> bool:
+        """Whether the record at ``key`` is here with the same bytes."""
+        here = self._directory / key
+        return here.is_file() and here.read_bytes() == body

@@ -1,0 +1,109 @@
+"""A wrapper that notes in the memory directory which objects of a mirror are refused, for every status to tell.
+
+The note is derived, like everything under ``.state/``: it says what was seen last, and deleting it loses nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from memfiles.errors import CopyRefused, MirrorUnavailable
+from memfiles.sync.bulk_reads import get_many
+from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, shortcomings_of, takes
+from mirrors.directory import DirectoryMirror
+
+PATH = ".state/refused.json"  # {key: [version or null, why]}
+NOTED_MAX = 200
+_Note = list[str | None]
+
+
+class NotedMirror:
+    """Passes calls on to ``inner``. An object is noted from when it is refused until it is sound, changed or gone."""
+
+    def __init__(self, inner: Mirror, directory: Path) -> None:
+        self._inner = inner
+        self._notes = DirectoryMirror(directory)
+        self._noting = threading.Lock()
+        self._listed: dict[str, str] = {}
+        self._refused: dict[str, _Note] | None = None
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+        """See ``Mirror.list``."""
+        found = list(self._inner.list(prefix))
+        if not prefix:
+            with self._noting:
+                self._listed = dict(found)
+                before = self._read()
+                kept = {
+                    key: [self._listed[key], why] for key, (at, why) in before.items() if self._is_as_noted(key, at)
+                }
+                self._write(kept, before)
+        return iter(found)
+
+    def get(self, key: str) -> Stored | None:
+        """See ``Mirror.get``."""
+        try:
+            stored = self._inner.get(key)
+        except CopyRefused as error:
+            self._note(key, str(error))
+            raise
+        self._note(key, None)
+        return stored
+
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+        """See ``BulkMirror.get_many``."""
+        for key, answer in get_many(self._inner, keys):
+            if not isinstance(answer, MirrorUnavailable):
+                self._note(key, None)
+            elif isinstance(answer, CopyRefused):
+                self._note(key, str(answer))
+            yield key, answer
+
+    def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
+        """See ``Mirror.put``."""
+        version = self._inner.put(key, body, when=when)
+        self._note(key, None)
+        return version
+
+    def delete(self, key: str, *, when: Condition = ANY) -> None:
+        """See ``Mirror.delete``."""
+        self._inner.delete(key, when=when)
+        self._note(key, None)
+
+    def takes(self, key: str) -> bool:
+        """See ``SelectiveMirror.takes``."""
+        return takes(self._inner, key)
+
+    def shortcomings(self, key: str) -> tuple[str, ...]:
+        """See ``CandidMirror.shortcomings``."""
+        return shortcomings_of(self._inner, key)
+
+    def _is_as_noted(self, key: str, version: str | None) -> bool:
+        return key in self._listed and version in (None, self._listed[key])
+
+    def _note(self, key: str, why: str | None) -> None:
+        """Note why an object is refused, or that it is not; costs nothing unless that is news."""
+        if why is None and self._refused is not None and key not in self._refused:
+            return
+        with self._noting:
+            before = self._read()
+            without = {other: noted for other, noted in before.items() if other != key}
+            added = {key: [self._listed.get(key), why]} if why and len(without) < NOTED_MAX else {}
+            self._write(without | added, before)
+
+    def _read(self) -> dict[str, _Note]:
+        """The notes, also those that other processes made."""
+        with suppress(MirrorUnavailable, ValueError, AttributeError, TypeError):
+            noted = self._notes.get(PATH)
+            return {key: [version, why] for key, (version, why) in json.loads(noted.body).items()} if noted else {}
+        return {}
+
+    def _write(self, refused: dict[str, _Note], before: dict[str, _Note]) -> None:
+        self._refused = refused
+        with suppress(MirrorUnavailable):  # a full disk does not keep the mirror from being used
+            if refused != before:
+                self._notes.put(PATH, json.dumps(refused).encode()) if refused else self._notes.delete(PATH)
