@@ -20,7 +20,7 @@ from memfiles.records.history import contents, reverse
 from memfiles.records.keys import ENTRIES, WORKSPACE, record_path
 from memfiles.records.record import Change, Record, Stamp
 from memfiles.records.redactions import NONCE_BYTES, piece_of
-from memfiles.secrets.gate import Judged, Policy, Scanner, gate_labels, judge_change
+from memfiles.secrets.gate import Gated, Policy, Scanner, gate_labels, judge_change
 from memfiles.storage import quarantine
 from memfiles.storage.store import Store
 from memfiles.sync import ledger
@@ -78,7 +78,7 @@ class FileGate:
                 for warning in found.warnings:
                     _log.warning("%s: a change by hand %s", record.name, warning)
 
-    def _judge(self, uid: str, before: str, change: Change, after: str, *, is_given: bool, policy: Policy) -> Judged:
+    def _judge(self, uid: str, before: str, change: Change, after: str, *, is_given: bool, policy: Policy) -> Gated:
         start, end = new_part(before, change, after)
         allow = self.allowed.get(uid, ())
         return judge_change(

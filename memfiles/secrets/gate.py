@@ -37,14 +37,6 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Gated:
-    """A text that may be stored, and the warnings for its writer."""
-
-    text: str
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Leak:
     """A credential that another scanner found: its first character, the one after its last, and the rule's name."""
 
@@ -62,10 +54,10 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """The result of a change as it may be stored, and the warnings for its writer.
+class Gated:
+    """A text that may be stored, and the warnings for its writer.
 
-    ``lost`` are the parts of credentials that the text held before the change and no longer does.
+    ``lost`` are the parts of credentials that the text held before a change and no longer does.
     """
 
     text: str
@@ -136,27 +128,10 @@ def gate(
     or the exact texts of false alarms. Findings of ``scan`` count as well; if it fails, that is a warning. ``what``
     names the text in an error or warning.
     """
-    if check_policy(policy) == "off":
-        return Gated(text)
-    scanned = scan(text) if scan is not None else Scan()
-    troubles = (scanned.trouble,) if scanned.trouble else ()
-    spans = _unless_allowed(text, _merged([*_spans(text), *_leaked(scanned)]), allow)
-    if not spans:
-        return Gated(text, troubles)
-    places = _places(_findings(text, spans))
-    if policy == "block":
-        raise SecretRefused(
-            f"{what} appears to contain a credential ({places}); nothing was written. Replace it with a reference "
-            f"such as secret:NAME."
-        )
-    if policy == "warn":
-        subject = "" if what == "this text" else f"{what} "
-        return Gated(text, (f"{subject}appears to contain a credential: {places}", *troubles))
-    for _ in range(_ROUNDS):  # a redaction may uncover another credential next to it
-        text = _replaced(text, spans)
-        if not (spans := _unless_allowed(text, _spans(text), allow)):
-            break
-    return Gated(text, (f"redacted an apparent credential: {places}", *troubles))
+    check_policy(policy)
+    return judge_change(
+        "", text, start=0, end=len(text), is_given=False, policy=policy, allow=allow, scan=scan, what=what
+    )
 
 
 def judge_change(
@@ -169,27 +144,29 @@ def judge_change(
     policy: Policy,
     allow: Collection[str] = (),
     scan: Scanner | None = None,
-) -> Judged:
+    what: str = "this text",
+) -> Gated:
     """Judge the change of ``before`` into ``after``, whose characters from ``start`` to ``end`` are new.
 
     ``is_given``: the new text is what the caller gave, and may hold no credential by itself either. The rest as of
     ``gate``; places are those in ``after``. ``redact`` replaces a whole credential, also what of it was there before.
     """
     if policy == "off":
-        return Judged(after)
+        return Gated(after)
     find = partial(_new_spans, before, is_given=is_given, allow=allow)
     found, troubles = find(after, start, end, scan=scan)
     if not found:
-        return Judged(after, troubles)
+        return Gated(after, troubles)
     places = _places(_findings(after, found))
     if policy == "warn":
-        return Judged(after, (f"appears to contain a credential: {places}", *troubles))
+        subject = "" if what == "this text" else f"{what} "
+        return Gated(after, (f"{subject}appears to contain a credential: {places}", *troubles))
     if policy == "block":
         alone = [after[start + span.start : start + span.end] for span in _spans(after[start:end])]
         is_joined = any(after[span.start : span.end] not in alone for span in found)
         joined = " together with the text around it" if is_joined and scan is None else ""  # a scan does not tell
         raise SecretRefused(
-            f"this text appears to contain a credential{joined} ({places}); nothing was written. Replace it with a "
+            f"{what} appears to contain a credential{joined} ({places}); nothing was written. Replace it with a "
             f"reference such as secret:NAME."
         )
     text, lost = after, []
@@ -202,7 +179,7 @@ def judge_change(
         if not (found := find(text, start, end, scan=None)[0]):
             break
     told = f"redacted an apparent credential: {places}"
-    return Judged(text, (told, *troubles), tuple(dict.fromkeys(filter(None, lost))))
+    return Gated(text, (told, *troubles), tuple(dict.fromkeys(filter(None, lost))))
 
 
 def gate_labels(
@@ -243,7 +220,7 @@ def _new_spans(
         return [], troubles
     old = before[left : len(before) - (len(after) - right)]
     known = Counter(old[span.start : span.end] for span in _spans(old))
-    known.update(before[leak.start : leak.end] for leak in (scan(before).leaks if scan is not None else ()))
+    known.update(before[leak.start : leak.end] for leak in (scan(before).leaks if scan is not None and before else ()))
     return [span for span in found if not _was_there(after[span.start : span.end], known)], troubles
 
 
