@@ -83,26 +83,16 @@ class Subscribers:
 
     def __init__(self) -> None:
         """There are no callbacks yet."""
-        self._callbacks: dict[int, Callable[[RecordChanged], None]] = {}
-        self._foreign: set[int] = set()
-        self._next = 0
-        self._adding = threading.Lock()
-
-    def renew(self) -> None:
-        """In a forked child: replace the lock, which another thread may have held."""
-        self._adding = threading.Lock()
+        self._callbacks: dict[object, tuple[Callable[[RecordChanged], None], bool]] = {}
 
     def add(self, callback: Callable[[RecordChanged], None], *, foreign_only: bool = False) -> Callable[[], None]:
         """Call ``callback`` for every change from now on; returns a function that ends the subscription.
 
         ``foreign_only`` leaves out the changes that this process made.
         """
-        with self._adding:
-            number, self._next = self._next, self._next + 1
-            self._callbacks[number] = callback
-            if foreign_only:
-                self._foreign.add(number)
-        return lambda: self._callbacks.pop(number, None) and None
+        key = object()
+        self._callbacks[key] = callback, foreign_only
+        return lambda: self._callbacks.pop(key, None) and None
 
     def tell(self, events: Iterable[RecordChanged]) -> None:
         """Call every callback; one that raises is logged and disturbs neither the change nor the others.
@@ -110,8 +100,8 @@ class Subscribers:
         The caller holds no lock, as a callback may change memory files itself.
         """
         for event in events:
-            for number, callback in list(self._callbacks.items()):
-                if event.origin == "local" and number in self._foreign:
+            for callback, foreign_only in list(self._callbacks.values()):
+                if event.origin == "local" and foreign_only:
                     continue
                 try:
                     callback(event)
@@ -238,7 +228,6 @@ class AuditLog:
         self._close_file()
         self._inode = -1
         self._name = self._path = ""
-        self._checked_until = 0.0
 
     def _report(self, error: Exception) -> None:
         if not self._failing:
@@ -299,11 +288,8 @@ def _month(path: str, name: str) -> Iterator[AuditEvent | UnreadableLine]:
 
 
 def _line(event: AuditEvent, at: str) -> bytes:
-    fields: dict[str, Any] = {"at": at}
-    for name, value in zip(_FIELDS, _values_of(event), strict=True):
-        if value is not None:
-            fields[name] = value
-    return to_json(fields) + b"\n"
+    given = {name: value for name, value in zip(_FIELDS, _values_of(event), strict=True) if value is not None}
+    return to_json({"at": at, **given}) + b"\n"
 
 
 def _event(line: bytes) -> AuditEvent | None:

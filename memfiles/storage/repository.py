@@ -77,9 +77,8 @@ class RecordRepository(Generic[R]):
         renew_in_child(self, RecordRepository._renew)
 
     def _renew(self) -> None:
-        """Replace the locks in a forked child: another thread of the parent may have held them."""
+        """Replace the lock in a forked child: another thread of the parent may have held it."""
         self._remembering = threading.Lock()
-        self._subscribers.renew()
 
     def declare(self, records: Mapping[str, Observed[R] | None]) -> None:
         """Let exactly these paths exist, with their observed state (None: keep what is known)."""

@@ -82,39 +82,24 @@ def load(path: str | os.PathLike[str]) -> YamlDocument:
     return parse(read_bytes(path), name=os.fspath(path))
 
 
-def parse(data: bytes | str, *, name: str, events: Callable[[str], Iterator[yaml.Event]] | None = None) -> YamlDocument:
-    """The document in ``data``; every error is a ``WorkflowError`` that starts with ``name:line:column:``."""
+def parse(data: bytes | str, *, name: str, fast: bool = True) -> YamlDocument:
+    """The document in ``data``; every error is a ``WorkflowError`` that starts with ``name:line:column:``.
+
+    ``fast`` False uses the Python parser even if PyYAML has the C parser.
+    """
     text = checked(data, source=name)
     builder = _Builder(name, text)
     try:
-        for event in (events or fast_events)(text.text):
+        for event in _events(text.text, fast=fast):
             builder.take(event)
     except _Unreadable as error:
-        raise builder.error(error.what, at=min(error.mark, mark_after(text.text))) from None
+        what, mark = error.args
+        raise builder.error(what, at=min(mark, mark_after(text.text))) from None
     return builder.source()
 
 
-def fast_events(text: str) -> Iterator[yaml.Event]:
-    """The document's events from the C parser, or from the Python parser if PyYAML has no other."""
-    import yaml  # 18 ms, saved for callers that declare their files in Python
-
-    return _events(getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text))
-
-
-def slow_events(text: str) -> Iterator[yaml.Event]:
-    """The same events from the Python parser."""
-    import yaml
-
-    return _events(yaml.SafeLoader(text))
-
-
 class _Unreadable(Exception):
-    """An error of the parser; never leaves this module."""
-
-    def __init__(self, what: str, mark: Mark) -> None:
-        super().__init__(what)
-        self.what = what
-        self.mark = mark
+    """An error of the parser: its text and its mark. Never leaves this module."""
 
 
 @dataclass(slots=True)
@@ -262,14 +247,15 @@ def _from_one(mark: Any) -> Mark:
     return mark.line + 1, mark.column + 1
 
 
-def _events(loader: Any) -> Iterator[yaml.Event]:
-    """All events of one parser; its errors become ``_Unreadable``."""
-    from yaml import MarkedYAMLError
+def _events(text: str, *, fast: bool) -> Iterator[yaml.Event]:
+    """All events of the document; the parser's errors become ``_Unreadable``."""
+    import yaml  # 18 ms, saved for callers that declare their files in Python
 
+    loader: Any = (getattr(yaml, "CSafeLoader", yaml.SafeLoader) if fast else yaml.SafeLoader)(text)
     try:
         while loader.check_event():
             yield loader.get_event()
-    except MarkedYAMLError as error:
+    except yaml.MarkedYAMLError as error:
         raise _Unreadable(_explained(error), _problem_mark(error)) from error
     except (ValueError, OverflowError) as error:  # the Python parser, at an escape or directive out of range
         raise _Unreadable("an escape or directive is out of range", _from_one(loader.get_mark())) from error
