@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from memfiles.adapters.shapes.memory_tool import MemoryCommands, parse_command
+from memfiles.adapters.shapes.memory_tool import MemoryCommands
 from memfiles.errors import ExtraMissing, MemfilesError
 from memfiles.tools.worker_calls import run_in_worker
 
@@ -35,38 +33,16 @@ class MemoryTool(BetaAbstractMemoryTool):
 
     def call(self, input: object) -> BetaFunctionToolResultType:
         """Carry out a model's command; a refusal of the memory is a ``ToolError``."""
-        with _tool_errors():
-            sent = parse_command(input)
-        return super().call(sent)
+        try:
+            return self._commands.run(input)
+        except MemfilesError as error:
+            raise ToolError(str(error)) from error
 
     def execute(self, command: beta.BetaMemoryTool20250818Command) -> BetaFunctionToolResultType:
-        """Carry out a parsed command; errors as for ``call``."""
-        with _tool_errors():
-            return super().execute(command)
+        """As ``call``, with a command of the vendor's client."""
+        return self.call(command.to_dict())
 
-    def view(self, command: beta.BetaMemoryTool20250818ViewCommand) -> str:
-        """View a folder or a text."""
-        return self._commands.view(command.path, command.view_range)
-
-    def create(self, command: beta.BetaMemoryTool20250818CreateCommand) -> str:
-        """Create a text."""
-        return self._commands.create(command.path, command.file_text)
-
-    def str_replace(self, command: beta.BetaMemoryTool20250818StrReplaceCommand) -> str:
-        """Replace a part of a text."""
-        return self._commands.str_replace(command.path, command.old_str, command.new_str)
-
-    def insert(self, command: beta.BetaMemoryTool20250818InsertCommand) -> str:
-        """Insert lines into a text."""
-        return self._commands.insert(command.path, command.insert_line, command.insert_text)
-
-    def delete(self, command: beta.BetaMemoryTool20250818DeleteCommand) -> str:
-        """Delete a text or a folder."""
-        return self._commands.delete(command.path)
-
-    def rename(self, command: beta.BetaMemoryTool20250818RenameCommand) -> str:
-        """Give a text or a folder another path."""
-        return self._commands.move(command.old_path, command.new_path)
+    view = create = str_replace = insert = delete = rename = execute
 
 
 class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
@@ -85,11 +61,3 @@ class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
         return await run_in_worker(partial(self._tool.execute, command))
 
     view = create = str_replace = insert = delete = rename = execute  # never called, but abstract
-
-
-@contextmanager
-def _tool_errors() -> Iterator[None]:
-    try:
-        yield
-    except MemfilesError as error:
-        raise ToolError(str(error)) from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import os
 import secrets
 import socket
 from collections.abc import Callable
@@ -54,15 +55,11 @@ def check_token(token: str) -> str:
 
 def bind(port: int) -> socket.socket:
     """Bind a socket on loopback to a port, 0 for any free one; ``InvalidArgument`` if it is taken."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((HOST, port))
-        listening.listen()  # from now on clients wait instead of being refused
+        return socket.create_server((HOST, port))  # it listens, so clients wait from now on instead of being refused
     except OSError as error:
-        listening.close()
-        raise InvalidArgument(f"port {port} cannot be used ({error.strerror}): choose another with --port") from error
-    return listening
+        why = os.strerror(error.errno or 0)
+        raise InvalidArgument(f"port {port} cannot be used ({why}): choose another with --port") from error
 
 
 def app(server: Server[Any], *, port: int, token: str) -> ASGIApp:
@@ -98,12 +95,10 @@ class _PunctualProtocol(H11Protocol):
     _waiting: ClassVar[dict[_PunctualProtocol, asyncio.TimerHandle]] = {}  # the oldest first
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """See ``asyncio.Protocol``."""
         super().connection_made(transport)
         self._expect()
 
     def data_received(self, data: bytes) -> None:
-        """See ``asyncio.Protocol``."""
         super().data_received(data)
         if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
             self._expect()
@@ -111,7 +106,6 @@ class _PunctualProtocol(H11Protocol):
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See ``asyncio.Protocol``."""
         self._stop_waiting()
         super().connection_lost(exc)
 
@@ -139,7 +133,6 @@ class _NotificationsFirst(uvicorn.Server):
         self._end_streams = end_streams
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """See ``uvicorn.Server``."""
         self._end_streams()
         await super().shutdown(sockets)
 

@@ -120,14 +120,12 @@ class ChangeNotifier:
 
     def _uris_of(self, change: RecordChanged) -> list[str]:
         """The subscribed URIs of the changed record, as clients spelled them."""
-        found = []
-        for uri in self._subscribed.keys() | self.legacy.uris():
-            with suppress(InvalidArgument):
-                if self._concerns(change, parse_uri(uri)):
-                    found.append(uri)
-        return found
+        uris = self._subscribed.keys() | self.legacy.uris()
+        return [uri for uri in uris if self._concerns(change, _address(uri))]
 
-    def _concerns(self, change: RecordChanged, address: Address) -> bool:
+    def _concerns(self, change: RecordChanged, address: Address | None) -> bool:
+        if address is None:
+            return False
         if entry_place(change.path) is None:
             return address.kind == "file" and address.name in (change.name, change.uid)
         if change.name or address.kind == "file":

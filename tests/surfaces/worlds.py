@@ -579,7 +579,7 @@ class Author:
             ("str_replace", [path, self._one(WORDS), "changed"]),
             ("insert", [path, 0, self._words()]),
             ("delete", [f"/memories/{self._one(keys)}"]),
-            ("move", [f"/memories/{self._one(keys)}", other]),
+            ("rename", [f"/memories/{self._one(keys)}", other]),
         ]
         name, given = self._one(calls)
         return {"name": name, "given": given}

@@ -11,7 +11,6 @@ import json
 import logging
 import operator
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -40,7 +39,7 @@ ANY = "*"
 CONTENT = "content"
 Namespace = tuple[str, ...]
 _ESCAPED = re.compile(r"(?:%[0-9a-f]{2})+")
-_NOT_IN_KEYS = {"Cc", "Cs", "Zl", "Zp"}
+_REFUSED = re.compile("[/%\0-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")  # Cc, Cs, Zl and Zp are not in keys
 _ORDERS: dict[str, Callable[[float, float], bool]] = {
     "$gt": operator.gt,
     "$gte": operator.ge,
@@ -205,14 +204,7 @@ def ends_with(namespace: Namespace, path: Sequence[str]) -> bool:
 def _escaped(label: str) -> str:
     if not isinstance(label, str):
         raise InvalidArgument(f"namespace labels and keys must be text, not {type(label).__name__}")
-    if label.isprintable() and "/" not in label and "%" not in label:
-        return label
-    return "".join(
-        "".join(f"%{byte:02x}" for byte in each.encode(errors="surrogatepass"))
-        if each in "/%" or unicodedata.category(each) in _NOT_IN_KEYS
-        else each
-        for each in label
-    )
+    return _REFUSED.sub(lambda found: "%" + found[0].encode(errors="surrogatepass").hex("%"), label)
 
 
 def _unescaped(label: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, create_model
 
 from memfiles.adapters.shapes.folder import EntryText, FileText, MemoryFolder
 from memfiles.errors import InvalidArgument
@@ -34,6 +34,12 @@ class MemoryCommands:
 
     def __init__(self, session: Session) -> None:
         self._folder = MemoryFolder(session)
+
+    def run(self, sent: object) -> str:
+        """Carry out a command as a model sent it."""
+        given = parse_command(sent)
+        answer: str = getattr(self, given.pop("command"))(**given)
+        return answer
 
     def view(self, path: str, view_range: Sequence[int] | None = None) -> str:
         """Show a folder's paths with sizes, or a text with line numbers."""
@@ -57,32 +63,32 @@ class MemoryCommands:
                 return f"File created successfully at: {path}"
         raise InvalidArgument(f"File {path} already exists")
 
-    def str_replace(self, path: str, old: str, new: str) -> str:
+    def str_replace(self, path: str, old_str: str, new_str: str) -> str:
         """Replace a string that occurs once."""
-        found, shown = self._text(path), old[:_SHOWN]
-        count = found.content.count(old)
+        found, shown = self._text(path), old_str[:_SHOWN]
+        count = found.content.count(old_str)
         if count == 0:
             why = f"old_str `{shown}` did not appear verbatim in {path}"
             raise InvalidArgument(f"No replacement was performed, {why}.")
         if count > 1:
-            where = ", ".join(map(str, islice(lines_with(found.content, old), _SHOWN)))
+            where = ", ".join(map(str, islice(lines_with(found.content, old_str), _SHOWN)))
             why = f"Multiple occurrences of old_str `{shown}` in lines: {where}. Please ensure it is unique"
             raise InvalidArgument(f"No replacement was performed. {why}")
-        changed = next(lines_with(found.content, old))
-        found.edit(old, new)
+        changed = next(lines_with(found.content, old_str))
+        found.edit(old_str, new_str)
         first = max(1, changed - 2)
-        after = found.content.replace(old, new, 1).split("\n")[first - 1 : changed + 2]
+        after = found.content.replace(old_str, new_str, 1).split("\n")[first - 1 : changed + 2]
         said = "The memory file has been edited. Here is the snippet showing the change (with line numbers):"
         return f"{said}\n{numbered(after, first=first)}"
 
-    def insert(self, path: str, line: int, text: str) -> str:
+    def insert(self, path: str, insert_line: int, insert_text: str) -> str:
         """Insert lines after a line."""
         found = self._text(path)
         lines = found.content.removesuffix("\n").split("\n") if found.content else []
-        if not 0 <= line <= len(lines):
+        if not 0 <= insert_line <= len(lines):
             where = f"It should be within the range [0, {len(lines)}]."
-            raise InvalidArgument(f"Invalid `insert_line` parameter: {line}. {where}")
-        lines.insert(line, text.rstrip("\n"))
+            raise InvalidArgument(f"Invalid `insert_line` parameter: {insert_line}. {where}")
+        lines.insert(insert_line, insert_text.rstrip("\n"))
         found.put("\n".join(lines).removesuffix("\n") + "\n")
         return f"The file {path} has been edited."
 
@@ -98,7 +104,7 @@ class MemoryCommands:
             return f"Successfully deleted the content of {path}; the file is declared, so it stays, empty"
         return f"Successfully deleted {path}"
 
-    def move(self, old_path: str, new_path: str) -> str:
+    def rename(self, old_path: str, new_path: str) -> str:
         """Give an entry another key, or all entries of a folder in one commit."""
         old, new = name_of(old_path), name_of(new_path)
         if not old:
@@ -233,57 +239,19 @@ class CommandArguments(Arguments):
     }
 
 
-class ViewArguments(CommandArguments):
-    """View a folder, or a file with line numbers. In ``view_range``, -1 is the last line."""
-
-    path: TextArgument
-    view_range: Annotated[list[int] | None, BeforeValidator(_line_range)] = None
-
-
-class CreateArguments(CommandArguments):
-    """Create a file."""
-
-    path: TextArgument
-    file_text: TextArgument
-
-
-class StrReplaceArguments(CommandArguments):
-    """Replace a string that occurs once; a model that omits the new one wants to delete the old."""
-
-    path: TextArgument
-    old_str: Annotated[TextArgument, Field(min_length=1)]
-    new_str: TextArgument = ""
-
-
-class InsertArguments(CommandArguments):
-    """Insert lines after a line, 0 for the top."""
-
-    path: TextArgument
-    insert_line: Annotated[int, BeforeValidator(whole)]
-    insert_text: TextArgument
-
-
-class DeleteArguments(CommandArguments):
-    """Delete a file."""
-
-    path: TextArgument
-
-
-class RenameArguments(CommandArguments):
-    """Give a file another path."""
-
-    old_path: TextArgument
-    new_path: TextArgument
-
-
-COMMANDS: dict[str, type[CommandArguments]] = {
-    "view": ViewArguments,
-    "create": CreateArguments,
-    "str_replace": StrReplaceArguments,
-    "insert": InsertArguments,
-    "delete": DeleteArguments,
-    "rename": RenameArguments,
+_TEXT = (TextArgument, ...)
+_LINE = (Annotated[int, BeforeValidator(whole)], ...)
+_OLD = (Annotated[TextArgument, Field(min_length=1)], ...)
+_RANGE = (Annotated[list[int] | None, BeforeValidator(_line_range)], None)
+_FIELDS: dict[str, dict[str, Any]] = {
+    "view": {"path": _TEXT, "view_range": _RANGE},  # -1 is the last line
+    "create": {"path": _TEXT, "file_text": _TEXT},
+    "str_replace": {"path": _TEXT, "old_str": _OLD, "new_str": (TextArgument, "")},  # models omit it to delete the old
+    "insert": {"path": _TEXT, "insert_line": _LINE, "insert_text": _TEXT},  # after that line, 0 for the top
+    "delete": {"path": _TEXT},
+    "rename": {"old_path": _TEXT, "new_path": _TEXT},
 }
+COMMANDS = {name: create_model(name, __base__=CommandArguments, **fields) for name, fields in _FIELDS.items()}
 
 
 def parse_command(sent: object) -> dict[str, Any]:
