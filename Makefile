@@ -28,7 +28,7 @@ format: $(INSTALLED)  ## Format the code and fix what the linter can fix.
 sweeps: $(INSTALLED) tools  ## Kills, power cuts and faults at every system call, and thousands of programs; takes many minutes.
 	MEMFILES_EVERY_CALL=1 MEMFILES_POWER_SECONDS=60 $(BIN)/pytest tests/durability tests/sync/test_kill_sweep.py \
 	  tests/entries/test_processes.py
-	MEMFILES_SCRIPTS=7000 MEMFILES_KILLED_SCRIPTS=500 $(BIN)/pytest tests/model
+	MEMFILES_SCRIPTS=6700 MEMFILES_KILLED_SCRIPTS=500 $(BIN)/pytest tests/model
 	MEMFILES_WORLDS=5000 $(BIN)/pytest tests/surfaces/test_noninterference.py
 
 bench: $(INSTALLED)  ## Print the figures of tests/benchmarks; they need a quiet machine.

@@ -35,8 +35,13 @@ _CALLERS = {"": ("support", "INTERNAL"), "low": ("support", "PUBLIC"), "sales": 
 class InlineDispatcher(Dispatcher):
     """The dispatcher without its threads: tasks are carried out by whoever waits for them, jobs by whoever asks."""
 
+    def start(self) -> None:
+        """See ``Dispatcher``: what is due at a start is done, but nothing is pushed until somebody waits."""
+        for timer in self._make_timers(time.monotonic()):
+            timer.run_if_due(time.monotonic())
+
     def _ensure_running(self) -> None:
-        self._timers = self._make_timers(time.monotonic())
+        """There is no thread to start."""
 
     def in_background(self, job: Callable[[], None]) -> Event:
         """See ``Dispatcher``."""

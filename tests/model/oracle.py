@@ -28,7 +28,7 @@ from memfiles.records.record import decode
 from tests.model.script import FILES, Step, halves, words
 
 Records = Mapping[str, bytes]  # the records of one place, by path
-_APPENDING = ("append", "rewrite", "hand")
+_APPENDING = ("append", "rewrite")
 
 
 class Violation(Exception):
@@ -95,6 +95,14 @@ class Oracle:
         """A machine had to do with the bucket; ``pulled``, ``pushed``: it certainly got, or gave, everything."""
         self._known[machine].learns(self._bucket, surely=pulled)
         self._bucket.learns(self._known[machine], surely=pushed)
+
+    def bucket_knows(self) -> frozenset[int]:
+        """The removals that the bucket certainly has."""
+        return frozenset(self._bucket.sure)
+
+    def bucket_was_put_back(self, knows: frozenset[int] | None) -> None:
+        """The bucket is as it was when it had these removals; None: empty."""
+        self._bucket.sure = set(knows or ())
 
     def saw(self, step: Step, before: Records, after: Records, *, done: bool) -> None:
         """A step was taken, and perhaps refused; a refused one may still be half of what a killed one did."""
@@ -229,7 +237,6 @@ class Oracle:
         sure = [it for it in left if removals <= it.knows]
         is_plain = not self._taken[file, name] and all(it.verb in _APPENDING for it in sure)
         is_plain = is_plain and file not in self._blotted
-        is_plain = is_plain and (len(sure) == 1 or not any(it.verb == "hand" for it in sure))  # the same edit, twice
         if count > len(left):
             raise Violation("doubled", f"{name} is in {file} {count} times and was written {len(left)} times")
         if is_plain and count < len(sure):

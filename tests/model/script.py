@@ -37,22 +37,17 @@ ENTRY_VERBS = {
     **{"forget": 4, "twin": 1, "episode": 2, "consolidate": 1, "unconsolidate": 1, "talk": 1, "hangup": 1},
 }
 SYNC_VERBS = {
-    "sync": 14,
-    "push": 3,
-    "flush": 3,
-    "tick": 2,
-    "pack": 1,
-    "reopen": 2,
-    "restart": 1,
-    "deploy": 1,
-    "again": 2,
+    **{"sync": 14, "push": 3, "flush": 3, "tick": 2, "pack": 1, "reopen": 2, "restart": 1, "deploy": 1, "again": 2},
+    **{"amnesia": 1},
 }
 VERBS = FILE_VERBS | ENTRY_VERBS | SYNC_VERBS
+PUT_BACK = {"empty": 1, "rewind": 1}  # of the bucket
 MODES: dict[str, dict[str, int]] = {
     "files": FILE_VERBS | SYNC_VERBS,
-    "entries": ENTRY_VERBS | SYNC_VERBS,
+    "entries": ENTRY_VERBS | SYNC_VERBS | PUT_BACK,
     "all": VERBS,
 }
+"""Without ``PUT_BACK`` for files: who shares a change and rebases it again on an older bucket has its lines twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +193,8 @@ class _Author:
             return [*self.chances.sample(KEYS, 2), self._caller()]
         if verb in ("tag", "share", "unshare", "delete", "restore", "forget", "twin"):
             return [self._key(), self._caller()]
+        if verb == "rewind":
+            return [str(self.chances.randint(1, 4))]
         if verb == "again":
             mine = [name for name, _, by in self.texts if by == machine]
             return [pick(mine) if mine else "t0"]

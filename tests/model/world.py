@@ -42,6 +42,7 @@ from tests.model.wire import Wire
 REFUSALS = (BudgetExceeded, EditNoMatch, EntryNotFound, LevelDenied, ReadOnly, RevisionConflict, RevisionUnknown)
 BUCKET, KILLED = "bucket", "killed"
 WITH_MIRROR = ("sync", "push", "flush", "tick", "pack", "restart")
+UNCHANGING = ("reopen", "amnesia", "again", "deploy", "empty", "rewind")  # the records of the machine
 _PACK = ".state/pack/"
 _SKEW_SECONDS = 3000
 _ZEROS = bytes(1 << 16)
@@ -83,6 +84,7 @@ class World:
         self._machines: dict[str, Machine | ForkedMachine] = {}
         self._wires: dict[str, Wire] = {}
         self._seen: dict[str, Records] = {}
+        self._backups: list[tuple[Records, frozenset[int]]] = []  # the bucket after each contact
         self._done: dict[str, Step] = {}
 
     def close(self) -> None:
@@ -106,7 +108,7 @@ class World:
         self._say(f"{number:3} {step}:{' killed, then' * is_killed} {problem or 'done'}")
         if problem and not is_killed and step.verb not in WITH_MIRROR and before != after:
             raise Violation("half done", f"{step} was refused ({problem}) and changed {_differing(before, after)}")
-        if step.verb in ("reopen", "again", "deploy") and before != after:
+        if step.verb in UNCHANGING and before != after:
             raise Violation(f"changed by {step.verb}", f"{step} changed {_differing(before, after)}")
         self._oracle.saw(step, before, after, done=problem is None or is_killed)
         self._tell_of_contact(step, problem)
@@ -160,8 +162,10 @@ class World:
     def _attempt(self, step: Step) -> str | None:
         """Take a step; why it was refused, None if it was done."""
         try:
-            if step.verb in ("reopen", "restart") and not self._script.processes:
-                self._reopen(step.machine, cut=step.verb == "reopen")
+            if step.verb in ("empty", "rewind"):
+                self._put_back(int(step.args[0]) if step.args else None)
+            elif step.verb in ("reopen", "restart", "amnesia"):
+                self._reopen(step, cut=step.verb != "restart")
             elif step.verb == "again":
                 return self._repeat(step)
             else:
@@ -206,6 +210,8 @@ class World:
             is_sure = problem is None and not step.trouble and not self._machines[step.machine].pending
             whole = is_sure and step.verb == "sync"
             self._oracle.met(step.machine, pulled=whole, pushed=is_sure and step.verb in ("sync", "push", "flush"))
+            bodies = {key: self._body(key) for key, _ in self._bucket.list()}
+            self._backups.append((bodies, self._oracle.bucket_knows()))
 
     def _open(self, name: str) -> None:
         if name not in self._wires:
@@ -221,11 +227,29 @@ class World:
             self._machines[name] = Machine(place, wire, now=SkewedClock(self._ticks, skew_seconds=skew), **chosen)
         self._seen[name] = self.records(name)
 
-    def _reopen(self, name: str, *, cut: bool) -> None:
-        self._wires[name].is_cut = cut
-        self._machines.pop(name).close()
-        self._open(name)
-        self._wires[name].is_cut = False
+    def _reopen(self, step: Step, *, cut: bool) -> None:
+        """Close a machine and open it again; with amnesia, all that it can derive is removed in between."""
+        machine, wire = self._machines[step.machine], self._wires[step.machine]
+        wire.is_cut = cut
+        machine.close()
+        if step.verb == "amnesia":
+            shutil.rmtree(self._place / step.machine / ".state")
+        if isinstance(machine, ForkedMachine):
+            self._do(replace(step, verb="restart" if step.verb == "restart" else "reopen"))
+        else:
+            del self._machines[step.machine]
+            self._open(step.machine)
+        wire.is_cut = False
+
+    def _put_back(self, contacts: int | None) -> None:
+        """Somebody restores the bucket as it was some contacts ago, or empties it."""
+        kept, knowledge = ({}, None) if contacts is None or not self._backups else self._backups[-contacts:][0]
+        for key, _ in [*self._bucket.list()]:
+            if key not in kept:
+                self._bucket.delete(key)
+        for key, body in kept.items():
+            self._bucket.put(key, body)
+        self._oracle.bucket_was_put_back(knowledge)
 
     def _round(self, verb: str) -> bool:
         """Everyone syncs; whether anything changed."""

@@ -62,7 +62,7 @@ class EntryMachine:
         self.manager.subscribe(self.sync.notice)
         subscribers.add(self.sync.notice)
         subscribers.add(self.told.append)
-        self.sync.start()
+        self.sync.start(hydrated=self.manager.take_hydrated())
 
     def close(self) -> None:
         self.sync.close()
