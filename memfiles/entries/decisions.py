@@ -5,42 +5,29 @@ The rules this file guards:
 - Saving the same content again changes nothing, least of all when it expires.
 - Superseded content stays in the history, and an episode never changes.
 - A repeated call is recognised by the history and changes nothing.
-- A save over a tombstone names it, so no stale copy passes for a new entry.
-- A move is recorded in the cause of the hidden entry at its old place; all earlier places lead to the present one.
+- An entry that moves keeps its ids, leaves a mark at its old path, and is found by its id at the new one.
 
 All functions are pure. A decision is the entry to commit, None if the disk already holds it; refusals are raised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from memfiles.entries.drafts import Draft, facets_of, seconds_between
 from memfiles.errors import EntryNotFound, ReadOnly, RevisionConflict
-from memfiles.records.entry import (
-    GENERAL,
-    MAX_SOURCES,
-    Entry,
-    EntryRecord,
-    Provenance,
-    Retired,
-    Tombstone,
-    moved_to,
-    new_text,
-    passed,
-    with_ids,
-)
+from memfiles.records.entry import GENERAL, MAX_SOURCES, Entry, Provenance, Retired, folder_of, new_text, with_ids
 from memfiles.records.history import contents, splice_between
-from memfiles.records.keys import WORKSPACE
+from memfiles.records.keys import RECORD_SUFFIX, WORKSPACE, entry_path, entry_uid, id_path
+from memfiles.records.lineage import joined
+from memfiles.records.marks import EntryRecord, Mark, MarkType, passed, vacated
 from memfiles.records.record import Change, EntryOperation, Record, Stamp, extend, successor, with_content
 
 RecordsByPath = Mapping[str, EntryRecord | None]
 Expiry = Callable[[str, str, int | None], str | None]
 """The expiry of an entry: of this category, with content of that time, and with that ttl of its own, if any."""
-
-_MOVED_ALONG = ("expires_at", "provenance", "successes", "failures", "made_of", "merged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,25 +121,60 @@ def update(before: EntryRecord | None, draft: Draft, stamp: Stamp, *, by: Proven
     return _changed(entry, draft, stamp, op="update", by=by, expiry=expiry)
 
 
-def move(
-    entry: Entry, there: EntryRecord | None, draft: Draft, stamp: Stamp, *, place: EntryLocation, expiry: Expiry
-) -> Decided:
-    """Save ``draft``, the entry under its key in another place, over the record there; its times and counts stay."""
-    unchecked = replace(stamp, expected_revision=None)
-    saved = save(there, draft, unchecked, place=place, by=entry.provenance, expiry=expiry).entry
-    text = successor(saved.text, created_at=entry.created_at, updated_at=entry.updated_at)
-    moved = saved.amended(text=text, **{name: getattr(entry, name) for name in _MOVED_ALONG})
-    moved = with_ids(moved, entry.ids)
-    return Decided(moved, moved)
+def move(entry: Entry, there: EntryRecord | None, draft: Draft, stamp: Stamp, *, place: EntryLocation) -> Entry:
+    """The entry with the facets of ``draft`` under its key in another place: its ids, times, counts and history stay.
+
+    An entry that is there already is joined with it: its text goes to the history.
+    """
+    folder = folder_of(place.agent)
+    uid = entry_uid(folder, place.level, draft.key, place.run)
+    text = successor(
+        entry.text, uid=uid, level=place.level, revision=max(entry.revision, there.revision if there is not None else 0)
+    )
+    forgotten = passed(there) if there is not None else ()
+    moved = replace(entry, text=text, key=draft.key, agent=place.agent, run=place.run, forgotten=forgotten)
+    moved = moved.amended(**facets_of(draft))
+    content, ids = draft.content or "", {*entry.ids}
+    if isinstance(there, Entry):
+        ids |= {*there.ids}
+        if there.content != content:
+            moved = _stored(moved, stamp, op="save", text=with_content(text, there.content)).entry
+    moved = _stored(moved, stamp, op="update", text=with_content(moved.text, content)).entry
+    moved = moved.amended(text=successor(moved.text, updated_at=entry.updated_at))
+    return with_ids(moved if there is None else moved.with_origins(joined(entry, there)), ids)
 
 
-def delete(before: EntryRecord | None, stamp: Stamp, *, key: str, cause: str = "") -> Decided:
+def relocated(
+    records: RecordsByPath, entry: Entry, draft: Draft, stamp: Stamp, *, place: EntryLocation
+) -> dict[str, EntryRecord]:
+    """The changed records when an entry gets the key of ``draft`` in another place: both places, and where its ids are.
+
+    ``EntryNotFound`` if it was forgotten elsewhere, ``RevisionConflict`` if it was joined meanwhile.
+    """
+    folder = folder_of(place.agent)
+    target = entry_path(folder, entry_uid(folder, place.level, draft.key, place.run))
+    moved = move(entry, records[target], draft, stamp, place=place)
+    after: dict[str, EntryRecord] = {target: moved}
+    if records[entry.path] is entry:
+        after[entry.path] = vacated(entry, stamp.at, by=stamp.by, target=target, is_private=bool(place.run))
+    for path in map(id_path, moved.ids):
+        if path not in records:
+            raise RevisionConflict(f"{ascii(entry.key[:80])} was changed meanwhile: read it again and decide anew")
+        known = records[path]
+        if isinstance(known, Mark) and known.type == "tombstone":
+            raise not_there(entry.key)
+        if not place.run and (known is not None or not entry.run):  # nobody else knows of an entry of one run
+            after[path] = of_id("location", moved, path, known, stamp)
+    return after
+
+
+def delete(before: EntryRecord | None, stamp: Stamp, *, key: str) -> Decided:
     """Hide an entry, which must be there; its content is kept until it is forgotten or purged."""
     if isinstance(before, Entry) and before.retired is not None and (done := _called_before(before, stamp)) is not None:
         return Decided(None, before, done)
     entry = present(before, key=key, now=stamp.at)
     check_revision(entry, stamp, key=key)
-    hidden = retire(entry, stamp, Retired("deleted", stamp.at, cause), op="delete")
+    hidden = retire(entry, stamp, Retired("deleted", stamp.at), op="delete")
     return Decided(hidden, hidden)
 
 
@@ -178,47 +200,12 @@ def restore(before: EntryRecord | None, stamp: Stamp, *, key: str, expiry: Expir
     return _stored(before.amended(retired=None, expires_at=expires_at), stamp, op="restore", text=before.text)
 
 
-def bury(record: Entry, stamp: Stamp, *, id: str, why: str, cleared: bool = False) -> Tombstone:
-    """The tombstone of a forgotten entry; ``id`` is 12 random hexadecimal digits."""
-    return Tombstone(
-        uid=record.uid,
-        agent=record.agent,
-        level=record.level,
-        id=id,
-        revision=record.revision + 1,
-        at=stamp.at,
-        by=stamp.by,
-        why=why,
-        run=record.run,
-        forgotten=record.forgotten,
-        origins=record.origins,
-        cleared=cleared,
-    )
-
-
-def hide_shadows(
-    records: RecordsByPath, shadows: Sequence[str], stamp: Stamp, *, of: str
-) -> dict[str, EntryRecord | None]:
-    """The records without those that would shadow the entry saved at the path ``of``; their sources lead there."""
-    unchecked = replace(stamp, expected_revision=None)
-    hidden = {
-        path: delete(record, unchecked, key=record.key, cause=moved_to(of)).entry
-        for path in shadows
-        if is_live(record := records[path], stamp.at)
-    }
-    causes = {moved_to(path): moved_to(of) for path in shadows}
-    return {path: redirect(record, stamp, causes) for path, record in {**records, **hidden}.items()}
-
-
-def redirect(record: EntryRecord | None, stamp: Stamp, causes: Mapping[str, str]) -> EntryRecord | None:
-    """An entry hidden by a move, after the next move of the same entry: ``causes`` maps old causes to new ones.
-
-    Any other record is returned as it is.
-    """
-    if not isinstance(record, Entry) or record.retired is None or record.retired.cause not in causes:
-        return record
-    retired = replace(record.retired, cause=causes[record.retired.cause])
-    return retire(record, stamp, retired, op="delete")
+def of_id(type: MarkType, entry: Entry, path: str, known: EntryRecord | None, stamp: Stamp, *, why: str = "") -> Mark:
+    """The tombstone or location of one of the ids of an entry, over what is ``known`` of it at ``path``."""
+    revision, origins = (known.revision, known.origins) if known is not None else (0, {})
+    named = (path.rpartition("/")[2].removesuffix(RECORD_SUFFIX), entry.agent, entry.level, type, revision + 1)
+    key = entry.key if type == "location" else ""
+    return Mark(*named, stamp.at, stamp.by, why=why, key=key, origins=origins)
 
 
 def is_live(record: EntryRecord | None, now: str) -> TypeGuard[Entry]:
@@ -248,9 +235,9 @@ def check_revision(entry: EntryRecord | None, stamp: Stamp, *, key: str) -> None
 
 
 def _first(
-    before: Tombstone | None, draft: Draft, stamp: Stamp, *, place: EntryLocation, by: Provenance, expiry: Expiry
+    before: Mark | None, draft: Draft, stamp: Stamp, *, place: EntryLocation, by: Provenance, expiry: Expiry
 ) -> Decided:
-    """The first revision of an entry, above that of the tombstone it is saved over."""
+    """The first revision of an entry, above that of the mark it is saved over."""
     content = draft.content or ""
     text = new_text(place.agent, draft.key, level=place.level, run=place.run, content=content, at=stamp.at)
     revision = before.revision if before is not None else 0
@@ -295,8 +282,7 @@ def _changed(
     if after == before and not is_new_text:
         return Decided(None, before)
     text = with_content(before.text, draft.content or "") if is_new_text else before.text
-    stored = _stored(after, stamp, op=op, text=text, renews=renews)
-    return _without_past(stored.entry) if before.retired is not None and before.retired.is_move else stored
+    return _stored(after, stamp, op=op, text=text, renews=renews)
 
 
 def _expires_at(before: Entry, draft: Draft, expiry: Expiry, *, at: str, renews: bool) -> str | None:
@@ -317,13 +303,6 @@ def _own_lifetime(entry: Entry, expiry: Expiry) -> int | None:
     if entry.expires_at is None or expiry(entry.category, entry.updated_at, None) is not None:
         return None
     return max(1, seconds_between(entry.updated_at, entry.expires_at))
-
-
-def _without_past(entry: Entry) -> Decided:
-    """The entry without its history, as that of a moved entry goes when the entry is forgotten at its new place."""
-    change = replace(entry.text.history[-1], old="", opaque=True)
-    begun = replace(entry, text=replace(entry.text, history=(change,)))
-    return Decided(begun, begun)
 
 
 def _with_past(entry: Entry, past: Past) -> Entry:

@@ -20,7 +20,7 @@ from memfiles.entries.drafts import Deleted, Draft, EntryRules, Saved, drafts_of
 from memfiles.entries.forget import Forgetter, Forgotten, Selector
 from memfiles.entries.hydration.hydrator import Hydrator
 from memfiles.entries.hydration.window import Explanation, Hydration
-from memfiles.entries.moves import Moves, Relocator
+from memfiles.entries.moves import Relocator
 from memfiles.entries.purge import Purger
 from memfiles.entries.reader import EntryDatabase, EntryReader, EntryRepository, Found, Page, Results, checked_filters
 from memfiles.entries.transfer.exporter import Exported, Exporter, ExportFormat
@@ -32,7 +32,7 @@ from memfiles.index.index import Index
 from memfiles.index.queries import Counted, counted
 from memfiles.index.rows import Row, row_of
 from memfiles.index.search.embedder import Embedder
-from memfiles.records.entry import Kind, Tombstone
+from memfiles.records.entry import Entry, Kind
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.storage.events import RecordChanged, Refusals, Subscribers, utc_now
 from memfiles.storage.record_kinds import ENTRY_KIND
@@ -69,17 +69,16 @@ class Entries:
             store, ENTRY_KIND, now=now, subscribers=subscribers, origin=origin, listener=index
         )
         self.files = EntryFiles(store, repository, index)
-        db = EntryDatabase(store, repository, index, rules, now)
-        moves = Moves(db)
+        self._db = db = EntryDatabase(store, repository, index, rules, now)
         self._reader = reader = EntryReader(db, embedder=embedder, begin=self._begin)
-        self._writer = EntryWriter(db, moves)
-        self._relocator = Relocator(db, moves)
+        self._writer = EntryWriter(db)
+        self._relocator = Relocator(db)
         self._purger = Purger(db)
         self._hydrator = Hydrator(db, reader)
         self._consolidator = Consolidator(db, reader, summariser=summariser)
         self._exporter = Exporter(db, reader)
         self._importer = Importer(db, self._writer)
-        self._forgetter = Forgetter(db, reader, moves)
+        self._forgetter = Forgetter(db, reader)
         subscribers.add(self._heard, foreign_only=True)
 
     def save(
@@ -327,7 +326,7 @@ class Entries:
         if entry_place(change.path) is None:
             return
         record = self.repository.look(change.path).record
-        if isinstance(record, Tombstone) or (record and record.sources) or self._forgetter.awaits(change.path):
+        if not isinstance(record, Entry) or record.sources or any(map(self._db.is_forgotten, record.ids)):
             self._reader.begin_again()
 
     def release_forgotten(self, paths: Sequence[str] = ()) -> None:

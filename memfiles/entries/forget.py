@@ -4,7 +4,7 @@ The rules this file guards:
 
 - An empty selector is refused. A selector means entries at the session's own level, retired and expired ones included;
   with them go the notes they were folded into, and the labels that other entries took over from them.
-- Entries that were forgotten on another machine are followed here in the same way.
+- An entry is forgotten by its ids, under every key and in every copy, also where another machine forgot it.
 - The tombstones are durable before anything else is removed, so nothing can come back after a kill at any point; the
   next start finishes the work. The ledger of the mirror comes last: whoever pushes a tombstone knows it may be pending.
 - ``forget`` returns when no file under the directory holds the content.
@@ -12,13 +12,10 @@ The rules this file guards:
 
 from __future__ import annotations
 
-import hashlib
 import re
-import secrets
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
 from typing import Any
 
 from memfiles.entries import decisions
@@ -26,14 +23,24 @@ from memfiles.entries.callers import Caller, View, is_in_view, own_level
 from memfiles.entries.consolidation.folding import FOLDED, give_back, is_made_of, stands_for
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.drafts import check_category, check_kind, checked_tags
-from memfiles.entries.moves import Moves
-from memfiles.entries.reader import EntryDatabase, EntryReader
-from memfiles.errors import InvalidArgument
+from memfiles.entries.reader import EntryDatabase, EntryReader, entry_at
+from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.index import queries
 from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
 from memfiles.index.rows import Row
-from memfiles.records.entry import FORGOTTEN_KEPT, MAX_WHY_BYTES, Entry, EntryRecord, Provenance, Tombstone, moved_to
-from memfiles.records.keys import ENTRY_ID_PATTERN, ENTRY_UID_PATTERN, check_key, check_switch, entry_path, entry_place
+from memfiles.records.entry import MAX_WHY_BYTES, Entry, Provenance
+from memfiles.records.entry_codec import read_entry
+from memfiles.records.keys import (
+    ENTRY_ID_PATTERN,
+    ENTRY_UID_PATTERN,
+    check_key,
+    check_switch,
+    entry_path,
+    entry_place,
+    id_path,
+    is_id_path,
+)
+from memfiles.records.marks import EntryRecord, Mark, buries, vacated
 from memfiles.records.record import Stamp, check_text
 from memfiles.secrets.gate import gate
 from memfiles.storage import quarantine
@@ -114,28 +121,23 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class _Targets:
-    """The entries to bury: those selected in the view, their hidden earlier versions, and the notes made of them.
+    """The entries to bury: those selected in the view, wherever their ids are, and the notes made of them.
 
-    ``uids`` and ``episodes`` (keys) are the sources by which notes are known, ``moves`` the causes by which earlier
-    places are. Notes and earlier places count also where the caller sees nothing.
+    ``ids`` and ``episodes`` (keys) are the sources by which notes are known. Ids count also where the caller sees
+    nothing.
     """
 
-    uids: frozenset[str]
-    moves: frozenset[str]
+    ids: frozenset[str]
     episodes: tuple[str, ...] = ()
     selector: Selector | None = None
     view: View = ()
-
-    def new_id(self, entry: Entry) -> str:
-        """A random tombstone id if the entry is one of them, else ""."""
-        return secrets.token_hex(6) if self.hold(entry) else ""
 
     def hold(self, entry: Entry) -> bool:
         """Whether the entry is one of them; asked again under its lock, as it may have changed."""
         is_seen = _is_seen(self.view, entry)
         is_selected = is_seen and self.selector is not None and self.selector.means(entry)
-        was_moved = entry.retired is not None and entry.retired.cause in self.moves
-        return is_selected or was_moved or is_made_of(entry, uids=self.uids, keys=self.episodes if is_seen else ())
+        is_known = not self.ids.isdisjoint(entry.ids)
+        return is_selected or is_known or is_made_of(entry, ids=self.ids, keys=self.episodes if is_seen else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +157,9 @@ class _Found:
 class Forgetter:
     """Removes the content of entries from one open memory."""
 
-    def __init__(self, db: EntryDatabase, reader: EntryReader, moves: Moves) -> None:
+    def __init__(self, db: EntryDatabase, reader: EntryReader) -> None:
         self._db = db
         self._reader = reader
-        self._moves = moves
-        self._awaited: frozenset[str] = frozenset()
 
     def forget(
         self, caller: Caller, selector: Selector, *, why: str = "", dry_run: bool = False, call_id: str | None = None
@@ -168,7 +168,7 @@ class Forgetter:
 
         Leftovers of a forget that was killed are removed even if nothing is selected. ``why`` is kept in the
         tombstones, at most 500 bytes; it must not repeat the content. ``LockTimeout`` if another process does not
-        answer: the records are tombstones then, but that process's journal may hold the content.
+        answer: the records are marks then, but that process's journal may hold the content.
         """
         selector.check()
         check_switch(dry_run, what="dry_run")
@@ -183,10 +183,9 @@ class Forgetter:
         self._note([*paths, *survivors])  # 1 a kill from here on is finished by the next start
         changed: list[EntryRecord] = []
         for start in range(0, len(paths), _AT_ONCE):  # 2 durable
-            batch = [*paths[start : start + _AT_ONCE], *survivors]
-            changed += self._bury(batch, targets.new_id, stamp, why=why, uids=targets.uids)
+            changed += self._bury([*paths[start : start + _AT_ONCE], *survivors], targets, stamp, why=why)
         self._finish(changed)  # 3 everything but the records
-        buried = [record for record in changed if isinstance(record, Tombstone) and record.path in found.reported]
+        buried = [record for record in changed if isinstance(record, Mark) and record.path in found.reported]
         return Forgotten(len(buried), found.keys, held_by=found.held_by)
 
     def finish(self) -> None:
@@ -196,60 +195,66 @@ class Forgetter:
             self._finish(changed)
 
     def follow(self) -> None:
-        """Forget the notes made of entries that were forgotten on other machines, and the earlier places of those.
+        """Forget what was forgotten on other machines: entries by their ids, and the notes made of them.
 
         Errors as of ``forget``.
         """
-        self._follow_moves()
-        before = self._moved_to_tombstones()
-        made = self._db.entries(row.path for row in self._rows_made_of_others(queries.all_parts))
-        gone = {note.path: found for note in made if (found := self._forgotten_sources(note))}
-        gone |= {entry.path: [tombstone] for entry, tombstone in before}
-        if not gone:
+        graves: dict[str, list[Mark]] = {}
+        for path, buried in self._db.index.ask(queries.buried):
+            mark, entry = self._db.mark(path), entry_at(self._db.repository, buried)
+            if mark is not None and entry is not None and buries(mark, entry):
+                graves.setdefault(buried, []).append(mark)
+        for note in self._db.entries(row.path for row in self._rows_made_of_others(queries.all_parts)):
+            if found := self._forgotten_sources(note):
+                graves.setdefault(note.path, []).extend(found)
+        if not graves:
             return
-        self._note(gone)
-        moves = frozenset(entry.retired.cause for entry, _ in before if entry.retired is not None)
+        self._note(graves)
         changed: list[EntryRecord] = []
-        for path, tombstones in gone.items():
-            uids, last = frozenset(tombstone.uid for tombstone in tombstones), tombstones[-1]
-            stamp = Stamp(self._db.now(), last.by)
-            changed += self._bury([path], _Targets(uids, moves).new_id, stamp, why=last.why, uids=uids)
+        for path, marks in graves.items():
+            targets, last = _Targets(frozenset(id for mark in marks for id in mark.buried)), marks[-1]
+            changed += self._bury([path], targets, Stamp(self._db.now(), last.by), why=last.why)
         self._finish(changed)
-
-    def awaits(self, path: str) -> bool:
-        """Whether an entry at ``path``, now or later, was forgotten elsewhere before it was moved there."""
-        return path in self._awaited
 
     def release(self, paths: Sequence[str]) -> None:
         """Remove the earlier content of these records from the index, the journals and the kept copies.
 
-        The remains of all tombstones go, whatever the paths: a tombstone may have come from a mirror, or its forget may
-        have been killed.
+        The remains of all that was forgotten go, whatever the paths: a tombstone may have come from a mirror, or its
+        forget may have been killed.
         """
         try:
             self._db.index.forget(paths)
-            kept = [path for path in quarantine.kept_of(self._db.store.descriptor) if entry_place(path) is not None]
-            for path in {
-                *paths,
-                *(path for path in kept if isinstance(self._db.repository.look(path).record, Tombstone)),
-            }:
-                quarantine.remove_copies(self._db.store.descriptor, path)
+            quarantine.remove_if(self._db.store.descriptor, lambda path, data: self._is_forgotten_copy(path, data))
         finally:
             self._db.store.scrub()
+
+    def _is_forgotten_copy(self, path: str, data: bytes) -> bool:
+        """Whether the bytes kept of the record at ``path`` are of a forgotten entry, or of a note made of one."""
+        if entry_place(path) is None:
+            return False
+        mark = self._db.mark(path)
+        try:
+            copy = read_entry(data, of=path)
+        except RecordCorrupt:
+            return mark is not None and self._db.is_grave(mark)
+        if not isinstance(copy, Entry):
+            return False
+        known = [mark] if mark is not None else []
+        return any(buries(each, copy) for each in known) or any(map(self._db.is_forgotten, (*copy.ids, *copy.sources)))
 
     def _find(self, view: View, selector: Selector) -> _Found:
         """The selection, read from the disk: the index only says where to look."""
         self._reader.refresh()
         entries = [entry for entry in self._matching(view, selector) if selector.means(entry)]
-        entries += self._moves.before([entry.path for entry in entries])
-        targets, sources = _targets_of(selector, entries, view=view), {uid for each in entries for uid in each.sources}
+        entries = list({each.path: each for each in (*entries, *self._of_ids(entries))}.values())
+        targets, sources = _targets_of(selector, entries, view=view), {id for each in entries for id in each.sources}
         paths = {entry.path for entry in entries}
         made = [note for note in self._made_of_others(view) if note.path not in paths] if entries else []
         entries += (note for note in made if targets.hold(note))
         targets = _targets_of(selector, entries, view=view)
-        survivors = [note for note in made if stands_for(note, targets.uids) and not targets.hold(note)]
-        held_at = {entry_path(partition.scope, uid) for uid in sources - targets.uids for partition in view}
-        holders = [*self._db.entries(sorted(held_at)), *self._moves.after(entries), *survivors]
+        survivors = [note for note in made if stands_for(note, targets.ids) and not targets.hold(note)]
+        held_at = self._db.index.ask(lambda connection: queries.of_ids(connection, sources - targets.ids))
+        holders = [*self._db.entries(held_at), *self._moved_from(view, selector.key), *survivors]
         reported = [entry for entry in entries if _is_seen(view, entry)]
         return _Found(
             tuple(entries),
@@ -259,75 +264,65 @@ class Forgetter:
             tuple(sorted({entry.key for entry in holders if _is_seen(view, entry)})),
         )
 
-    def _follow_moves(self) -> None:
-        """Forget entries that were moved on this machine while another one forgot them at their old place.
+    def _of_ids(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The entries with one of the ids of these, wherever they are."""
+        ids = {id for entry in entries for id in entry.ids}
+        return self._db.entries(self._db.index.ask(lambda connection: queries.of_ids(connection, ids)) if ids else ())
 
-        The id of such a tombstone follows from the first one's, so all machines leave the same tombstone, and an entry
-        that is saved over it later is known.
+    def _moved_from(self, view: View, key: str | None) -> list[Entry]:
+        """The entries that had this key before they moved."""
+        marks = [self._db.mark(partition.path(key)) for partition in view] if key is not None else []
+        known = [self._db.mark(id_path(id)) for mark in marks if mark is not None for id in mark.left]
+        return self._db.entries(mark.target for mark in known if mark is not None and mark.type == "location")
+
+    def _bury(self, paths: Iterable[str], targets: _Targets, stamp: Stamp, *, why: str) -> list[EntryRecord]:
+        """Replace the targets by marks, write the tombstones of their ids, and take their labels from the others.
+
+        One commit, and one more for entries that were joined meanwhile.
         """
-        found = (self._db.repository.look(path).record for path in self._db.index.ask(queries.followed))
-        tombstones = [record for record in found if isinstance(record, Tombstone)]
-        self._awaited = frozenset(path for tombstone in tombstones for path in tombstone.moved)
-        for tombstone in tombstones:
-            new_id = partial(_id_after_move, tombstone)
-            there = self._db.entries(tombstone.moved)
-            paths = [entry.path for entry in (*there, *self._moves.after(there)) if new_id(entry)]
-            if paths:
-                self._note(paths)
-                stamp = Stamp(self._db.now(), tombstone.by)
-                self._finish(self._bury(paths, new_id, stamp, why=tombstone.why))
+        left = list(paths)
 
-    def _bury(
-        self,
-        paths: Iterable[str],
-        new_id: Callable[[Entry], str],
-        stamp: Stamp,
-        *,
-        why: str,
-        uids: Collection[str] = (),
-    ) -> list[EntryRecord]:
-        """Replace entries by tombstones, and take the labels of ``uids`` from the others; one commit.
-
-        ``new_id`` gives the id of an entry's tombstone, "" if the entry stays.
-        """
-
-        def decide(records: RecordsByPath) -> tuple[list[EntryRecord], list[EntryRecord]]:
-            changed: list[EntryRecord] = []
+        def decide(records: RecordsByPath) -> tuple[list[str], list[EntryRecord]]:
+            after: dict[str, EntryRecord] = {}
+            missing: list[str] = []
             for entry in records.values():
                 if not isinstance(entry, Entry):
                     continue
-                if id := new_id(entry):
-                    changed.append(decisions.bury(entry, stamp, id=id, why=why))
-                elif (stripped := give_back(entry, uids)) is not entry:
-                    changed.append(decisions.amend(stripped, stamp, op="redact"))
-            return changed, changed
+                if targets.hold(entry):
+                    if all(id_path(id) in records for id in entry.ids):
+                        after |= _buried(records, entry, stamp, why=why)
+                    else:
+                        missing.append(entry.path)
+                elif (stripped := give_back(entry, targets.ids)) is not entry:
+                    after[entry.path] = decisions.amend(stripped, stamp, op="redact")
+            changed.update(after)
+            return missing, list(after.values())
 
-        return self._db.repository.change(paths, decide)
+        changed: dict[str, EntryRecord] = {}
+        while left:
+            left = self._db.repository.change([*left, *self._db.id_paths(left)], decide)
+        return [record for path, record in changed.items() if not is_id_path(path)]
 
     def _note(self, paths: Iterable[str]) -> None:
         noted = list(paths)
         self._db.index.change(lambda connection: note_forgets(connection, noted))
 
     def _finish(self, changed: Sequence[EntryRecord]) -> None:
-        """Remove the earlier content of changed records everywhere, then strike out what was noted as pending."""
+        """Remove the earlier content of changed records everywhere, then strike out what was noted as pending.
+
+        That includes the notes on the mirror's copies at the paths where a forgotten entry was before.
+        """
         paths = [record.path for record in changed]
         self.release(paths)
-        ledger.scrub(self._db.store.directory, {record.path: record.revision for record in changed})
+        ids = {id for record in changed if isinstance(record, Mark) for id in record.left}
+        left = self._db.index.ask(lambda connection: queries.of_ids(connection, ids)) if ids else []
+        marks = (mark for path in left if not is_id_path(path) and (mark := self._db.mark(path)) is not None)
+        ledger.scrub(self._db.store.directory, {record.path: record.revision for record in (*marks, *changed)})
         self._db.index.change(lambda connection: strike_forgets(connection, paths))
 
-    def _moved_to_tombstones(self) -> list[tuple[Entry, Tombstone]]:
-        """The hidden entries at earlier places of forgotten ones, each with the tombstone."""
-        found = ((path, self._tombstone(path)) for path in self._moves.targets())
-        return [(each, gone) for path, gone in found if gone is not None for each in self._moves.before([path])]
-
-    def _tombstone(self, path: str) -> Tombstone | None:
-        """The tombstone of an entry that somebody asked to forget, if there is one at ``path``."""
-        record = self._db.repository.look(path).record if entry_place(path) is not None else None
-        return record if isinstance(record, Tombstone) and not record.cleared else None
-
-    def _forgotten_sources(self, note: Entry) -> list[Tombstone]:
-        found = (self._tombstone(entry_path(note.folder, uid)) for uid in note.sources)
-        return [record for record in found if record is not None]
+    def _forgotten_sources(self, note: Entry) -> list[Mark]:
+        marks = [self._db.mark(path) for id in note.sources for path in (id_path(id), entry_path(note.folder, id))]
+        return [mark for mark in marks if mark is not None and mark.type == "tombstone" and not mark.cleared]
 
     def _matching(self, view: View, selector: Selector) -> list[Entry]:
         keys = None if selector.key is None else (selector.key,)
@@ -357,21 +352,24 @@ class Forgetter:
 
 
 def _targets_of(selector: Selector, entries: Sequence[Entry], *, view: View) -> _Targets:
-    uids = frozenset(entry.uid for entry in entries)
-    moves = frozenset(moved_to(entry.path) for entry in entries)
-    return _Targets(uids, moves, tuple(entry.key for entry in entries if entry.kind == "episode"), selector, view)
+    ids = frozenset(id for entry in entries for id in entry.names)
+    return _Targets(ids, tuple(entry.key for entry in entries if entry.kind == "episode"), selector, view)
+
+
+def _buried(records: RecordsByPath, entry: Entry, stamp: Stamp, *, why: str) -> dict[str, EntryRecord]:
+    """The mark in place of a forgotten entry, and the tombstones of its ids that are not there yet."""
+    after: dict[str, EntryRecord] = {entry.path: vacated(entry, stamp.at, by=stamp.by)}
+    for path in map(id_path, entry.ids):
+        known = records[path]
+        if not (isinstance(known, Mark) and known.type == "tombstone"):
+            after[path] = decisions.of_id("tombstone", entry, path, known, stamp, why=why)
+    return after
 
 
 def _is_seen(view: View, entry: Entry) -> bool:
     return is_in_view(view, entry.path, key=entry.key, level=entry.level)
 
 
-def _id_after_move(tombstone: Tombstone, entry: Entry) -> str:
-    """The tombstone id of an entry that a forgotten one had moved to; "" if it was saved after that."""
-    id = hashlib.sha256(f"{tombstone.id} {entry.path}".encode()).hexdigest()[:12]
-    return "" if id in entry.forgotten or len(entry.forgotten) >= FORGOTTEN_KEPT else id
-
-
 def _was_forgotten_from(record: EntryRecord) -> bool:
-    """Whether the record is a tombstone, or an entry whose last change removed labels of a forgotten one."""
-    return isinstance(record, Tombstone) or bool(record.text.history and record.text.history[-1].op == "redact")
+    """Whether the record is a mark, or an entry whose last change removed labels of a forgotten one."""
+    return isinstance(record, Mark) or bool(record.text.history and record.text.history[-1].op == "redact")

@@ -1,28 +1,26 @@
 """Purging: removes entries of runs that are over, and the oldest of too many retired entries.
 
 The rules this file guards: the entries of a run are gone when its last session ends, files included. As many retired
-entries, which can be restored, are kept as there may be live ones; older ones leave a tombstone, so that a directory
-does not grow without end and no other copy brings them back.
+entries, which can be restored, are kept as there may be live ones; older ones leave a mark, so that a directory does
+not grow without end and no copy that is as old brings them back.
 """
 
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
-from memfiles.entries import decisions
 from memfiles.entries.callers import Caller, Partition, own_level
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.reader import EntryDatabase
 from memfiles.errors import MemfilesError
 from memfiles.index import queries
-from memfiles.records.entry import Entry, EntryRecord, Tombstone
+from memfiles.records.entry import Entry
+from memfiles.records.marks import EntryRecord, Mark, vacated
 from memfiles.records.record import Stamp
 
-_OVER = "its run is over"
-_TOO_MANY = "retired long ago"
 _AT_ONCE = 1000
 _SPARE_RETIRED = 64  # more than allowed before any is purged, so that not every delete purges one
 _log = logging.getLogger("memfiles")
@@ -47,7 +45,7 @@ class Purger:
         return len(paths)
 
     def thin_out(self, caller: Caller) -> None:
-        """Replace the oldest retired entries by tombstones if there are too many.
+        """Replace the oldest retired entries by marks if there are too many.
 
         A failure is only logged: the caller's own change is done already, and a later change tries again.
         """
@@ -72,8 +70,8 @@ class Purger:
         return found - most if found > most + _SPARE_RETIRED else 0
 
     def _remove(self, paths: Sequence[str], stamp: Stamp) -> None:
-        """Write tombstones first, which no journal undoes; then remove their files, of which there is no other copy."""
-        self._bury(paths, stamp, why=_OVER, only_retired=False)
+        """Write marks first, which no journal undoes; then remove their files, of which there is no other copy."""
+        self._vacate(paths, stamp, only_retired=False)
         with self._db.store.hold(paths):
             found = {path: self._db.repository.look(path) for path in paths}
             intent = self._db.index.intend(paths)
@@ -82,7 +80,7 @@ class Purger:
                     {
                         path: seen.signature
                         for path, seen in found.items()
-                        if isinstance(seen.record, Tombstone) and seen.signature is not None
+                        if isinstance(seen.record, Mark) and seen.signature is not None
                     }
                 )
             finally:
@@ -92,12 +90,14 @@ class Purger:
     def _bury_oldest(self, partition: Partition, count: int, stamp: Stamp) -> None:
         self._db.index.catch_up()
         rows = self._db.index.ask(lambda connection: queries.retired(connection, partition, limit=min(count, _AT_ONCE)))
-        self._bury([row.path for row in rows], stamp, why=_TOO_MANY, only_retired=True)
+        self._vacate([row.path for row in rows], stamp, only_retired=True)
 
-    def _bury(self, paths: Sequence[str], stamp: Stamp, *, why: str, only_retired: bool) -> None:
+    def _vacate(self, paths: Sequence[str], stamp: Stamp, *, only_retired: bool) -> None:
+        """Replace entries by marks, which yield to a copy with a change that was not known here."""
+
         def decide(records: RecordsByPath) -> tuple[None, list[EntryRecord]]:
             return None, [
-                decisions.bury(record, stamp, id=secrets.token_hex(6), why=why, cleared=True)
+                replace(vacated(record, stamp.at, by=stamp.by, is_private=True), cleared=True)
                 for record in records.values()
                 if isinstance(record, Entry) and (record.retired is not None or not only_retired)
             ]

@@ -27,9 +27,10 @@ from memfiles.index.search.embedder import Embedder, EmbedderUnavailable, Guarde
 from memfiles.index.search.search import Hit
 from memfiles.index.search.vectors import fill_index
 from memfiles.index.text.tokenizer import MAX_QUERY
-from memfiles.records.entry import Entry, EntryRecord, Kind
+from memfiles.records.entry import Entry, Kind
 from memfiles.records.graphemes import first_bytes
-from memfiles.records.keys import check_key, check_switch, check_whole, entry_place, listed
+from memfiles.records.keys import check_key, check_switch, check_whole, entry_place, id_path, listed
+from memfiles.records.marks import EntryRecord, Mark
 from memfiles.storage.atomic import is_forbidden
 from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Store
@@ -57,6 +58,24 @@ class EntryDatabase:
     def entries(self, paths: Iterable[str]) -> list[Entry]:
         """The entries at these paths, hidden or not."""
         return [entry for path in paths if (entry := entry_at(self.repository, path)) is not None]
+
+    def mark(self, path: str) -> Mark | None:
+        """The mark at a path, if there is one."""
+        record = self.repository.look(path).record
+        return record if isinstance(record, Mark) else None
+
+    def is_forgotten(self, id: str) -> bool:
+        """Whether the entry with this id was forgotten, as far as is known here."""
+        found = self.mark(id_path(id))
+        return found is not None and found.type == "tombstone"
+
+    def is_grave(self, mark: Mark) -> bool:
+        """Whether it is what a forget left at the path of a key."""
+        return mark.type == "tombstone" or any(map(self.is_forgotten, mark.left))
+
+    def id_paths(self, paths: Iterable[str]) -> list[str]:
+        """The paths of what is known of the entries at these paths by their ids."""
+        return [id_path(id) for entry in self.entries(paths) for id in entry.ids]
 
     def rows(self, view: Sequence[Partition], *, wanted: Filters | None = None) -> list[Row]:
         """The rows of the view's records that match, hidden or not."""
@@ -385,7 +404,7 @@ def _text(value: object, what: str) -> str | None:
 
 
 def entry_at(repository: EntryRepository, path: str) -> Entry | None:
-    """The entry at ``path``, hidden or not; None for a tombstone or no record."""
+    """The entry at ``path``, hidden or not; None for a mark or no record."""
     record = repository.look(path).record
     return record if isinstance(record, Entry) else None
 

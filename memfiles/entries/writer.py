@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from memfiles.entries import budgets, decisions
@@ -20,14 +20,14 @@ from memfiles.entries.budgets import NO_LIMIT, Budget, EntrySummary, Scope, Tall
 from memfiles.entries.callers import Caller, Partition, View, own_level
 from memfiles.entries.decisions import Decided, EntryLocation, Past, RecordsByPath, is_live, location_of
 from memfiles.entries.drafts import Checked, Deleted, Draft, Saved, draft_of_entry
-from memfiles.entries.moves import Moves
 from memfiles.entries.reader import EntryDatabase, entry_at, summary_of
 from memfiles.errors import EntryNotFound, InvalidArgument
 from memfiles.index import queries
 from memfiles.index.index import Index
 from memfiles.index.rows import Row, Totals
-from memfiles.records.entry import Entry, EntryRecord, Provenance, Retired, Tombstone
+from memfiles.records.entry import Entry, Provenance, Retired
 from memfiles.records.keys import check_key, entry_path, listed
+from memfiles.records.marks import EntryRecord, Mark
 from memfiles.records.record import Stamp
 
 _ROUNDS = 8  # of choosing victims; the last one commits whatever is still over
@@ -77,9 +77,8 @@ class _Outcome:
 class EntryWriter:
     """The writes of one open memory. Threads may share it."""
 
-    def __init__(self, db: EntryDatabase, moves: Moves) -> None:
+    def __init__(self, db: EntryDatabase) -> None:
         self._db = db
-        self._moves = moves
         self._eviction = EvictionPolicy(db.index, budget=db.rules.budget)
         self._ordinal = 0
         self._numbering = threading.Lock()
@@ -107,14 +106,8 @@ class EntryWriter:
     def take_in(self, caller: Caller, drafts: Sequence[ImportedDraft]) -> list[Saved]:
         """Save drafts from elsewhere, all or nothing, with the times they had there; errors as of ``save``."""
         agent = caller.provenance.agent
-        targets = [
-            _Target(
-                each.place.path(each.checked.draft.key),
-                location_of(agent, *each.place, id=uuid.uuid4().hex),
-                past=each.past,
-            )
-            for each in drafts
-        ]
+        places = [(each, location_of(agent, *each.place, id=uuid.uuid4().hex)) for each in drafts]
+        targets = [_Target(it.place.path(it.checked.draft.key), place, past=it.past) for it, place in places]
         stamp = Stamp(self._db.now(), caller.actor(None))
         return self._save_all(caller, [each.checked for each in drafts], targets, stamp)
 
@@ -128,20 +121,21 @@ class EntryWriter:
         def decide(records: WorkingCopy) -> list[Decided]:
             decided = []
             for target, each, source in zip(targets, checked, sources, strict=True):
-                draft, before, place, past = each.draft, records[target.path], target.place, target.past
+                draft, place, past = each.draft, target.place, target.past
+                saving = _bring(records, target, draft.key, stamp)
+                before = records[target.path]
                 if past is None:
-                    made = decisions.save(before, draft, stamp, place=place, by=source, expiry=expiry)
-                elif isinstance(before, Tombstone):
+                    made = decisions.save(before, draft, saving, place=place, by=source, expiry=expiry)
+                elif isinstance(before, Mark) and self._db.is_grave(before):
                     raise EntryNotFound(f"{draft.key[:80]!r} was forgotten meanwhile: import again")
                 else:
                     made = decisions.take_in(before, draft, stamp, place=place, by=source, expiry=expiry, past=past)
                 decided.append(made)
                 records[target.path] = made.entry
-                if target.shadows:
-                    records.update(decisions.hide_shadows(records, target.shadows, stamp, of=target.path))
             return decided
 
-        paths = [*(target.path for target in targets), *shadows, *(self._moves.sources(shadows) if shadows else ())]
+        paths = [*(target.path for target in targets), *shadows]
+        paths += self._db.id_paths(paths) if shadows else ()
         return _receipts(self._write(paths, decide, stamp=stamp), checked)
 
     def update(
@@ -187,14 +181,10 @@ class EntryWriter:
         return sorted((Deleted(entry.key, entry.level, entry.revision) for entry in hidden), key=lambda each: each.key)
 
     def restore(self, caller: Caller, key: str, *, call_id: str | None = None) -> Saved:
-        """Bring back the entry of that key that was deleted, evicted or expired last at the caller's level.
-
-        A moved entry is not gone: it has another key or place, and is restored from there.
-        """
+        """Bring back the entry of that key that was deleted, evicted or expired last at the caller's level."""
         stamp = Stamp(self._db.now(), caller.actor(call_id))
         found = self._db.entries(partition.path(check_key(key)) for partition in own_level(caller))
-        moved = [each for each in found if each.retired is not None and each.retired.is_move]
-        retired = [each for each in found if each not in moved and not each.is_live(stamp.at)]
+        retired = [each for each in found if not each.is_live(stamp.at)]
         if not retired:
             raise decisions.not_there(key)
         last = max(retired, key=lambda entry: entry.retired.at if entry.retired is not None else entry.expires_at or "")
@@ -207,19 +197,17 @@ class EntryWriter:
     def _move(
         self, target: _Target, path: str, updated: Callable[[EntryRecord | None], Decided], stamp: Stamp
     ) -> _Outcome:
-        """Update an entry that gets another owner: it is saved there and hidden here, in one commit."""
-        left = [path, *target.shadows]
-        paths = list(dict.fromkeys((target.path, *left, *self._moves.sources(left))))
+        """Update an entry that gets another owner: it is saved there and leaves a mark here, in one commit."""
+        target = replace(target, shadows=(*(shadow for shadow in target.shadows if shadow != path), path))
+        paths = [target.path, *target.shadows]
 
         def decide(records: WorkingCopy) -> list[Decided]:
-            entry, there = updated(records[path]).entry, records[target.path]
-            draft, expiry = draft_of_entry(entry, key=entry.key), self._db.rules.expiry
-            moved = decisions.move(entry, there, draft, stamp, place=target.place, expiry=expiry)
-            records[target.path] = moved.entry
-            records.update(decisions.hide_shadows(records, left, stamp, of=target.path))
-            return [moved]
+            entry = records[path] = updated(records[path]).entry
+            _bring(records, target, entry.key, replace(stamp, expected_revision=None))
+            moved = records[target.path]
+            return [Decided(None, moved if isinstance(moved, Entry) else entry)]
 
-        return self._write(paths, decide, stamp=stamp)
+        return self._write([*paths, *self._db.id_paths(paths)], decide, stamp=stamp)
 
     def _write_one(self, path: str, change: Callable[[EntryRecord | None], Decided], *, stamp: Stamp) -> _Outcome:
         def decide(records: WorkingCopy) -> list[Decided]:
@@ -389,6 +377,19 @@ def _least_worthy(connection: sqlite3.Connection, partition: Partition, scope: S
         if len(rows) < limit:
             return
         limit *= 4
+
+
+def _bring(records: WorkingCopy, target: _Target, key: str, stamp: Stamp) -> Stamp:
+    """Move the entries that would shadow a save to its target, the last one on top; returns the stamp for the save.
+
+    It expects a revision only if nothing was moved: the caller saw what shadowed the target.
+    """
+    for path in target.shadows:
+        if is_live(entry := records[path], stamp.at):
+            decisions.check_revision(entry, stamp, key=key)
+            stamp, draft = replace(stamp, expected_revision=None), draft_of_entry(entry, key=key)
+            records.update(decisions.relocated(records, entry, draft, stamp, place=target.place))
+    return stamp
 
 
 def _evict(records: WorkingCopy, victims: Sequence[str], stamp: Stamp) -> list[str]:

@@ -20,7 +20,7 @@ from memfiles.index.catch_up import Maintenance, RecordSource, Trust
 from memfiles.index.database import IndexUnusable, create_tables, failures, index_database
 from memfiles.index.pending_writes import MAX_FACTOR, PendingWrites
 from memfiles.index.rows import PartitionKey, Row, Totals, load_sums, row_of, totals_of
-from memfiles.records.entry import EntryRecord
+from memfiles.records.marks import EntryRecord
 from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
 from memfiles.storage.fork_safety import renew_in_child

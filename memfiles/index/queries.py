@@ -239,21 +239,26 @@ def matching(connection: sqlite3.Connection, parts: Sequence[int], filters: Filt
     return _rows(connection, statement, values | {"parts": as_json(parts)})
 
 
-def retired_by(connection: sqlite3.Connection, parts: Sequence[int], *, prefix: str) -> list[Row]:
-    """The rows in these partitions that are retired for a cause with this ``prefix``, which is not empty."""
+def of_ids(connection: sqlite3.Connection, ids: Collection[str]) -> list[str]:
+    """The paths of all records that tell of these ids, entries and marks."""
+    statement = f"SELECT path FROM entry WHERE id IN ({_OF_IDS}) ORDER BY path"
+    return [path for (path,) in connection.execute(statement, {"ids": as_json(sorted(ids))})]
+
+
+def buried(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    """The paths of tombstones, each with that of an entry which it may bury."""
+    mark, entry = "m.cause = 'tombstone' AND m.state = 'forgotten'", "e.state <> 'forgotten'"
     statement = f"""
-        {_select("entry_by_cause")}
-        WHERE e.cause <> '' AND e.cause >= :prefix AND e.cause < :beyond
-        AND e.part IN (SELECT value FROM json_each(:parts)) AND e.state <> 'forgotten'
+        SELECT m.path, e.path FROM entry AS m CROSS JOIN entry AS e ON e.lineage = m.lineage
+        WHERE {mark} AND m.lineage <> '' AND {entry}
+        UNION
+        SELECT m.path, e.path FROM entry AS e, json_each(e.aliases) AS a CROSS JOIN entry AS m ON m.lineage = a.value
+        WHERE e.aliases <> '[]' AND {mark} AND {entry}
+        UNION
+        SELECT m.path, e.path FROM entry AS m, json_each(m.aliases) AS a CROSS JOIN entry AS e ON e.lineage = a.value
+        WHERE m.aliases <> '[]' AND {mark} AND {entry}
     """
-    values = {"prefix": prefix, "beyond": prefix + _BEYOND, "parts": as_json(parts)}
-    return _rows(connection, statement, values)
-
-
-def followed(connection: sqlite3.Connection) -> list[str]:
-    """The paths of tombstones that know where their entries were moved."""
-    statement = "SELECT path FROM entry WHERE state = 'forgotten' AND sources <> '[]' ORDER BY path"
-    return [path for (path,) in connection.execute(statement)]
+    return connection.execute(statement).fetchall()
 
 
 def made_of_others(connection: sqlite3.Connection, parts: Sequence[int], *, prefix: str | None = None) -> list[Row]:

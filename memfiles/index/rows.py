@@ -1,6 +1,6 @@
 """Rows of the index: one for each record, and the totals of rows by partition; as values and in the tables.
 
-A row holds what the index knows of one entry's record, or of the tombstone in its place. ``RowWriter`` changes rows,
+A row holds what the index knows of one entry's record, or of the mark in its place. ``RowWriter`` changes rows,
 texts and totals together.
 """
 
@@ -15,7 +15,8 @@ from typing import Any, Literal, NamedTuple
 from pydantic_core import from_json, to_json
 
 from memfiles.index.text import fts
-from memfiles.records.entry import Entry, EntryRecord, Provenance
+from memfiles.records.entry import Entry, Provenance
+from memfiles.records.marks import EntryRecord
 from memfiles.storage.atomic import Signature
 from memfiles.storage.entry_folders import MASK
 
@@ -30,9 +31,9 @@ _SHORT_DIGEST = 32
 class Row(NamedTuple):
     """One record. ``scope`` is its folder, ``size`` the bytes of its content; equal contents have equal ``digest``s.
 
-    The row of a tombstone has only the path, scope, level, revision, time and signature. ``content`` goes to the texts;
-    ``sources`` and ids (``lineage``, ``aliases``) are only selected by: they are not read back. A plain tuple, as each
-    save makes one.
+    The row of a mark has only the path, scope, level, revision, time, type (as its cause), ids and signature.
+    ``content`` goes to the texts; ``sources`` and ids (``lineage``, ``aliases``) are only selected by: they are not
+    read back. A plain tuple, as each save makes one.
     """
 
     path: str
@@ -66,7 +67,7 @@ class Row(NamedTuple):
     aliases: tuple[str, ...] = ()
 
 
-_TOMBSTONE = Row(
+_MARK = Row(
     *("", "", "", "", "", (), (), "", "", False, 0.0, 0.0, 0, 0, 0),
     *("", "", None, Provenance(), "forgotten", "", "", 1, ""),
 )
@@ -82,14 +83,16 @@ _described = attrgetter(  # in the order of a ``Row``, up to its state
 def row_of(record: EntryRecord, signature: Signature | None) -> Row:
     """The row of a record whose file has this signature; None if unknown, so that the file will be read."""
     if not isinstance(record, Entry):
-        return _TOMBSTONE._replace(
+        return _MARK._replace(
             path=record.path,
             scope=record.folder,
             level=record.level,
             revision=record.revision,
             retired_at=record.at,
+            cause=record.type,
             signature=signature,
-            sources=record.moved,
+            lineage=record.uid if record.is_of_id else "",
+            aliases=() if record.is_of_id else record.ids,
         )
     text, retired = record.text, record.retired
     state = (retired.state, retired.at, retired.cause) if retired else ("live", "", "")
@@ -193,7 +196,7 @@ class Totals:
 
 
 def add_row(sums: Sums, row: Row | None, *, times: int = 1) -> None:
-    """Add a row of the partition to its sums, or subtract it (``times`` -1); tombstones are not counted."""
+    """Add a row of the partition to its sums, or subtract it (``times`` -1); marks are not counted."""
     if row is not None and row.state != "forgotten":
         add_sums(sums, {CountKey(row.state, row.category, row.kind): Sum(1, row.size)}, times=times)
 

@@ -1,14 +1,14 @@
-"""Entries, saved by an agent under a key, and tombstones of forgotten ones. Pure data; see ``entry_codec`` for JSON.
+"""Entries, saved by an agent under a key. Pure data; see ``entry_codec`` for JSON.
 
-The rules this file guards: a tombstone contains nothing of the forgotten entry; and content, history and revision are
-those of a ``Record``, so that the text of an entry and that of a memory file are changed by the same code.
+The rules this file guards: an entry keeps its id under every key; and content, history and revision are those of a
+``Record``, so that the text of an entry and that of a memory file are changed by the same code.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -17,7 +17,6 @@ from pydantic import ConfigDict, Field
 from memfiles.records.keys import (
     ENTRY_ID_PATTERN,
     ENTRY_PATH_PATTERN,
-    ENTRY_UID_PATTERN,
     WORKSPACE,
     agent_folder,
     check_key,
@@ -25,17 +24,12 @@ from memfiles.records.keys import (
     entry_uid,
 )
 from memfiles.records.record import (
-    FORMAT,
     MAX_COUNT,
-    MAX_ORIGINS,
-    NOBODY,
-    Actor,
     Origins,
     Record,
     Revision,
     Timestamp,
     digest,
-    latest_origins,
 )
 
 MAX_ENTRY_BYTES = 64 * 1024
@@ -50,6 +44,7 @@ WORKSPACE_CATEGORY = "workspace"
 TEXT_NAME = "entry"
 FORGOTTEN_KEPT = 8
 MAX_MOVED = 8
+MAX_LEFT = 128
 MAX_SOURCES = 256
 MAX_ALIASES = 64
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
@@ -58,7 +53,6 @@ KINDS: tuple[Kind, ...] = ("fact", "note", "procedure", "episode")
 Share = Annotated[float, Field(ge=0, le=1)]
 Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL_BYTES)]
 TombstoneId = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
-EntryUid = Annotated[str, Field(pattern=ENTRY_UID_PATTERN)]
 EntryId = Annotated[str, Field(pattern=ENTRY_ID_PATTERN)]
 EntryPath = Annotated[str, Field(pattern=ENTRY_PATH_PATTERN)]
 
@@ -88,20 +82,13 @@ class Provenance:
 
 
 _PROVENANCE = tuple(each.name for each in fields(Provenance))
-MOVED = "moved to "
-
-
-def moved_to(path: str) -> str:
-    """The ``Retired.cause`` of an entry that moved to ``path``."""
-    return MOVED + path
 
 
 @dataclass(frozen=True)
 class Retired:
     """Why an entry is hidden though its content is kept: ``deleted`` by someone, or ``evicted`` over a budget.
 
-    ``cause`` is the id of the plan or call that did it, by which it can be undone; for a moved entry it is the target
-    (``moved_to``).
+    ``cause`` is the id of the plan or call that did it, by which it can be undone.
     """
 
     __pydantic_config__ = _CONFIG
@@ -109,16 +96,6 @@ class Retired:
     state: Literal["deleted", "evicted"]
     at: Timestamp
     cause: str = ""
-
-    @property
-    def is_move(self) -> bool:
-        """Whether the entry moved: it is then forgotten together with its target."""
-        return self.cause.startswith(MOVED)
-
-    @property
-    def target(self) -> str:
-        """The path that the entry moved to, "" if it did not move."""
-        return self.cause.removeprefix(MOVED) if self.is_move else ""
 
     def to_dict(self) -> dict[str, str]:
         """The JSON object."""
@@ -207,6 +184,11 @@ class Entry:
         """Its id, and those of the entries that were joined with it."""
         return (self.id, *self.aliases)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The ids by which notes that were made of it may name it; in format 1 that is its uid."""
+        return self.ids if self.given_id else (*self.ids, self.uid)
+
     @cached_property
     def implied_id(self) -> str:
         """The id of an entry of format 1: its uid, or another one if it was saved after a forget of its key."""
@@ -262,6 +244,11 @@ class Entry:
         """The record's path, relative to the memory directory."""
         return entry_path(self.folder, self.uid)
 
+    @cached_property
+    def buried(self) -> frozenset[str]:
+        """The ids of entries of format 1 that were forgotten before this one was saved under their key."""
+        return earlier_lives(self.uid, self.forgotten) - {*self.ids}
+
     def is_expired(self, now: str) -> bool:
         """Whether its time is over: it may not be returned any more, swept or not."""
         return self.expires_at is not None and self.expires_at <= now
@@ -311,60 +298,6 @@ FACETS = (
 """All facets, in one place for drafts, moves, exports, imports and merges."""
 
 
-@dataclass(frozen=True)
-class Tombstone:
-    """What remains of a forgotten entry: who forgot it, when and why; never its content or its key.
-
-    ``id`` is random: an entry saved later under the same key names it, which alone proves that it is not a stale copy
-    of the forgotten one. ``cleared``: the entry was retired and its space was needed; nobody asked to forget it.
-    ``moved`` are paths to which other machines had moved the entry, unknown to whoever forgot it.
-    """
-
-    __pydantic_config__ = _CONFIG
-
-    uid: Annotated[str, Field(pattern=ENTRY_UID_PATTERN)]
-    agent: str
-    level: str
-    id: TombstoneId
-    revision: Revision
-    at: Timestamp
-    by: Actor = NOBODY
-    why: Annotated[str, Field(max_length=MAX_WHY_BYTES)] = ""
-    run: str = ""
-    forgotten: Annotated[tuple[TombstoneId, ...], Field(max_length=FORGOTTEN_KEPT)] = ()
-    origins: Annotated[Origins, Field(max_length=MAX_ORIGINS)] = field(default_factory=dict, hash=False)
-    cleared: bool = False
-    moved: Annotated[tuple[EntryPath, ...], Field(max_length=MAX_MOVED)] = ()
-    format: Literal["memfiles/1"] = field(default=FORMAT, kw_only=True)
-    type: Literal["tombstone"] = field(default="tombstone", kw_only=True)
-
-    @property
-    def folder(self) -> str:
-        """The folder of the record."""
-        return folder_of(self.agent)
-
-    @cached_property
-    def path(self) -> str:
-        """The record's path, relative to the memory directory."""
-        return entry_path(self.folder, self.uid)
-
-    def stamped(self, origin: str) -> Tombstone:
-        """The tombstone as a change made in the memory directory ``origin``."""
-        return self.with_origins({**self.origins, origin: self.revision}, own=origin)
-
-    def with_origins(self, origins: Origins, *, own: str | None = None) -> Tombstone:
-        """The tombstone with these ``origins``; see ``Record``."""
-        return replace(self, origins=latest_origins(origins, own=own))
-
-
-EntryRecord = Entry | Tombstone
-
-
-def life_id(uid: str, tombstone: str) -> str:
-    """The id of an entry of format 1 that was saved over this tombstone."""
-    return hashlib.sha256(f"{uid} {tombstone}".encode()).hexdigest()[:32]
-
-
 def with_ids(entry: Entry, ids: Collection[str]) -> Entry:
     """The entry with these ids: the smallest is its own, the others are aliases."""
     id, *aliases = sorted(set(ids))
@@ -383,6 +316,11 @@ def new_text(agent: str, key: str, *, level: str, run: str, content: str, at: st
     return Record(uid, TEXT_NAME, "", MAX_ENTRY_BYTES, level, content, sha256, 0, at, at)
 
 
-def passed(record: Tombstone) -> tuple[str, ...]:
-    """The ``forgotten`` ids of an entry that is saved over this tombstone, the newest last."""
-    return (*record.forgotten, record.id)[-FORGOTTEN_KEPT:]
+def life_id(uid: str, tombstone: str) -> str:
+    """The id of an entry of format 1 that was saved over this tombstone."""
+    return hashlib.sha256(f"{uid} {tombstone}".encode()).hexdigest()[:32]
+
+
+def earlier_lives(uid: str, tombstones: Sequence[str]) -> frozenset[str]:
+    """The ids of the entries of format 1 that were at this path before the last of these tombstones."""
+    return frozenset({uid, *(life_id(uid, name) for name in tombstones[:-1])} if tombstones else ())

@@ -1,4 +1,4 @@
-"""The codec of entries and tombstones: one canonical JSON object each on disk.
+"""The codec of entries and marks: one canonical JSON object each on disk.
 
 The rules this file guards: a decoded entry belongs at its path, because its uid follows from its owner, level, run and
 key; and encoding is canonical, so the same entry always gives the same bytes. The other checks are those of ``record``.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
@@ -25,7 +25,6 @@ from memfiles.records.entry import (
     TEXT_NAME,
     Entry,
     EntryId,
-    EntryRecord,
     Kind,
     Label,
     Merged,
@@ -33,15 +32,16 @@ from memfiles.records.entry import (
     Reorganised,
     Retired,
     Share,
-    Tombstone,
     TombstoneId,
     folder_of,
 )
-from memfiles.records.keys import ENTRY_UID_PATTERN, check_key, check_revision, entry_uid
+from memfiles.records.keys import ENTRY_UID_PATTERN, check_key, check_revision, entry_place, entry_uid
+from memfiles.records.marks import EntryRecord, Mark, MarkType
 from memfiles.records.record import (
     FORMAT,
     FORMAT_2,
     MAX_ORIGINS,
+    NOBODY,
     Change,
     Count,
     Origins,
@@ -110,14 +110,15 @@ _TEXT_SAME = {
     "type": "file",
 }
 _ENTRY: TypeAdapter[_OnDisk] = TypeAdapter(_OnDisk)
-_TOMBSTONE: TypeAdapter[Tombstone] = TypeAdapter(Tombstone)
-_TYPE = re.compile(rb'\A\s*\{\s*"format"\s*:\s*"[^"\\]*"\s*,\s*"type"\s*:\s*"(entry|tombstone)"')
+_MARK: TypeAdapter[Mark] = TypeAdapter(Mark)
+_MOVED = "moved to "  # in format 1: the cause of an entry that was hidden at its old path
+_TYPE = re.compile(rb'\A\s*\{\s*"format"\s*:\s*"[^"\\]*"\s*,\s*"type"\s*:\s*"(entry|tombstone|location|vacated)"')
 
 
 def encode_entry(entry: EntryRecord) -> bytes:
-    """The canonical bytes of an entry or a tombstone: one JSON object, one field or change a line."""
-    if isinstance(entry, Tombstone):
-        return b",\n".join(_tombstone_lines(entry)) + b"}\n"
+    """The canonical bytes of an entry or a mark: one JSON object, one field or change a line."""
+    if isinstance(entry, Mark):
+        return b",\n".join(_mark_lines(entry)) + b"}\n"
     text, has_id = entry.text, bool(entry.given_id or entry.aliases)
     lines = [
         b'{"format":' + to_json(FORMAT_2 if has_id else FORMAT),
@@ -155,23 +156,25 @@ def encode_entry(entry: EntryRecord) -> bytes:
     return b",\n".join(lines)
 
 
-def _tombstone_lines(tombstone: Tombstone) -> list[bytes]:
+def _mark_lines(mark: Mark) -> list[bytes]:
     return [
-        b'{"format":' + to_json(tombstone.format),
-        b'"type":"tombstone"',
-        b'"uid":' + to_json(tombstone.uid),
-        b'"agent":' + to_json(tombstone.agent),
-        b'"level":' + to_json(tombstone.level),
-        b'"id":' + to_json(tombstone.id),
-        b'"revision":%d' % tombstone.revision,
-        b'"at":' + to_json(tombstone.at),
-        b'"by":' + to_json(tombstone.by.to_dict()),
-        b'"why":' + to_json(tombstone.why),
-        *([b'"run":' + to_json(tombstone.run)] if tombstone.run else []),
-        *([b'"forgotten":' + to_json(tombstone.forgotten)] if tombstone.forgotten else []),
-        *([_origins_line(tombstone.origins)] if tombstone.origins else []),
-        *([b'"cleared":true'] if tombstone.cleared else []),
-        *([b'"moved":' + to_json(tombstone.moved)] if tombstone.moved else []),
+        b'{"format":' + to_json(mark.format),
+        b'"type":' + to_json(mark.type),
+        b'"uid":' + to_json(mark.uid),
+        b'"agent":' + to_json(mark.agent),
+        b'"level":' + to_json(mark.level),
+        *([b'"id":' + to_json(mark.id)] if mark.id else []),
+        *([b'"key":' + to_json(mark.key)] if mark.key else []),
+        *([b'"left":' + to_json(mark.left)] if mark.left else []),
+        b'"revision":%d' % mark.revision,
+        b'"at":' + to_json(mark.at),
+        b'"by":' + to_json(mark.by.to_dict()),
+        *([b'"why":' + to_json(mark.why)] if mark.why or mark.id else []),
+        *([b'"run":' + to_json(mark.run)] if mark.run else []),
+        *([b'"forgotten":' + to_json(mark.forgotten)] if mark.forgotten else []),
+        *([_origins_line(mark.origins)] if mark.origins else []),
+        *([b'"cleared":true'] if mark.cleared else []),
+        *([b'"moved":' + to_json(mark.moved)] if mark.moved else []),
     ]
 
 
@@ -180,7 +183,7 @@ def _origins_line(origins: Origins) -> bytes:
 
 
 def is_entry(data: bytes) -> bool:
-    """Whether ``data`` declares itself, in our layout, an entry or a tombstone."""
+    """Whether ``data`` declares itself, in our layout, an entry or a mark."""
     return _TYPE.match(data) is not None
 
 
@@ -193,7 +196,7 @@ def is_of_one_run(data: bytes, *, path: str) -> bool:
 
 
 def decode_entry(data: bytes, *, path: str) -> EntryRecord:
-    """The entry or tombstone that belongs at ``path`` in ``data``, or ``RecordCorrupt`` with the reason.
+    """The entry or mark that belongs at ``path`` in ``data``, or ``RecordCorrupt`` with the reason.
 
     Content that does not fit its digest is not an error here: see ``Record.is_intact``.
     """
@@ -214,10 +217,10 @@ def decode_entry(data: bytes, *, path: str) -> EntryRecord:
 
 
 def read_entry(data: bytes, *, of: str = "") -> EntryRecord:
-    """Any entry or tombstone in ``data``, checked on its own; ``of`` is the path that ``RecordCorrupt`` names."""
+    """Any entry or mark in ``data``, checked on its own; ``of`` is the path that ``RecordCorrupt`` names."""
     try:
-        if _type_of(data) == "tombstone":
-            return _TOMBSTONE.validate_json(data)
+        if _type_of(data) in get_args(MarkType):
+            return _checked(_MARK.validate_json(data))
         return _as_entry(_ENTRY.validate_json(data))
     except ValidationError as error:
         raise RecordCorrupt(f"record {of}: {first_problem(error)}") from None
@@ -243,8 +246,8 @@ def _type_of(data: bytes) -> str:
     return str(found.get("type")) if isinstance(found, dict) else ""
 
 
-def _as_entry(found: _OnDisk) -> Entry:
-    """The entry; its uid must follow from its other fields."""
+def _as_entry(found: _OnDisk) -> EntryRecord:
+    """The entry, or the mark that stands for it; its uid must follow from its other fields."""
     if found.uid != entry_uid(folder_of(found.agent), found.level, check_key(found.key), found.run):
         raise InvalidArgument(f"its uid {found.uid} is not that of its agent, level and key")
     if (found.id is not None or bool(found.aliases)) != (found.format == FORMAT_2) or not _are_ids(found):
@@ -255,7 +258,35 @@ def _as_entry(found: _OnDisk) -> Entry:
     vars(entry).update({name: said[name] for name in _FACETS}, text=text, given_id=found.id or "")
     if entry.given_id == entry.implied_id:
         vars(entry)["given_id"] = ""
-    return entry
+    return _mark_of_move(entry) or entry
+
+
+def _mark_of_move(entry: Entry) -> Mark | None:
+    """The mark that stands for an entry that an earlier build hid at its old path when it moved; None for any other."""
+    target = entry.retired.cause.removeprefix(_MOVED) if entry.retired is not None else ""
+    if entry.retired is None or not entry.retired.cause.startswith(_MOVED) or (place := entry_place(target)) is None:
+        return None
+    return Mark(
+        *(entry.uid, entry.agent, entry.level, "vacated", entry.revision, entry.retired.at),
+        by=entry.text.history[-1].by if entry.text.history else NOBODY,
+        run=entry.run,
+        left=tuple(sorted({*entry.ids, place[1]})),
+        moved=(target,),
+        forgotten=entry.forgotten,
+        origins=entry.origins,
+    )
+
+
+def _checked(mark: Mark) -> Mark:
+    """The mark, if it has what a mark of its type and format must have, and nothing else."""
+    is_earlier = mark.format == FORMAT
+    if is_earlier != bool(mark.id) or (is_earlier and mark.type != "tombstone"):
+        raise InvalidArgument("its id is not that of a mark of its format")
+    if bool(mark.key) != (mark.type == "location") or (mark.key and check_key(mark.key) != mark.key):
+        raise InvalidArgument("only a location has a key")
+    if not mark.is_of_id and not re.fullmatch(ENTRY_UID_PATTERN[1:-1], mark.uid):
+        raise InvalidArgument(f"its uid {mark.uid} is not that of a key")
+    return mark
 
 
 def _are_ids(found: _OnDisk) -> bool:
@@ -265,8 +296,8 @@ def _are_ids(found: _OnDisk) -> bool:
 
 
 def entry_schemas() -> dict[str, dict[str, Any]]:
-    """The JSON Schemas (draft 2020-12) of an entry and of a tombstone."""
-    return {"Entry": _ENTRY.json_schema(), "Tombstone": _TOMBSTONE.json_schema()}
+    """The JSON Schemas (draft 2020-12) of an entry and of a mark."""
+    return {"Entry": _ENTRY.json_schema(), "Mark": _MARK.json_schema()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,15 @@ TEMP_SUFFIX = ".tmp"
 SPARE_SUFFIX = ".spare.tmp"
 ENTRIES = "entries"
 WORKSPACE = "@workspace"
+IDS = "@ids"
+"""The folder of what is known by the id of an entry: that it was forgotten, or where it is now."""
+
 KEY_MAX_BYTES = 255
 ENTRY_UID_PATTERN = r"^[0-9a-f]{40}$"
 ENTRY_ID_PATTERN = r"^[0-9a-f]{32}([0-9a-f]{8})?$"
-ENTRY_PATH_PATTERN = r"^entries/(@workspace|[a-z0-9_=-]{1,160})/([0-9a-f]{40})\.json$"
+ENTRY_PATH_PATTERN = (
+    r"^entries/((@workspace|[a-z0-9_=-]{1,160})/([0-9a-f]{40})|@ids/([0-9a-f]{32}([0-9a-f]{8})?))\.json$"
+)
 _NAME = re.compile(NAME_PATTERN[1:-1], re.ASCII)
 _UID = re.compile(UID_PATTERN[1:-1], re.ASCII)
 _ENTRY_PATH = re.compile(ENTRY_PATH_PATTERN[1:-1], re.ASCII)
@@ -111,10 +116,23 @@ def entry_path(folder: str, uid: str) -> str:
     return f"{ENTRIES}/{folder}/{uid}{RECORD_SUFFIX}"
 
 
+@lru_cache(maxsize=4096)
+def id_path(id: str) -> str:
+    """The path of what is known of the entry with this id; most entries have no record there."""
+    return entry_path(IDS, id)
+
+
+def is_id_path(path: str) -> bool:
+    """Whether the record at ``path`` is known by an id, and not by a key."""
+    return path.startswith(f"{ENTRIES}/{IDS}/")
+
+
 def entry_place(path: str) -> tuple[str, str] | None:
     """The folder and uid of the entry whose record has this relative path, or None if there can be none."""
     found = _ENTRY_PATH.fullmatch(path)
-    return (found[1], found[2]) if found else None
+    if found is None:
+        return None
+    return (found[2], found[3]) if found[2] else (IDS, found[4])
 
 
 @lru_cache(maxsize=4096)

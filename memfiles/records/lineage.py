@@ -14,12 +14,13 @@ from contextlib import suppress
 from typing import Literal
 
 from memfiles.errors import InvalidArgument, RevisionUnknown
-from memfiles.records.entry import Entry, Tombstone
+from memfiles.records.entry import Entry
 from memfiles.records.history import contents
+from memfiles.records.marks import Mark
 from memfiles.records.record import MAX_ORIGINS, ORIGIN_PATTERN, Change, Origins, Record
 
 Relation = Literal["equal", "behind", "ahead", "diverged", "unknown"]
-HasOrigins = Record | Entry | Tombstone
+HasOrigins = Record | Entry | Mark
 
 
 def check_origin(origin: str | None) -> str | None:

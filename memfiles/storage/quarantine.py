@@ -12,12 +12,12 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from memfiles.errors import RecordCorrupt
 from memfiles.records.history import texts_in
-from memfiles.records.record import read_record
+from memfiles.records.record import MAX_RECORD_BYTES, read_record
 from memfiles.records.redactions import Piece, reveal
 from memfiles.storage import atomic
 from memfiles.storage.atomic import storage_failure
@@ -60,9 +60,17 @@ def listing(directory: int, *, folder: str = FOLDER) -> list[tuple[str, str]]:
         return [(path, _reason_of(directory, path)) for path in paths]
 
 
-def kept_of(directory: int) -> set[str]:
-    """The paths of all records with copies in either folder."""
-    return {kept.rpartition("/")[2].rsplit(".", 2)[0].replace("~", "/") for kept in _everything(directory)}
+def remove_if(directory: int, is_unwanted: Callable[[str, bytes], bool]) -> None:
+    """Delete the copies that ``is_unwanted``, given the path of the record and the bytes, none of what is no file."""
+    with storage_failure("the kept copies cannot be removed"):
+        for kept in _everything(directory):
+            path = kept.rpartition("/")[2].rsplit(".", 2)[0].replace("~", "/")
+            try:
+                found = atomic.read(directory, kept, limit=MAX_RECORD_BYTES)
+            except (OSError, RecordCorrupt):
+                found = None  # it is a folder, or whatever else stood in the way of a record
+            if is_unwanted(path, found[0] if found else b""):
+                _remove(directory, kept)
 
 
 def remove_copies(directory: int, path: str, *, holding: Sequence[Piece] | None = None) -> int:
@@ -71,9 +79,13 @@ def remove_copies(directory: int, path: str, *, holding: Sequence[Piece] | None 
         copies = [kept for kept in _everything(directory) if _is_of(kept, path)]
         removed = [kept for kept in copies if holding is None or _holds(directory, kept, holding)]
         for kept in removed:
-            atomic.remove_all(directory, kept)
-            atomic.remove(directory, kept + REASON_SUFFIX)
+            _remove(directory, kept)
         return len(removed)
+
+
+def _remove(directory: int, kept: str) -> None:
+    atomic.remove_all(directory, kept)
+    atomic.remove(directory, kept + REASON_SUFFIX)
 
 
 def _everything(directory: int) -> list[str]:

@@ -13,10 +13,11 @@ from operator import is_
 from typing import Any, Generic, Protocol, TypeVar
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
-from memfiles.records.entry import MAX_ENTRY_BYTES, Entry, EntryRecord, Tombstone
+from memfiles.records.entry import MAX_ENTRY_BYTES, Entry
 from memfiles.records.entry_codec import decode_entry, encode_entry, read_entry
 from memfiles.records.file_changes import absorb
 from memfiles.records.keys import RECORD_SUFFIX, record_path
+from memfiles.records.marks import EntryRecord, Mark
 from memfiles.records.record import (
     NOBODY,
     READ_BACK,
@@ -156,7 +157,7 @@ def news_of(kind: RecordKind[R], seen: Observed[R]) -> list[RecordChanged]:
         return []
     if seen.record is not None:
         return [kind.event(seen.record, seen.news, warning=_warning_of(seen))]
-    if seen.stored is None or isinstance(seen.stored, Tombstone):
+    if seen.stored is None or isinstance(seen.stored, Mark):
         return []
     return [replace(kind.event(seen.stored, seen.news), op=REMOVED, by=NOBODY)]
 
@@ -212,7 +213,7 @@ def version_of(record: Record, *, replaces: Signature | None) -> NewVersion:
 
 
 def version_of_entry(record: EntryRecord, *, replaces: Signature | None) -> NewVersion:
-    """Encode the next version of an entry or a tombstone; ``InvalidArgument`` if it could not be read back."""
+    """Encode the next version of an entry or a mark; ``InvalidArgument`` if it could not be read back."""
     try:
         unread = record.amended(text=_unverified(record.text)) if isinstance(record, Entry) else record
         data = encode_entry(unread)
@@ -317,7 +318,7 @@ class _FileKind:
 
 
 class _EntryKind:
-    """Entries and tombstones: an entry whose file is removed is gone, but not forgotten."""
+    """Entries and marks: an entry whose file is removed is gone, but not forgotten."""
 
     is_declared = False
     version = staticmethod(version_of_entry)
@@ -329,7 +330,7 @@ class _EntryKind:
         return decode_entry(data, path=path)
 
     def is_written(self, found: EntryRecord, *, known: EntryRecord | None) -> bool:
-        """A tombstone cannot be edited by hand."""
+        """A mark cannot be edited by hand."""
         if not isinstance(found, Entry):
             return True
         is_newer = not isinstance(known, Entry) or found.revision > known.revision
@@ -363,7 +364,8 @@ class _EntryKind:
                 record.uid, record.key, record.revision, op, origin, warning, record.path, record.level, by
             )
         uid, revision, path, level = record.uid, record.revision, record.path, record.level
-        return RecordChanged(uid, "", revision, "forget", origin, warning, path, level, record.by)
+        went = "move" if record.type == "location" or (record.moved and not record.id) else "forget"
+        return RecordChanged(uid, "", revision, went, origin, warning, path, level, record.by)
 
 
 FILE_KIND = _FileKind()

@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from memfiles.errors import FileNotDeclared, LockTimeout, MemfilesError, RecordCorrupt
-from memfiles.records.entry import Tombstone
 from memfiles.records.keys import RECORD_SUFFIX
+from memfiles.records.marks import Mark
 from memfiles.storage.atomic import Signature
 from memfiles.storage.events import Origin, RecordChanged, Subscribers
 from memfiles.storage.fork_safety import renew_in_child
@@ -158,6 +158,10 @@ class RecordRepository(Generic[R]):
 
         return self.change(records, decide, is_own=False, origin="mirror")
 
+    def as_own(self, record: R) -> R:
+        """The record as a change of this directory, for a commit that holds such records and others."""
+        return record if self._origin is None else self._kind.stamped(record, self._origin)
+
     def merge(self, path: str, decide: Callable[[R], tuple[R | None, bool]]) -> None:
         """Apply a decision over the newest version and the mirror's copy, under the record's lock.
 
@@ -219,10 +223,10 @@ class RecordRepository(Generic[R]):
             _log.warning("temp files of dead writers could not be removed from the entries: %s", error)
 
     def forget(self, paths: Iterable[str]) -> None:
-        """Drop the remembered content of these records; tombstones, which hold none, stay remembered."""
+        """Drop the remembered content of these records; marks, which hold none, stay remembered."""
         with self._remembering:
             for path in paths:
-                if (seen := self._seen.get(path)) is not None and not isinstance(seen.record, Tombstone):
+                if (seen := self._seen.get(path)) is not None and not isinstance(seen.record, Mark):
                     del self._seen[path]
                     self._untold.discard(path)
 

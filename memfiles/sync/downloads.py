@@ -16,19 +16,25 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from memfiles.errors import CopyRefused, LockTimeout, MirrorRefused, MirrorUnavailable, RecordCorrupt
-from memfiles.records.keys import entry_place
+from memfiles.records.entry import Entry
+from memfiles.records.keys import entry_place, is_id_path
+from memfiles.records.marks import vacated
 from memfiles.records.record import digest
+from memfiles.storage.events import utc_now
 from memfiles.sync.bulk_reads import THREADS, get_many, in_parallel
 from memfiles.sync.ledger import Acknowledged, Ledger
+from memfiles.sync.merge.merge_entries import fate
+from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.record_types import decode_entry_copy, encode_copy, is_dead
 from memfiles.sync.mirror import Answer, Mirror, Stored
 from memfiles.sync.pack import read_pack
 
 if TYPE_CHECKING:
-    from memfiles.records.entry import EntryRecord
+    from memfiles.records.marks import EntryRecord
     from memfiles.sync.replica import Replica
 
 DEADLINE_SECONDS = 30.0
@@ -83,7 +89,10 @@ def get_objects(
 class EntryDownloads:
     """Downloads the entries that only the mirror has."""
 
-    def __init__(self, replica: Replica, *, mirror: Mirror, ledger: Ledger) -> None:
+    def __init__(
+        self, replica: Replica, *, mirror: Mirror, ledger: Ledger, on_conflict: ConflictPolicy = "local"
+    ) -> None:
+        self._on_conflict: ConflictPolicy = on_conflict
         self._replica = replica
         self._mirror = mirror
         self._ledger = ledger
@@ -109,13 +118,16 @@ class EntryDownloads:
         batch: dict[str, Stored] = {}
         size = 0
         failure: MirrorUnavailable | None = None
-        for path, answer in get_objects(self._mirror, paths, listed=listed):
+        ids = [path for path in paths if is_id_path(path)]  # what is known of entries comes before these
+        entries = [path for path in paths if not is_id_path(path)]
+        of_ids = _until_down(get_many(self._mirror, ids))
+        for path, answer in chain(of_ids, [("", None)], get_objects(self._mirror, entries, listed=listed)):
             if isinstance(answer, MirrorUnavailable):
                 failure = failure or (answer if _is_failure(answer) else None)
             elif answer is not None:
                 batch[path] = answer
                 size += len(answer.body)
-            if len(batch) >= _COMMIT_RECORDS or size >= _COMMIT_BYTES:
+            if not path or len(batch) >= _COMMIT_RECORDS or size >= _COMMIT_BYTES:
                 yield from self._write(batch)
                 batch, size = {}, 0
         yield from self._write(batch)
@@ -135,23 +147,40 @@ class EntryDownloads:
     def _write(self, batch: Mapping[str, Stored]) -> list[str]:
         """Write the usable ones of these objects; returns the paths that were written."""
         records: dict[str, EntryRecord] = {}
+        refused: set[str] = set()
         for path, stored in batch.items():
             try:
-                records[path] = decode_entry_copy(stored.body, path=path)
+                records[path] = self._admitted(found := decode_entry_copy(stored.body, path=path))
             except RecordCorrupt as error:
                 _log.warning("the mirror's copy is left as it is: %s", error)
+                continue
+            if records[path] is not found:
+                refused.add(path)
         if not records:
             return []
         with self._writing:
             written = self._replica.adopt(records)  # 1 durable
-            copies = [(record, batch[record.path]) for record in written]
+            copies = [(record, batch[record.path]) for record in written if record.path not in refused]
             self._ledger.acknowledge(  # 2
-                *[Acknowledged(it.path, at.version, at.body, it.revision, digest(encode_copy(it))) for it, at in copies]
+                *[
+                    Acknowledged(it.path, at.version, at.body, it.revision, digest(encode_copy(it)))
+                    for it, at in copies
+                ],
+                *[Acknowledged(it.path, batch[it.path].version, None, 1) for it in written if it.path in refused],
             )
         dead = [record.path for record in written if is_dead(record)]
         if dead:
-            self._replica.remove_copies(dead)  # 3 nothing here holds a forgotten text
+            self._ledger.meta.leave_to_wipe()  # 3 nothing here holds a forgotten text
         return [record.path for record in written]
+
+    def _admitted(self, record: EntryRecord) -> EntryRecord:
+        """The record to write for one of the mirror's: a mark for an entry that was forgotten, or is elsewhere now."""
+        found = fate(record, None, self._replica.of_ids(record.ids))
+        if not isinstance(record, Entry) or found == "here":
+            return record
+        if found == "elsewhere":
+            self._replica.place(record, is_local=False, on_conflict=self._on_conflict)
+        return vacated(record, utc_now())
 
 
 class _Download:

@@ -60,12 +60,13 @@ class Sync:
         self.settings = settings
         self._replica = replica
         self._ledger = ledger
-        downloads = EntryDownloads(replica, mirror=mirror, ledger=ledger)
+        downloads = EntryDownloads(replica, mirror=mirror, ledger=ledger, on_conflict=settings.on_conflict)
         self._scan = DirtyScan(replica, ledger, downloads)
         self._reconciler = Reconciler(
             replica, mirror=mirror, ledger=ledger, downloads=downloads, on_conflict=settings.on_conflict, now=now
         )
         self._dispatcher = dispatcher(self._reconcile, timers=self._timers)
+        self._reconciler.soon = self._dispatcher.at_once
         self.notice = self._dispatcher.notice  # the subscriber of changes, without a detour: it runs after every write
         self._errors = _ErrorLog(ledger, self._dispatcher)
         self._jobs = _Jobs(

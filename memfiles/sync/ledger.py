@@ -318,6 +318,11 @@ class LedgerMeta:
         with self._change() as run:
             run("UPDATE meta SET value = max(0, value - ?) WHERE key = 'unpacked'", count)
 
+    def leave_to_wipe(self) -> None:
+        """Something was forgotten elsewhere: its traces here are still to be removed."""
+        with self._change() as run:
+            run("INSERT OR REPLACE INTO meta VALUES ('unwiped', 'yes')")
+
     def wipe(self) -> None:
         """Remove all traces of buried rows from the file."""
         self._compact()

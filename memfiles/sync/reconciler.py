@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias, assert_never
 
-from memfiles.errors import MirrorConflict, MirrorUnavailable, RecordCorrupt
-from memfiles.records.record import FORMAT, FORMAT_2, digest
+from memfiles.errors import LockTimeout, MirrorConflict, MirrorUnavailable, RecordCorrupt
+from memfiles.records.entry import Entry
+from memfiles.records.keys import id_path, is_id_path
+from memfiles.records.marks import Mark
+from memfiles.records.record import FORMAT, FORMAT_2, Record, digest
 from memfiles.records.redactions import Piece, lacking
 from memfiles.storage import quarantine
 from memfiles.storage.atomic import is_settled
 from memfiles.sync.downloads import EntryDownloads
 from memfiles.sync.ledger import Acknowledged, Ledger, LedgerRow
+from memfiles.sync.merge.merge_entries import Known, fate, is_same
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.record_types import (
     MergeContext,
@@ -27,7 +31,6 @@ from memfiles.sync.merge.record_types import (
     decode_copy,
     encode_copy,
     has_same_content_only,
-    is_dead,
     is_overtaken,
     merge_copies,
     pieces_in,
@@ -119,14 +122,21 @@ def next_step(
 
 
 def plan_merge(
-    path: str, local: SyncedRecord, remote: SyncedRecord, row: LedgerRow, *, on_conflict: ConflictPolicy, at: str
+    path: str,
+    local: SyncedRecord,
+    remote: SyncedRecord,
+    row: LedgerRow,
+    *,
+    on_conflict: ConflictPolicy,
+    at: str,
+    of_ids: Known | None = None,
 ) -> Resolution:
     """What becomes of the local record, given the mirror's copy and the copies that the mirror is known to have had."""
     sent = row.sent.body if row.sent else None
     known = [decode_copy(body, path=path) for body in (sent, row.body) if body]
     settled_before = {row.digest, digest(sent) if sent else None}
     is_settled = settled_before == {None} or digest(encode_copy(local)) in settled_before
-    merged = merge_copies(local, remote, context=MergeContext(known, is_settled, on_conflict, at))
+    merged = merge_copies(local, remote, context=MergeContext(known, is_settled, on_conflict, at, of_ids or {}))
     record: SyncedRecord | None = merged.record
     outcome: Outcome
     if merged.record == local:
@@ -164,7 +174,11 @@ class Reconciler:
         on_conflict: ConflictPolicy,
         now: Callable[[], str],
     ) -> None:
-        """``on_conflict`` says whose text wins where two changes cannot be merged."""
+        """``on_conflict`` says whose text wins where two changes cannot be merged.
+
+        ``soon`` is called with the paths of other records that are to be pushed.
+        """
+        self.soon: Callable[[str], None] = lambda path: None
         self._replica = replica
         self._mirror = mirror
         self._ledger = ledger
@@ -187,6 +201,8 @@ class Reconciler:
             if local.is_private:
                 return outcome
             row = self._ledger.find(path)
+            if self._settle(local, row):
+                continue
             step = next_step(path, local, row, look=look)
             if step == "read":
                 look = False
@@ -220,9 +236,10 @@ class Reconciler:
             case Push():
                 return self._push(step, path, local, row)
             case Merge():
-                return self._merge(step, path, row)
+                return self._merge(step, path, local, row)
             case "confirm":
                 self._ledger.gone(path)
+                self._look_up(local.record.ids if isinstance(local.record, Entry) else ())
                 self._replica.change(path, lambda now: Resolution(confirm(now, at=self._now()), "equal"))
             case Acknowledge():
                 self._acknowledge(path, step.stored, step.digest, local)
@@ -246,19 +263,19 @@ class Reconciler:
             version = self._mirror.put(path, step.body, when=equals(step.version) if step.version else ABSENT)  # 2
         except MirrorConflict:
             return self._carry_out(next_step(path, local, row, self._mirror.get(path)), path, local, row)
-        if is_dead(local.record) and row.body and not is_dead(decode_copy(row.body, path=path)):
-            self._bury(path, local.record.revision)  # 3 whoever forgot it was killed before doing so
-        self._acknowledge(path, Stored(step.body, version), digest(step.body), local)  # 4
-        self.remove_stale_pack()  # 5
+        self._acknowledge(path, Stored(step.body, version), digest(step.body), local)  # 3
+        self.remove_stale_pack()  # 4
         return "pushed"
 
-    def _merge(self, step: Merge, path: str, row: LedgerRow) -> Outcome:
+    def _merge(self, step: Merge, path: str, local: LocalCopy, row: LedgerRow) -> Outcome:
         """Merge both copies into the record; the next round pushes what the mirror lacks.
 
         Long edits take seconds to merge. So they are merged without the record's lock, and again if it changed
         meanwhile; the fourth time under the lock.
         """
         self._ledger.find(path)  # raises if the ledger was closed meanwhile: nothing may change any more
+        if not self._has_place(local, step.remote):
+            return "equal"
         resolution = None
         for is_last_try in (False, False, False, True):
             resolution = self._try_merge(step.remote, path, row, is_last_try=is_last_try)
@@ -273,6 +290,10 @@ class Reconciler:
             self._ledger.acknowledge(
                 Acknowledged(path, step.stored.version, body, step.remote.revision, digest=resolution.settled)
             )
+        if isinstance(local.record, Mark) and local.record.type == "location":  # another machine moved it as well
+            found = self._replica.read(local.record.target)
+            if found is not None and isinstance(found.record, Entry):
+                self._move_on(found.record)
         return resolution.outcome
 
     def _try_merge(self, remote: SyncedRecord, path: str, row: LedgerRow, *, is_last_try: bool) -> Resolution | None:
@@ -280,7 +301,7 @@ class Reconciler:
         seen = self._replica.current(path)
         planned = self._plan(path, seen, remote, row)
         if planned.buries is not None:
-            self._bury(path, planned.buries)
+            self._ledger.bury(path, revision=planned.buries)
         if planned.redacts and planned.record is not None:
             self._bury(path, planned.record.revision, holding=planned.redacts)
 
@@ -292,7 +313,58 @@ class Reconciler:
         return self._replica.change(path, decide)
 
     def _plan(self, path: str, local: SyncedRecord, remote: SyncedRecord, row: LedgerRow) -> Resolution:
-        return plan_merge(path, local, remote, row, on_conflict=self._on_conflict, at=self._now())
+        of_ids = self._replica.of_ids(ids_of(local, remote))
+        return plan_merge(path, local, remote, row, on_conflict=self._on_conflict, at=self._now(), of_ids=of_ids)
+
+    def _settle(self, local: LocalCopy, row: LedgerRow) -> bool:
+        """Have what is known of an entry pushed before it; whether the entry turned out to be gone from here.
+
+        A mark waits until the entry that left is pushed, so that it is always somewhere in the mirror.
+        """
+        record = local.record
+        if isinstance(record, Record) or is_id_path(record.path) or row.digest == local.digest:
+            return False
+        self._look_up(self._replica.of_ids(record.ids), look=False)
+        known = self._replica.of_ids(record.ids)
+        if isinstance(record, Mark):
+            for mark in known.values():
+                if mark.type == "location" and self._is_dirty(mark.target):
+                    raise LockTimeout(f"{record.path} waits until {mark.target} is pushed")
+        elif fate(record, None, known) == "forgotten":
+            self._replica.release_forgotten()
+            return True
+        return isinstance(record, Entry) and self._move_on(record)
+
+    def _is_dirty(self, path: str) -> bool:
+        local = self._replica.read(path)
+        return local is not None and not local.is_private and self._ledger.find(path).digest != local.digest
+
+    def _look_up(self, ids: Iterable[str], *, look: bool = True) -> None:
+        """Ask the mirror what became of these entries, or, without ``look``, push what is known here."""
+        for path in map(id_path, ids):
+            with self._replica.turn(path):
+                self.reconcile(path, look=look)
+
+    def _has_place(self, local: LocalCopy, remote: SyncedRecord) -> bool:
+        """Whether both copies can be merged where they are; those that belong elsewhere are moved there.
+
+        Two copies of one entry can. Of all others the mirror is asked first what became of their entries.
+        """
+        here = local.record
+        if isinstance(here, Record) or isinstance(remote, Record) or is_id_path(here.path) or is_same(here, remote):
+            return True
+        self._look_up({id for copy in (here, remote) if isinstance(copy, Entry) for id in copy.ids})
+        if isinstance(remote, Entry) and fate(remote, here, {}) == "here":
+            self._move_on(remote, is_local=False)
+        return not (isinstance(here, Entry) and fate(here, remote, {}) == "here" and self._move_on(here))
+
+    def _move_on(self, entry: Entry, *, is_local: bool = True) -> bool:
+        """Move a copy of an entry to where the entry is now; whether it is elsewhere."""
+        if fate(entry, None, self._replica.of_ids(entry.ids)) != "elsewhere":
+            return False
+        for path in self._replica.place(entry, is_local=is_local, on_conflict=self._on_conflict):
+            self.soon(path)
+        return True
 
     def _replace(self, step: Replace, path: str, local: LocalCopy) -> None:
         """Have the next round put the local record over a copy that is not a record, once it was read so twice."""
@@ -304,8 +376,8 @@ class Reconciler:
         _log.warning("%s: %s; it is kept in quarantine here and replaced in the mirror", path, step.why)
         self._ledger.acknowledge(Acknowledged(path, step.stored.version, b"", local.record.revision))
 
-    def _bury(self, path: str, revision: int, *, holding: Sequence[Piece] | None = None) -> None:
-        """Remove forgotten or redacted text from all but the record: ledger, kept copies, pack and journal.
+    def _bury(self, path: str, revision: int, *, holding: Sequence[Piece]) -> None:
+        """Remove redacted text from all but the record: ledger, kept copies, pack and journal.
 
         A kill from here on is made good by the next start, which wipes what the ledger says was buried.
         """
@@ -318,6 +390,11 @@ class Reconciler:
         revision = decode_copy(stored.body, path=path).revision if is_other else local.record.revision
         signature = local.signature if settled == local.digest and is_settled(local.signature) else None
         self._ledger.acknowledge(Acknowledged(path, stored.version, stored.body, revision, settled, signature))
+
+
+def ids_of(*records: SyncedRecord) -> set[str]:
+    """The ids of the entries that these records tell of."""
+    return {id for record in records if not isinstance(record, Record) for id in record.ids}
 
 
 def _worse(one: Outcome, other: Outcome) -> Outcome:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
-from memfiles.records.entry import EntryRecord
+from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import is_of_one_run
-from memfiles.records.keys import entry_place, uid_of
+from memfiles.records.keys import entry_place, id_path, is_id_path, uid_of
+from memfiles.records.marks import EntryRecord, Mark, vacated
 from memfiles.records.record import Record, decode, digest
 from memfiles.records.redactions import Piece
 from memfiles.storage import entry_folders, quarantine
@@ -23,10 +24,14 @@ from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.locks import RecordLocks
 from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Store
+from memfiles.sync.merge.merge_entries import Known, is_same, place_of, placed
+from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.record_types import SyncedRecord, decode_entry_copy, encode_copy
 
 TURNS = ".state/mirror-turns"
+TURNS_OF_IDS = ".state/mirror-turns-of-ids"
 Outcome = Literal["equal", "pushed", "pulled", "merged", "conflict"]
+_MOVED = "the entry has another key or owner, and both copies had changed the same lines"
 OUTCOMES: tuple[Outcome, ...] = ("equal", "pushed", "pulled", "merged", "conflict")  # the later tells more
 
 
@@ -84,7 +89,7 @@ class Replica:
         self._entries: RecordRepository[EntryRecord] | None = None
         self.listing = RecordListing(files, store)
         self._release_forgotten: Callable[[Sequence[str]], None] = lambda paths: store.scrub()
-        self._turns = RecordLocks(store.descriptor, timeout=0.0, folder=TURNS)
+        self._turns = self._new_turns()
         renew_in_child(self, Replica._leave_to_parent)
 
     def with_entries(
@@ -104,11 +109,18 @@ class Replica:
 
         ``LockTimeout`` at once if it is locked. Readers and writers of the record are not delayed.
         """
-        return self._turns.hold([path])
+        return self._turns[is_id_path(path)].hold([path])
 
     def _leave_to_parent(self) -> None:
-        self._turns.leave_to_parent()
-        self._turns = RecordLocks(self._store.descriptor, timeout=0.0, folder=TURNS)
+        for turns in self._turns:
+            turns.leave_to_parent()
+        self._turns = self._new_turns()
+
+    def _new_turns(self) -> tuple[RecordLocks, RecordLocks]:
+        """The turns of records, and of those known by an id: these are taken within the turn of an entry."""
+        folders = (TURNS, TURNS_OF_IDS)
+        records, ids = (RecordLocks(self._store.descriptor, timeout=0.0, folder=folder) for folder in folders)
+        return records, ids
 
     def read(self, path: str) -> LocalCopy | None:
         """The record at ``path``, after a hand edit was made a revision; None while it cannot be read."""
@@ -155,16 +167,54 @@ class Replica:
         """Write entries that do not exist here, byte for byte and in one commit; returns those written."""
         return self._kept_entries().adopt(records)
 
+    def of_ids(self, ids: Iterable[str]) -> Known:
+        """What is known here of the entries with these ids."""
+        found = {id: self._kept_entries().look(id_path(id)).record for id in ids}
+        return {id: mark for id, mark in found.items() if isinstance(mark, Mark)}
+
+    def place(self, copy: Entry, *, is_local: bool, on_conflict: ConflictPolicy) -> Sequence[str]:
+        """Merge a copy of an entry into the record at the place where the entry is now, in one commit.
+
+        A local copy leaves a mark. An entry that is in the way, and belongs elsewhere itself, moves on in the same way.
+        Returns the changed paths.
+        """
+        entries, paths = self._kept_entries(), {copy.path}
+
+        def decide(records: Mapping[str, EntryRecord | None]) -> tuple[str | None, list[EntryRecord]]:
+            there, after = records[copy.path], dict[str, EntryRecord]()
+            if is_local and (there is None or not is_same(there, copy)):
+                return None, []
+            hands = [there if is_local and isinstance(there, Entry) else copy]
+            if is_local:
+                after[copy.path] = vacated(hands[0], self._now())
+            while hands:
+                entry = hands.pop()
+                place = place_of(entry, self.of_ids(entry.ids))
+                if place is None or place.target not in records:
+                    return (place.target if place is not None else None), []
+                there = after.get(place.target, records[place.target])
+                is_in_the_way = place.target not in after and there is not None and not is_same(there, entry)
+                if isinstance(there, Entry) and is_in_the_way and place_of(there, self.of_ids(there.ids)) is not None:
+                    hands.append(there)
+                    there = vacated(there, self._now())
+                merged = placed(entry, there, place, on_conflict=on_conflict, at=self._now())
+                if merged.loser is not None:
+                    self.keep(place.target, encode_copy(merged.loser), why=_MOVED, folder=quarantine.CONFLICTS)
+                is_new = merged.record.revision != entry.revision
+                after[place.target] = entries.as_own(merged.record) if is_new else merged.record
+            return None, [record for path, record in after.items() if record != records[path]]
+
+        while (missing := entries.change(paths, decide, is_own=False, origin="mirror")) is not None:
+            paths.add(missing)
+        return sorted(paths)
+
     def keep(self, path: str, body: bytes, *, why: str, folder: str) -> None:
         """Keep a copy of the record at ``path`` in quarantine or conflicts."""
         with storage_failure(f"a copy of {path} cannot be kept in {folder}"):
             quarantine.keep_copy(self._store.descriptor, path, body, reason=why, at=self._now(), folder=folder)
 
-    def remove_copies(self, paths: Iterable[str], *, holding: Sequence[Piece] | None = None) -> None:
-        """Remove copies of forgotten records, or those that hold redacted texts, from quarantine and conflicts.
-
-        ``release_forgotten`` does the rest.
-        """
+    def remove_copies(self, paths: Iterable[str], *, holding: Sequence[Piece]) -> None:
+        """Remove copies that hold redacted texts from quarantine and conflicts; ``release_forgotten`` does the rest."""
         for path in paths:
             quarantine.remove_copies(self._store.descriptor, path, holding=holding)
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from memfiles.records.entry import Entry, EntryRecord, Tombstone
+from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.history import contents
-from memfiles.sync.merge.merge_entries import merge_entries, surviving_copy
+from memfiles.records.marks import EntryRecord, Mark, vacated
+from memfiles.sync.merge.merge_entries import fate, merge_entries
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from tests.support.records import TickingClock
-from tests.support.saved import buried, deleted, refaceted, resaved, saved, saved_over
+from tests.support.saved import deleted, refaceted, resaved, saved, saved_over, tombstone
 from tests.sync.merge.machines import Cell
 
 KEY = "color"
@@ -33,15 +34,17 @@ class EntryMachine:
     conflicts: list[Entry] = field(default_factory=list)
     forgotten: set[str] = field(default_factory=set)
     saves: list[str] = field(default_factory=list)
+    known: dict[str, Mark] = field(default_factory=dict)
 
     def saves_anew(self, value: str, **facets: Any) -> None:
         """Another content under the key, whatever lies there."""
         at = self.now()
         self.saves.append(value)
+        id = f"{self.chances.randrange(1 << 128):032x}"
         if self.record is None:
-            self.keeps(saved(KEY, value, at=at, **facets))
-        elif isinstance(self.record, Tombstone):
-            self.keeps(saved_over(self.record, KEY, value, at=at))
+            self.keeps(saved(KEY, value, at=at, given_id=id, **facets))
+        elif isinstance(self.record, Mark):
+            self.keeps(saved_over(self.record, KEY, value, at=at, given_id=id))
         else:
             self.keeps(resaved(self.record, value, at=at))
 
@@ -58,7 +61,9 @@ class EntryMachine:
         """Whatever it has of the entry is forgotten for ever, everywhere."""
         if isinstance(self.record, Entry):
             self.forgotten |= values_in(self.record)
-            self.keeps(buried(self.record, id=f"{self.chances.randrange(1 << 48):012x}", at=self.now()))
+            at = self.now()
+            self.known |= {id: tombstone(id, at=at) for id in self.record.ids}
+            self.keeps(vacated(self.record, at))
             self.leaves_no_copies()
 
     def keeps(self, record: EntryRecord) -> None:
@@ -76,6 +81,11 @@ class EntryMachine:
 
     def syncs(self, cell: Cell, *, loses_answer: bool = False, before_put: Callable[[], None] | None = None) -> None:
         """Take in what the mirror has, then put what it lacks."""
+        self.known |= cell.known
+        cell.known |= self.known
+        if isinstance(self.record, Entry) and fate(self.record, self.record, self.known) == "forgotten":
+            self.stores(vacated(self.record, self.now()))
+            self.leaves_no_copies()
         version, body = cell.version, cell.body
         remote = decode_entry(body, path=saved(KEY).path) if body is not None else None
         if remote is not None and (self.record is None or encode_entry(self.record) != body):
@@ -93,11 +103,16 @@ class EntryMachine:
         """Merge with what the mirror has; whether the mirror lacks something then."""
         local = self.record
         if local is None:
+            is_gone = isinstance(remote, Entry) and fate(remote, remote, self.known) == "forgotten"
+            if isinstance(remote, Entry) and is_gone:
+                self.keeps(vacated(remote, self.now()))
+                return True
             self.stores(remote)
             self.acknowledged = remote
             return False
-        merged = merge_entries(local, remote, base=self.acknowledged, on_conflict=self.on_conflict, at=self.now())
-        if isinstance(local, Entry) and surviving_copy(local, remote) == "remote":
+        base, policy = self.acknowledged, self.on_conflict
+        merged = merge_entries(local, remote, base=base, on_conflict=policy, at=self.now(), known=self.known)
+        if merged.is_buried:
             self.leaves_no_copies()
         self.conflicts += [merged.loser] if isinstance(merged.loser, Entry) else []
         is_new = merged.record.revision > max(local.revision, remote.revision)
@@ -171,7 +186,7 @@ class EntryWorld:
 
 def values_in(record: EntryRecord) -> set[str]:
     """Every value that a record or its history tells of."""
-    if isinstance(record, Tombstone):
+    if isinstance(record, Mark):
         return set()
     texts = [record.content, *[after.decode() for _, after in contents(record.text)]]
     return {f"value-{rest[:3]}" for text in texts for rest in text.split("value-")[1:]}

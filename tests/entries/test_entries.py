@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -427,15 +428,17 @@ def test_deleted_and_evicted_entries_are_forgotten_as_well(entries: Entries, tmp
 
 
 def test_a_key_can_be_saved_again_after_it_was_forgotten(entries: Entries, tmp_path: Path) -> None:
-    """As something new, which says that it is no stale copy."""
+    """As something new, with an id of its own; that of what was forgotten keeps its tombstone."""
     entries.save(Visitor(), "k", "old")
+    before: Any = entries.get(Visitor(), "k")
     entries.forget(Visitor(), key="k")
     saved = entries.save(Visitor(), "k", "new")
-    record = json.loads(next((tmp_path / "memory" / "entries").rglob("*.json")).read_text())
+    after: Any = entries.get(Visitor(), "k")
+    record = json.loads(next((tmp_path / "memory" / "entries" / "support").glob("*.json")).read_text())
 
-    assert 3 == saved.revision
-    assert 1 == len(record["forgotten"])
-    assert 1 == len(record["history"])
+    assert (3, 1) == (saved.revision, len(record["history"]))
+    assert before.id != after.id == record["id"]
+    assert [f"{before.id}.json"] == [path.name for path in (tmp_path / "memory" / "entries" / "@ids").iterdir()]
 
 
 def test_an_import_brings_nothing_forgotten_back(entries: Entries, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_note_goes_although_it_was_hidden_again(tmp_path: Path) -> None:
         (Index, "forget"),
         (texts, "scrub"),
         (DerivedDatabase, "compact"),
-        (quarantine, "remove_copies"),
+        (quarantine, "remove_if"),
         (Store, "scrub"),
     ],
 )

@@ -10,8 +10,8 @@ from memfiles.errors import RecordCorrupt
 from memfiles.index.index import Index
 from memfiles.index.rows import Row, row_of
 from memfiles.index.text import fts
-from memfiles.records.entry import EntryRecord
 from memfiles.records.entry_codec import decode_entry, encode_entry
+from memfiles.records.marks import EntryRecord
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Signature
 from tests.support.saved import saved

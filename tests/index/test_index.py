@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfiles.index.rows import Sum
-from memfiles.records.entry import Entry, EntryRecord, Retired
+from memfiles.records.entry import Entry, Retired
 from memfiles.records.entry_codec import encode_entry
 from memfiles.records.keys import temp_path
+from memfiles.records.marks import EntryRecord
 from memfiles.storage import atomic
 from tests.index.indexed import LIMIT, SUPPORT, Memory, live_keys, many
 from tests.support.another_process import another_process

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from memfiles.storage.events import Subscribers
 from memfiles.storage.store import Store
 from memfiles.tools.session import Session, SessionProvenance
 from tests.index.indexed import SUPPORT, Memory, many
-from tests.support.saved import buried, saved
+from tests.support.saved import buried, saved, tombstone
 
 NOW = "2026-11-22T00:00:00.000Z"
 TIMES = ["2026-11-21T09:00:00.000Z", "2026-11-21T09:00:01.000Z", "2026-11-23T00:00:00.000Z"]
@@ -238,19 +239,21 @@ def test_a_selector_finds_what_all_its_fields_fit(memory: Memory) -> None:
     assert [] == keys(keys=["a"], tags=["u"])
 
 
-def test_what_is_retired_is_found_by_the_beginning_of_its_cause(memory: Memory) -> None:
-    """Once it is a tombstone, it is not."""
-    gone = [saved(key, retired=Retired("deleted", TIMES[0], f"cause {key}")) for key in ("a", "b")]
-    _fill(memory, [*gone, saved("c"), saved("d", retired=Retired("deleted", TIMES[0], "other"))])
-    memory.save(buried(gone[1]))
+def test_what_was_forgotten_is_found_by_its_ids(memory: Memory) -> None:
+    """By its own and by those that it was joined with, also where an earlier build left the tombstone."""
+    own, other = "1" * 32, "2" * 32
+    joined = [saved("a", given_id=own), saved("b", given_id="3" * 32, aliases=(own,)), saved("c", given_id=other)]
+    _fill(memory, [*joined, saved("d")])
+    memory.save(tombstone(own))
+    memory.save(replace(buried(saved("e")), moved=(saved("d").path,)))
     memory.index.catch_up()
-    found = _ask(memory, lambda connection, parts: reading.retired_by(connection, parts, prefix="cause "))
 
-    assert [("a", "cause a")] == [(row.key, row.cause) for row in found]
+    assert {saved(key).path for key in "abd"} == {path for _, path in memory.index.ask(reading.buried)}
+    assert [joined[2].path] == memory.index.ask(lambda connection: reading.of_ids(connection, {other}))
 
 
 def test_expired_and_retired_ones_are_listed_earliest_first(memory: Memory) -> None:
-    """They are the ones to become tombstones."""
+    """They are the ones to become marks."""
     _fill(
         memory,
         [

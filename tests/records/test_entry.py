@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfiles.errors import RecordCorrupt
-from memfiles.records.entry import MAX_ENTRY_BYTES, Entry, Provenance, Retired, passed
+from memfiles.records.entry import MAX_ENTRY_BYTES, Entry, Provenance, Retired
 from memfiles.records.entry_codec import Inspection, decode_entry, encode_entry, inspect, is_entry
+from memfiles.records.marks import passed
 from memfiles.records.record import encode
 from tests.support.records import LATER, many_times, seeded
 from tests.support.saved import buried, resaved, saved

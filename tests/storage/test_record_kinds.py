@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from memfiles.errors import InvalidArgument, SizeExceeded
 from memfiles.files.manager import MemoryManager
 from memfiles.records import file_changes as changes
-from memfiles.records.entry import Entry, Tombstone, new_text
+from memfiles.records.entry import Entry, new_text
 from memfiles.records.entry_codec import encode_entry
+from memfiles.records.marks import Mark
 from memfiles.records.record import Actor, Change, Record, Stamp, decode, digest, encode, successor
 from memfiles.storage.record_kinds import version_of, version_of_entry
 from memfiles.storage.transaction import NewVersion, groups_of
@@ -71,7 +72,7 @@ def test_an_entry_that_could_not_be_read_back_is_refused(spoilt: dict[str, Any])
 
 def test_a_tombstone_that_could_not_be_read_back_is_refused() -> None:
     """A forget that cannot be read would bring nothing to rest."""
-    tombstone = Tombstone(entry().uid, "support", "PUBLIC", "0" * 12, 2, AT, why="asked")
+    tombstone = Mark(entry().uid, "support", "PUBLIC", "vacated", 2, AT)
 
     assert encode_entry(tombstone) == version_of_entry(tombstone, replaces=None).data
     with pytest.raises(InvalidArgument, match="could not be read back"):

@@ -10,8 +10,9 @@ from typing import Any
 
 from memfiles.entries.drafts import EntryRules, later
 from memfiles.entries.entries import Entries
-from memfiles.records.entry import Entry, Provenance, Retired, Tombstone, new_text, passed
-from memfiles.records.record import Actor, Change, Operation, extend, successor, with_content
+from memfiles.records.entry import Entry, Provenance, Retired, new_text
+from memfiles.records.marks import Mark, passed
+from memfiles.records.record import FORMAT, Actor, Change, Operation, extend, successor, with_content
 from memfiles.storage.events import Subscribers, utc_now
 from memfiles.storage.store import Store
 from tests.support.records import SEEDED_AT
@@ -47,29 +48,34 @@ def deleted(entry: Entry, *, at: str) -> Entry:
     return refaceted(entry, at=at, op="delete", retired=Retired("deleted", at))
 
 
-def saved_over(tombstone: Tombstone, key: str, content: str, *, at: str) -> Entry:
-    """What a deliberate save under a key makes that was forgotten."""
-    text = new_text(tombstone.agent, key, level=tombstone.level, run="", content=content, at=at)
-    change = Change(revision=tombstone.revision + 1, at=at, op="save", bytes=text.size_bytes, offset=0)
-    text = successor(extend(text, change), origins=dict(tombstone.origins))
-    return Entry(text, tombstone.agent, key, forgotten=passed(tombstone))
+def saved_over(mark: Mark, key: str, content: str, *, at: str, **said: Any) -> Entry:
+    """What a deliberate save under a key makes that was forgotten or moved away."""
+    text = new_text(mark.agent, key, level=mark.level, run="", content=content, at=at)
+    change = Change(revision=mark.revision + 1, at=at, op="save", bytes=text.size_bytes, offset=0)
+    text = successor(extend(text, change), origins=dict(mark.origins))
+    return Entry(text, mark.agent, key, forgotten=passed(mark), **said)
 
 
-def buried(entry: Entry, *, id: str = "0123456789ab", at: str = SEEDED_AT, why: str = "asked to") -> Tombstone:
-    """What remains of the entry when it was forgotten."""
-    return Tombstone(
-        entry.uid,
-        entry.agent,
-        entry.level,
-        id,
-        entry.revision + 1,
-        at,
-        Actor(agent=entry.agent),
-        why,
-        entry.run,
-        entry.forgotten,
-        entry.origins,
+def buried(entry: Entry, *, id: str = "0123456789ab", at: str = SEEDED_AT, why: str = "asked to") -> Mark:
+    """What an earlier build left of the entry when it was forgotten."""
+    return Mark(
+        *(entry.uid, entry.agent, entry.level, "tombstone", entry.revision + 1, at, Actor(agent=entry.agent), why),
+        run=entry.run,
+        forgotten=entry.forgotten,
+        origins=entry.origins,
+        id=id,
+        format=FORMAT,
     )
+
+
+def tombstone(id: str, *, at: str = SEEDED_AT, revision: int = 1) -> Mark:
+    """What remains of a forgotten entry."""
+    return Mark(id, "support", "INTERNAL", "tombstone", revision, at, Actor(agent="support"), "asked to")
+
+
+def location(entry: Entry, *, id: str = "", at: str = SEEDED_AT, revision: int = 1) -> Mark:
+    """Where an entry is."""
+    return Mark(id or entry.id, entry.agent, entry.level, "location", revision, at, key=entry.key)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,9 @@ from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.files.manager import MemoryManager
-from memfiles.records.entry import Entry, EntryRecord, Tombstone
+from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import decode_entry
+from memfiles.records.marks import EntryRecord, Mark
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.store import Durability
 from memfiles.sync import Sync, SyncSettings
@@ -141,11 +143,11 @@ class EntryMachine:
 
     def _saved(self, there: EntryRecord | None, key: str, content: str, **said: Any) -> Entry:
         at = utc_now()
-        if isinstance(there, Tombstone):
-            return saved_over(there, key, content, at=at)
+        if isinstance(there, Mark):
+            return saved_over(there, key, content, at=at, given_id=uuid.uuid4().hex)
         if there is not None:
             return replace(resaved(there, content, at=at), retired=None)
-        return saved(key, content, agent=AGENT, at=at, **said)
+        return saved(key, content, agent=AGENT, at=at, given_id=uuid.uuid4().hex, **said)
 
 
 def bodies_in(directory: Path) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ import pytest
 
 from mirrors.memory import MemoryMirror
 from tests.support.saved import Visitor
-from tests.sync.entry_machine import EntryMachine, objects_holding
+from tests.sync.entry_machine import EntryMachine, bodies_of, objects_holding
 from tests.sync.mirrors_for_tests import AbsentMirror
 
 AGENT = Visitor("support", run="monday")
@@ -43,6 +43,14 @@ class Pair:
         self.way.is_away = False
         for _ in range(2):
             self.come_together()
+
+    def seen(self) -> dict[str, str]:
+        """What both see, by key; the same on both, and each entry under one key."""
+        found = [{it.key: it for it in machine.entries.list(AGENT).memories} for machine in (self.one, self.two)]
+        shown = [{key: (it.content, it.id) for key, it in entries.items()} for entries in found]
+        assert shown[0] == shown[1]
+        assert len({id for _, id in shown[0].values()}) == len(shown[0])
+        return {key: content for key, (content, _) in shown[0].items()}
 
     def holding(self, text: str) -> list[str]:
         """Every file and object that holds the text."""
@@ -128,3 +136,115 @@ def test_what_was_known_to_have_been_renamed_stays(pair: Pair) -> None:
 
     assert ("b",) == held_by
     assert all(machine.entries.get(AGENT, "b") is not None for machine in (pair.one, pair.two))
+
+
+Step = tuple[str, ...]
+
+
+def _do(machine: EntryMachine, *steps: Step) -> None:
+    """Renames ("a", "b"), swaps ("a", "<>", "b"), saves ("a", "=", "text"), and other verbs with their key."""
+    for step in steps:
+        match step:
+            case (key, "=", content):
+                machine.entries.save(AGENT, key, content)
+            case (key, "<>", other):
+                machine.entries.relocate(AGENT, {key: other, other: key})
+            case ("share", key):
+                machine.entries.update(AGENT, key, category="workspace")
+            case ("own", key):
+                machine.entries.update(AGENT, key, category="general")
+            case ("delete", key):
+                machine.entries.delete(AGENT, key)
+            case ("forget", key):
+                machine.entries.forget(AGENT, key=key)
+            case (key, new):
+                machine.entries.relocate(AGENT, {key: new})
+
+
+A, B = "alpha\nbeta\ngamma\n", "one\ntwo\nthree\n"
+A_HERE, A_THERE, A_BOTH = A.replace("alpha", "ALPHA"), A.replace("gamma", "GAMMA"), "ALPHA\nbeta\nGAMMA\n"
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "seen"),
+    [
+        ([("a", "c")], [], {"c": A, "b": B}),
+        ([("a", "c"), ("c", "d")], [("a", "=", A_THERE)], {"d": A_THERE, "b": B}),
+        ([("a", "=", A_HERE), ("a", "c")], [("a", "=", A_THERE)], {"c": A_BOTH, "b": B}),
+        ([("a", "c"), ("c", "a")], [("a", "=", A_THERE)], {"a": A_THERE, "b": B}),
+        ([("a", "<>", "b")], [], {"a": B, "b": A}),
+        ([("a", "<>", "b")], [("a", "=", A_THERE), ("b", "=", B + "four\n")], {"a": B + "four\n", "b": A_THERE}),
+        ([("a", "c"), ("a", "=", "new")], [("a", "=", A_THERE)], {"a": "new", "b": B, "c": A_THERE}),
+        ([("share", "a"), ("own", "a")], [("a", "=", A_THERE)], {"a": A_THERE, "b": B}),
+        ([("share", "a"), ("a", "c")], [("a", "=", A_THERE)], {"c": A_THERE, "b": B}),
+        ([("a", "c"), ("b", "a")], [("a", "=", A_THERE)], {"c": A_THERE, "a": B}),
+        ([("a", "c")], [("forget", "a")], {"b": B}),
+        ([("a", "c"), ("a", "=", "new")], [("forget", "a")], {"a": "new", "b": B}),
+        ([("a", "=", A_HERE)], [("forget", "a")], {"b": B}),
+        ([("a", "<>", "b")], [("forget", "a")], {"a": B}),
+        ([("a", "c"), ("forget", "c")], [("a", "d")], {"b": B}),
+    ],
+)
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_an_entry_is_one_and_the_same_under_every_key(
+    pair: Pair, one: list[Step], two: list[Step], seen: dict[str, str], is_turned: bool
+) -> None:
+    """Whatever one machine did with it while another one did something else, and whichever comes first."""
+    _do(pair.one, ("a", "=", A), ("b", "=", B))
+    pair.come_together()
+    with pair.apart():
+        _do(pair.one, *(two if is_turned else one))
+        _do(pair.two, *(one if is_turned else two))
+
+    assert seen == pair.seen()
+    if any("forget" in step for step in (*one, *two)):
+        assert [] == pair.holding("beta")
+    assert pair.one.bodies() == pair.two.bodies() == bodies_of(pair.mirror)
+
+
+def test_of_two_new_keys_the_later_one_stands(pair: Pair) -> None:
+    """What was changed under the other one is merged into it."""
+    _do(pair.one, ("a", "=", A))
+    pair.come_together()
+    with pair.apart():
+        _do(pair.one, ("a", "b"), ("b", "=", A_HERE))
+        _do(pair.two, ("a", "c"), ("c", "=", A_THERE))
+
+    assert {"c": A_BOTH} == pair.seen()
+    assert pair.one.bodies() == pair.two.bodies() == bodies_of(pair.mirror)
+
+
+def test_two_saves_of_one_key_are_forgotten_together(pair: Pair) -> None:
+    """By either id: both were promised to whoever forgets the key."""
+    with pair.apart():
+        _do(pair.one, ("a", "=", f"{SECRET} here"))
+        _do(pair.two, ("a", "=", f"{SECRET} there"))
+    ids = {machine.entries.list(AGENT).memories[0].id for machine in (pair.one, pair.two)}
+    pair.one.entries.relocate(AGENT, {"a": "b"})
+    pair.come_together()
+    pair.two.entries.forget(AGENT, id=ids.pop())
+    pair.come_together()
+
+    assert ({}, set()) == (pair.seen(), ids)
+    assert [] == pair.holding(SECRET)
+
+
+def test_an_earlier_text_is_no_longer_in_the_index_where_the_tombstone_is_only_pulled(
+    pair: Pair, tmp_path: Path
+) -> None:
+    """Saved, renamed, its key saved again, and forgotten elsewhere: no three letters stay, after a start either."""
+    pair.one.entries.save(AGENT, "a", "zyxwvutsr")
+    pair.come_together()
+    pair.two.entries.relocate(AGENT, {"a": "b"})
+    pair.two.entries.save(AGENT, "a", "new")
+    pair.come_together()
+    pair.two.entries.forget(AGENT, key="b")
+    pair.come_together()
+    terms = [text[at : at + 3] for text in ("zyxwvutsr",) for at in range(7)]
+    held = {term: pair.one.holding(term) + pair.two.holding(term) for term in terms if term != "uts"}
+    pair.one.close()
+    with EntryMachine(tmp_path / "one", pair.way) as again:
+        again.entries.search(AGENT, "new")
+        held |= {term + " later": again.holding(term) for term in terms}
+
+    assert {} == {term: files for term, files in held.items() if files}

@@ -14,7 +14,8 @@ import pytest
 
 import memfiles
 from memfiles import Workflow
-from memfiles.records.entry import Entry, Tombstone
+from memfiles.records.entry import Entry
+from memfiles.records.marks import Mark
 from memfiles.sync.mirror import Mirror
 from memfiles.sync.status import pending_records
 from mirrors.memory import MemoryMirror
@@ -212,7 +213,7 @@ def test_a_wiped_mirror_is_filled_from_the_directory(machine: Machines, shared: 
     one.pull()
 
     assert one.bodies() == bodies_of(shared)
-    assert isinstance(record_in(shared, "size"), Tombstone)
+    assert isinstance(record_in(shared, "size"), Mark)
 
 
 @in_a_bucket_too
@@ -232,7 +233,7 @@ def test_a_forget_leaves_nothing_anywhere(machine: Machines, shared: Mirror) -> 
     assert [] == one.holding(SECRET)
     assert [] == two.holding(SECRET)
     assert [] == objects_holding(shared, SECRET)
-    assert isinstance(two.record("color"), Tombstone)
+    assert isinstance(two.record("color"), Mark)
 
 
 @in_a_bucket_too
@@ -253,7 +254,7 @@ def test_a_machine_that_was_offline_brings_nothing_back(machine: Machines, share
     two.pull()
     one.pull()
 
-    assert isinstance(one.record("color"), Tombstone)
+    assert isinstance(one.record("color"), Mark)
     assert one.bodies() == two.bodies() == bodies_of(shared)
     assert [] == [*one.holding(SECRET), *two.holding(SECRET), *objects_holding(shared, SECRET)]
 
@@ -275,7 +276,7 @@ def test_an_earlier_mirror_brings_nothing_back(machine: Machines, shared: Mirror
     one.pull()
     two.pull()
 
-    assert isinstance(record_in(shared, "color"), Tombstone)
+    assert isinstance(record_in(shared, "color"), Mark)
     assert one.bodies() == two.bodies() == bodies_of(shared)
     assert [] == [*one.holding(SECRET), *two.holding(SECRET), *objects_holding(shared, SECRET)]
 
@@ -294,8 +295,8 @@ def test_a_file_from_a_backup_brings_nothing_back(machine: Machines, shared: Mir
     one = machine("one")
     one.flush()
 
-    assert isinstance(one.record("color"), Tombstone)
-    assert isinstance(record_in(shared, "color"), Tombstone)
+    assert isinstance(one.record("color"), Mark)
+    assert isinstance(record_in(shared, "color"), Mark)
     assert [] == objects_holding(shared, SECRET)
 
 

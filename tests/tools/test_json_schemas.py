@@ -188,7 +188,7 @@ def test_record() -> None:
 
 
 def test_every_record_on_a_disk(tmp_path: Path) -> None:
-    """Files, entries and tombstones with all that happened to them are described, each as one kind."""
+    """Files, entries and marks with all that happened to them are described, each as one kind."""
     with opened(tmp_path, EVERYTHING) as memory:
         session = memory.session("support", run="evt-1", channel="email", thread="t")
         memory.manager.append("notes-1", "- one\n", call_id="toolu_01")
@@ -206,7 +206,9 @@ def test_every_record_on_a_disk(tmp_path: Path) -> None:
     records = [json.loads(path.read_bytes()) for path in [*directory.glob("*.json"), *directory.glob("entries/*/*")]]
     validator = jsonschema.Draft202012Validator(record_schema())
 
-    assert ["entry", "entry", "file", "tombstone"] == sorted(record["type"] for record in records)
+    assert ["entry", "entry", "file", "tombstone", "tombstone", "vacated"] == sorted(
+        record["type"] for record in records
+    )
     assert [] == [error.message for record in records for error in validator.iter_errors(record)]
     assert not any(validator.is_valid({**record, "type": "other"}) for record in records)
     assert not any(validator.is_valid({**record, "revision": "1"}) for record in records)

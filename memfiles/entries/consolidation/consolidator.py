@@ -24,8 +24,9 @@ from memfiles.entries.reader import EntryDatabase, EntryReader, summary_of
 from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
 from memfiles.index import queries
 from memfiles.index.rows import row_of
-from memfiles.records.entry import MAX_SOURCES, Entry, EntryRecord, Provenance, Reorganised, Retired
+from memfiles.records.entry import MAX_SOURCES, Entry, Provenance, Reorganised, Retired
 from memfiles.records.keys import entry_path
+from memfiles.records.marks import EntryRecord
 from memfiles.records.record import Stamp, check_text
 
 _NAMED = 5  # keys in an error
@@ -168,7 +169,8 @@ def _undone(records: RecordsByPath, plan_id: str, stamp: Stamp) -> tuple[Applied
     """The result of undoing a plan, and the changed records; ``RevisionConflict`` if something changed since."""
     before = [record for record in records.values() if isinstance(record, Entry) and _is_of(record, plan_id)]
     _check_untouched(before, plan_id)
-    merged = {entry.uid for entry in before if entry.retired is not None and entry.retired.cause == plan_id}
+    retired = [entry for entry in before if entry.retired is not None and entry.retired.cause == plan_id]
+    merged = {id for entry in retired for id in entry.names}
     after = [_as_before(entry, stamp, plan_id=plan_id, merged=merged) for entry in before]
     pairs = list(zip(before, after, strict=True))
     hidden = tuple(was.key for was, now in pairs if was.retired is None and now.retired is not None)
@@ -178,7 +180,7 @@ def _undone(records: RecordsByPath, plan_id: str, stamp: Stamp) -> tuple[Applied
 
 def _as_before(entry: Entry, stamp: Stamp, *, plan_id: str, merged: Collection[str]) -> Entry:
     before = replace(give_back(entry, merged), reorganised=None)
-    if entry.uid in merged:
+    if entry.retired is not None and entry.retired.cause == plan_id:
         return decisions.amend(replace(before, retired=None), stamp, op="restore")
     if entry.provenance.source == plan_id:
         return decisions.retire(before, stamp, Retired("deleted", stamp.at, f"undo of {plan_id}"), op="delete")

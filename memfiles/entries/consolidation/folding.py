@@ -97,20 +97,20 @@ def note_of(episodes: Sequence[Entry], summariser: Summariser) -> SummaryNote:
         importance=max(episode.importance for episode in episodes),
         confidence=min(episode.confidence for episode in episodes),
         expires_at=max(expiries) if len(expiries) == len(episodes) else None,
-        made_of=united([*([episode.uid] for episode in episodes), *(episode.made_of for episode in episodes)])[
+        made_of=united([*([episode.id] for episode in episodes), *(episode.made_of for episode in episodes)])[
             :MAX_SOURCES
         ],
     )
 
 
-def is_made_of(note: Entry, *, uids: Collection[str], keys: Collection[str]) -> bool:
-    """Whether the note was made of an entry of one of the uids, or of an episode of one of the keys.
+def is_made_of(note: Entry, *, ids: Collection[str], keys: Collection[str]) -> bool:
+    """Whether the note was made of an entry with one of the ids, or of an episode of one of the keys.
 
-    Its record holds the uids, whatever became of its text. Notes of early versions hold none, but some version in their
+    Its record holds the ids, whatever became of its text. Notes of early versions hold none, but some version in their
     history names the keys.
     """
     if note.made_of:
-        return any(uid in uids for uid in note.made_of)
+        return any(id in ids for id in note.made_of)
     if not keys or note.kind != "note" or not note.key.startswith(FOLDED):
         return False
     quoted = [_quoted(key).encode() for key in keys]
@@ -136,7 +136,7 @@ def take_over(survivor: Entry, retired: Sequence[Entry], *, tags: tuple[str, ...
     new_tags, new_links = set(tags) - set(survivor.tags), set(links) - set(survivor.links)
     taken = [
         Merged(
-            each.uid,
+            each.id,
             tuple(tag for tag in each.tags if tag in new_tags),
             tuple(link for link in each.links if link in new_links),
         )
@@ -148,12 +148,12 @@ def take_over(survivor: Entry, retired: Sequence[Entry], *, tags: tuple[str, ...
     return replace(survivor, tags=tags, links=links, merged=merged, made_of=made_of[-MAX_SOURCES:])
 
 
-def give_back(entry: Entry, uids: Collection[str]) -> Entry:
-    """The entry without the labels that it has from the entries of these uids alone; itself if there are none."""
-    gone = [each for each in entry.merged if each.uid in uids]
+def give_back(entry: Entry, ids: Collection[str]) -> Entry:
+    """The entry without the labels that it has from the entries with these ids alone; itself if there are none."""
+    gone = [each for each in entry.merged if each.uid in ids]
     if not gone:
         return entry
-    kept = tuple(each for each in entry.merged if each.uid not in uids)
+    kept = tuple(each for each in entry.merged if each.uid not in ids)
     tags = {tag for each in gone for tag in each.tags} - {tag for each in kept for tag in each.tags}
     links = {link for each in gone for link in each.links} - {link for each in kept for link in each.links}
     return replace(
@@ -164,6 +164,6 @@ def give_back(entry: Entry, uids: Collection[str]) -> Entry:
     )
 
 
-def stands_for(entry: Entry, uids: Collection[str]) -> bool:
+def stands_for(entry: Entry, ids: Collection[str]) -> bool:
     """Whether one of these was merged into the entry, which therefore holds the same content."""
-    return any(each.uid in uids for each in entry.merged)
+    return any(each.uid in ids for each in entry.merged)

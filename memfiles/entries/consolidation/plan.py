@@ -16,7 +16,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from memfiles.entries.budgets import Tally
 from memfiles.errors import InvalidArgument
-from memfiles.records.entry import GENERAL, MAX_SOURCES, EntryUid
+from memfiles.records.entry import GENERAL, MAX_SOURCES, EntryId
 from memfiles.records.keys import entry_uid
 from memfiles.records.record import Revision, Timestamp
 
@@ -40,7 +40,7 @@ class Named:
 class SummaryNote:
     """A note that a step saves; there must be no live entry of its key. ``run`` is set if it belongs to one run alone.
 
-    ``made_of`` are the uids of all entries that it sums up.
+    ``made_of`` are the ids of all entries that it sums up.
     """
 
     __pydantic_config__ = _CONFIG
@@ -54,7 +54,7 @@ class SummaryNote:
     importance: float = 0.5
     confidence: float = 1.0
     expires_at: Timestamp | None = None
-    made_of: Annotated[tuple[EntryUid, ...], Field(max_length=MAX_SOURCES)] = ()
+    made_of: Annotated[tuple[EntryId, ...], Field(max_length=MAX_SOURCES)] = ()
 
     @property
     def size_bytes(self) -> int:

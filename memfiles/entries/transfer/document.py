@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 
 from memfiles.errors import InvalidArgument
 from memfiles.records.entry import FACETS, MAX_LABEL_BYTES, MAX_SOURCES, Provenance
-from memfiles.records.keys import ENTRY_UID_PATTERN, KEY_MAX_BYTES, check_key
+from memfiles.records.keys import ENTRY_ID_PATTERN, KEY_MAX_BYTES, check_key
 from memfiles.records.record import MAX_COUNT, TIMESTAMP_PATTERN
 from memfiles.workflow.problems import printable, shown
 
@@ -38,7 +38,7 @@ class Document:
     """One entry as the file formats know it. Times are ``2026-11-21T09:00:00.000Z``.
 
     ``extra`` holds the other fields that are set: ``confidence`` and ``importance`` (numbers), ``pinned`` (bool),
-    ``expires_at`` (a time), ``links`` (keys), ``successes`` and ``failures`` (counts), ``made_of`` (uids), and
+    ``expires_at`` (a time), ``links`` (keys), ``successes`` and ``failures`` (counts), ``made_of`` (ids), and
     ``provenance`` (texts such as ``run=evt-1``). ``where`` is the place it was read from, which does not
     count in comparisons.
     """
@@ -173,7 +173,7 @@ def _is_texts(value: object) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-_UID = ENTRY_UID_PATTERN[1:-1]
+_ID = ENTRY_ID_PATTERN[1:-1]
 _ORIGINS = frozenset(each.name for each in fields(Provenance))
 FIELDS = ("key", "category", "kind", "tags", "level", "created", "updated")
 """The fields that are written first, in this order."""
@@ -199,7 +199,7 @@ _TYPES: dict[str, _FieldType] = {
     **dict.fromkeys(("created", "updated", "expires_at"), _TIME),
     "made_of": (
         "a list of uids of entries",
-        lambda ids: _is_texts(ids) and len(ids) <= MAX_SOURCES and all(re.fullmatch(_UID, id, re.ASCII) for id in ids),
+        lambda ids: _is_texts(ids) and len(ids) <= MAX_SOURCES and all(re.fullmatch(_ID, id, re.ASCII) for id in ids),
     ),
     "provenance": (
         "a list of texts such as run=evt-1",

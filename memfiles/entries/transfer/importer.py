@@ -21,8 +21,9 @@ from memfiles.entries.transfer.formats import Format
 from memfiles.entries.transfer.sources import read
 from memfiles.entries.writer import EntryWriter, ImportedDraft
 from memfiles.errors import MemfilesError
-from memfiles.records.entry import FACETS, GENERAL, Entry, Tombstone
+from memfiles.records.entry import FACETS, GENERAL, Entry
 from memfiles.records.keys import check_switch
+from memfiles.records.marks import Mark
 
 _SOURCE = "import"
 
@@ -86,7 +87,7 @@ class Importer:
             return None
         if level != caller.level:
             return Skipped(document.where, f"it is at level {level}, but this session only writes at {caller.level}")
-        if isinstance(before, Tombstone):
+        if isinstance(before, Mark) and self._db.is_grave(before):
             return Skipped(document.where, f"the entry of its key was forgotten at {before.at}")
         if isinstance(before, Entry) and (reason := _keeps(before, document)) is not None:
             return Skipped(document.where, reason)

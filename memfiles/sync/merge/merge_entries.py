@@ -2,8 +2,8 @@
 
 The rules this file guards:
 
-- A forgotten entry never comes back: a tombstone wins over every entry that does not name it, and an entry that names
-  more tombstones is a later life of the key than one that names fewer.
+- A forgotten entry never comes back, and one that moved is never merged with what has its key now: an entry is known by
+  its ids, not by the path where a copy of it is met.
 - Two live copies keep everything that both writers were promised. A field that one copy changed is taken from it; of a
   field that both changed, the newer value, or all of it if it can be added up; and deleting an entry never hides a text
   that was changed without knowing of the delete.
@@ -12,6 +12,7 @@ The rules this file guards:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -20,91 +21,146 @@ from memfiles.records.entry import (
     FORGOTTEN_KEPT,
     MAX_ALIASES,
     MAX_LINKS,
-    MAX_MOVED,
     MAX_SOURCES,
     MAX_TAGS,
     Entry,
-    EntryRecord,
     Merged,
     Retired,
-    Tombstone,
-    passed,
     with_ids,
 )
-from memfiles.records.keys import entry_place
 from memfiles.records.lineage import base_revision, joined
+from memfiles.records.marks import MAX_LEFT, MAX_MOVED, EntryRecord, Mark, buries, passed, vacated
 from memfiles.records.record import Change, Record, extend, successor
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge, supersede
 from memfiles.sync.merge.rebase import how_they_stand
 
-Survivor = Literal["local", "remote", "both"]
+Known = Mapping[str, Mark]
+"""What is known of entries, by their ids: that they were forgotten, or where they are."""
+
+Fate = Literal["here", "elsewhere", "forgotten"]
 
 
 def merge_entries(
-    local: EntryRecord, remote: EntryRecord, *, base: EntryRecord | None = None, on_conflict: ConflictPolicy, at: str
+    local: EntryRecord,
+    remote: EntryRecord,
+    *,
+    base: EntryRecord | None = None,
+    on_conflict: ConflictPolicy,
+    at: str,
+    known: Known | None = None,
 ) -> MergeResult[EntryRecord]:
-    """Merge two copies of an entry; ``base`` is the copy that the mirror last acknowledged, if known.
+    """Merge two copies of the record at a path; ``base`` is the copy that the mirror last acknowledged, if known.
 
-    ``on_conflict`` says whose text is taken if both changed it differently and the kind does not decide.
-    """
-    survivor = surviving_copy(local, remote)
-    if survivor == "both" and isinstance(local, Entry) and isinstance(remote, Entry):
-        known = base if isinstance(base, Entry) and set(base.forgotten) == set(remote.forgotten) else None
-        return _two_entries(local, remote, base=known, on_conflict=on_conflict, at=at)
-    if survivor == "local":
-        is_outlived = isinstance(remote, Entry)
-        return replace(_survived(local, local, remote, at=at), is_outlived=is_outlived)
-    return replace(_survived(remote, local, remote, at=at), is_buried=isinstance(local, Entry))
+    ``on_conflict`` says whose text is taken if both changed it differently and the kind does not decide. ``known`` is
+    what is known of the entries of both.
 
-
-def surviving_copy(local: EntryRecord, remote: EntryRecord) -> Survivor:
-    """The copy that replaces the other because of a tombstone; both are merged if there is no such reason.
-
-    | local | remote | survivor |
-    |---|---|---|
-    | tombstone | tombstone | the newer one |
-    | tombstone | entry | the tombstone, unless the entry names it (then it was saved later) |
-    | entry | entry | see ``_later_life`` |
-    """
-    if isinstance(local, Tombstone) and isinstance(remote, Tombstone):
-        ours, theirs = ((it.revision, it.at, it.id) for it in (local, remote))
-        return "local" if ours >= theirs else "remote"
-    if isinstance(local, Tombstone):
-        return "remote" if local.id in remote.forgotten else "local"
-    if isinstance(remote, Tombstone):
-        return "local" if remote.id in local.forgotten else "remote"
-    return _later_life(local, remote)
-
-
-def _later_life(local: Entry, remote: Entry) -> Survivor:
-    """The entry that was saved after the other had been forgotten.
-
-    | tombstones named | survivor |
+    | copies | the record |
     |---|---|
-    | the same | both |
-    | one names all of the other's, and more | that one |
-    | each names some that the other does not, no list is full | both: forgotten and saved again on two machines |
-    | the same, a list is full and has lost its first names | the one with the full list, else the newer |
+    | an entry that was forgotten, or is elsewhere now | the other copy, or a mark |
+    | two entries of one id, or of two that are both here | both merged; their ids are joined |
+    | a mark, and an entry that is here | the entry, unless whoever made the mark knew this version of it |
+    | two marks | a tombstone, else the later one; it includes the other |
     """
-    here, there = set(local.forgotten), set(remote.forgotten)
-    if here == there:
-        return "both"
-    if here < there:
-        return "remote"
-    if there < here:
-        return "local"
-    full_here, full_there = len(here) >= FORGOTTEN_KEPT, len(there) >= FORGOTTEN_KEPT
-    if not full_here and not full_there:
-        return "both"
-    ours, theirs = (
-        (is_full, it.revision, it.text.sha256) for is_full, it in ((full_here, local), (full_there, remote))
-    )
-    return "local" if ours >= theirs else "remote"
+    known = known or {}
+    ours, theirs = fate(local, remote, known), fate(remote, local, known)
+    if isinstance(local, Entry) and isinstance(remote, Entry) and ours == theirs == "here":
+        base = base if isinstance(base, Entry) and is_same(base, local) and is_same(base, remote) else None
+        return _two_entries(local, remote, base=base, on_conflict=on_conflict, at=at)
+    is_outlived, is_buried = theirs == "forgotten", ours == "forgotten"
+    if isinstance(local, Mark) and isinstance(remote, Mark):
+        found = _survived(mark := _two_marks(local, remote), local, remote, at=at)
+        is_buried = mark.type == "tombstone" != local.type
+    elif isinstance(local, Entry) and ours == "here":
+        found = _survived(_heir(local, remote), local, remote, at=at)
+    elif isinstance(remote, Entry) and theirs == "here":
+        found = _survived(_heir(remote, local), local, remote, at=at)
+    else:
+        found = _survived(_mark_of(local, remote, at=at), local, remote, at=at)
+    return replace(found, is_outlived=is_outlived, is_buried=is_buried)
 
 
-def _survived(wanted: EntryRecord, local: EntryRecord, remote: EntryRecord, *, at: str) -> MergeResult[EntryRecord]:
-    """One of the two copies, unchanged if every machine will take it so, else above both revisions."""
-    record = _united(wanted, remote if wanted is local else local)
+def fate(record: EntryRecord, other: EntryRecord | None, known: Known) -> Fate:
+    """What became of an entry whose copy is met, together with the ``other`` record of its path if there is one."""
+    if not isinstance(record, Entry):
+        return "here"
+    tombstones = [mark for id in record.ids if (mark := known.get(id)) is not None and mark.type == "tombstone"]
+    if tombstones or (other is not None and buries(other, record)):
+        return "forgotten"
+    if other is not None and (is_same(record, other) or includes(other, record)):
+        return "here" if is_same(record, other) else "elsewhere"
+    return "here" if place_of(record, known) is None else "elsewhere"
+
+
+def place_of(entry: Entry, known: Known) -> Mark | None:
+    """The location of an entry that is not where this copy of it is; None if it is here, or nothing is known."""
+    found = [mark for id in entry.ids if (mark := known.get(id)) is not None and mark.type == "location"]
+    is_here = entry.run or any(mark.target == entry.path for mark in found)
+    return None if is_here else max(found, key=lambda mark: (mark.at, mark.target), default=None)
+
+
+def includes(other: EntryRecord, entry: EntryRecord) -> bool:
+    """Whether whoever made the other record knew this version; a change made without a mirror cannot be attributed."""
+    made = entry.origins
+    return entry.revision in made.values() and all(other.origins.get(origin, 0) >= made[origin] for origin in made)
+
+
+def is_same(one: EntryRecord, other: EntryRecord) -> bool:
+    """Whether these are copies of one entry."""
+    return isinstance(one, Entry) and isinstance(other, Entry) and not {*one.ids}.isdisjoint(other.ids)
+
+
+def _heir(entry: Entry, other: EntryRecord) -> Entry:
+    """The entry with the tombstones of format 1 that the other record names."""
+    missing = [each for each in passed(other) if each not in entry.forgotten]
+    if not missing:
+        return entry
+    forgotten = (*missing, *entry.forgotten)[-FORGOTTEN_KEPT:]
+    return with_ids(replace(entry, forgotten=forgotten), entry.ids)
+
+
+def _two_marks(local: Mark, remote: Mark) -> Mark:
+    """One of two marks of a path, with what the other tells: a tombstone, else the later one, else the smaller path."""
+
+    def by_place(pair: tuple[Mark, Mark]) -> tuple[str, int, str]:
+        return pair[0].target if pair[0].key else "", -pair[0].revision, repr(pair[0])
+
+    pairs = sorted(((local, remote), (remote, local)), key=by_place)
+    wanted, other = max(pairs, key=lambda it: (it[0].type == "tombstone" and it[0].id not in it[1].forgotten, it[0].at))
+    if wanted.is_of_id or wanted == other:
+        return wanted
+    missing = [each for each in passed(other) if each not in passed(wanted)]
+    is_known = includes(wanted, other)  # whoever forgot it knew where it went, and meant this place alone
+    moved = wanted.moved if is_known else tuple(dict.fromkeys((*other.moved, *wanted.moved)))[-MAX_MOVED:]
+    left = tuple(sorted({*wanted.left, *other.left}))[:MAX_LEFT] if wanted.type == "vacated" else ()
+    forgotten = (*missing, *wanted.forgotten)[-FORGOTTEN_KEPT:]
+    return replace(wanted, moved=moved, left=left, forgotten=forgotten)
+
+
+def _mark_of(local: EntryRecord, remote: EntryRecord, *, at: str) -> EntryRecord:
+    """The mark in place of two copies none of which is here: the one of the two that is a mark, or a new one."""
+    if not (isinstance(local, Entry) and isinstance(remote, Entry)):
+        return remote if isinstance(local, Entry) else local
+    left = tuple(sorted({*local.ids, *remote.ids}))
+    return replace(vacated(_heir(local, remote), at), left=left[:MAX_LEFT])
+
+
+def placed(
+    copy: Entry, there: EntryRecord | None, place: Mark, *, on_conflict: ConflictPolicy, at: str
+) -> MergeResult[EntryRecord]:
+    """The record at the ``place`` of an entry, from the one that is ``there`` and a copy that was elsewhere."""
+    text = successor(copy.text, uid=place.target[-45:-5], level=place.level)
+    moved = with_ids(replace(copy, text=text, agent=place.agent, key=place.key, run="", forgotten=()), copy.ids)
+    if there is None:
+        return MergeResult(moved)
+    if isinstance(there, Mark) and {*there.left}.isdisjoint(copy.ids):  # version vectors of two paths tell nothing
+        return _survived(_heir(moved, there), there, moved, at=at)
+    if isinstance(there, Entry) and not is_same(there, moved):
+        return _two_entries(there, moved, base=None, on_conflict=on_conflict, at=at)
+    return merge_entries(there, moved, on_conflict=on_conflict, at=at)
+
+
+def _survived(record: EntryRecord, local: EntryRecord, remote: EntryRecord, *, at: str) -> MergeResult[EntryRecord]:
+    """A record that stands, unchanged if every machine will take it so, else above both revisions."""
     if record == remote and (record == local or remote.revision > local.revision):
         return MergeResult(remote, is_news=False)
     if record == local and local.revision > remote.revision:
@@ -112,39 +168,11 @@ def _survived(wanted: EntryRecord, local: EntryRecord, remote: EntryRecord, *, a
     return MergeResult(_raised(record, local, remote, at=at))
 
 
-def _united(wanted: EntryRecord, other: EntryRecord) -> EntryRecord:
-    """The record with the other's tombstones named before its own; the same record if it names them all."""
-    if isinstance(wanted, Tombstone):
-        wanted = _following(wanted, other)
-    own = passed(wanted) if isinstance(wanted, Tombstone) else wanted.forgotten
-    named = passed(other) if isinstance(other, Tombstone) else other.forgotten
-    missing = [each for each in named if each not in own]
-    if not missing:
-        return wanted
-    return replace(wanted, forgotten=(*missing, *wanted.forgotten)[-FORGOTTEN_KEPT:])
-
-
-def _following(tombstone: Tombstone, other: EntryRecord) -> Tombstone:
-    """The tombstone with the place that the other copy was moved to, if the tombstone was made without knowing."""
-    moved = other.moved if isinstance(other, Tombstone) else ()
-    if isinstance(other, Entry) and other.retired is not None and other.retired.is_move:
-        is_known = _knows(tombstone, other)
-        moved = () if is_known or entry_place(other.retired.target) is None else (other.retired.target,)
-    missing = [path for path in moved if path not in tombstone.moved]
-    return replace(tombstone, moved=(*missing, *tombstone.moved)[-MAX_MOVED:]) if missing else tombstone
-
-
-def _knows(tombstone: Tombstone, entry: Entry) -> bool:
-    """Whether the tombstone was made from this very version; a change made without a mirror cannot be attributed."""
-    made = entry.origins
-    return entry.revision in made.values() and all(tombstone.origins.get(origin, 0) >= made[origin] for origin in made)
-
-
 def _raised(record: EntryRecord, local: EntryRecord, remote: EntryRecord, *, at: str) -> EntryRecord:
     """The record above both revisions, with both version vectors."""
     revision = max(local.revision, remote.revision) + 1
     known = joined(local, remote)
-    if isinstance(record, Tombstone):
+    if isinstance(record, Mark):
         return replace(record, revision=revision).with_origins(known)
     text = extend(record.text, Change(revision=revision, at=at, op="merge"))
     return replace(record, text=successor(text, updated_at=record.updated_at)).with_origins(known)
@@ -153,9 +181,9 @@ def _raised(record: EntryRecord, local: EntryRecord, remote: EntryRecord, *, at:
 def _two_entries(
     local: Entry, remote: Entry, *, base: Entry | None, on_conflict: ConflictPolicy, at: str
 ) -> MergeResult[EntryRecord]:
-    """Merge two live or retired entries of the same life of a key."""
+    """Merge two live or retired entries; two saves of one key are joined."""
     standing = how_they_stand(local.text, remote.text)
-    if set(local.forgotten) == set(remote.forgotten):
+    if is_same(local, remote) and set(local.forgotten) == set(remote.forgotten):
         if standing == "behind" or local == remote:
             return _survived(remote, local, remote, at=at)
         if standing == "ahead":

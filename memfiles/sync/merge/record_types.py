@@ -7,18 +7,19 @@ in the same way for both types.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.records.declared_metadata import confirmed
-from memfiles.records.entry import Entry, EntryRecord, Tombstone
+from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.keys import entry_place, uid_of
 from memfiles.records.lineage import base_revision, relation
+from memfiles.records.marks import EntryRecord, Mark
 from memfiles.records.record import Record, decode, encode
 from memfiles.records.redactions import Piece
-from memfiles.sync.merge.merge_entries import merge_entries, surviving_copy
+from memfiles.sync.merge.merge_entries import Known, fate, includes, merge_entries
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge
 
 SyncedRecord: TypeAlias = Record | EntryRecord
@@ -29,13 +30,15 @@ R = TypeVar("R", Record, EntryRecord)
 class MergeContext:
     """What is known when two copies are merged: the ``known`` copies that the mirror had, the newest last.
 
-    ``is_settled``: the mirror had all of the local record, as far as it was ever to be sent.
+    ``is_settled``: the mirror had all of the local record, as far as it was ever to be sent. ``of_ids`` is what is
+    known of the entries of both copies.
     """
 
     known: Sequence[SyncedRecord]
     is_settled: bool
     on_conflict: ConflictPolicy
     at: str
+    of_ids: Known = field(default_factory=dict)
 
 
 def decode_copy(body: bytes, *, path: str) -> SyncedRecord:
@@ -94,12 +97,12 @@ def pieces_in(record: SyncedRecord) -> tuple[Piece, ...]:
 
 def is_dead(record: SyncedRecord) -> bool:
     """Whether the record is a tombstone: nothing else may keep what was forgotten."""
-    return isinstance(record, Tombstone)
+    return isinstance(record, Mark) and record.type == "tombstone"
 
 
 def is_overtaken(local: SyncedRecord, by: SyncedRecord) -> bool:
-    """Whether the local record is an old copy of an entry that is known to have been forgotten since."""
-    return isinstance(local, Entry) and not isinstance(by, Record) and surviving_copy(local, by) == "remote"
+    """Whether the local record is an old copy of an entry that is known to have left this path."""
+    return isinstance(local, Entry) and isinstance(by, Mark) and fate(local, by, {}) != "here"
 
 
 def _merge(local: SyncedRecord, remote: SyncedRecord, context: MergeContext) -> MergeResult[SyncedRecord]:
@@ -111,7 +114,9 @@ def _merge(local: SyncedRecord, remote: SyncedRecord, context: MergeContext) -> 
         raise InvalidArgument("a memory file and an entry cannot be merged")
     entries = [copy for copy in context.known if not isinstance(copy, Record)]
     known = _base(entries, _diverged_at(local, remote))
-    return merge_entries(local, remote, base=known, on_conflict=context.on_conflict, at=context.at)
+    return merge_entries(
+        local, remote, base=known, on_conflict=context.on_conflict, at=context.at, known=context.of_ids
+    )
 
 
 def _base(known: Sequence[R], revision: int) -> R | None:
@@ -138,5 +143,7 @@ def _is_behind(local: SyncedRecord, remote: SyncedRecord) -> bool:
     if isinstance(local, Record) and isinstance(remote, Record):
         return not local.provisional and relation(local, remote) == "behind"
     if isinstance(local, Entry) and isinstance(remote, Entry):
-        return surviving_copy(local, remote) == "both" and relation(local.text, remote.text) == "behind"
+        return relation(local.text, remote.text) == "behind"
+    if isinstance(local, Entry) and isinstance(remote, Mark):
+        return includes(remote, local)
     return False

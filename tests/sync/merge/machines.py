@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from memfiles.records.file_changes import Decision, append, edit, undo
+from memfiles.records.marks import Mark
 from memfiles.records.record import Actor, Record, Stamp, decode, encode
 from memfiles.sync.merge.merge_files import ConflictPolicy, merge
 from tests.support.records import TickingClock, seeded
@@ -19,10 +20,11 @@ Call = Callable[[Record, Stamp], Decision]
 
 @dataclass
 class Cell:
-    """The mirror's one object: replaced only by whoever names the version that is there."""
+    """The mirror's one object, replaced only by whoever names the version that is there, and what it knows by ids."""
 
     body: bytes | None = None
     version: int = 0
+    known: dict[str, Mark] = field(default_factory=dict)
 
     def put(self, body: bytes, *, over: int) -> bool:
         if over != self.version:

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from memfiles.records.entry import Entry, EntryRecord, Retired, Tombstone, moved_to
+from memfiles.records.entry import Entry, Retired
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.history import contents
-from memfiles.sync.merge.merge_entries import merge_entries, surviving_copy
+from memfiles.records.marks import EntryRecord, Mark, buries, vacated
+from memfiles.records.record import successor
+from memfiles.sync.merge.merge_entries import Known, merge_entries, placed
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult
-from tests.support.saved import buried, deleted, refaceted, resaved, saved, saved_over
+from tests.support.saved import buried, deleted, location, refaceted, resaved, saved, saved_over, tombstone
 
 HERE, THERE = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
 MERGED_AT = "2026-11-21T23:00:00.000Z"
@@ -225,10 +227,10 @@ def test_of_two_tombstones_one_stands_and_names_the_other() -> None:
     one, other = here(buried(shared(), id="1" * 12, at=at(2))), there(buried(shared(), id="2" * 12, at=at(3)))
     found, back = merged(one, other).record, merged(other, one).record
 
-    assert isinstance(found, Tombstone)
-    assert isinstance(back, Tombstone)
+    assert isinstance(found, Mark)
+    assert isinstance(back, Mark)
     assert ("2" * 12, ("1" * 12,)) == (found.id, found.forgotten) == (back.id, back.forgotten)
-    assert "local" == surviving_copy(saved_over(found, "steps", "new", at=at(4)), one)
+    assert not buries(one, saved_over(found, "steps", "new", at=at(4)))
 
 
 def test_what_was_forgotten_and_saved_apart_is_merged() -> None:
@@ -257,31 +259,118 @@ def test_a_list_of_tombstones_that_is_full_is_the_longer_one() -> None:
     assert b"stale" not in encode_entry(found.record)
 
 
-TARGET = "entries/support/" + "0" * 40 + ".json"
+TARGET = saved("then").path
 
 
-def moved(entry: Entry, target: str = TARGET) -> Entry:
-    """The entry as it is where it was before it got another key or place."""
-    return replace(deleted(entry, at=at(3)), retired=Retired("deleted", at(3), moved_to(target)))
+def moved(entry: Entry, target: str = TARGET) -> EntryRecord:
+    """What an earlier build left at the old path of an entry, as it is read now."""
+    hidden = replace(deleted(entry, at=at(3)), retired=Retired("deleted", at(3), f"moved to {target}"))
+    return decode_entry(encode_entry(hidden), path=entry.path)
 
 
 def test_a_tombstone_says_where_nobody_knew_that_it_went() -> None:
     """On either side, once; who forgot it when that was known meant this place alone."""
-    tombstone, elsewhere = here(buried(shared(), at=at(2))), there(moved(shared()))
-    known = here(buried(moved(shared()), at=at(4)))
+    tombstone, elsewhere = here(buried(shared(), at=at(4))), there(moved(shared()))
+    known = here(buried(replace(shared(), text=successor(shared().text, revision=2, origins={THERE: 2})), at=at(5)))
 
-    assert isinstance(known, Tombstone)
     for local, remote in ((tombstone, elsewhere), (elsewhere, tombstone)):
         record = merged(local, remote).record
-        assert isinstance(record, Tombstone)
-        assert (TARGET,) == record.moved
-        assert record == merged(record, elsewhere).record == merged(tombstone, record).record
-    assert () == getattr(merged(known, here(moved(shared()))).record, "moved", None)
-    assert (TARGET,) == getattr(merged(tombstone, moved(shared())).record, "moved", None)
+        assert isinstance(record, Mark)
+        assert buries(record, saved("then"))
+        assert not buries(record, saved("then", level="PUBLIC", forgotten=()))
+        assert record == merged(record, elsewhere).record
+    assert not buries(merged(known, elsewhere).record, saved("then"))
 
 
 def test_a_place_where_nothing_can_be_is_followed_by_nobody() -> None:
     """A record in a mirror may say anything."""
-    tombstone, elsewhere = here(buried(shared(), at=at(2))), there(moved(shared(), "../../etc/passwd"))
 
-    assert () == getattr(merged(tombstone, elsewhere).record, "moved", None)
+    assert isinstance(moved(shared(), "../../etc/passwd"), Entry)
+
+
+def test_an_earlier_tombstone_means_no_other_level_or_agent() -> None:
+    """Only its own and the shared entries: an entry could be moved nowhere else."""
+    others = [saved("then", level="PUBLIC"), saved("then", agent="sales")]
+    own = [saved("then"), saved("then", agent="@workspace")]
+    forged = replace(buried(shared()), moved=tuple(entry.path for entry in (*others, *own)))
+
+    assert [False, False, True, True] == [buries(forged, entry) for entry in (*others, *own)]
+
+
+X, Y = "1" * 32, "2" * 32
+ELSEWHERE = {X: location(saved("then", given_id=X))}
+
+
+@pytest.mark.parametrize(
+    ("known", "stands"), [({X: tombstone(X)}, "y"), ({Y: tombstone(Y)}, "x"), (ELSEWHERE, "y"), ({}, "both")]
+)
+def test_two_entries_of_one_key_are_joined_if_both_are_here(known: Known, stands: str) -> None:
+    """One that was forgotten or moved away is not merged with what has its key now, and leaves no loser."""
+    x, y = here(saved("steps", "x\n", given_id=X)), there(saved("steps", "y\n", given_id=Y))
+    for local, remote in ((x, y), (y, x)):
+        found = merge_entries(local, remote, on_conflict="local", at=MERGED_AT, known=known)
+        entry = entry_of(found)
+        assert {"x": (X,), "y": (Y,), "both": (X, Y)}[stands] == entry.ids
+        assert (stands == "both") == (found.loser is not None)
+        if stands != "both":
+            assert stands + "\n" == entry.content
+            assert {"x\n", "y\n"} - {stands + "\n"} == {"x\n", "y\n"} - {t.decode() for _, t in contents(entry.text)}
+
+
+def test_nothing_is_left_where_both_are_gone() -> None:
+    """A mark says that they were here."""
+    x, y = here(saved("steps", "x\n", given_id=X)), there(saved("steps", "y\n", given_id=Y))
+    known = {**ELSEWHERE, Y: tombstone(Y)}
+    found = merge_entries(x, y, on_conflict="local", at=MERGED_AT, known=known).record
+
+    assert isinstance(found, Mark)
+    assert ((X, Y), x.path) == (found.left, found.path)
+    assert found.revision > max(x.revision, y.revision)
+
+
+def test_a_mark_takes_the_place_of_what_was_known_to_whoever_left_it() -> None:
+    """A change that was not known then stays visible, unless it is known where the entry is now."""
+    entry = here(saved("steps", "x\n", given_id=X))
+    mark = here(vacated(entry, at(3)))
+    changed = there(resaved(entry, "changed\n", at=at(2)))
+
+    assert mark == merged(entry, mark).record == merged(mark, entry).record
+    assert "changed\n" == entry_of(merged(mark, changed)).content == entry_of(merged(changed, mark)).content
+    assert isinstance(merge_entries(changed, mark, on_conflict="local", at=MERGED_AT, known=ELSEWHERE).record, Mark)
+
+
+def test_of_two_places_the_later_one_stands_and_a_tombstone_over_both() -> None:
+    """At one moment, the smaller path: on every machine the same."""
+    one, other = (location(saved(key, given_id=X), at=at(2)) for key in ("one", "other"))
+    later, gone = location(saved("later", given_id=X), at=at(3)), tombstone(X, at=at(1))
+    first = min(one, other, key=lambda mark: mark.target)
+
+    for marks, wanted in (((one, later), later), ((one, other), first), ((later, gone), gone)):
+        for local, remote in (marks, marks[::-1]):
+            found = merged(local, remote).record
+            assert isinstance(found, Mark)
+            assert (wanted.type, wanted.key) == (found.type, found.key)
+
+
+def test_a_copy_of_a_moved_entry_is_merged_where_it_is_now() -> None:
+    """With all that was changed in it, and under its own key again nowhere."""
+    before = here(saved("steps", "one\ntwo\nthree\n", given_id=X))
+    place = location(saved("then", given_id=X))
+    now = placed(
+        here(resaved(before, "ONE\ntwo\nthree\n", at=at(2))), None, place, on_conflict="local", at=at(4)
+    ).record
+    copy = there(resaved(before, "one\ntwo\nTHREE\n", at=at(3)))
+    found = entry_of(placed(copy, now, place, on_conflict="local", at=at(5)))
+
+    assert ("ONE\ntwo\nTHREE\n", "then", X, place.target) == (found.content, found.key, found.id, found.path)
+    assert now == placed(before, now, place, on_conflict="local", at=at(5)).record
+
+
+def test_a_mark_of_another_entry_takes_nothing_from_one_that_is_moved_there() -> None:
+    """What the two paths say of versions cannot be compared, however alike it looks."""
+    other = there(here(resaved(saved("then", "other\n", given_id=Y), "again\n", at=at(2))))
+    copy = here(resaved(here(saved("steps", "x\n", given_id=X)), "changed\n", at=at(3)))
+    found = placed(copy, vacated(other, at(4)), location(saved("then", given_id=X)), on_conflict="local", at=at(5))
+
+    assert ("changed\n", "then") == (entry_of(found).content, entry_of(found).key)
+    assert entry_of(found).revision > other.revision

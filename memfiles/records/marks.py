@@ -1,0 +1,131 @@
+"""Marks: what remains of entries that were forgotten or moved. Pure data; see ``entry_codec`` for JSON.
+
+The rule this file guards: a mark contains nothing of a forgotten entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from memfiles.records.entry import FORGOTTEN_KEPT, MAX_WHY_BYTES, Entry, EntryId, TombstoneId, earlier_lives, folder_of
+from memfiles.records.keys import ENTRY_PATH_PATTERN, IDS, WORKSPACE, entry_path, entry_uid
+from memfiles.records.record import FORMAT_2, MAX_ORIGINS, NOBODY, Actor, Origins, Revision, Timestamp, latest_origins
+
+MAX_MOVED = 8
+MAX_LEFT = 128
+_CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
+EntryPath = Annotated[str, Field(pattern=ENTRY_PATH_PATTERN)]
+MarkType = Literal["tombstone", "location", "vacated"]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A record without content: of what became of an entry, or of what left the path of a key.
+
+    - ``tombstone``: the entry with the id ``uid`` was forgotten, when, by whom and why. It is never evicted. Nothing of
+      the entry remains, not even its key.
+    - ``location``: the entry with the id ``uid`` got another ``key`` or owner, and is at ``target`` now.
+    - ``vacated``: at the path of a key; the entries with the ids ``left`` are not there any more. ``moved`` are the
+      paths to which they went, as of then. What is saved there next takes its place.
+
+    In format 1 a tombstone is at the path of a key. Its ``id`` is random, and ``forgotten`` are the ids of those before
+    it; ``moved`` are paths where other machines had the entry by then. ``cleared``: nobody asked to forget it.
+    """
+
+    __pydantic_config__ = _CONFIG
+
+    uid: EntryId
+    agent: str
+    level: str
+    type: MarkType
+    revision: Revision
+    at: Timestamp
+    by: Actor = NOBODY
+    why: Annotated[str, Field(max_length=MAX_WHY_BYTES)] = ""
+    run: str = ""
+    key: str = ""
+    left: Annotated[tuple[EntryId, ...], Field(max_length=MAX_LEFT)] = ()
+    moved: Annotated[tuple[EntryPath, ...], Field(max_length=MAX_MOVED)] = ()
+    forgotten: Annotated[tuple[TombstoneId, ...], Field(max_length=FORGOTTEN_KEPT)] = ()
+    cleared: bool = False
+    origins: Annotated[Origins, Field(max_length=MAX_ORIGINS)] = field(default_factory=dict, hash=False)
+    id: TombstoneId | Literal[""] = field(default="", kw_only=True)
+    format: Literal["memfiles/1", "memfiles/2"] = field(default=FORMAT_2, kw_only=True)
+
+    @property
+    def folder(self) -> str:
+        """The folder of the record."""
+        return IDS if self.is_of_id else folder_of(self.agent)
+
+    @property
+    def is_of_id(self) -> bool:
+        """Whether it is known by the id of an entry, and not by the path of a key."""
+        return self.format == FORMAT_2 and self.type != "vacated"
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids that it tells of."""
+        return (self.uid,) if self.is_of_id else tuple(sorted({*self.left, *self.buried}))
+
+    @cached_property
+    def path(self) -> str:
+        """The record's path, relative to the memory directory."""
+        return entry_path(self.folder, self.uid)
+
+    @cached_property
+    def target(self) -> str:
+        """Where the entry of a location is."""
+        folder = folder_of(self.agent)
+        return entry_path(folder, entry_uid(folder, self.level, self.key))
+
+    @cached_property
+    def buried(self) -> frozenset[str]:
+        """The ids of the entries that it says were forgotten."""
+        if self.is_of_id:
+            return frozenset({self.uid} if self.type == "tombstone" else ())
+        moved = self.moved if self.type == "tombstone" else ()
+        return frozenset({*earlier_lives(self.uid, passed(self)), *(path[-45:-5] for path in moved)})
+
+    def stamped(self, origin: str) -> Mark:
+        """The mark as a change made in the memory directory ``origin``."""
+        return self.with_origins({**self.origins, origin: self.revision}, own=origin)
+
+    def with_origins(self, origins: Origins, *, own: str | None = None) -> Mark:
+        """The mark with these ``origins``; see ``Record``."""
+        return replace(self, origins=latest_origins(origins, own=own))
+
+
+EntryRecord = Entry | Mark
+
+
+def vacated(entry: Entry, at: str, *, by: Actor = NOBODY, target: str = "", is_private: bool = False) -> Mark:
+    """The mark that an entry leaves behind when it moves to ``target`` or, without one, is forgotten.
+
+    ``is_private``: copies of it on other machines follow it nowhere.
+    """
+    return Mark(
+        *(entry.uid, entry.agent, entry.level, "vacated", entry.revision + 1, at, by),
+        run=entry.run,
+        left=() if is_private else tuple(sorted(entry.ids)),
+        moved=(target,) if target else (),
+        forgotten=entry.forgotten,
+        origins=entry.origins,
+    )
+
+
+def passed(record: EntryRecord) -> tuple[str, ...]:
+    """The tombstones of format 1 that are named by what is saved over this record, the newest last."""
+    return (*record.forgotten, *([record.id] if isinstance(record, Mark) and record.id else ()))[-FORGOTTEN_KEPT:]
+
+
+def buries(record: EntryRecord, entry: Entry) -> bool:
+    """Whether a record says that the entry was forgotten; one of format 1 means entries of its own level and agent."""
+    if not record.buried.isdisjoint(entry.ids):
+        is_of_id = isinstance(record, Mark) and record.is_of_id
+        return is_of_id or (entry.level == record.level and entry.folder in (folder_of(record.agent), WORKSPACE))
+    names = passed(record)  # of the first of many lives nothing is known any more
+    return len(names) >= FORGOTTEN_KEPT and bool(entry.forgotten) and {*names}.isdisjoint(entry.forgotten)
