@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from memfiles.errors import MemfilesError
+from memfiles.errors import ExtraMissing, MemfilesError
 
 NO_MEMORY = "No memory is available at the moment."
 """The prompt when none can be made: some frameworks would reuse the last one for an empty prompt."""
@@ -15,6 +16,15 @@ NO_MEMORY = "No memory is available at the moment."
 _log = logging.getLogger("memfiles")
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+@contextmanager
+def needs(extra: str) -> Iterator[None]:
+    """Import a framework in the block; ``ExtraMissing`` with this message if it is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise ExtraMissing(extra) from error
 
 
 def call_id_in_conversation(call_id: str | None, *, answered: Iterable[object]) -> str | None:

@@ -11,13 +11,11 @@ from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from memfiles.errors import ExtraMissing
+from memfiles.adapters.agent_calls import needs
 from memfiles.tools.worker_calls import run_in_worker
 
-try:
+with needs("Anthropic's tool runner needs an extra: pip install 'memfiles[anthropic]'"):
     from anthropic.lib.tools import BetaAsyncBuiltinFunctionTool, BetaBuiltinFunctionTool, ToolError
-except ImportError as error:
-    raise ExtraMissing("Anthropic's tool runner needs an extra: pip install 'memfiles[anthropic]'") from error
 
 if TYPE_CHECKING:
     from anthropic.types.beta import BetaToolUnionParam

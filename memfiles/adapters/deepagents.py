@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from memfiles.adapters.agent_calls import errors_as
+from memfiles.adapters.agent_calls import errors_as, needs
 from memfiles.adapters.shapes.folder import MemoryFolder
-from memfiles.errors import ExtraMissing, FileNotDeclared, LevelDenied, MemfilesError, ReadOnly
+from memfiles.errors import FileNotDeclared, LevelDenied, MemfilesError, ReadOnly
 from memfiles.tools.worker_calls import run_in_worker
 
-try:
+with needs("the backend for deepagents needs an extra: pip install 'memfiles[deepagents]'"):
     from deepagents.backends import protocol, utils
-except ImportError as error:
-    raise ExtraMissing("the backend for deepagents needs an extra: pip install 'memfiles[deepagents]'") from error
 
 if TYPE_CHECKING:
     from memfiles.adapters.shapes.folder import EntryText, FileText, ListedText

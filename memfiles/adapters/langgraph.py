@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, or_fallback
-from memfiles.errors import ExtraMissing
+from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, needs, or_fallback
 from memfiles.tools.dialects import null_for_not_given
 from memfiles.tools.worker_calls import run_in_worker
 
-try:
+with needs("agents of LangGraph need an extra: pip install 'memfiles[langgraph]'"):
     from langchain.agents.middleware import AgentMiddleware
     from langchain.tools import ToolRuntime
     from langchain_core.messages import SystemMessage, ToolMessage
     from langchain_core.tools import BaseTool, InjectedToolArg
     from pydantic import PrivateAttr
-except ImportError as error:
-    raise ExtraMissing("agents of LangGraph need an extra: pip install 'memfiles[langgraph]'") from error
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -115,7 +112,6 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
         return request.override(tools=[*others, *current], system_message=_appended(request.system_message, prompt))
 
     def _memory(self) -> tuple[str, list[BaseTool]]:
-        """The current prompt and tools."""
         nothing: tuple[str, list[BaseTool]] = (NO_MEMORY, [])
         return or_fallback(lambda: (self._session.system_prompt(), tools(self._session)), fallback=nothing)
 
@@ -133,7 +129,6 @@ def _answered(runtime: ToolRuntime) -> list[object]:
 
 
 def _appended(message: SystemMessage | None, prompt: str) -> SystemMessage | None:
-    """Append the prompt to a system message."""
     if not prompt or message is None:
         return SystemMessage(prompt) if prompt else message
     text = message.content

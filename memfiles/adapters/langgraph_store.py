@@ -10,14 +10,13 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from memfiles.adapters.agent_calls import needs
 from memfiles.adapters.shapes.items import ItemChange, Items, begins_with, ends_with
-from memfiles.errors import ExtraMissing, InvalidArgument
+from memfiles.errors import InvalidArgument
 from memfiles.tools.worker_calls import run_in_worker
 
-try:
+with needs("LangGraph's store needs an extra: pip install 'memfiles[langgraph]'"):
     from langgraph.store import base
-except ImportError as error:
-    raise ExtraMissing("LangGraph's store needs an extra: pip install 'memfiles[langgraph]'") from error
 
 if TYPE_CHECKING:
     from memfiles.adapters.shapes.items import Item, Namespace

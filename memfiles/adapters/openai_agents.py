@@ -13,18 +13,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, or_fallback
-from memfiles.errors import ExtraMissing
+from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, needs, or_fallback
 from memfiles.tools.definitions import ToolDefinition, file_tools
 from memfiles.tools.dialects import render
 from memfiles.tools.session import definitions_of
 from memfiles.tools.worker_calls import run_in_worker
 
-try:
+with needs("the OpenAI Agents SDK needs an extra: pip install 'memfiles[openai-agents]'"):
     from agents import Agent, FunctionTool, RunContextWrapper
     from agents.tool_context import ToolContext
-except ImportError as error:
-    raise ExtraMissing("the OpenAI Agents SDK needs an extra: pip install 'memfiles[openai-agents]'") from error
 
 if TYPE_CHECKING:
     from memfiles.tools.session import Session

@@ -13,19 +13,16 @@ from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, or_fallback
-from memfiles.errors import ExtraMissing
+from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, needs, or_fallback
 from memfiles.tools.dialects import null_for_not_given
 from memfiles.tools.worker_calls import run_in_worker
 
-try:
+with needs("memory for pydantic-ai needs an extra: pip install 'memfiles[pydantic-ai]'"):
     from pydantic_ai import AbstractToolset, ModelRequest, RunContext, ToolDefinition, ToolFailed, ToolReturn
     from pydantic_ai.exceptions import UserError
     from pydantic_ai.tools import AgentDepsT
     from pydantic_ai.toolsets import ToolsetTool
     from pydantic_core import from_json
-except ImportError as error:
-    raise ExtraMissing("memory for pydantic-ai needs an extra: pip install 'memfiles[pydantic-ai]'") from error
 
 if TYPE_CHECKING:
     from memfiles.tools import definitions as tool_definitions

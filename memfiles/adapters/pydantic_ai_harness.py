@@ -12,18 +12,17 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
+from memfiles.adapters.agent_calls import needs
 from memfiles.adapters.shapes.notebook import Notebook, NotebookChange, NotebookOperation, ScanLimits, scan
-from memfiles.errors import ExtraMissing, MemfilesError, RevisionConflict
+from memfiles.errors import MemfilesError, RevisionConflict
 from memfiles.tools.session import Session
 from memfiles.tools.worker_calls import run_in_worker
 
-try:
+with needs(
+    "a store for the memory of pydantic-ai's harness needs an extra: pip install 'memfiles[pydantic-ai-harness]'"
+):
     from pydantic_ai import ToolFailed
     from pydantic_ai_harness import memory
-except ImportError as error:
-    raise ExtraMissing(
-        "a store for the memory of pydantic-ai's harness needs an extra: pip install 'memfiles[pydantic-ai-harness]'"
-    ) from error
 
 _SEGMENT = re.compile(r"(?!.*\.\.)(?!\.$)[A-Za-z0-9_.-]{1,200}", re.ASCII)
 _FILE = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._-]{0,79}", re.ASCII)  # the harness's rule for file names

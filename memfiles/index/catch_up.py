@@ -53,14 +53,11 @@ class RecordSource:
         except OSError:
             return None
 
-    def refresh(self, connection: sqlite3.Connection, paths: Iterable[str]) -> None:
-        """Make the rows of these records equal to the files, in the caller's transaction."""
+    def refresh(self, connection: sqlite3.Connection, paths: Iterable[str], *, known: Iterable[Row] = ()) -> None:
+        """Make the rows of these records equal to the files, in the caller's transaction; ``known`` rows are so."""
         writer = RowWriter(connection)
-        self.update(writer, paths)
-        writer.finish()
-
-    def update(self, writer: RowWriter, paths: Iterable[str]) -> None:
-        """As ``refresh``, with a writer that has more to write."""
+        for row in known:
+            writer.put(row)
         for path in paths:
             found = self.signature(path)
             if found is not None and found == writer.signature(path):
@@ -70,6 +67,7 @@ class RecordSource:
                 writer.remove(path)
             else:
                 writer.put(row)
+        writer.finish()
 
     def _row(self, path: str) -> Row | None:
         try:
@@ -262,24 +260,21 @@ class Maintenance:
         batch = self._pending.take(log, offset or 0)
         own = self._pending.announcements.process
         intents = _intents(connection, but=own) if offset is not None else {}
-        changed = batch.doubtful.union(also, _advance(intents, batch.lines))
+        changed = batch.doubtful.union(also, _advance(intents, batch.news.lines))
         watched = {path for paths in intents.values() for path in paths}
         signatures = {path: self._records.signature(path) for path in watched}
-        writer, stale = RowWriter(connection), (changed | watched) - batch.rows.keys()
+        stale = (changed | watched) - batch.rows.keys()
         version = connection.execute("PRAGMA data_version").fetchone()[0]  # changes with every foreign write
-        is_exact = self._written == (connection, version) and not changed and not watched and batch.is_whole
+        is_exact = self._written == (connection, version) and not changed and not watched and batch.news.is_whole
         self._written = connection, version
-        for row in batch.rows.values():
-            if row.signature is not None and self._records.signature(row.path) == stored(row.signature):
-                writer.put(row)
-            else:
-                stale.add(row.path)
-        self._records.update(writer, stale)
-        writer.finish()
+        signed = {path: row for path, row in batch.rows.items() if row.signature is not None}
+        known = [row for path, row in signed.items() if self._records.signature(path) == stored(row.signature)]
+        stale |= batch.rows.keys() - {row.path for row in known}
+        self._records.refresh(connection, stale, known=known)
         connection.executemany(_READ, [(*found, path) for path, found in batch.reads.items()])
         _note_intents(connection, batch.intents if is_alone else {**intents, **batch.intents})
-        _note(connection, log=log.id, offset=batch.end)
-        if offset is None or not batch.is_whole:  # lines may be missing
+        _note(connection, log=log.id, offset=batch.news.end)
+        if offset is None or not batch.news.is_whole:  # lines may be missing
             connection.execute("DELETE FROM meta WHERE key = 'complete'")
         return {} if is_alone else signatures, is_exact and not stale
 
@@ -313,7 +308,6 @@ def _advance(intents: dict[str, tuple[str, ...]], lines: Iterable[Line]) -> set[
 
 
 def _meta(connection: sqlite3.Connection, key: str) -> Any:
-    """The value noted under a key; None if there is none."""
     found = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return None if found is None else found[0]
 

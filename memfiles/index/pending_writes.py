@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from memfiles.index.change_log import Announcements, ChangeLog, Line
-from memfiles.index.rows import PartitionKey, Row, Sums, Totals, add_row, add_sums, totals_of
+from memfiles.index.change_log import Announcements, ChangeLog, LinesRead
+from memfiles.index.rows import PartitionKey, Row, Sums, Totals, add_row, totals_of
 
 MAX_ROWS = 512
 MAX_BYTES = 4 * 1024 * 1024
@@ -25,16 +25,14 @@ class WriteBatch:
     """Changes to write in one transaction.
 
     ``reads`` are the number of reads and the time of the last one, by path; ``doubtful`` records may have changed;
-    ``intents`` are this process's open ones; ``lines`` are those of other processes, up to the offset ``end``.
+    ``intents`` are this process's open ones; ``news`` are the lines of other processes.
     """
 
     rows: dict[str, Row]
     reads: dict[str, tuple[int, str]]
     doubtful: set[str]
     intents: dict[str, tuple[str, ...]]
-    lines: list[Line]
-    end: int
-    is_whole: bool  # every line was understood
+    news: LinesRead
 
 
 class PendingRows:
@@ -90,8 +88,8 @@ class RunningTotals:
         add_row(changes, before, times=-1)
 
     def load(self, partition: PartitionKey, sums: Sums) -> None:
-        """Set a partition's sums in the database."""
-        self._loaded[partition] = sums
+        """Set a partition's sums in the database, unless they are known."""
+        self._loaded.setdefault(partition, sums)
 
     def of(self, partition: PartitionKey) -> Totals | None:
         """The totals of a partition; None if its sums in the database are not loaded."""
@@ -101,11 +99,8 @@ class RunningTotals:
 
     def after(self, waiting: RunningTotals) -> RunningTotals:
         """The totals once all changes but those of ``waiting`` rows are in the database."""
-        for partition, loaded in self._loaded.items():
-            sums = dict(loaded)
-            add_sums(sums, self._changes.get(partition, {}))
-            add_sums(sums, waiting._changes.get(partition, {}), times=-1)
-            waiting.load(partition, sums)
+        waiting._loaded = self._loaded
+        waiting._changes |= {each: self._changes[each] for each in self._loaded.keys() & self._changes.keys()}
         return waiting
 
 
@@ -168,9 +163,8 @@ class PendingWrites:
     def take(self, log: ChangeLog, offset: int) -> WriteBatch:
         """Everything to write, with the lines of the log from ``offset`` on; ``land`` comes next."""
         with self._turn:
-            lines, end, is_whole = self.announcements.read(log, offset)
-            intents = dict(self.announcements.open_intents)
-            batch = WriteBatch(self.rows.take(), self.reads, self._doubtful, intents, lines, end, is_whole)
+            news, intents = self.announcements.read(log, offset), dict(self.announcements.open_intents)
+            batch = WriteBatch(self.rows.take(), self.reads, self._doubtful, intents, news)
             self.reads, self._doubtful = {}, set()
             return batch
 

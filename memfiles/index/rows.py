@@ -198,14 +198,8 @@ class Totals:
 def add_row(sums: Sums, row: Row | None, *, times: int = 1) -> None:
     """Add a row of the partition to its sums, or subtract it (``times`` -1); marks are not counted."""
     if row is not None and row.state != "forgotten":
-        add_sums(sums, {CountKey(row.state, row.category, row.kind): Sum(1, row.size)}, times=times)
-
-
-def add_sums(sums: Sums, more: Sums, *, times: int = 1) -> None:
-    """Add the sums ``more``, or subtract them (``times`` -1)."""
-    for key, found in more.items():
-        earlier = sums.get(key, NOTHING)
-        sums[key] = Sum(earlier.number + times * found.number, earlier.size + times * found.size)
+        key = CountKey(row.state, row.category, row.kind)
+        sums[key] = sums.get(key, NOTHING).plus(Sum(times, times * row.size))
 
 
 def totals_of(sums: Iterable[tuple[CountKey, Sum]]) -> Totals:

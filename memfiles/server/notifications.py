@@ -17,16 +17,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import mcp_types as types
 from anyio import Event, create_task_group, move_on_after
-from mcp.server.subscriptions import (
-    InMemorySubscriptionBus,
-    ListenHandler,
-    ResourcesListChanged,
-    ResourceUpdated,
-    ToolsListChanged,
-)
+from mcp.server import ServerRequestContext, subscriptions
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, EmptyResult
 
 from memfiles.errors import InvalidArgument
 from memfiles.records.keys import entry_place
@@ -35,16 +29,8 @@ from memfiles.tools.arguments import shortened
 from memfiles.tools.worker_calls import run_in_worker
 
 if TYPE_CHECKING:
-    from mcp.server import ServerRequestContext
     from mcp.server.session import ServerSession
     from mcp.server.subscriptions import ServerEvent
-    from mcp_types import (
-        NotificationParams,
-        SubscribeRequestParams,
-        SubscriptionsListenRequestParams,
-        SubscriptionsListenResult,
-        UnsubscribeRequestParams,
-    )
 
     from memfiles.storage.events import RecordChanged
     from memfiles.tools.session import Session
@@ -52,6 +38,7 @@ if TYPE_CHECKING:
 MAX_LEGACY_CLIENTS = 256
 MAX_SUBSCRIPTIONS = 1024
 _SEND_SECONDS = 5.0
+RequestContext = ServerRequestContext[Any]
 _log = logging.getLogger("memfiles")
 
 
@@ -61,14 +48,14 @@ class ChangeNotifier:
     def __init__(self, session: Session) -> None:
         self.legacy = LegacyClients()
         self._session = session
-        self._bus = InMemorySubscriptionBus()
-        self._streams = ListenHandler(self._bus)
+        self._bus = subscriptions.InMemorySubscriptionBus()
+        self._streams = subscriptions.ListenHandler(self._bus)
         self._subscribed: Counter[str] = Counter()
         self._files: list[tuple[str, bool]] = []
 
     async def listen(
-        self, ctx: ServerRequestContext[Any], params: SubscriptionsListenRequestParams
-    ) -> SubscriptionsListenResult:
+        self, ctx: RequestContext, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
         """Serve one stream of notifications for as long as the client stays."""
         uris = params.notifications.resource_subscriptions or []
         self._subscribed.update(uris)
@@ -111,12 +98,13 @@ class ChangeNotifier:
         lists: list[ServerEvent] = []
         if not is_entry:  # a deploy may have moved a file to another level
             before, self._files = self._files, self._visible_files()
-            lists = [] if before == self._files else [ResourcesListChanged(), ToolsListChanged()]
+            if before != self._files:
+                lists = [subscriptions.ResourcesListChanged(), subscriptions.ToolsListChanged()]
         if not self._session.may_know(change):
             return lists
         if is_entry and change.op != "update":  # it may appear or vanish
-            lists.append(ResourcesListChanged())
-        return [*map(ResourceUpdated, self._uris_of(change)), *lists]
+            lists.append(subscriptions.ResourcesListChanged())
+        return [*map(subscriptions.ResourceUpdated, self._uris_of(change)), *lists]
 
     def _uris_of(self, change: RecordChanged) -> list[str]:
         """The subscribed URIs of the changed record, as clients spelled them."""
@@ -177,28 +165,28 @@ class LegacyClients:
     def __init__(self) -> None:
         self._clients: dict[str, _LegacyClient] = {}
 
-    async def connected(self, ctx: ServerRequestContext[Any], _: NotificationParams) -> None:
+    async def connected(self, ctx: RequestContext, _: types.NotificationParams) -> None:
         """Add a client that has finished its handshake."""
         self._client(ctx)
 
-    async def subscribe(self, ctx: ServerRequestContext[Any], params: SubscribeRequestParams) -> EmptyResult:
+    async def subscribe(self, ctx: RequestContext, params: types.SubscribeRequestParams) -> types.EmptyResult:
         """Notify this client of changes of a resource from now on."""
         uris = self._client(ctx).uris
         if _address(params.uri) is None:
-            raise MCPError(INVALID_PARAMS, f"{shortened(params.uri)} is not a resource of this server")
+            raise MCPError(types.INVALID_PARAMS, f"{shortened(params.uri)} is not a resource of this server")
         if len(uris) >= MAX_SUBSCRIPTIONS:
             raise MCPError(
-                INVALID_PARAMS, f"this client has {MAX_SUBSCRIPTIONS} subscriptions already: cancel some of them"
+                types.INVALID_PARAMS, f"this client has {MAX_SUBSCRIPTIONS} subscriptions already: cancel some of them"
             )
         uris.add(params.uri)
-        return EmptyResult()
+        return types.EmptyResult()
 
-    async def unsubscribe(self, ctx: ServerRequestContext[Any], params: UnsubscribeRequestParams) -> EmptyResult:
+    async def unsubscribe(self, ctx: RequestContext, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
         """Cancel a subscription, even if the URI is spelled differently now."""
         uris, address = self._client(ctx).uris, _address(params.uri)
         alike = {uri for uri in uris if _address(uri) == address}
         uris -= {params.uri} if params.uri in uris else alike
-        return EmptyResult()
+        return types.EmptyResult()
 
     def uris(self) -> set[str]:
         """The URIs that any client subscribed to. Any thread may call it."""
@@ -213,7 +201,7 @@ class LegacyClients:
                 except Exception:
                     _log.exception("an MCP client was not notified of a change")
 
-    def _client(self, ctx: ServerRequestContext[Any]) -> _LegacyClient:
+    def _client(self, ctx: RequestContext) -> _LegacyClient:
         id = (ctx.request.headers.get("mcp-session-id") or "") if ctx.request is not None else ""
         if id not in self._clients:
             while len(self._clients) >= MAX_LEGACY_CLIENTS:
@@ -223,11 +211,11 @@ class LegacyClients:
 
 
 async def _send(event: ServerEvent, client: _LegacyClient) -> None:
-    if isinstance(event, ResourcesListChanged):
+    if isinstance(event, subscriptions.ResourcesListChanged):
         await client.session.send_resource_list_changed()
-    elif isinstance(event, ToolsListChanged):
+    elif isinstance(event, subscriptions.ToolsListChanged):
         await client.session.send_tool_list_changed()
-    elif isinstance(event, ResourceUpdated) and event.uri in client.uris:
+    elif isinstance(event, subscriptions.ResourceUpdated) and event.uri in client.uris:
         await client.session.send_resource_updated(event.uri)
 
 

@@ -25,6 +25,10 @@ ENTRIES = "memory://entries/"
 FILE_TEMPLATE = FILES + "{name}"
 ENTRY_TEMPLATE = ENTRIES + "{key}"
 _TEXT = "text/plain"
+_TEMPLATES = (
+    ("memory-file", FILE_TEMPLATE, "A memory file, by name."),
+    ("memory-entry", ENTRY_TEMPLATE, "A saved entry, by key; the key is percent-encoded, slashes included."),
+)
 
 
 class Address(NamedTuple):
@@ -75,22 +79,26 @@ def list_page(session: Session, cursor: str | None) -> types.ListResourcesResult
 
 def templates(session: Session) -> types.ListResourceTemplatesResult:
     """The URI templates of memory files and, if the workflow declares any, of entries."""
-    file = types.ResourceTemplate(
-        name="memory-file", uri_template=FILE_TEMPLATE, description="A memory file, by name.", mime_type=_TEXT
-    )
-    entry = types.ResourceTemplate(
-        name="memory-entry",
-        uri_template=ENTRY_TEMPLATE,
-        description="A saved entry, by key; the key is percent-encoded, slashes included.",
-        mime_type=_TEXT,
-    )
-    return types.ListResourceTemplatesResult(resource_templates=[file] if session.entries is None else [file, entry])
+    made = [
+        types.ResourceTemplate(name=name, uri_template=template, description=description, mime_type=_TEXT)
+        for name, template, description in _TEMPLATES
+    ]
+    return types.ListResourceTemplatesResult(resource_templates=made[:1] if session.entries is None else made)
 
 
 def read(session: Session, uri: str) -> types.ReadResourceResult:
     """Read the exact text of a resource; a hidden resource raises the same error as a missing one."""
     address = parse_uri(uri)
-    text = _entry_text(session, address.name) if address.kind == "entry" else _file_text(session, address.name)
+    if address.kind == "entry":
+        found = session.entries.get(session, address.name) if session.entries is not None else None
+        if found is None:
+            raise EntryNotFound(f"no entry {shortened(address.name)}")
+        text = found.content
+    else:
+        result = session.call(READ, {"file": address.name})
+        if result.is_error:
+            raise (FileNotDeclared if result.code == FileNotDeclared.code else InvalidArgument)(result.text)
+        text = result.text
     return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, text=text, mime_type=_TEXT)])
 
 
@@ -101,20 +109,6 @@ def _key_in(cursor: str) -> str:
         if entry_uri(address.name) == cursor:
             return address.name
     raise InvalidArgument(f"{shortened(cursor)} is not a cursor of this list: start without one")
-
-
-def _file_text(session: Session, name: str) -> str:
-    result = session.call(READ, {"file": name})
-    if result.is_error:
-        raise (FileNotDeclared if result.code == FileNotDeclared.code else InvalidArgument)(result.text)
-    return result.text
-
-
-def _entry_text(session: Session, key: str) -> str:
-    found = session.entries.get(session, key) if session.entries is not None else None
-    if found is None:
-        raise EntryNotFound(f"no entry {shortened(key)}")
-    return found.content
 
 
 def _resource(uri: str, name: str, description: str | None, *, size: int) -> types.Resource:

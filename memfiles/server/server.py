@@ -12,14 +12,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 import mcp_types as types
-from mcp.server import NotificationOptions, Server, ServerRequestContext
+from mcp.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 
 import memfiles
 from memfiles.errors import InvalidArgument, MemfilesError, ReadOnly
 from memfiles.server import resources
-from memfiles.server.notifications import ChangeNotifier
+from memfiles.server.notifications import ChangeNotifier, RequestContext
 from memfiles.tools.arguments import shortened
 from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.dialects import render, structured
@@ -35,7 +35,7 @@ CODE = "memfiles/code"
 _PROMPT_DESCRIPTION = "The agent's memory: an index card of its memory files, and saved entries."
 _EMPTY_MEMORY = "There is nothing in your memory that you may see."
 _log = logging.getLogger("memfiles")
-RequestContext = ServerRequestContext[Any]
+Paging = types.PaginatedRequestParams | None
 T = TypeVar("T")
 
 
@@ -91,7 +91,7 @@ class RequestHandlers:
         self._read_only = read_only
         self._known: dict[str, ToolDefinition] = {}  # making definitions takes twenty times as long as a call
 
-    async def list_tools(self, _: RequestContext, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    async def list_tools(self, _: RequestContext, params: Paging) -> types.ListToolsResult:
         """List the tools, on one page."""
         _check_one_page(params)
         shapes = await run_request(lambda: render(self._definitions(), "mcp"))
@@ -101,15 +101,11 @@ class RequestHandlers:
         """Carry out a tool call; a failure is an error result."""
         return await run_request(partial(self._call_tool, params.name, params.arguments))
 
-    async def list_resources(
-        self, _: RequestContext, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
+    async def list_resources(self, _: RequestContext, params: Paging) -> types.ListResourcesResult:
         """List a page of the resources."""
         return await run_request(partial(resources.list_page, self._session, params.cursor if params else None))
 
-    async def list_resource_templates(
-        self, _: RequestContext, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourceTemplatesResult:
+    async def list_resource_templates(self, _: RequestContext, params: Paging) -> types.ListResourceTemplatesResult:
         """List the URI templates of resources, on one page."""
         _check_one_page(params)
         return resources.templates(self._session)
@@ -120,9 +116,7 @@ class RequestHandlers:
         """Read the text of a resource."""
         return await run_request(partial(resources.read, self._session, params.uri))
 
-    async def list_prompts(
-        self, _: RequestContext, params: types.PaginatedRequestParams | None
-    ) -> types.ListPromptsResult:
+    async def list_prompts(self, _: RequestContext, params: Paging) -> types.ListPromptsResult:
         """List the one prompt."""
         _check_one_page(params)
         return types.ListPromptsResult(prompts=[types.Prompt(name=PROMPT, description=_PROMPT_DESCRIPTION)])
@@ -161,7 +155,7 @@ async def run_request(call: Callable[[], T]) -> T:
         raise MCPError(types.INTERNAL_ERROR, "internal error in the memory; the server's log has the details") from None
 
 
-def _check_one_page(params: types.PaginatedRequestParams | None) -> None:
+def _check_one_page(params: Paging) -> None:
     if params is not None and params.cursor:
         why = f"{shortened(params.cursor)} is not a cursor: this list has one page, so leave it out"
         raise MCPError(types.INVALID_PARAMS, why, {"code": InvalidArgument.code})

@@ -21,16 +21,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
-from memfiles.index.text.tokenizer import (
-    STEMMED,
-    TokenizedText,
-    fold,
-    forget_queries,
-    indexed,
-    tokenized,
-    unpacked,
-    words_of,
-)
+from memfiles.index.text import tokenizer
 
 WEIGHTS = (2.0, 1.0, 1.5)  # of key, content and tags when FTS5 chooses candidates
 TABLES = (
@@ -54,7 +45,7 @@ class StoredText:
     @property
     def folded(self) -> str:
         """All of it, folded, as parts of words are looked for in it."""
-        return fold(f"{self.key}\n{self.content}\n{self.tags}")
+        return tokenizer.fold(f"{self.key}\n{self.content}\n{self.tags}")
 
 
 class TextSource(NamedTuple):
@@ -87,7 +78,7 @@ def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[NewTex
     rows = []
     for text in texts:
         digest = blake2b(text.content.encode("utf-8"), digest_size=16).digest()
-        packed = tokenized(text.id, key=text.key, content=text.content, tags=text.tags).packed
+        packed = tokenizer.tokenized(text.id, key=text.key, content=text.content, tags=text.tags).packed
         rows.append((text.id, text.key, text.content, text.tags, digest, packed))
     connection.executemany(
         f"INSERT INTO text_{part} (id, key, content, tags, digest, reading) VALUES (?, ?, ?, ?, ?, ?)", rows
@@ -126,7 +117,7 @@ def scrub(connection: sqlite3.Connection) -> None:
     FTS5 keeps deleted words until segments are merged. The caller must also compact the file: SQLite keeps deleted rows
     in free pages until VACUUM, and older pages in the write-ahead log until a checkpoint truncates it.
     """
-    forget_queries()
+    tokenizer.forget_queries()
     parts = all_parts(connection)
     digests = " UNION ALL ".join(f"SELECT digest FROM text_{part}" for part in parts)
     connection.execute(f"DELETE FROM vector WHERE digest NOT IN ({digests})" if digests else "DELETE FROM vector")
@@ -160,11 +151,11 @@ def sources(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> li
     return [TextSource._make(row) for row in _rows_if_made(connection, wanted, as_json(ids))]
 
 
-def tokens(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[TokenizedText]:
+def tokens(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[tokenizer.TokenizedText]:
     """The tokens of the given entries that are indexed in the partition, in any order."""
     wanted = f"SELECT id, reading FROM text_{part} WHERE id IN (SELECT value FROM json_each(?))"
     try:
-        return [unpacked(*row) for row in _rows_if_made(connection, wanted, as_json(ids))]
+        return [tokenizer.unpacked(*row) for row in _rows_if_made(connection, wanted, as_json(ids))]
     except (ValueError, AttributeError) as error:
         damaged = sqlite3.DatabaseError("a text was changed after it was written")
         damaged.sqlite_errorcode = sqlite3.SQLITE_CORRUPT  # as of a damaged file: the index is then built again
@@ -208,7 +199,7 @@ def tagged(connection: sqlite3.Connection, part: int, tag: str, *, limit: int, b
 
     At most ``limit`` rows are read; so many that ``limit`` is reached are returned unchecked.
     """
-    words = words_of(indexed(tag))
+    words = tokenizer.words_of(tokenizer.indexed(tag))
     if not words:
         return []
     left_out = _BUT if but else ""
@@ -250,7 +241,7 @@ def vectors(connection: sqlite3.Connection, part: int, model: str) -> list[tuple
 def _schema(part: int) -> Iterator[str]:
     yield f"""CREATE TABLE text_{part} (id INTEGER PRIMARY KEY, key TEXT, content TEXT, tags TEXT, digest BLOB,
               reading TEXT)"""
-    yield f"CREATE VIRTUAL TABLE words_{part} USING fts5(key, content, tags, content='', {STEMMED})"
+    yield f"CREATE VIRTUAL TABLE words_{part} USING fts5(key, content, tags, content='', {tokenizer.STEMMED})"
     yield f"CREATE VIRTUAL TABLE counts_{part} USING fts5vocab(words_{part}, row)"
     yield f"""CREATE VIRTUAL TABLE grams_{part} USING fts5(text, content='', detail=none, columnsize=0,
               tokenize="trigram case_sensitive 1")"""
@@ -262,7 +253,7 @@ def _storable(text: str) -> str:
 
 
 def _words(text: StoredText) -> tuple[int, str, str, str]:
-    return text.id, indexed(text.key), indexed(text.content), indexed(text.tags)
+    return text.id, tokenizer.indexed(text.key), tokenizer.indexed(text.content), tokenizer.indexed(text.tags)
 
 
 def _rows_if_made(connection: sqlite3.Connection, statement: str, value: int | str) -> list[tuple[Any, ...]]:
