@@ -5,14 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from memfiles.adapters.agent_calls import needs
 from memfiles.adapters.shapes.memory_tool import MemoryCommands
-from memfiles.errors import ExtraMissing, MemfilesError
+from memfiles.errors import MemfilesError
 from memfiles.tools.worker_calls import run_in_worker
 
-try:
+with needs("Anthropic's memory tool needs an extra: pip install 'memfiles[anthropic]'"):
     from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
-except ImportError as error:
-    raise ExtraMissing("Anthropic's memory tool needs an extra: pip install 'memfiles[anthropic]'") from error
 
 if TYPE_CHECKING:
     from anthropic.lib.tools import BetaFunctionToolResultType

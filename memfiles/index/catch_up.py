@@ -56,8 +56,8 @@ class RecordSource:
     def refresh(self, connection: sqlite3.Connection, paths: Iterable[str], *, known: Iterable[Row] = ()) -> None:
         """Make the rows of these records equal to the files, in the caller's transaction; ``known`` rows are so."""
         writer = RowWriter(connection)
-        for row in known:
-            writer.put(row)
+        for given in known:
+            writer.put(given)
         for path in paths:
             found = self.signature(path)
             if found is not None and found == writer.signature(path):

@@ -47,9 +47,7 @@ TABLES = (
     "CREATE INDEX entry_by_retirement ON entry (part, retired_at) WHERE state IN ('deleted', 'evicted')",
     "CREATE INDEX entry_by_cause ON entry (cause) WHERE cause <> ''",
     "CREATE INDEX entry_by_sources ON entry (part) WHERE sources <> '[]'",
-    """
-    CREATE INDEX entry_near ON entry (part, source_run, thread, ordinal) WHERE state = 'live' AND digest <> ''
-    """,
+    "CREATE INDEX entry_near ON entry (part, source_run, thread, ordinal) WHERE state = 'live' AND digest <> ''",
     "CREATE INDEX entry_key ON entry (part, key)",
     "CREATE INDEX entry_by_lineage ON entry (lineage)",
     "CREATE INDEX entry_by_alias ON entry (id) WHERE aliases <> '[]'",

@@ -294,10 +294,6 @@ class Counted(NamedTuple):
     expired: int
     retired: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object."""
-        return self._asdict()
-
 
 def counted(connection: sqlite3.Connection, *, now: str) -> list[Counted]:
     """The counts of all partitions, for whoever administers a directory, never for a session; sorted."""

@@ -104,12 +104,9 @@ class ChangeNotifier:
             return lists
         if is_entry and change.op != "update":  # it may appear or vanish
             lists.append(subscriptions.ResourcesListChanged())
-        return [*map(subscriptions.ResourceUpdated, self._uris_of(change)), *lists]
-
-    def _uris_of(self, change: RecordChanged) -> list[str]:
-        """The subscribed URIs of the changed record, as clients spelled them."""
-        uris = self._subscribed.keys() | self.legacy.uris()
-        return [uri for uri in uris if self._concerns(change, _address(uri))]
+        uris = self._subscribed.keys() | self.legacy.uris()  # as clients spelled them
+        concerned = [uri for uri in uris if self._concerns(change, _address(uri))]
+        return [*map(subscriptions.ResourceUpdated, concerned), *lists]
 
     def _concerns(self, change: RecordChanged, address: Address | None) -> bool:
         if address is None:

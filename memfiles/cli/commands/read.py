@@ -133,7 +133,7 @@ def entries_in(workflow: Workflow) -> dict[str, Any] | None:
         name: sum(getattr(each, name) for each in counts) for name in ("entries", "size_bytes", "expired", "retired")
     }
     budgets = {"max_entries": declared.max_entries, "max_bytes": declared.max_bytes}
-    return {**totals, **budgets, "by_partition": [each.to_dict() for each in counts], "index": trouble}
+    return {**totals, **budgets, "by_partition": [each._asdict() for each in counts], "index": trouble}
 
 
 def entry_lines(found: dict[str, Any] | None) -> Iterator[tuple[str, str]]:

@@ -36,14 +36,11 @@ def fill_index(index: Index, view: Sequence[PartitionKey], embedder: Embedder) -
         index.change(lambda connection: keep(connection, model, made), durable=False)  # noqa: B023 (called at once)
 
 
-def fill(connection: sqlite3.Connection, parts: Sequence[int], embedder: Embedder) -> int:
-    """Embed contents that have no vector yet, in the caller's transaction; returns their number."""
-    count = 0
+def fill(connection: sqlite3.Connection, parts: Sequence[int], embedder: Embedder) -> None:
+    """Embed contents that have no vector yet, in the caller's transaction."""
     while batch := missing(connection, parts, embedder.model_id):
         found = embedder.embed([content for _, content in batch])
         keep(connection, embedder.model_id, zip((digest for digest, _ in batch), found, strict=True))
-        count += len(batch)
-    return count
 
 
 def missing(connection: sqlite3.Connection, parts: Sequence[int], model: str) -> list[tuple[bytes, str]]:
