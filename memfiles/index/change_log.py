@@ -100,7 +100,8 @@ class ChangeLog:
 
     def read(self, offset: int, *, but: str) -> LinesRead:
         """The complete lines from ``offset`` on, without those whose token begins with ``but``."""
-        data = self._bytes(offset)
+        size = os.fstat(self._descriptor).st_size
+        data = os.pread(self._descriptor, max(0, size - offset), offset)
         end = data.rfind(b"\n") + 1
         texts = data[:end].decode(errors="replace").split("\n")[:-1]
         lines = [_parsed(text) for text in texts if not text.startswith(but, 1)]
@@ -178,13 +179,6 @@ class ChangeLog:
             if time.monotonic() >= deadline:
                 raise IndexUnusable(f"{PATH} is locked by another process for more than {_LOCK_SECONDS:g} s")
             time.sleep(_PAUSE_SECONDS)
-
-    def _bytes(self, offset: int) -> bytes:
-        chunks = []
-        while chunk := os.pread(self._descriptor, 1 << 20, offset):
-            chunks.append(chunk)
-            offset += len(chunk)
-        return b"".join(chunks)
 
 
 class Announcements:
