@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -78,13 +78,6 @@ class MemoryView:
         return file
 
 
-class Author(TypedDict):
-    """The author of a change, as the manager takes it."""
-
-    call_id: str | None
-    by: Actor
-
-
 @dataclass(frozen=True)
 class Writing:
     """A memory file, opened for a change by a person."""
@@ -92,7 +85,7 @@ class Writing:
     workflow: Workflow
     manager: MemoryManager
     uid: str
-    caller: Author
+    by: Actor = Actor(session=AUTHOR)
 
 
 @dataclass(frozen=True)
@@ -142,12 +135,12 @@ def view() -> MemoryView:
 
 
 @contextmanager
-def writing(name: str, *, call_id: str | None) -> Iterator[Writing]:
+def writing(name: str) -> Iterator[Writing]:
     """Open the file of that name or uid for a change; a wrong name touches nothing."""
     workflow = load_workflow()
     uid = find_uid(workflow, name)
     with mirrored(workflow) as memory:
-        yield Writing(workflow, memory.manager, uid, Author(call_id=call_id, by=Actor(session=AUTHOR, call=call_id)))
+        yield Writing(workflow, memory.manager, uid)
 
 
 @contextmanager

@@ -47,14 +47,16 @@ def options(*added: Callable[[Decorated], Decorated]) -> Callable[[Decorated], D
 
 
 def command(
-    name: str, *examples: str, cls: type[click.Command] = click.Command
+    name: str, *examples: str, cls: type[click.Command] = click.Command, of: click.Group | None = None
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a function a command with the shared options, and with ``examples`` at the end of its help."""
+    """Make a function a command, of the group ``of`` if given, with the shared options and ``examples`` in its help."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         epilog = "\b\n" + "\n".join(["Example:", *(f"  {line}" for line in examples)])  # \b: click must not wrap it
         made = click.command(name, cls=cls, epilog=epilog)(function)
         made.params += SHARED_OPTIONS
+        if of is not None:
+            of.add_command(made)
         return made
 
     return decorate

@@ -146,26 +146,13 @@ def _nearest(name: str, known: list[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def _show_version(context: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        click.echo(f"{PROGRAM} {memfiles.__version__}")
-        context.exit()
-
-
 @click.group(
     cls=CommandLine,
     name=PROGRAM,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=_EPILOG,
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
-    help="Show the version and exit.",
-)
+@click.version_option(memfiles.__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
 def program() -> None:
     """Durable memory for LLM agents: declared in YAML, kept as plain files."""
 

@@ -73,9 +73,9 @@ class Arguments(BaseModel):
     aliases: ClassVar[Mapping[str, tuple[str, ...]]] = FILE_ALIASES
     refusals: ClassVar[Mapping[str, str]] = {}
 
-    def given(self, *left_out: str) -> dict[str, Any]:
-        """The arguments that were given, by name, without ``left_out``."""
-        return {name: value for name, value in self if value is not None and name not in left_out}
+    def given(self) -> dict[str, Any]:
+        """The arguments that were given, by name."""
+        return {name: value for name, value in self if value is not None}
 
 
 class ReadMemory(Arguments):

@@ -59,26 +59,7 @@ Texts = Annotated[list[TextArgument], BeforeValidator(_texts)]
 ShareArgument = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 ResultCount = Annotated[int, Field(ge=1, le=MAX_RESULTS), BeforeValidator(whole)]
 PageSize = Annotated[int, Field(ge=1, le=MAX_PAGE), BeforeValidator(whole)]
-Tags = Annotated[Texts | None, Field(description="Short words to group and find it by.")]
-CategoryArgument = Annotated[
-    TextArgument | None,
-    BeforeValidator(_said),
-    Field(
-        description="How long it is kept: core (always shown), daily (some days), conversation (this run only), "
-        "workspace (shared with the other agents), or a name of your own; by default general."
-    ),
-]
-KindOf = Annotated[
-    Kind | None,
-    BeforeValidator(_small),
-    Field(description="What it is: fact, note, procedure (how to do something) or episode (an event; immutable)."),
-]
-Importance = Annotated[
-    ShareArgument | None, Field(description="0 to 1: how much would be lost without it; by default 0.5.")
-]
-Pinned = Annotated[bool | None, Field(description="Whether to show it at the start of every run.")]
-Confidence = Annotated[ShareArgument | None, Field(description="0 to 1: how certain it is; by default 1.")]
-Links = Annotated[Texts | None, Field(description="The keys of related entries.")]
+SavedKey = Annotated[TextArgument, Field(description="The key, exactly as it was saved.")]
 OnlyTags = Annotated[Texts | None, Field(description="Only entries that have all of these tags.")]
 OnlyCategory = Annotated[
     TextArgument | None, BeforeValidator(_said), Field(description="Only entries of this category.")
@@ -96,26 +77,46 @@ class EntryArguments(Arguments):
     refusals: ClassVar[Mapping[str, str]] = REFUSALS
 
 
-class SaveEntry(EntryArguments):
+class EntryFields(EntryArguments):
+    """The fields of an entry that a model may set."""
+
+    key: SavedKey
+    content: Annotated[TextArgument | None, Field(description="A new text; left out, the text stays.")] = None
+    tags: Annotated[Texts | None, Field(description="Short words to group and find it by.")] = None
+    category: Annotated[
+        TextArgument | None,
+        BeforeValidator(_said),
+        Field(
+            description="How long it is kept: core (always shown), daily (some days), conversation (this run only), "
+            "workspace (shared with the other agents), or a name of your own; by default general."
+        ),
+    ] = None
+    kind: Annotated[
+        Kind | None,
+        BeforeValidator(_small),
+        Field(description="What it is: fact, note, procedure (how to do something) or episode (an event; immutable)."),
+    ] = None
+    importance: Annotated[
+        ShareArgument | None, Field(description="0 to 1: how much would be lost without it; by default 0.5.")
+    ] = None
+    pinned: Annotated[bool | None, Field(description="Whether to show it at the start of every run.")] = None
+    confidence: Annotated[ShareArgument | None, Field(description="0 to 1: how certain it is; by default 1.")] = None
+    links: Annotated[Texts | None, Field(description="The keys of related entries.")] = None
+
+
+class SaveEntry(EntryFields):
     """The arguments of a save."""
 
     key: Annotated[TextArgument, Field(description="Its name, such as customers/ada/plan: short, and always the same.")]
     content: Annotated[
         TextArgument, Field(description="The text to remember. It replaces the text saved under the key.")
     ]
-    tags: Tags = None
-    category: CategoryArgument = None
-    kind: KindOf = None
-    importance: Importance = None
-    pinned: Pinned = None
-    confidence: Confidence = None
-    links: Links = None
 
 
 class GetEntry(EntryArguments):
     """The arguments of a get."""
 
-    key: Annotated[TextArgument, Field(description="The key, exactly as it was saved.")]
+    key: SavedKey
 
 
 class SearchEntries(EntryArguments):
@@ -141,24 +142,13 @@ class ListEntries(EntryArguments):
     ] = None
 
 
-class DeleteEntry(EntryArguments):
+class DeleteEntry(GetEntry):
     """The arguments of a delete."""
 
-    key: Annotated[TextArgument, Field(description="The key, exactly as it was saved.")]
 
-
-class UpdateEntry(EntryArguments):
+class UpdateEntry(EntryFields):
     """The arguments of an update."""
 
-    key: Annotated[TextArgument, Field(description="The key, exactly as it was saved.")]
-    content: Annotated[TextArgument | None, Field(description="A new text; left out, the text stays.")] = None
-    tags: Tags = None
-    category: CategoryArgument = None
-    kind: KindOf = None
-    importance: Importance = None
-    pinned: Pinned = None
-    confidence: Confidence = None
-    links: Links = None
     outcome: Annotated[
         Literal["success", "failure"] | None,
         BeforeValidator(_small),

@@ -22,7 +22,9 @@ from memfiles.workflow.fields import ToolNames, ToolOperation, operations_of
 
 if TYPE_CHECKING:
     from memfiles.entries.callers import Caller
+    from memfiles.entries.drafts import Deleted, Saved
     from memfiles.entries.entries import Entries
+    from memfiles.entries.reader import Found, Page, Results
     from memfiles.storage.events import RecordChanged
 
 Call = Callable[[object, str | None], ToolResult]
@@ -61,17 +63,6 @@ class EntryTools:
         self._entries = access.entries
         self._caller = caller
         self._tool_names = access.tool_names
-        self._functions: dict[ToolOperation, Callable[..., ToolResult]] = {
-            "save": self._save,
-            "get": lambda sent, _, tool: self._found(parse_arguments(entry_definitions.GetEntry, sent, tool=tool).key),
-            "search": lambda sent, _, tool: self._matching(
-                parse_arguments(entry_definitions.SearchEntries, sent, tool=tool)
-            ),
-            "recall": self._recall,
-            "list": self._list,
-            "delete": self._delete,
-            "update": self._update,
-        }
 
     def definitions(self) -> list[ToolDefinition]:
         """The tools under the names of the naming profile."""
@@ -80,46 +71,36 @@ class EntryTools:
     def calls(self) -> dict[str, Call]:
         """The function for each tool name; it takes the arguments as sent and the call id."""
         operations = operations_of(self._tool_names).items()
-        return {name: partial(self._functions[operation], tool=name) for name, operation in operations}
+        return {name: partial(self._call, operation, name) for name, operation in operations}
 
-    def _save(self, sent: object, call_id: str | None, tool: str) -> ToolResult:
-        said = parse_arguments(entry_definitions.SaveEntry, sent, tool=tool)
-        facets = said.given("key", "content")
-        return _result(self._entries.save(self._caller, said.key, said.content, call_id=call_id, **facets).to_dict())
-
-    def _recall(self, sent: object, _: str | None, tool: str) -> ToolResult:
-        said = parse_arguments(entry_definitions.RecallEntries, sent, tool=tool)
-        if said.key is not None and not said.query:
-            return self._found(said.key)
-        if said.query is not None and said.key is None:
-            return self._matching(said)
-        raise InvalidArgument(f"{tool}: pass 'key' to get one entry, or 'query' to search, and not both")
-
-    def _list(self, sent: object, _: str | None, tool: str) -> ToolResult:
-        said = parse_arguments(entry_definitions.ListEntries, sent, tool=tool)
-        return _result(self._entries.list(self._caller, **said.given()).to_dict())
-
-    def _delete(self, sent: object, call_id: str | None, tool: str) -> ToolResult:
-        said = parse_arguments(entry_definitions.DeleteEntry, sent, tool=tool)
-        return _result(self._entries.delete(self._caller, said.key, call_id=call_id).to_dict())
-
-    def _update(self, sent: object, call_id: str | None, tool: str) -> ToolResult:
-        said = parse_arguments(entry_definitions.UpdateEntry, sent, tool=tool)
-        return _result(self._entries.update(self._caller, said.key, call_id=call_id, **said.given("key")).to_dict())
-
-    def _found(self, key: str) -> ToolResult:
-        found = self._entries.get(self._caller, key)
-        return _result(not_found(key) if found is None else found.to_dict())
-
-    def _matching(self, said: entry_definitions.SearchEntries | entry_definitions.RecallEntries) -> ToolResult:
-        return _result(self._entries.search(self._caller, **said.given()).to_dict())
+    def _call(self, operation: ToolOperation, tool: str, sent: object, call_id: str | None) -> ToolResult:
+        """One call: a result with the object as its data and, in compact JSON, as its text."""
+        given = parse_arguments(entry_definitions.OPERATIONS[operation].arguments, sent, tool=tool).given()
+        if operation == "recall":
+            operation, given = _recalled(given, tool=tool)
+        entries, caller = self._entries, self._caller
+        done: Saved | Deleted | Found | Results | Page | None
+        match operation:
+            case "save":
+                done = entries.save(caller, call_id=call_id, **given)
+            case "update":
+                done = entries.update(caller, call_id=call_id, **given)
+            case "delete":
+                done = entries.delete(caller, call_id=call_id, **given)
+            case "get":
+                done = entries.get(caller, **given)
+            case "list":
+                done = entries.list(caller, **given)
+            case _:
+                done = entries.search(caller, **given)
+        data = {"found": False, "key": given["key"]} if done is None else done.to_dict()  # hidden or not
+        return ToolResult(json.dumps(data, ensure_ascii=False, separators=(",", ":")), data=data)
 
 
-def _result(data: dict[str, Any]) -> ToolResult:
-    """A result with the object as its data and, in compact JSON, as its text."""
-    return ToolResult(json.dumps(data, ensure_ascii=False, separators=(",", ":")), data=data)
-
-
-def not_found(key: str) -> dict[str, Any]:
-    """The JSON object for a key under which the session sees nothing, hidden or not."""
-    return {"found": False, "key": key}
+def _recalled(given: dict[str, Any], *, tool: str) -> tuple[ToolOperation, dict[str, Any]]:
+    """The operation that a recall stands for, and its arguments."""
+    if "key" in given and not given.get("query"):
+        return "get", {"key": given["key"]}
+    if "query" in given and "key" not in given:
+        return "search", given
+    raise InvalidArgument(f"{tool}: pass 'key' to get one entry, or 'query' to search, and not both")

@@ -1,4 +1,4 @@
-"""``entries``: the group and its commands that change entries; ``entries_read`` has the others."""
+"""The commands of ``entries`` that change entries; ``entries_read`` has the group and the others."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ from typing import Any
 import click
 
 from memfiles.cli import output
-from memfiles.cli.commands.entries_read import (
-    explain_command,
-    get_command,
-    hydrate_command,
-    list_command,
-    search_command,
-)
+from memfiles.cli.commands.entries_read import entries_command
 from memfiles.cli.commands.write import CALL_ID, TextCommand, fail_until_pushed, given_text
 from memfiles.cli.opening import AUTHOR, As, as_session, changing_entries, reading_entries
-from memfiles.cli.options import command, current, group, options, usage_error
+from memfiles.cli.options import command, current, options, usage_error
 from memfiles.entries.consolidation.plan import Plan
 from memfiles.entries.drafts import Saved
 from memfiles.entries.forget import Forgotten
@@ -73,6 +67,7 @@ _selector = options(
     'memfiles entries save customers/ada/plan "Ada is on Pro" --agent support --tag ada',
     "memfiles entries save how-to/refund - --agent support --kind procedure < refund.md",
     cls=TextCommand,
+    of=entries_command,
 )
 @click.argument("key")
 @click.argument("text", required=False)
@@ -94,6 +89,7 @@ def save_command(key: str, text: str | None, who: As, **given: Any) -> None:
     "update",
     "memfiles entries update customers/ada/plan --agent support --tag ada --pinned",
     "memfiles entries update how-to/refund --agent support --outcome success",
+    of=entries_command,
 )
 @click.argument("key")
 @click.option("--content", metavar="TEXT", help="New text; - reads it from stdin.")
@@ -111,7 +107,7 @@ def update_command(key: str, content: str | None, who: As, **given: Any) -> None
         confirm_saved(opened.entries.update(opened.session, key, content=text, **fields), done="updated")
 
 
-@command("delete", "memfiles entries delete customers/ada/plan --agent support")
+@command("delete", "memfiles entries delete customers/ada/plan --agent support", of=entries_command)
 @click.argument("key")
 @as_session
 def delete_command(key: str, who: As) -> None:
@@ -125,7 +121,7 @@ def delete_command(key: str, who: As) -> None:
         output.note(output.one_line(f"{key}: deleted at level {deleted.level}; undo with `memfiles entries restore`"))
 
 
-@command("restore", "memfiles entries restore customers/ada/plan --agent support")
+@command("restore", "memfiles entries restore customers/ada/plan --agent support", of=entries_command)
 @click.argument("key")
 @as_session
 def restore_command(key: str, who: As) -> None:
@@ -151,6 +147,7 @@ def confirm_saved(saved: Saved, *, done: str) -> None:
     "forget",
     "memfiles entries forget --key customers/ada/plan --agent support",
     "memfiles entries forget --from-thread T-17 --agent support --dry-run",
+    of=entries_command,
 )
 @_selector
 @click.option("--why", default="", metavar="TEXT", help="Reason; it stays when the entry is gone.")
@@ -229,6 +226,7 @@ def list_keys(found: Forgotten) -> None:
     "consolidate",
     "memfiles entries consolidate --agent support",
     "memfiles entries consolidate --agent support --apply",
+    of=entries_command,
 )
 @click.option("--apply", "apply_it", is_flag=True, help="Apply the plan.")
 @click.option("--undo", metavar="ID", help="Undo an applied plan.")
@@ -268,31 +266,3 @@ def _show_plan(plan: Plan) -> None:
     output.note(f"{before} would become {after}; use --apply to do it")
     if not plan.is_enough:
         output.warn("that is still over the budget")
-
-
-@group(
-    "entries",
-    'memfiles entries save plan "Ada is on Pro" --agent support',
-    "memfiles entries search ada --agent support --level INTERNAL",
-)
-def entries_command() -> None:
-    """Save, find and forget the entries of agents.
-
-    A session reads entries at or below its level, and changes those at its level.
-    """
-
-
-for _command in (
-    save_command,
-    get_command,
-    search_command,
-    list_command,
-    update_command,
-    delete_command,
-    restore_command,
-    forget_command,
-    hydrate_command,
-    explain_command,
-    consolidate_command,
-):
-    entries_command.add_command(_command)

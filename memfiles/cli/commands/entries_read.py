@@ -1,4 +1,4 @@
-"""``entries get``, ``search``, ``list``, ``hydrate`` and ``explain``: a session's view of the entries, read only."""
+"""The group ``entries``, and those of its commands that only read: a session's view of the entries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from memfiles.cli import output
 from memfiles.cli.opening import As, as_session, filtering, reading_entries
-from memfiles.cli.options import command, current
+from memfiles.cli.options import command, current, group
 from memfiles.entries.reader import Found
 from memfiles.errors import EntryNotFound
 from memfiles.tools.entry_definitions import DEFAULT_PAGE, DEFAULT_RESULTS, MAX_PAGE, MAX_RESULTS
@@ -16,7 +16,19 @@ from memfiles.tools.entry_definitions import DEFAULT_PAGE, DEFAULT_RESULTS, MAX_
 _SNIPPET_WIDTH = 60
 
 
-@command("get", "memfiles entries get customers/ada/plan --agent support")
+@group(
+    "entries",
+    'memfiles entries save plan "Ada is on Pro" --agent support',
+    "memfiles entries search ada --agent support --level INTERNAL",
+)
+def entries_command() -> None:
+    """Save, find and forget the entries of agents.
+
+    A session reads entries at or below its level, and changes those at its level.
+    """
+
+
+@command("get", "memfiles entries get customers/ada/plan --agent support", of=entries_command)
 @click.argument("key")
 @as_session
 def get_command(key: str, who: As) -> None:
@@ -32,7 +44,7 @@ def get_command(key: str, who: As) -> None:
         output.content(found.content)
 
 
-@command("search", 'memfiles entries search "which plan is Ada on?" --agent support')
+@command("search", 'memfiles entries search "which plan is Ada on?" --agent support', of=entries_command)
 @click.argument("query")
 @click.option(
     "-n",
@@ -74,7 +86,7 @@ def search_command(query: str, max_results: int, association: bool, who: As, **f
         output.note("nothing found")
 
 
-@command("list", "memfiles entries list --agent support --prefix customers/")
+@command("list", "memfiles entries list --agent support --prefix customers/", of=entries_command)
 @click.option("--prefix", metavar="TEXT", help="Only keys that start with this text.")
 @click.option(
     "--limit",
@@ -101,7 +113,7 @@ def list_command(who: As, **given: Any) -> None:
         output.note(f"more entries: --cursor {page.next}")
 
 
-@command("hydrate", "memfiles entries hydrate --agent support --budget 4096")
+@command("hydrate", "memfiles entries hydrate --agent support --budget 4096", of=entries_command)
 @click.option("--budget", type=click.IntRange(min=0), metavar="BYTES", help="Byte budget.  [default: as declared]")
 @as_session
 def hydrate_command(budget: int | None, who: As) -> None:
@@ -120,7 +132,7 @@ def hydrate_command(budget: int | None, who: As) -> None:
         output.note("no entries shown: there are none, or none fit")
 
 
-@command("explain", "memfiles entries explain customers/ada/plan --agent support")
+@command("explain", "memfiles entries explain customers/ada/plan --agent support", of=entries_command)
 @click.argument("key")
 @as_session
 def explain_command(key: str, who: As) -> None:

@@ -37,7 +37,7 @@ def sync_command() -> None:
     """Push to the mirror, pull from it, show what is pending, or replace the mirror's key."""
 
 
-@command("push", "memfiles sync push --timeout 300")
+@command("push", "memfiles sync push --timeout 300", of=sync_command)
 @_TIMEOUT
 def push_command(timeout: int) -> None:
     """Push pending changes to the mirror.
@@ -48,7 +48,7 @@ def push_command(timeout: int) -> None:
     transfer(lambda sync, progress: sync.push(timeout, progress=progress), label="Pushing")
 
 
-@command("pull", "memfiles sync pull --json")
+@command("pull", "memfiles sync pull --json", of=sync_command)
 @_TIMEOUT
 def pull_command(timeout: int) -> None:
     """Fetch changes from the mirror, and push pending ones.
@@ -58,7 +58,7 @@ def pull_command(timeout: int) -> None:
     transfer(lambda sync, progress: sync.pull(timeout, progress=progress), label="Pulling")
 
 
-@command("status", "memfiles sync status --json")
+@command("status", "memfiles sync status --json", of=sync_command)
 def status_command() -> None:
     """Show what is pending, without contacting the mirror.
 
@@ -74,7 +74,7 @@ def status_command() -> None:
         output.line(f"  {path}")
 
 
-@command("rekey", "memfiles sync rekey")
+@command("rekey", "memfiles sync rekey", of=sync_command)
 @click.option("--accept-unsigned", is_flag=True, help="Also sign what is not signed although others are.")
 def rekey_command(accept_unsigned: bool) -> None:
     """Sign, and encrypt if declared, every record in the mirror with the first key.
@@ -88,7 +88,7 @@ def rekey_command(accept_unsigned: bool) -> None:
     _finish(text, report.to_dict(), report.problems)
 
 
-@command("open", "memfiles sync open copied-bucket --to .memory")
+@command("open", "memfiles sync open copied-bucket --to .memory", of=sync_command)
 @click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--to", type=click.Path(file_okay=False, path_type=Path), help="Open it there, not in its place.")
 def open_command(directory: Path, to: Path | None) -> None:
@@ -99,10 +99,6 @@ def open_command(directory: Path, to: Path | None) -> None:
     with progress("Opening") as shown:
         report = keeper_of(load_workflow()).open_copy(directory, to=to, progress=shown)
     _finish(f"{to or directory}: {output.count(report.current, 'record')} opened", report.to_dict(), report.problems)
-
-
-for _command in (push_command, pull_command, status_command, rekey_command, open_command):
-    sync_command.add_command(_command)
 
 
 def transfer(run: Transfer, *, label: str) -> None:

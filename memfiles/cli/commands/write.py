@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -34,6 +35,8 @@ checked_options = options(
     ),
     CALL_ID,
 )
+"""Options of a change, by the names under which the manager takes them."""
+
 _BULLET = re.compile(r"-+\s")
 
 
@@ -61,7 +64,7 @@ class TextCommand(click.Command):
 @click.argument("text", required=False)
 @click.option("-n", "--line", is_flag=True, help="Add a newline to TEXT if it does not end with one.")
 @checked_options
-def append_command(name: str, text: str | None, line: bool, expected_revision: int | None, call_id: str | None) -> None:
+def append_command(name: str, text: str | None, line: bool, **checked: Any) -> None:
     """Append text to a memory file, exactly as given.
 
     No newline is added without --line. With - for TEXT, or with a pipe and no TEXT, it is read from stdin (UTF-8).
@@ -69,8 +72,8 @@ def append_command(name: str, text: str | None, line: bool, expected_revision: i
     """
     added = given_text(text, what="append")
     added += "\n" if line and not added.endswith("\n") else ""
-    with writing(name, call_id=call_id) as file:
-        confirm(file.manager.append(file.uid, added, expected_revision=expected_revision, **file.caller))
+    with writing(name) as file:
+        confirm(file.manager.append(file.uid, added, by=file.by, **checked))
 
 
 @command("edit", 'memfiles edit customer-notes --old "Bob is on Free" --new "Bob is on Pro"')
@@ -78,27 +81,23 @@ def append_command(name: str, text: str | None, line: bool, expected_revision: i
 @click.option("--old", required=True, help="Text to replace, exactly as it is in the file.")
 @click.option("--new", required=True, help="Replacement; empty removes the text.")
 @checked_options
-def edit_command(name: str, old: str, new: str, expected_revision: int | None, call_id: str | None) -> None:
+def edit_command(name: str, old: str, new: str, **checked: Any) -> None:
     """Replace the first occurrence of a text in a memory file."""
-    with writing(name, call_id=call_id) as file:
-        receipt = file.manager.edit(file.uid, old, new, expected_revision=expected_revision, **file.caller)
-        confirm(receipt)
+    with writing(name) as file:
+        confirm(file.manager.edit(file.uid, old, new, by=file.by, **checked))
 
 
 @command("undo", "memfiles undo customer-notes --to 3")
 @click.argument("name")
 @click.option("--to", "to_revision", type=click.IntRange(min=1), metavar="REVISION", help="Revision to go back to.")
 @checked_options
-def undo_command(name: str, to_revision: int | None, expected_revision: int | None, call_id: str | None) -> None:
+def undo_command(name: str, to_revision: int | None, **checked: Any) -> None:
     """Undo the last change of a memory file, or go back to a revision.
 
     An undo is a new revision: nothing is lost, and it can be undone itself.
     """
-    with writing(name, call_id=call_id) as file:
-        receipt = file.manager.undo(
-            file.uid, to_revision=to_revision, expected_revision=expected_revision, **file.caller
-        )
-        confirm(receipt)
+    with writing(name) as file:
+        confirm(file.manager.undo(file.uid, to_revision=to_revision, by=file.by, **checked))
 
 
 @command("redact", "memfiles redact customer-notes -", cls=TextCommand)
@@ -118,9 +117,9 @@ def redact_command(name: str, text: str | None) -> None:
     if text is None or text == "-":
         unwanted = unwanted.removesuffix("\n")
     refusal: MirrorRefused | None = None
-    with writing(name, call_id=None) as file:
+    with writing(name) as file:
         try:
-            redaction = file.manager.redact(file.uid, unwanted, by=file.caller["by"])
+            redaction = file.manager.redact(file.uid, unwanted, by=file.by)
         except MirrorRefused as error:  # it is done here, and is pushed like any change
             refusal = error
     if refusal is not None:
@@ -231,9 +230,8 @@ def apply(text: str, *, before: Record) -> None:
     if text in (before.content, before.content + "\n"):  # many editors end the last line
         output.note(f"{before.name}: nothing changed")
         return
-    with writing(before.uid, call_id=None) as file:
-        by = file.caller["by"]
-        confirm(file.manager.replace(file.uid, text, expected_revision=before.revision, by=by))
+    with writing(before.uid) as file:
+        confirm(file.manager.replace(file.uid, text, expected_revision=before.revision, by=file.by))
 
 
 def _text_in(copy: Path) -> str:

@@ -105,12 +105,8 @@ def text_in(data: bytes, where: str) -> str | Skipped:
 
 def fields_of(document: Document) -> dict[str, Any]:
     """The fields that are set, without the content, by name in writing order."""
-    fields: dict[str, Any] = {name: getattr(document, name) for name in FIELDS}
-    fields["tags"] = list(document.tags)
-    for name in EXTRAS:
-        if name in document.extra:
-            value = document.extra[name]
-            fields[name] = list(value) if isinstance(value, tuple) else value
+    fields = {name: getattr(document, name) for name in FIELDS} | {name: document.extra.get(name) for name in EXTRAS}
+    fields = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
     return {name: value for name, value in fields.items() if value is not None}
 
 

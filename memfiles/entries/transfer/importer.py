@@ -15,7 +15,7 @@ from memfiles.entries.callers import Caller, Partition, own_level, view_of
 from memfiles.entries.decisions import Past
 from memfiles.entries.drafts import Draft
 from memfiles.entries.reader import EntryDatabase
-from memfiles.entries.transfer.document import Document, Skipped, is_time, provenance_in
+from memfiles.entries.transfer.document import Document, Skipped, provenance_in
 from memfiles.entries.transfer.exporter import document_of
 from memfiles.entries.transfer.formats import Format
 from memfiles.entries.transfer.sources import read
@@ -149,20 +149,13 @@ def _keeps(entry: Entry, document: Document) -> str | None:
 def _past(document: Document, *, latest: str) -> Past:
     """The past of a document, no time in it later than now."""
     extra = dict[str, Any](document.extra)  # the types were checked when it was read
-    updated = _time(document.updated, latest) or latest
+    updated = min(document.updated or latest, latest)
     return Past(
-        created_at=min(_time(document.created, latest) or latest, updated),
+        created_at=min(document.created or latest, updated),
         updated_at=updated,
-        expires_at=_time(extra.get("expires_at"), None),
+        expires_at=extra.get("expires_at"),
         successes=extra.get("successes", 0),
         failures=extra.get("failures", 0),
         made_of=extra.get("made_of", ()),
         provenance=provenance_in(extra["provenance"]) if "provenance" in extra else None,
     )
-
-
-def _time(value: str | None, latest: str | None) -> str | None:
-    """A timestamp that is never later than ``latest``; ``latest`` if there is no valid one."""
-    if value is None or not is_time(value):
-        return latest
-    return value if latest is None else min(value, latest)
