@@ -50,30 +50,30 @@ def open(
     """Parse the workflow at ``path``, restore its memory files, and keep them mirrored and watched.
 
     ``watch=False`` does not watch for changes by people, for one-shot use. ``mirror`` replaces the mirror of the
-    declared URL, not its key. ``progress(done, total)`` is called while many records are fetched. ``embedder`` adds
-    search by meaning. Raises ``WorkflowError`` for an unusable declaration; nothing on disk has changed then. A mirror
-    that does not answer is not an error: see ``report`` and ``sync.status()``.
+    declared URL, not its key. ``progress(done, total)`` is called while many records are fetched, by any thread.
+    ``embedder`` adds search by meaning. Raises ``WorkflowError`` for an unusable declaration; nothing on disk has
+    changed then. A mirror that does not answer is not an error: see ``report`` and ``sync.status()``.
     """
     workflow = load(path) if mirror is None else Workflow.load(path)
-    mirror = open_mirror_of(workflow, given=mirror, notes_refusals=True)
+    counted = _counted(open_mirror_of(workflow, given=mirror, notes_refusals=True), progress)
     settings, declared = settings_of(workflow.memory.mirror), workflow.memory.mirror
     directory, identity = real_directory(workflow.directory), declared.identity if declared else settings.url
-    ledger = Ledger(directory, mirror=identity) if mirror is not None else None
+    ledger = Ledger(directory, mirror=identity) if counted is not None else None
     with ExitStack() as cleanup:  # closes in reverse what was opened, if a later step fails
         log = AuditLog(directory)
         cleanup.callback(log.close)
-        manager = _make_manager(workflow, mirror=_counted(mirror, progress), ledger=ledger)
+        manager = _make_manager(workflow, mirror=counted, ledger=ledger)
         cleanup.callback(manager.close)
         report = manager.restore(workflow)
         manager.subscribe(log.record_change)
         refusals = Refusals(log)
-        replica = manager.replica if mirror is not None else None
+        replica = manager.replica if counted is not None else None
         context = EntriesContext(manager.store, manager.subscribers, manager.origin, refusals, embedder)
         entries = _make_entries(workflow, context, replica=replica)
         cleanup.callback(entries.close)
         sync: Sync | NullSync = NullSync()
-        if mirror is not None and ledger is not None and replica is not None:
-            sync = Sync(replica, mirror=mirror, ledger=ledger, settings=settings)
+        if counted is not None and ledger is not None and replica is not None:
+            sync = Sync(replica, mirror=counted, ledger=ledger, settings=settings)
             cleanup.callback(sync.close)
             manager.subscribe(sync.notice)
             sync.start(hydrated=manager.take_hydrated())

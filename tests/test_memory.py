@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import memfiles
+from memfiles.entries.drafts import Draft
 from memfiles.errors import InvalidArgument, SecretRefused, WorkflowError
 from memfiles.memory import look
 from memfiles.records.record import Actor
@@ -172,6 +173,21 @@ def test_a_long_start_tells_how_far_it_is(tmp_path: Path) -> None:
     files = ", ".join(f"{{uid: f{number}, name: f{number}}}" for number in range(100))
     text = f'memory:\n  mirror: {{url: "file://{tmp_path}/there"}}\n  files: [{files}]\n'
     opened(tmp_path, text).close()
+    shutil.rmtree(tmp_path / ".memory")
+
+    told: list[tuple[int, int]] = []
+    with memfiles.open(tmp_path / "workflow.yaml", watch=False, progress=lambda *so_far: told.append(so_far)):
+        assert (100, 100) == told[-1]
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_long_start_tells_how_many_entries_are_here(tmp_path: Path) -> None:
+    """Entries that a start fetches are counted like memory files."""
+    (tmp_path / "there").mkdir()
+    text = f'memory:\n  mirror: {{url: "file://{tmp_path}/there"}}\n  entries: {{}}\nagents: {{ada: {{}}}}\n'
+    with opened(tmp_path, text) as memory:
+        memory.entries.save_many(memory.session("ada"), [Draft(f"k{number}", "x") for number in range(100)])
+        assert memory.sync.flush(30)
     shutil.rmtree(tmp_path / ".memory")
 
     told: list[tuple[int, int]] = []
