@@ -44,154 +44,99 @@ class MemfilesError(Exception):
     transient: ClassVar[bool] = False
     exit_code: ClassVar[int] = 1
 
+    def __init_subclass__(
+        cls, *, code: str | None = None, transient: bool | None = None, exit_code: int | None = None
+    ) -> None:
+        """An error says these three on its class; what it leaves out is as in the class above it."""
+        super().__init_subclass__()
+        cls.code = cls.code if code is None else code
+        cls.transient = cls.transient if transient is None else transient
+        cls.exit_code = cls.exit_code if exit_code is None else exit_code
 
-class WorkflowError(MemfilesError):
+
+class WorkflowError(MemfilesError, code="workflow"):
     """The workflow is invalid; the message starts with ``file:line:column: path:`` where known."""
 
-    code = "workflow"
 
-
-class InvalidArgument(MemfilesError):
+class InvalidArgument(MemfilesError, code="invalid_argument", exit_code=2):
     """An argument has the wrong type or is out of range."""
 
-    code = "invalid_argument"
-    exit_code = 2
 
-
-class FileNotDeclared(MemfilesError):
+class FileNotDeclared(MemfilesError, code="file_not_declared", exit_code=3):
     """The memory file does not exist or is hidden from the caller; both look the same."""
 
-    code = "file_not_declared"
-    exit_code = 3
 
-
-class EntryNotFound(MemfilesError):
+class EntryNotFound(MemfilesError, code="entry_not_found", exit_code=3):
     """The entry does not exist or is hidden from the caller; both look the same."""
 
-    code = "entry_not_found"
-    exit_code = 3
 
-
-class EditNoMatch(MemfilesError):
+class EditNoMatch(MemfilesError, code="edit_no_match", exit_code=3):
     """The text to replace does not occur in the file; the message shows the nearest line."""
 
-    code = "edit_no_match"
-    exit_code = 3
 
-
-class EmptyText(MemfilesError):
+class EmptyText(MemfilesError, code="empty_text", exit_code=2):
     """The text to find is empty, which would match everywhere."""
 
-    code = "empty_text"
-    exit_code = 2
 
-
-class SizeExceeded(MemfilesError):
+class SizeExceeded(MemfilesError, code="size_exceeded", exit_code=5):
     """The change would exceed the file's cap; nothing was written."""
 
-    code = "size_exceeded"
-    exit_code = 5
 
-
-class BudgetExceeded(MemfilesError):
+class BudgetExceeded(MemfilesError, code="budget_exceeded", exit_code=5):
     """One entry alone is larger than a whole budget; nothing was written and nothing evicted."""
 
-    code = "budget_exceeded"
-    exit_code = 5
 
-
-class RevisionConflict(MemfilesError):
+class RevisionConflict(MemfilesError, code="revision_conflict", exit_code=4):
     """The record changed since the caller read it; read it again and decide again."""
 
-    code = "revision_conflict"
-    exit_code = 4
 
-
-class RevisionUnknown(MemfilesError):
+class RevisionUnknown(MemfilesError, code="revision_unknown", exit_code=3):
     """The bounded history no longer, or not yet, holds that revision."""
 
-    code = "revision_unknown"
-    exit_code = 3
 
-
-class ReadOnly(MemfilesError):
+class ReadOnly(MemfilesError, code="read_only", exit_code=6):
     """The agent's reference has mode ``r``."""
 
-    code = "read_only"
-    exit_code = 6
 
-
-class LevelDenied(MemfilesError):
+class LevelDenied(MemfilesError, code="level_denied", exit_code=6):
     """The session's level does not allow this."""
 
-    code = "level_denied"
-    exit_code = 6
 
-
-class SecretRefused(MemfilesError):
+class SecretRefused(MemfilesError, code="secret_refused", exit_code=6):
     """The text appears to contain a credential; the message names the rule and offset, never the value."""
 
-    code = "secret_refused"
-    exit_code = 6
 
-
-class RecordCorrupt(MemfilesError):
+class RecordCorrupt(MemfilesError, code="record_corrupt"):
     """A record on disk is missing, unreadable, or not the one asked for."""
 
-    code = "record_corrupt"
 
-
-class LockTimeout(MemfilesError):
+class LockTimeout(MemfilesError, code="lock_timeout", transient=True, exit_code=4):
     """Another process or thread held the record for longer than the caller's timeout."""
 
-    code = "lock_timeout"
-    transient = True
-    exit_code = 4
 
-
-class StorageFailed(MemfilesError):
+class StorageFailed(MemfilesError, code="storage_failed", transient=True):
     """The disk refused the change (full, read-only, failing); memory and disk are unchanged."""
 
-    code = "storage_failed"
-    transient = True
 
-
-class OutcomeUnknown(MemfilesError):
+class OutcomeUnknown(MemfilesError, code="outcome_unknown"):
     """The change is visible, but its flush failed: it may not survive a power cut."""
 
-    code = "outcome_unknown"
 
-
-class MirrorUnavailable(MemfilesError):
+class MirrorUnavailable(MemfilesError, code="mirror_unavailable", transient=True, exit_code=7):
     """The mirror is down, slow or refuses; local work continues."""
 
-    code = "mirror_unavailable"
-    transient = True
-    exit_code = 7
 
-
-class MirrorRefused(MirrorUnavailable):
+class MirrorRefused(MirrorUnavailable, code="mirror_refused", transient=False):
     """The mirror refuses: access denied, no such bucket, a body over its limit."""
 
-    code = "mirror_refused"
-    transient = False
 
-
-class CopyRefused(MirrorRefused):
+class CopyRefused(MirrorRefused, code="copy_refused"):
     """One object in the mirror is refused: its signature does not verify, it has none, or it is too large."""
 
-    code = "copy_refused"
 
-
-class MirrorConflict(MemfilesError):
+class MirrorConflict(MemfilesError, code="mirror_conflict", transient=True, exit_code=4):
     """The mirror's copy is not at the expected version."""
 
-    code = "mirror_conflict"
-    transient = True
-    exit_code = 4
 
-
-class ExtraMissing(MemfilesError):
+class ExtraMissing(MemfilesError, code="extra_missing"):
     """A feature needs a package that is not installed; the message says how to install it."""
-
-    code = "extra_missing"

@@ -44,25 +44,16 @@ class Failure:
         return shown | ({"data": self.data} if self.data else {})
 
 
-class NotFound(MemfilesError):
+class NotFound(MemfilesError, code="not_found", exit_code=3):
     """A file or agent that a command needs does not exist."""
 
-    code = "not_found"
-    exit_code = 3
 
-
-class AlreadyThere(MemfilesError):
+class AlreadyThere(MemfilesError, code="already_there", exit_code=4):
     """A command would have to overwrite something that it did not create."""
 
-    code = "already_there"
-    exit_code = 4
 
-
-class NoMirror(MemfilesError):
+class NoMirror(MemfilesError, code="no_mirror", exit_code=USAGE):
     """A mirror command, in a workflow that declares no mirror."""
-
-    code = "no_mirror"
-    exit_code = USAGE
 
 
 class ToolFailed(MemfilesError):

@@ -24,10 +24,8 @@ OnCall = Callable[[Block, Block], None]
 LineKind = Literal["text", "call", "result", "error", "person"]
 
 
-class DemoFailed(MemfilesError):
+class DemoFailed(MemfilesError, code="demo_failed"):
     """A claim of the demo did not hold."""
-
-    code = "demo_failed"
 
 
 class Audience(Protocol):
