@@ -32,21 +32,23 @@ def mirrored(workflow: Workflow) -> Iterator[Memory]:
     """The restored memory, for one command; its changes are pushed at the end, if possible."""
     before = dict(kept_conflicts(workflow.directory))
     with restored(workflow) as memory:
-        try:
-            yield memory
-            push_what_is_left(memory)
-        finally:
-            memory.sync.close(timeout=0)  # the push has had its time, or something failed
+        yield memory
+        push_what_is_left(memory)
     mention_conflicts(workflow.directory, new_conflicts(workflow.directory, before=before))
 
 
-def restored(workflow: Workflow) -> Memory:
-    """The restored memory; problems of the restore are reported."""
+@contextmanager
+def restored(workflow: Workflow) -> Iterator[Memory]:
+    """The restored memory, whose transfers end with the block; problems of the restore are reported."""
     where = workflow.memory.mirror.url if workflow.memory.mirror else workflow.directory
     with waiting(f"restoring from {where} ..."), progress("Fetching") as shown:
         memory = open_memory(current().workflow, watch=False, progress=shown)
     mention_trouble(memory.report)
-    return memory
+    with memory:
+        try:
+            yield memory
+        finally:
+            memory.sync.close(timeout=0)  # the transfers have had their time, or something failed
 
 
 def push_what_is_left(memory: Memory) -> None:

@@ -108,12 +108,9 @@ def transfer(run: Transfer, *, label: str) -> None:
         raise NoMirror("this workflow declares no mirror; add `mirror: {url: ...}` under memory")
     before = dict(kept_conflicts(workflow.directory))
     with restored(workflow) as memory:
-        try:
-            with progress(label) as shown:
-                report = run(memory.sync, shown)
-            last_error = memory.sync.status().last_error
-        finally:
-            memory.sync.close(timeout=0)  # the transfer has had its time
+        with progress(label) as shown:
+            report = run(memory.sync, shown)
+        last_error = memory.sync.status().last_error
     kept = new_conflicts(workflow.directory, before=before)
     show(report, workflow=workflow, kept=kept, last_error=last_error)
     lost = MirrorConflict.exit_code if kept else 0
