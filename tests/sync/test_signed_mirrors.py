@@ -427,3 +427,31 @@ def test_a_program_s_own_mirror_is_sealed_too(tmp_path: Path, bucket: Path) -> N
     stored = inner.get("notes-1.json")
 
     assert stored is not None and is_sealed(stored.body)
+
+
+def test_a_redaction_holds_after_the_key_was_replaced(
+    tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that was away since before it has only the new key: it loses the text, and keeps its change."""
+    monkeypatch.setenv("DESK_KEY", OLD)
+    for name in ("one", "away"):
+        with opened(tmp_path / name, workflow(bucket)) as memory:
+            if name == "one":
+                memory.manager.append("notes-1", f"- {NEEDLE}\n")
+            assert memory.sync.flush(60)
+    monkeypatch.delenv("DESK_KEY")
+    with opened(tmp_path / "away", workflow(bucket)) as memory:
+        memory.manager.edit("notes-1", NEEDLE, f"{NEEDLE}, as of May")
+    monkeypatch.setenv("DESK_KEY", f"{NEW},{OLD}")
+    with opened(tmp_path / "one", workflow(bucket)) as memory:
+        memory.manager.redact("notes-1", NEEDLE)
+        assert memory.sync.flush(60)
+        keeper_of(memory.workflow).rekey()
+    monkeypatch.setenv("DESK_KEY", NEW)
+    for name in ("away", "one"):
+        with opened(tmp_path / name, workflow(bucket)) as memory:
+            assert {} == memory.sync.pull(60).refused
+            assert "# Notes\n- [redacted], as of May\n" == memory.manager.read("notes-1")
+
+    held = [path for path in tmp_path.rglob("*") if path.is_file() and NEEDLE.encode() in path.read_bytes()]
+    assert [] == held
