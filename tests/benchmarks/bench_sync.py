@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import json
+import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any
 
 import pytest
 
-from tests.benchmarks.bare import show
+import memfiles
+from memfiles import Memory
+from tests.benchmarks.bare import seconds, show
 from tests.mirrors import servers
 from tests.mirrors.faulty_endpoint import FaultyEndpoint
 from tests.mirrors.servers import BUCKET, aws_environment  # noqa: F401 (a fixture)
+from tests.support.workflows import write_workflow
 from tests.sync.sync_machines import Machine, write_shared_workflow
 
 MANY = 1000
 ROUNDS = 30
 EACH = {"append": 40, "read": 2000}  # calls a round
 HANG_SECONDS = 10.0
+SEALED: dict[str, dict[str, Any]] = {
+    "no key": {},
+    "signed": {"key": "env:DESK_KEY"},
+    "encrypted": {"key": "env:DESK_KEY", "encrypt": True},
+}
+SEALED_ROUNDS = 5
 
 
 @pytest.fixture(autouse=True)
@@ -94,11 +107,11 @@ def test_refusing(tmp_path: Path, ending: ExitStack, endpoint: FaultyEndpoint, r
     endpoint.faults, endpoint.rate = ("slow_down",), rate
     taken: tuple[list[float], list[float]] = ([], [])
     for number in range(2 * ROUNDS):
-        for machine, seconds in zip((one, other), taken, strict=True):
+        for machine, times in zip((one, other), taken, strict=True):
             if number % 10 == 0:
                 machine.do("touch_all")
-            seconds += machine.do("measure", verb="append", uid="file-0000", times=EACH["append"])
-    ours, bare = (quantiles(seconds, n=100)[98] for seconds in taken)
+            times += machine.do("measure", verb="append", uid="file-0000", times=EACH["append"])
+    ours, bare = (quantiles(times, n=100)[98] for times in taken)
     figure = f"{ours * 1e3:.1f} ms, without {bare * 1e3:.1f} ms: {ours / bare:.2f} times"
     show(f"append at the 99th percentile, {rate:.0%} of requests 503", figure, "goal 1.5")
 
@@ -114,3 +127,39 @@ def test_puts(tmp_path: Path, ending: ExitStack, endpoint: FaultyEndpoint) -> No
     machine.do("flush")
     puts = endpoint.methods.count("PUT")
     show("puts of 1,000 quick appends to one file", f"{puts}", "goal 20")
+
+
+def open_desk(folder: Path, **mirror: object) -> Memory:
+    """The memory of an agent that saves entries, mirrored if there are settings for that."""
+    memory: dict[str, Any] = {"entries": {}} | ({"mirror": mirror} if mirror else {})
+    return memfiles.open(write_workflow(folder, json.dumps({"memory": memory, "agents": {"desk": {}}})), watch=False)
+
+
+def test_sealed(tmp_path: Path, ending: ExitStack, endpoint: FaultyEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand entries are pushed and fetched by a new machine: with no key, signed and encrypted, in turns."""
+    monkeypatch.setenv("DESK_KEY", secrets.token_hex(32))
+    with open_desk(tmp_path / "filled") as memory:
+        session = memory.session("desk")
+        for number in range(MANY):
+            memory.entries.save(session, f"note-{number:04}", f"- The line of note {number}.\n" * 20)
+    taken: dict[tuple[str, str], list[float]] = {(verb, kind): [] for kind in SEALED for verb in ("push", "cold start")}
+    for turn in range(SEALED_ROUNDS):
+        for number, kind in enumerate(sorted(SEALED, key=lambda _: secrets.token_hex(4))):
+            url = f"s3://{BUCKET}/sealed-{turn}-{number}?endpoint={endpoint.upstream}&region=us-east-1"
+            for verb in ("push", "cold start"):
+                folder = tmp_path / f"{verb}-{turn}-{number}"
+                if verb == "push":
+                    shutil.copytree(tmp_path / "filled", folder)
+                opened: list[Memory] = []
+
+                def run() -> None:
+                    opened.append(ending.enter_context(open_desk(folder, url=url, **SEALED[kind])))
+                    assert opened[0].sync.flush(60)
+
+                taken[verb, kind].append(seconds(run))
+                assert MANY == sum(each.entries for each in opened[0].entries.counts())
+                opened[0].close()
+    for (verb, kind), times in taken.items():
+        ratios = [one / bare for one, bare in zip(times, taken[verb, "no key"], strict=True)]
+        figure = f"{median(ratios):.2f} times no key ({min(ratios):.2f} to {max(ratios):.2f})"
+        show(f"{verb} of {MANY:,} entries, {kind}", f"{median(times):.2f} s: {figure}")
