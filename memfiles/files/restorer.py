@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,20 +33,6 @@ from memfiles.sync.mirror import Answer, Mirror, Stored
 
 _ATTEMPTS = 20
 _log = logging.getLogger("memfiles")
-
-
-@dataclass(frozen=True, slots=True)
-class ContentSource:
-    """A new record for a file without a local one, and where its content comes from.
-
-    ``stored`` is the mirror's object that the record was made from; ``data`` are its bytes if the record is that copy.
-    """
-
-    status: Status
-    record: Record
-    detail: str | None = None
-    stored: Stored | None = None
-    data: bytes | None = None
 
 
 class Examined(NamedTuple):
@@ -214,14 +200,24 @@ class Restorer:
         """A file without a usable local record: the mirror's copy, or else the declared content."""
         file, problem, signature = missing
         metadata = metadata_of(file, lowest_level=self._lowest_level)
-        source = source_of(file, metadata, answers.get(record_path(file.uid)), at=self._now())
-        record = source.record if source.data is not None else self._stamped(source.record)
-        status: Status = source.status if problem is None else "quarantined"
-        details = [problem, source.detail, f"its content is now {source.status}" if problem else None]
-        detail = "; ".join(part for part in details if part) or None
-        row = FileReport(file.uid, file.name, status, is_over_cap(metadata, record.size_bytes), detail)
+        answer, at = answers.get(record_path(file.uid)), self._now()
+        copy, detail = _copy_in(answer, uid=file.uid)
+        source: Status = "hydrated"
+        if copy is None:
+            source = "seeded" if answer is None or isinstance(answer, Stored) else "provisional"
+            record = seed(file.uid, metadata, content=file.content, at=at, provisional=source == "provisional")
+        else:
+            record = redeclared(copy, metadata, at=at)
+        stored = answer if copy is not None and isinstance(answer, Stored) else None
+        data = stored.body if stored is not None and record is copy else None
+        if data is None:
+            record = self._stamped(record)
         is_bad = problem is not None
-        return Examined(row, record, signature, is_bad=is_bad, data=source.data, stored=source.stored)
+        details = [problem, detail, f"its content is now {source}" if is_bad else None]
+        status: Status = "quarantined" if is_bad else source
+        over = is_over_cap(metadata, record.size_bytes)
+        row = FileReport(file.uid, file.name, status, over, "; ".join(filter(None, details)) or None)
+        return Examined(row, record, signature, is_bad=is_bad, data=data, stored=stored)
 
     def _stamped(self, record: Record) -> Record:
         """The record as a change made in this directory, if it is mirrored."""
@@ -241,27 +237,17 @@ def stored_record(directory: Path, uid: str) -> Record | None:
     return decode(found[0], uid=uid) if found else None
 
 
-def source_of(file: DeclaredFile, metadata: Metadata, answer: Answer, *, at: str) -> ContentSource:
-    """The content of ``file``, given the mirror's answer."""
-    if isinstance(answer, Stored):
-        try:
-            return _copied(file.uid, metadata, answer, at=at)
-        except RecordCorrupt as error:
-            declared = seed(file.uid, metadata, content=file.content, at=at)
-            return ContentSource("seeded", declared, f"the mirror's copy cannot be used: {error}")
-    declared = seed(file.uid, metadata, content=file.content, at=at)
+def _copy_in(answer: Answer, *, uid: str) -> tuple[Record | None, str | None]:
+    """The record in the mirror's answer, or else the reason if there is one to report."""
     if answer is None:
-        return ContentSource("seeded", declared)
-    did = "refused" if isinstance(answer, MirrorRefused) else "did not answer"
-    return ContentSource("provisional", replace(declared, provisional=True), f"the mirror {did}: {answer}")
-
-
-def _copied(uid: str, metadata: Metadata, stored: Stored, *, at: str) -> ContentSource:
-    remote = decode(stored.body, uid=uid)
-    if not remote.is_intact:
-        raise RecordCorrupt("its digest is wrong")
-    record = redeclared(remote, metadata, at=at)
-    return ContentSource("hydrated", record, stored=stored, data=stored.body if record is remote else None)
+        return None, None
+    if not isinstance(answer, Stored):
+        return None, f"the mirror {'refused' if isinstance(answer, MirrorRefused) else 'did not answer'}: {answer}"
+    try:
+        copy = decode(answer.body, uid=uid)
+    except RecordCorrupt as error:
+        return None, f"the mirror's copy cannot be used: {error}"
+    return (copy, None) if copy.is_intact else (None, "the mirror's copy cannot be used: its digest is wrong")
 
 
 def _warn(found: dict[str, Answer]) -> None:

@@ -86,17 +86,14 @@ class DerivedFile:
         """Map errors of SQLite and the system to ``DatabaseLost`` or to the class for an unusable database."""
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
+            what, why = f"{self.title} ({self.path})", f"cannot be used: {error}"
             lacks_table = _code(error) == sqlite3.SQLITE_ERROR and str(error).startswith("no such table")
             if isinstance(error, sqlite3.DatabaseError) and (_code(error) in self.lost_codes or lacks_table):
-                raise DatabaseLost(f"{self.title} ({self.path}) cannot be used: {error}") from error
+                raise DatabaseLost(f"{what} {why}") from error
             if _code(error) in _HELD:
-                raise self.unusable(
-                    f"{self.title} ({self.path}) is locked by another process: {error}; try again later"
-                ) from error
-            raise self.unusable(f"{self.title} ({self.path}) cannot be used: {error}") from error
-        except OSError as error:
-            raise self.unusable(f"{self.title} ({self.path}) cannot be used: {error}") from error
+                why = f"is locked by another process: {error}; try again later"
+            raise self.unusable(f"{what} {why}") from error
 
 
 class DerivedDatabase:
@@ -234,9 +231,14 @@ class DerivedDatabase:
     def _make_file(self) -> None:
         """Ensure a regular file at the path, private whatever the umask, without following a link.
 
-        An existing file is not opened: closing it would drop SQLite's locks on it in this process.
+        An existing file is not opened: closing it would drop SQLite's locks on it in this process. A memory directory
+        that was deleted while in use is not brought back.
         """
-        self._make_folder()
+        folder = Path(self._path).parent
+        if self._descriptor is None:
+            folder.mkdir(mode=0o700, parents=not self._inode, exist_ok=True)
+        else:
+            atomic.make_folder(self._descriptor, str(folder))
         try:
             found = os.stat(self._path, dir_fd=self._descriptor, follow_symlinks=False)
         except FileNotFoundError:
@@ -248,13 +250,6 @@ class DerivedDatabase:
         if not stat.S_ISREG(found.st_mode):
             raise DatabaseLost(f"{self.file.path} is not a regular file")
 
-    def _make_folder(self) -> None:
-        """Ensure the file's folder; a memory directory that was deleted while in use is not brought back."""
-        if self._descriptor is None:
-            Path(self._path).parent.mkdir(mode=0o700, parents=not self._inode, exist_ok=True)
-        else:
-            atomic.make_folder(self._descriptor, str(Path(self._path).parent))
-
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Create the tables of an empty file, and check whether an older one can be used."""
         found = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -263,10 +258,9 @@ class DerivedDatabase:
             connection.execute(f"PRAGMA user_version = {self.file.format}")
         elif found != self.file.format:
             raise DatabaseLost(f"{self.file.title} has another format")
-        (self._check or self._refuse_other_boot)(connection)
-
-    def _refuse_other_boot(self, connection: sqlite3.Connection) -> None:
-        if not _is_of_this_boot(connection):
+        if self._check is not None:
+            self._check(connection)
+        elif not _is_of_this_boot(connection):
             raise DatabaseLost(f"{self.file.title} was in use when the machine went down")
 
 
@@ -284,5 +278,5 @@ def _is_of_this_boot(connection: sqlite3.Connection) -> bool:
     return marked is None or marked[0] in (None, boot_id())
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: Exception) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

@@ -196,13 +196,8 @@ class Store:
 
     def _recovery(self) -> Callable[[], None]:
         """``recover`` for the checkpointer's thread, which must not keep the store alive."""
-        reference = weakref.ref(self)
-
-        def run() -> None:
-            if (alive := reference()) is not None:
-                alive.recover()
-
-        return run
+        reference = weakref.WeakMethod(self.recover)
+        return lambda: recover() if (recover := reference()) is not None else None
 
     def _start_parts(self) -> None:
         """Create the parts that belong to this process alone: its locks, its journal and its checkpointer."""

@@ -19,15 +19,15 @@ from memfiles.workflow.problems import Problem, Where, is_identifier, shown
 
 @dataclass(frozen=True, slots=True)
 class ParsedWorkflow:
-    """A document in the shape of the models, and the original positions of its parts.
+    """A document, or a part of one, in the shape of the models, and the original positions of what it holds.
 
     ``origins`` maps paths in ``document`` to paths in the original. Values below a mapped path, and unmapped values,
     keep their keys.
     """
 
-    document: dict[str, Any]
-    problems: tuple[Problem, ...] = ()
-    origins: Mapping[Where, Where] = field(default_factory=dict)
+    document: Any
+    problems: list[Problem] = field(default_factory=list)
+    origins: dict[Where, Where] = field(default_factory=dict)
 
     def as_written(self, problem: Problem) -> Problem:
         """The problem at the path in the original document."""

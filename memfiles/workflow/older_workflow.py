@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from memfiles.errors import InvalidArgument
@@ -36,34 +35,25 @@ def read_older(document: Mapping[str, Any]) -> ParsedWorkflow:
     agents = _read_agents(document, ignored=_ids_of_others(document["memory"]))
     read = {
         **({"name": document["name"]} if isinstance(document.get("name"), str) else {}),
-        "memory": {"files": files.value},
-        "agents": agents.value,
+        "memory": {"files": files.document},
+        "agents": agents.document,
         "extra": {key: value for key, value in document.items() if key not in ("name", "memory")},
     }
-    return ParsedWorkflow(read, (*files.problems, *agents.problems), {**files.origins, **agents.origins})
+    return ParsedWorkflow(read, files.problems + agents.problems, files.origins | agents.origins)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """One part of the result under construction."""
-
-    value: Any
-    problems: list[Problem] = field(default_factory=list)
-    origins: dict[Where, Where] = field(default_factory=dict)
-
-
-def _read_files(items: list[Any]) -> _Part:
-    part = _Part([])
+def _read_files(items: list[Any]) -> ParsedWorkflow:
+    part = ParsedWorkflow([])
     ours = [(index, item) for index, item in enumerate(items) if _text_in(item, "type") == FILE_TYPE]
     names = _names([item for _, item in ours])
     for (index, item), name in zip(ours, names, strict=True):
-        where: Where = ("memory", "files", len(part.value))
+        where: Where = ("memory", "files", len(part.document))
         origin: Where = ("memory", index)
         part.origins[where] = origin
         part.origins.update({(*where, new): (*origin, old) for new, old in _RENAMED.items()})
         part.origins[*where, "name"] = (*origin, "label")
         known = {new: item[old] for new, old in _RENAMED.items() if item.get(old) is not None}
-        part.value.append({**known, "name": name})
+        part.document.append({**known, "name": name})
     untyped = "this item has no type; write `type: MemoryFile`, or declare `memory: {files: [...]}`"
     part.problems.extend(
         Problem(("memory", at), untyped) for at, item in enumerate(items) if _text_in(item, "type") is None
@@ -86,22 +76,22 @@ def _names(files: list[Mapping[str, Any]]) -> list[str]:
     return names
 
 
-def _read_agents(document: Mapping[str, Any], *, ignored: frozenset[str]) -> _Part:
-    part = _Part({})
+def _read_agents(document: Mapping[str, Any], *, ignored: frozenset[str]) -> ParsedWorkflow:
+    part = ParsedWorkflow({})
     for where, node in _nodes(document):
         name, at = _agent_name(node, where), (*where, "arguments", "memoryRefs")
-        if name in part.value:
+        if name in part.document:
             part.problems.append(Problem(where, f"another node has the same name{shown(name)}; give each its own id"))
             continue
         refs = node["arguments"]["memoryRefs"]
         part.origins["agents", name] = where
         part.origins["agents", name, "memory"] = at
         if not isinstance(refs, list):
-            part.value[name] = {"memory": refs}
+            part.document[name] = {"memory": refs}
             continue
         kept = [(index, ref) for index, ref in enumerate(refs) if _text_in(ref, "id") not in ignored]
         part.origins.update({("agents", name, "memory", new): (*at, old) for new, (old, _) in enumerate(kept)})
-        part.value[name] = {"memory": [_ref(ref) for _, ref in kept]}
+        part.document[name] = {"memory": [_ref(ref) for _, ref in kept]}
     return part
 
 

@@ -331,7 +331,7 @@ def _read(source: YamlDocument) -> ParsedWorkflow:
                 for where in source.not_text if where[0] in ("memory", "agents") and len(where) > 1]  # fmt: skip
     if "memory" not in ours:
         problems.append(_no_memory(extra))
-    return ParsedWorkflow({"memory": {}, **ours, "extra": extra}, tuple(problems))
+    return ParsedWorkflow({"memory": {}, **ours, "extra": extra}, problems)
 
 
 def misplaced_keys(path: str | os.PathLike[str]) -> list[str]:

@@ -99,16 +99,14 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
             raise _refused(name, f"this is {kind}; name a workflow file")
-        if status.st_size > SIZE_MAX:
-            raise _too_large(name, status.st_size)
         with open(descriptor, "rb", closefd=False) as file:
             data = file.read(SIZE_MAX + 1)
     except OSError as error:
         raise _refused(name, f"the file cannot be read: {_reason(error)}") from error
     finally:
         os.close(descriptor)
-    if len(data) > SIZE_MAX:  # it grew meanwhile, or its size is not known beforehand (/proc)
-        raise _too_large(name, len(data))
+    if len(data) > SIZE_MAX:
+        raise _too_large(name, max(status.st_size, len(data)))  # the size may not be known beforehand (/proc)
     return data
 
 
