@@ -75,7 +75,7 @@ class Printed:
         """Print a numbered heading and its explanation."""
         self._steps += 1
         output.line("")
-        output.line(click.style(f"{self._steps}. {title}", bold=True))
+        output.line("", mark=click.style(f"{self._steps}. {title}", bold=True))
         output.line(textwrap.fill(explanation, self._width, initial_indent="   ", subsequent_indent="   "))
 
     def show(self, text: str, *, kind: LineKind = "text") -> None:
@@ -83,7 +83,7 @@ class Printed:
         prefix, color = _PREFIX[kind], _COLOR.get(kind)
         for line in output.harmless(text).rstrip("\n").split("\n"):
             for part in self._wrapped(line, prefix=prefix):
-                output.line(("   | " + (click.style(part, fg=color) if color else part)).rstrip())
+                output.line("", mark=("   | " + (click.style(part, fg=color) if color else part)).rstrip())
             prefix = " " * len(prefix)
 
     def _wrapped(self, line: str, *, prefix: str) -> list[str]:
@@ -95,7 +95,7 @@ class Printed:
 
 def _say_what_next(directory: str | None) -> None:
     output.line("")
-    output.line(click.style("What next", bold=True))
+    output.line("", mark=click.style("What next", bold=True))
     look = f"cd {directory} && memfiles log customer-notes" if directory else "memfiles demo --dir demo"
     why = "look at what the demo left" if directory else "run it again and keep the files"
     width = max(len(look), len("memfiles init my-agents"))
