@@ -17,7 +17,7 @@ from functools import partial
 from math import inf
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, LockTimeout, MemfilesError, MirrorUnavailable
-from memfiles.records.keys import entry_place
+from memfiles.records.keys import entry_place, is_id_path
 from memfiles.storage.events import utc_now
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.sync.dirty_scan import Care, DirtyScan, note_hydrated
@@ -335,7 +335,11 @@ class _Jobs:
     def find_changed_copies(self) -> None:
         """Have the records reconciled whose copies changed in the mirror, and fetch new entries."""
         listed = dict(self.mirror.list())
-        for path in self.scan.changed(listed):
+        changed = self.scan.changed(listed)
+        for path in filter(is_id_path, changed):  # what became of entries comes before these
+            with suppress(LockTimeout), self.replica.turn(path):
+                self.reconciler.reconcile(path, look=True)
+        for path in changed:
             self.dispatcher.at_once(path, look=True)
         self._fetch_entries(listed)
         self.errors.answered()

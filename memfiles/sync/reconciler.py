@@ -22,7 +22,7 @@ from memfiles.storage import quarantine
 from memfiles.storage.atomic import is_settled
 from memfiles.sync.downloads import EntryDownloads
 from memfiles.sync.ledger import Acknowledged, Ledger, LedgerRow
-from memfiles.sync.merge.merge_entries import Known, fate, is_same
+from memfiles.sync.merge.merge_entries import Known, fate, is_same, place_of
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.record_types import (
     MergeContext,
@@ -359,9 +359,16 @@ class Reconciler:
         return not (isinstance(here, Entry) and fate(here, remote, {}) == "here" and self._move_on(here))
 
     def _move_on(self, entry: Entry, *, is_local: bool = True) -> bool:
-        """Move a copy of an entry to where the entry is now; whether it is elsewhere."""
-        if fate(entry, None, self._replica.of_ids(entry.ids)) != "elsewhere":
+        """Move a copy of an entry to where the entry is now; whether it is elsewhere.
+
+        The mirror is asked first what became of another entry that is there: it may have been forgotten.
+        """
+        known = self._replica.of_ids(entry.ids)
+        if fate(entry, None, known) != "elsewhere":
             return False
+        there = self._replica.read(place.target) if (place := place_of(entry, known)) is not None else None
+        if there is not None and isinstance(there.record, Entry) and not is_same(entry, there.record):
+            self._look_up(there.record.ids)
         for path in self._replica.place(entry, is_local=is_local, on_conflict=self._on_conflict):
             self.soon(path)
         return True

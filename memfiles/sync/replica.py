@@ -197,7 +197,8 @@ class Replica:
                 if isinstance(there, Entry) and is_in_the_way and place_of(there, self.of_ids(there.ids)) is not None:
                     hands.append(there)
                     there = vacated(there, self._now())
-                merged = placed(entry, there, place, on_conflict=on_conflict, at=self._now())
+                known = self.of_ids({*entry.ids, *(there.ids if there is not None else ())})
+                merged = placed(entry, there, place, on_conflict=on_conflict, at=self._now(), known=known)
                 if merged.loser is not None:
                     self.keep(place.target, encode_copy(merged.loser), why=_MOVED, folder=quarantine.CONFLICTS)
                 is_new = merged.record.revision != entry.revision

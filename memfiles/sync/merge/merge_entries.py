@@ -145,18 +145,21 @@ def _mark_of(local: EntryRecord, remote: EntryRecord, *, at: str) -> EntryRecord
 
 
 def placed(
-    copy: Entry, there: EntryRecord | None, place: Mark, *, on_conflict: ConflictPolicy, at: str
+    copy: Entry, there: EntryRecord | None, place: Mark, *, on_conflict: ConflictPolicy, at: str, known: Known
 ) -> MergeResult[EntryRecord]:
-    """The record at the ``place`` of an entry, from the one that is ``there`` and a copy that was elsewhere."""
+    """The record at the ``place`` of an entry, from the one that is ``there`` and a copy that was elsewhere.
+
+    ``known`` as in ``merge_entries``.
+    """
     text = successor(copy.text, uid=place.target[-45:-5], level=place.level)
     moved = with_ids(replace(copy, text=text, agent=place.agent, key=place.key, run="", forgotten=()), copy.ids)
     if there is None:
         return MergeResult(moved)
     if isinstance(there, Mark) and {*there.left}.isdisjoint(copy.ids):  # version vectors of two paths tell nothing
         return _survived(_heir(moved, there), there, moved, at=at)
-    if isinstance(there, Entry) and not is_same(there, moved):
+    if isinstance(there, Entry) and not is_same(there, moved) and fate(there, moved, known) != "forgotten":
         return _two_entries(there, moved, base=None, on_conflict=on_conflict, at=at)
-    return merge_entries(there, moved, on_conflict=on_conflict, at=at)
+    return merge_entries(there, moved, on_conflict=on_conflict, at=at, known=known)
 
 
 def _survived(record: EntryRecord, local: EntryRecord, remote: EntryRecord, *, at: str) -> MergeResult[EntryRecord]:
