@@ -25,7 +25,7 @@ _SLIPPED_IN = (
     "stranger, `memfiles sync rekey --accept-unsigned` signs it"
 )
 Done = Literal["current", "signed", "resealed", "gone"]
-Progress = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class Sealing:
         answers = get_many(self._mirror, filter(_is_record, self._listed()))
         return any(isinstance(answer, Stored) and is_sealed(answer.body) for _, answer in answers)
 
-    def run(self, *, progress: Progress | None = None) -> SealReport:
+    def run(self, *, progress: OnProgress | None = None) -> SealReport:
         """Seal what is not sealed so, until nothing in the listing is new. May be stopped anywhere, and repeated."""
         report = SealReport()
         for _ in range(_ROUNDS):
@@ -142,7 +142,7 @@ class Sealing:
         return "resealed" if is_signed else "signed"
 
 
-def in_bulk(work: Callable[[str], str], keys: Collection[str], report: SealReport, progress: Progress | None) -> None:
+def in_bulk(work: Callable[[str], str], keys: Collection[str], report: SealReport, progress: OnProgress | None) -> None:
     """Do ``work`` for each key, in threads, and count its results in the field of the report that it returns."""
     for number, (key, done) in enumerate(in_parallel(work, keys, threads=THREADS), start=1):
         report.refused.pop(key, None)

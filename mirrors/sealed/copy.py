@@ -14,12 +14,12 @@ from memfiles.errors import InvalidArgument, MirrorUnavailable
 from memfiles.storage import atomic
 from memfiles.sync.mirror import Mirror
 from mirrors.directory import DirectoryMirror
-from mirrors.sealed.bucket import DERIVED, Progress, SealReport, in_bulk
+from mirrors.sealed.bucket import DERIVED, OnProgress, SealReport, in_bulk
 from mirrors.sealed.envelope import MirrorKeys
 
 
 def open_copy(
-    copied: Path, keys: MirrorKeys, *, to: Path | None = None, progress: Progress | None = None
+    copied: Path, keys: MirrorKeys, *, to: Path | None = None, progress: OnProgress | None = None
 ) -> SealReport:
     """Make ``to`` a memory directory with the opened records of the directory ``copied``, by default in its place.
 
@@ -46,7 +46,7 @@ def open_copy(
         shutil.rmtree(stage, ignore_errors=True)
 
 
-def open_all(source: Mirror, target: Mirror, keys: MirrorKeys, progress: Progress | None = None) -> SealReport:
+def open_all(source: Mirror, target: Mirror, keys: MirrorKeys, progress: OnProgress | None = None) -> SealReport:
     """Put the opened objects of ``source`` into ``target``; ``current`` counts them. Refused ones are left out."""
     report = SealReport()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from memfiles.errors import InvalidArgument, MirrorRefused, MirrorUnavailable
 from memfiles.sync.mirror import Mirror
 from mirrors.directory import DirectoryMirror
-from mirrors.sealed.bucket import Progress, Sealing, SealReport
+from mirrors.sealed.bucket import OnProgress, Sealing, SealReport
 from mirrors.sealed.copy import open_copy
 from mirrors.sealed.envelope import MirrorKeys, check_encryption
 
@@ -43,7 +43,7 @@ class Keeper:
         except MirrorRefused as error:
             return f"memory.mirror.key: {error}"
 
-    def rekey(self, *, accept_unsigned: bool = False, progress: Progress | None = None) -> SealReport:
+    def rekey(self, *, accept_unsigned: bool = False, progress: OnProgress | None = None) -> SealReport:
         """Seal every record in the mirror with the first key. May be repeated, and stopped anywhere.
 
         In a bucket that was never signed, all records are signed; later, only those that are here as they are there, or
@@ -62,7 +62,7 @@ class Keeper:
             notes.put(_NOTE, _DONE)  # 3
         return report
 
-    def open_copy(self, copied: Path, *, to: Path | None = None, progress: Progress | None = None) -> SealReport:
+    def open_copy(self, copied: Path, *, to: Path | None = None, progress: OnProgress | None = None) -> SealReport:
         """Open a copied bucket; see ``mirrors.sealed.copy.open_copy``."""
         return open_copy(copied, self.keys, to=to, progress=progress)
 

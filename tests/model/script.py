@@ -19,10 +19,7 @@ CALLERS = ("", "low", "sales")  # another level, another agent
 _LETTERS = "bcdfghjkmnpqrtvwxz"  # no vowels: neither words nor endings that a stemmer removes
 _HALF = 8
 
-OFF: dict[str, str] = {
-    **dict.fromkeys(("rename", "swap", "share", "unshare", "forget"), "lineage ids are being built (issue 13, part 2)"),
-    "apart": "values superseded before the first sync are in no history (issue 13, part 4)",
-}
+OFF: dict[str, str] = {}
 """The verbs that no script has for now, each with the reason, and ``apart``: keys saved before machines met.
 
 Must be empty.

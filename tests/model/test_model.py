@@ -18,7 +18,7 @@ from tests.model.__main__ import outcome, shrunk
 from tests.model.mutants import MUTANTS, STEPS_MAX, Mutant, catch
 from tests.model.script import MODES, Step, generate, parse
 from tests.model.shrink import shrink
-from tests.model.world import quiet
+from tests.model.world import quiet, run
 
 IS_SWEEP = "MEMFILES_SCRIPTS" in os.environ
 SCRIPTS = int(os.environ.get("MEMFILES_SCRIPTS", "30"))
@@ -40,6 +40,26 @@ def test_no_kill_breaks_a_promise() -> None:
     """Machines are processes that SIGKILL ends before any call that changes a file; a call is then made again."""
 
     assert [] == failures(KILLED_SCRIPTS, mode="all", faults=0.2, kills=0.3)
+
+
+FOUND = {
+    "an entry follows to a forgotten one's key": "A save K t1;A save N t2;A sync;B save N t5;A forget K;A rename N K",
+    "an entry moves twice before another machine looks": "A save N t1;A sync;B rename N M;B sync;B rename M K",
+    "an earlier value there, before the machines met": "C save K t2;C save K t3;A save K t5;A push",
+    "an earlier value here, before the machines met": "A save K t3;A save K t4;C save K t6;C sync",
+    "a forgotten key, saved apart": "C save K t2;C forget K;B save K t3",
+    "a key forgotten and saved anew, renamed elsewhere": "A save M t3;A sync;A forget M;A save M t7;C rename M K",
+    "a moved entry and a repeated call": "A save K t1;A share K;A save K t5;A again t1",
+    "one half redacted around an insert": "A append notes t1;A tick;A redact notes t1;B split notes t1 t2",
+}
+"""Scripts that broke a promise once."""
+
+
+@pytest.mark.parametrize("steps", FOUND.values(), ids=list(FOUND))
+def test_what_was_found_stays_mended(steps: str) -> None:
+    """Each is as short as it can be and fail."""
+    with quiet():
+        assert None is run(parse(steps.replace(";", "\n")))
 
 
 def failures(count: int, **kind: Any) -> list[str]:

@@ -180,8 +180,17 @@ def supersede(
     """Merge two diverged copies by taking the winner's whole text; the other's is in the history."""
     copies = _cleaned(local, remote, base=base, at=at)
     local, remote = copies.local, copies.remote
-    suffix = copies.suffix(local)
-    content, before = remote.content, suffix.start.encode()
+    content, changes = local.content, _retold(copies)
+    if winner == "remote":
+        changes.append(splice_change(local.content, remote.content, copies.change))
+        content = remote.content
+    return MergeResult(copies.finished(changes or [copies.change], content, onto=remote))
+
+
+def _retold(copies: _Copies) -> list[Change]:
+    """Changes that lead from the remote content through every kept local one to the present local one."""
+    suffix = copies.suffix(copies.local)
+    content, before = copies.remote.content, suffix.start.encode()
     changes = _carried(suffix.untold)
     for step in suffix.steps:
         before = step.after(before)
@@ -189,13 +198,9 @@ def supersede(
         after = content if is_silent else before.decode()
         changes.append(splice_change(content, after, replace(step.change, merged=not is_silent)))
         content = after
-    if content != local.content:
-        changes.append(splice_change(content, local.content, copies.change))
-        content = local.content
-    if winner == "remote":
-        changes.append(splice_change(local.content, remote.content, copies.change))
-        content = remote.content
-    return MergeResult(copies.finished(changes or [copies.change], content, onto=remote))
+    if content != copies.local.content:
+        changes.append(splice_change(content, copies.local.content, copies.change))
+    return changes
 
 
 def _diverged(copies: _Copies, *, on_conflict: ConflictPolicy) -> MergeResult[Record]:
@@ -258,6 +263,8 @@ def _united(copies: _Copies) -> Rebased:
         text = unite_text(first, second)
     else:
         text = MergedText(second, is_clean=False)
+    if any(step.change.old for step in copies.suffix(copies.local).steps):  # a value that only the history has
+        return Rebased(text.text, (*_retold(copies), splice_change(second, text.text, copies.change)), text.is_clean)
     change = splice_change(first, text.text, copies.change)
     return Rebased(text.text, (change, *_carried(copies.local.history)), text.is_clean)
 

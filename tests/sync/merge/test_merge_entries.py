@@ -357,20 +357,22 @@ def test_a_copy_of_a_moved_entry_is_merged_where_it_is_now() -> None:
     before = here(saved("steps", "one\ntwo\nthree\n", given_id=X))
     place = location(saved("then", given_id=X))
     now = placed(
-        here(resaved(before, "ONE\ntwo\nthree\n", at=at(2))), None, place, on_conflict="local", at=at(4)
+        here(resaved(before, "ONE\ntwo\nthree\n", at=at(2))), None, place, on_conflict="local", at=at(4), known={}
     ).record
     copy = there(resaved(before, "one\ntwo\nTHREE\n", at=at(3)))
-    found = entry_of(placed(copy, now, place, on_conflict="local", at=at(5)))
+    found = entry_of(placed(copy, now, place, on_conflict="local", at=at(5), known={}))
 
     assert ("ONE\ntwo\nTHREE\n", "then", X, place.target) == (found.content, found.key, found.id, found.path)
-    assert now == placed(before, now, place, on_conflict="local", at=at(5)).record
+    assert now == placed(before, now, place, on_conflict="local", at=at(5), known={}).record
 
 
 def test_a_mark_of_another_entry_takes_nothing_from_one_that_is_moved_there() -> None:
     """What the two paths say of versions cannot be compared, however alike it looks."""
     other = there(here(resaved(saved("then", "other\n", given_id=Y), "again\n", at=at(2))))
     copy = here(resaved(here(saved("steps", "x\n", given_id=X)), "changed\n", at=at(3)))
-    found = placed(copy, vacated(other, at(4)), location(saved("then", given_id=X)), on_conflict="local", at=at(5))
+    found = placed(
+        copy, vacated(other, at(4)), location(saved("then", given_id=X)), on_conflict="local", at=at(5), known={}
+    )
 
     assert ("changed\n", "then") == (entry_of(found).content, entry_of(found).key)
     assert entry_of(found).revision > other.revision
