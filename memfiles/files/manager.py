@@ -300,7 +300,7 @@ class MemoryManager:
         try:
             self._settle()
         except MemfilesError as error:
-            _log.warning("a change by hand may not have been read before the memory closed: %s", error)
+            _log.warning("a change by hand may not have been read before the memory closed: %s", str(error))
         self._cached = start_cache.update(self.store.descriptor, self._cached, self._live)
         store, self._store, self._records, self._was_open = self._store, None, None, True
         store.close()

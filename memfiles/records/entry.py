@@ -16,7 +16,6 @@ from pydantic import ConfigDict, Field
 
 from memfiles.records.keys import (
     ENTRY_ID_PATTERN,
-    ENTRY_PATH_PATTERN,
     WORKSPACE,
     agent_folder,
     check_key,
@@ -54,7 +53,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL_BYTES)]
 TombstoneId = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
 EntryId = Annotated[str, Field(pattern=ENTRY_ID_PATTERN)]
-EntryPath = Annotated[str, Field(pattern=ENTRY_PATH_PATTERN)]
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ class RecordRepository(Generic[R]):
         self._kind = kind
         self._now = now
         self._subscribers = subscribers
-        self._origin = origin
+        self.origin = origin
         self._listener = listener
         self._seen: dict[str, Observed[R] | None] = {}
         self._untold: set[str] = set()
@@ -157,10 +157,6 @@ class RecordRepository(Generic[R]):
             return missing, missing
 
         return self.change(records, decide, is_own=False, origin="mirror")
-
-    def as_own(self, record: R) -> R:
-        """The record as a change of this directory, for a commit that holds such records and others."""
-        return record if self._origin is None else self._kind.stamped(record, self._origin)
 
     def merge(self, path: str, decide: Callable[[R], tuple[R | None, bool]]) -> None:
         """Apply a decision over the newest version and the mirror's copy, under the record's lock.
@@ -303,7 +299,7 @@ class RecordRepository(Generic[R]):
     def _stamped(self, before: Observed[R], record: R) -> R:
         """The record as a change of this directory; putting a good version back is not a change."""
         is_put_back = record is before.record and before.problem is not None
-        return record if self._origin is None or is_put_back else self._kind.stamped(record, self._origin)
+        return record if self.origin is None or is_put_back else self._kind.stamped(record, self.origin)
 
     def _read(self, path: str, before: Observed[R] | None, signature: Signature | None) -> Observed[R]:
         """Read a file whose ``signature`` a moment ago was not the known one, and judge it."""

@@ -202,7 +202,8 @@ class Replica:
                 if merged.loser is not None:
                     self.keep(place.target, encode_copy(merged.loser), why=_MOVED, folder=quarantine.CONFLICTS)
                 is_new = merged.record.revision != entry.revision
-                after[place.target] = entries.as_own(merged.record) if is_new else merged.record
+                is_made_here = is_new and entries.origin is not None
+                after[place.target] = merged.record.stamped(entries.origin or "") if is_made_here else merged.record
             return None, [record for path, record in after.items() if record != records[path]]
 
         while (missing := entries.change(paths, decide, is_own=False, origin="mirror")) is not None:

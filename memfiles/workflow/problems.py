@@ -21,7 +21,7 @@ from memfiles.errors import InvalidArgument, WorkflowError
 Where = tuple[str | int, ...]
 """The path to a value from the root of a document: mapping keys and list positions (from 0)."""
 
-Mark = tuple[int, int]
+LineColumn = tuple[int, int]
 """A line and a column, both from 1."""
 
 REPORTED_MAX = 100
@@ -86,7 +86,9 @@ def spelled(where: Where) -> str:
     return text if len(text) <= _SPELLED_MAX else "..." + text[-_SPELLED_MAX:]
 
 
-def workflow_error(source: str, problems: Iterable[Problem], *, locate: Callable[[Problem], Mark]) -> WorkflowError:
+def workflow_error(
+    source: str, problems: Iterable[Problem], *, locate: Callable[[Problem], LineColumn]
+) -> WorkflowError:
     """One error for all ``problems``: a line each, ``source:line:column: path: what``, in the document's order."""
     placed = sorted(((locate(problem), problem) for problem in problems), key=lambda pair: pair[0])
     lines = []

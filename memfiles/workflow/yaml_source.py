@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from memfiles.errors import WorkflowError
-from memfiles.workflow.problems import Mark, Problem, Where, workflow_error
+from memfiles.workflow.problems import LineColumn, Problem, Where, workflow_error
 from memfiles.workflow.yaml_text import YamlText, checked, mark_after, plain_value, read_bytes
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ _ADVICE = {
 class NodePosition:
     """The positions of a collection and of its items."""
 
-    mark: Mark
-    keys: dict[str | int, Mark] = field(default_factory=dict)
-    values: dict[str | int, Mark | NodePosition] = field(default_factory=dict)
+    mark: LineColumn
+    keys: dict[str | int, LineColumn] = field(default_factory=dict)
+    values: dict[str | int, LineColumn | NodePosition] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ class YamlDocument:
 
     name: str
     value: Any
-    place: NodePosition | Mark
+    place: NodePosition | LineColumn
     not_text: tuple[Where, ...] = ()
     """Paths of keys that YAML does not read as text (``1:``, ``true:``); ``value`` has them in JSON spelling."""
 
-    def mark(self, where: Where, *, at_key: bool = False) -> Mark:
+    def mark(self, where: Where, *, at_key: bool = False) -> LineColumn:
         """The position of the value at ``where``, or of its key; if it is missing, of its parent."""
         place, holder = self.place, self.place
         for step in where:
@@ -115,7 +115,7 @@ class _Open:
         """Whether the next item is a key."""
         return self.key is None and isinstance(self.value, dict)
 
-    def put(self, value: Any, place: NodePosition | Mark) -> None:
+    def put(self, value: Any, place: NodePosition | LineColumn) -> None:
         """Add the next item."""
         if isinstance(self.value, list):
             self.place.values[len(self.value)] = place
@@ -165,7 +165,7 @@ class _Builder:
             raise self.error("the document is empty; declare `memory: {files: [...]}`", at=(1, 1))
         return YamlDocument(self._name, self._documents[0], self._root.values[0], tuple(self._not_text))
 
-    def error(self, what: str, *, at: Mark, key: str | None = None) -> WorkflowError:
+    def error(self, what: str, *, at: LineColumn, key: str | None = None) -> WorkflowError:
         """An error at a position, with the current path."""
         where = _where(self._stack) + (() if key is None else (key,))
         return workflow_error(self._name, [Problem(where, what)], locate=lambda problem: at)
@@ -179,7 +179,7 @@ class _Builder:
         else:
             top.put(value, mark)
 
-    def _value_of(self, event: Any, mark: Mark) -> Any:
+    def _value_of(self, event: Any, mark: LineColumn) -> Any:
         if not event.style:
             try:
                 return plain_value(self._text.original(event.value, double_quoted=False))
@@ -190,7 +190,7 @@ class _Builder:
             raise self.error("this is half of a surrogate pair; write both escapes, or neither", at=mark)
         return text
 
-    def _take_key(self, top: _Open, event: Any, value: Any, mark: Mark) -> None:
+    def _take_key(self, top: _Open, event: Any, value: Any, mark: LineColumn) -> None:
         if event.value == "<<" and not event.style:
             raise self.error("merge keys (<<) are not supported; write the keys out", at=mark)
         key = value if isinstance(value, str) else json.dumps(value)
@@ -238,11 +238,11 @@ def _where(stack: list[_Open]) -> Where:
     return tuple(step for frame in stack[1:] for step in frame.step())
 
 
-def _mark_of(event: Any) -> Mark:
+def _mark_of(event: Any) -> LineColumn:
     return _from_one(event.start_mark)
 
 
-def _from_one(mark: Any) -> Mark:
+def _from_one(mark: Any) -> LineColumn:
     """A position of PyYAML, which counts from 0."""
     return mark.line + 1, mark.column + 1
 
@@ -263,7 +263,7 @@ def _events(text: str, *, fast: bool) -> Iterator[yaml.Event]:
         loader.dispose()
 
 
-def _problem_mark(error: yaml.MarkedYAMLError) -> Mark:
+def _problem_mark(error: yaml.MarkedYAMLError) -> LineColumn:
     mark = error.problem_mark or error.context_mark
     return _from_one(mark) if mark else (1, 1)
 

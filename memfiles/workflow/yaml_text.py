@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from memfiles.errors import WorkflowError
-from memfiles.workflow.problems import Mark, Problem, printable, workflow_error
+from memfiles.workflow.problems import LineColumn, Problem, printable, workflow_error
 
 Scalar = str | int | float | bool | None
 _WORDS: dict[str, Scalar] = {
@@ -120,7 +120,7 @@ def checked(data: bytes | str, *, source: str) -> YamlText:
     return _protected(_without_json_tabs(text), source=source)
 
 
-def mark_after(text: str) -> Mark:
+def mark_after(text: str) -> LineColumn:
     """The position after the last character."""
     breaks = list(_LINE_BREAK.finditer(text))
     return len(breaks) + 1, len(text) - (breaks[-1].end() if breaks else 0) + 1
@@ -192,5 +192,5 @@ def _refused(source: str, what: str) -> WorkflowError:
     return WorkflowError(f"{printable(source)}: {what}")
 
 
-def _at(source: str, mark: Mark, what: str) -> WorkflowError:
+def _at(source: str, mark: LineColumn, what: str) -> WorkflowError:
     return workflow_error(source, [Problem((), what)], locate=lambda problem: mark)

@@ -176,7 +176,7 @@ def test_the_python_api_is_complete() -> None:
 def test_every_adapter_is_in_the_python_api() -> None:
     """A module with the name of a framework is public, and so is what it says to use."""
     folder = ROOT / "memfiles" / "adapters"
-    described = {path.stem for path in folder.glob("*.py") if "ExtraMissing(" in path.read_text("utf-8")}
+    described = {path.stem for path in folder.glob("*.py") if "with needs(" in path.read_text("utf-8")}
 
     assert described == set(reference.ADAPTERS)
 

@@ -9,6 +9,7 @@ import os
 import secrets
 import subprocess
 import sys
+from itertools import count
 
 import pytest
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -132,6 +133,7 @@ def test_the_first_key_seals_and_all_open() -> None:
         ("ключ" * 10, "outside ASCII"),
         (",".join(secrets.token_hex(32) for _ in range(9)), "holds 9 keys; a mirror has at most 8"),
     ],
+    ids=count(),  # the keys are random
 )
 def test_a_key_that_could_be_guessed_is_refused(text: str, why: str) -> None:
     """The error says what is wrong and how to make a good one, and does not repeat the key."""
@@ -205,6 +207,7 @@ def test_signing_loads_no_library() -> None:
     """Only what is encrypted needs one; where it is missing, an error names the extra."""
     program = """
 import sys
+from itertools import count
 sys.modules["cryptography"] = None  # as if it were not installed
 from mirrors import MemoryMirror, MirrorKeys, SealedMirror
 keys = MirrorKeys.named("env:DESK_KEY")
