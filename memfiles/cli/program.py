@@ -49,7 +49,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "import": ("commands.transfer", "Import entries from a folder or a file, all or nothing."),
     },
     "Mirror": {
-        "sync": ("commands.sync", "Push to the mirror, pull from it, or show what is pending."),
+        "sync": ("commands.sync", "Push to the mirror, pull from it, show what is pending, or replace its key."),
     },
     "Agents": {
         "card": ("commands.agents", "Print the index card an agent gets in its system prompt."),

@@ -250,13 +250,13 @@ class EntryReader:
             except EmbedderUnavailable:  # an entry arrived in between that cannot be embedded
                 question = None
                 hits = self._hits(asked, question)
-            matches = [self._match(hit) for hit in hits]
-            if all(matches):
+            found = [self._read(hit.path, hit.revision) for hit in hits]
+            if all(found):
                 break
-        pairs = zip(matches, hits, strict=True)
-        self._count_reads(caller, [(hit.path, match.found.level) for match, hit in pairs if match is not None])
-        found = tuple(match for match in matches if match is not None)
-        return Results(query, found, meaning=question is not None)
+        read = [(entry, hit) for entry, hit in zip(found, hits, strict=True) if entry is not None]
+        self._count_reads(caller, [(entry.path, entry.level) for entry, _ in read])
+        matches = tuple(Match(found_in(entry), hit.score, hit.legs, hit.snippet) for entry, hit in read)
+        return Results(query, matches, meaning=question is not None)
 
     def page(self, caller: Caller, *, filters: Filters, limit: int = 50, cursor: str | None = None) -> Page:
         """The visible entries by key, ``limit`` at a time; ``cursor`` is the ``next`` of the page before."""
@@ -296,13 +296,10 @@ class EntryReader:
 
     def _expire(self, view: View) -> None:
         """Take the expired entries of the view out of the search index."""
-        now = self._db.now()
-        if self._db.index.ask(
-            lambda connection: queries.has_expired_texts(connection, queries.parts(connection, view), now=now)
-        ):
-            self._db.index.change(
-                lambda connection: queries.remove_expired_texts(connection, queries.parts(connection, view), now=now),
-                durable=False,
+        index, now = self._db.index, self._db.now()
+        if index.ask(lambda opened: queries.has_expired_texts(opened, queries.parts(opened, view), now=now)):
+            index.change(
+                lambda opened: queries.remove_expired_texts(opened, queries.parts(opened, view), now=now), durable=False
             )
 
     def _embedded(self, asked: _Search) -> QueryEmbedder | None:
@@ -352,10 +349,6 @@ class EntryReader:
             )
         )
 
-    def _match(self, hit: Hit) -> Match | None:
-        entry = self._read(hit.path, hit.revision)
-        return Match(found_in(entry), hit.score, hit.legs, hit.snippet) if entry is not None else None
-
     def _read(self, path: str, revision: int) -> Entry | None:
         """The entry at ``path`` if the index is right about it; else the index checks it before the next question."""
         entry = shown_at(self._db.repository, path)
@@ -375,9 +368,9 @@ def found_in(entry: Entry) -> Found:
 
 def checked_query(query: object) -> str:
     """The query as text; ``InvalidArgument`` for anything else."""
-    if not isinstance(query, str):
-        raise InvalidArgument(f"the query must be text, not {type(query).__name__}")
-    return query.encode(errors="replace").decode()
+    if (text := _text(query, "the query")) is None:
+        raise InvalidArgument("the query must be text")
+    return text
 
 
 def checked_filters(

@@ -19,7 +19,7 @@ from itertools import chain
 
 from filelock import lock_descriptor
 
-from memfiles.storage.atomic import sync_folder, sync_published
+from memfiles.storage.atomic import reason, sync_folder, sync_published
 from memfiles.storage.journal_frames import (
     BLOCK_BYTES,
     FRAME_HEADER_BYTES,
@@ -326,7 +326,9 @@ class Journal:
                 try:
                     self._file.mark_for_rewrite()
                 except OSError as error:
-                    _log.warning("%s could not be marked for a rewrite of its records: %s", self._file.name, error)
+                    _log.warning(
+                        "%s could not be marked for a rewrite of its records: %s", self._file.name, reason(error)
+                    )
         self._forget_file(then)
 
     def _remove(self, file: JournalFile) -> None:

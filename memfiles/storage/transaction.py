@@ -71,7 +71,7 @@ class Transactions:
         self._now = now
         self._plain_commits = 0
         self._flush_seconds = 0.0  # how long the last flush took
-        self._group: GroupCommit[Transaction] = GroupCommit(self._serve, patience=self._patience)
+        self._group: GroupCommit[Transaction] = GroupCommit()
 
     def commit(self, changes: Sequence[NewVersion]) -> dict[str, Signature]:
         """Change these records; the caller holds their locks. See ``Store.commit`` for the errors."""
@@ -85,7 +85,7 @@ class Transactions:
             if self._is_plain(changes):
                 self._commit_plain(transaction)
             else:
-                self._group.submit(transaction)
+                self._group.submit(transaction, self._serve, patience=self._patience)
         except OSError as error:
             raise StorageFailed(f"the change was not written: {reason(error)}; nothing was changed") from error
         return {version.path: version.staged for version in transaction.staged}
@@ -267,15 +267,8 @@ class GroupCommit(Generic[T]):
     call: the leader makes all the calls while its followers sleep.
     """
 
-    def __init__(
-        self, serve: Callable[[list[Request[T]]], None], *, patience: Callable[[], float] = lambda: 0.0
-    ) -> None:
-        """``serve`` gets every waiting request and marks each as served or failed; it never runs twice at once.
-
-        ``patience`` gives the seconds for which it is worth waiting for more requests.
-        """
-        self._serve = serve
-        self._patience = patience
+    def __init__(self) -> None:
+        """Nothing is submitted yet."""
         self._last_size = 1  # of the group that was served last
         self._queue_lock = threading.Lock()
         self._waiting: deque[Request[T]] = deque()
@@ -287,13 +280,19 @@ class GroupCommit(Generic[T]):
         """The number of requests that are not being served yet."""
         return len(self._waiting)
 
-    def submit(self, work: T) -> None:
-        """Return once the work is done; raises the error that made it fail."""
+    def submit(
+        self, work: T, serve: Callable[[list[Request[T]]], None], *, patience: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        """Return once the work is done; raises the error that made it fail.
+
+        The leader's ``serve`` gets every waiting request and marks each as served or failed; no two run at once. Its
+        ``patience`` gives the seconds for which it is worth waiting for more requests.
+        """
         request = Request(work)
         try:
             self._enqueue(request)
             if self._leader is request:
-                self._lead(request)
+                self._lead(request, serve, patience)
         except BaseException:
             self._withdraw(request)
             raise
@@ -309,23 +308,25 @@ class GroupCommit(Generic[T]):
         if self._leader is not request:
             request.wait()
 
-    def _lead(self, leader: Request[T]) -> None:
+    def _lead(
+        self, leader: Request[T], serve: Callable[[list[Request[T]]], None], patience: Callable[[], float]
+    ) -> None:
         try:
             if self._last_size > 1:
-                self._gather()
+                self._gather(patience())
             with self._queue_lock:
                 self._last_size = len(self._waiting)
                 self._serving, self._waiting = self._waiting, deque()
-            self._serve(list(self._serving))
+            serve(list(self._serving))
         finally:
             self._resign(leader)
 
-    def _gather(self) -> None:
+    def _gather(self, seconds: float) -> None:
         """Wait for as many requests as were served last time: their threads come back, and can share one flush.
 
         Otherwise the first to come back would be served alone in every other round.
         """
-        deadline = time.monotonic() + self._patience()
+        deadline = time.monotonic() + seconds
         while self.waiting < self._last_size and time.monotonic() < deadline:
             time.sleep(_GATHER_POLL_SECONDS)
 

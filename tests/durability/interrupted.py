@@ -92,7 +92,7 @@ class BareGroup:
 
     def __init__(self) -> None:
         """Nothing was submitted."""
-        self._group: GroupCommit[str] = GroupCommit(self._serve, patience=lambda: _PATIENCE_BARE)
+        self._group: GroupCommit[str] = GroupCommit()
         self.served: list[str] = []
         self.acknowledged: list[str] = []
 
@@ -107,7 +107,7 @@ class BareGroup:
             if stop.is_set():
                 return
             with suppress(InterruptedError):
-                self._group.submit(f"{name}.{turn}")
+                self._group.submit(f"{name}.{turn}", self._serve, patience=lambda: _PATIENCE_BARE)
                 self.acknowledged.append(f"{name}.{turn}")
 
 

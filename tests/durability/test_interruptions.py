@@ -72,8 +72,8 @@ class Clerk:
             request.is_served = True
 
 
-def _submitting(group: GroupCommit[str], wanted: str) -> threading.Thread:
-    thread = threading.Thread(target=group.submit, args=(wanted,))
+def _submitting(group: GroupCommit[str], wanted: str, clerk: Clerk) -> threading.Thread:
+    thread = threading.Thread(target=group.submit, args=(wanted, clerk.serve))
     thread.start()
     return thread
 
@@ -117,17 +117,17 @@ def _meanwhile(*steps: Callable[[], object]) -> threading.Thread:
 def test_an_interrupted_waiter_is_not_served_later(rung: threading.Event) -> None:
     """Whoever is interrupted before its turn came has changed nothing, and holds nobody up."""
     clerk = Clerk()
-    group = GroupCommit(clerk.serve)
-    first = _submitting(group, "first")
+    group: GroupCommit[str] = GroupCommit()
+    first = _submitting(group, "first", clerk)
     clerk.begun.get(timeout=LONG)
     with pytest.raises(Interrupted):
         alarm = _meanwhile(lambda: _wait_for(group, 1), lambda: _ring(rung))
-        group.submit("interrupted")
+        group.submit("interrupted", clerk.serve)
     clerk.permits.put(None)
     for thread in (first, alarm):
         thread.join()
     clerk.permits.put(None)
-    group.submit("later")
+    group.submit("later", clerk.serve)
 
     assert [["first"], ["later"]] == clerk.groups
 
@@ -135,12 +135,12 @@ def test_an_interrupted_waiter_is_not_served_later(rung: threading.Event) -> Non
 def test_an_interrupted_waiter_stays_while_it_is_served(rung: threading.Event) -> None:
     """Once its change is under way it keeps its locks until that is done."""
     clerk = Clerk()
-    group = GroupCommit(clerk.serve)
+    group: GroupCommit[str] = GroupCommit()
     has_gone = threading.Event()
     gone_early: list[bool] = []
-    first = _submitting(group, "first")
+    first = _submitting(group, "first", clerk)
     clerk.begun.get(timeout=LONG)
-    second = _submitting(group, "second")
+    second = _submitting(group, "second", clerk)
     _wait_for(group, 1)  # it queues up before the main thread and so leads next, for both
     with pytest.raises(Interrupted):
         meanwhile = _meanwhile(
@@ -151,7 +151,7 @@ def test_an_interrupted_waiter_stays_while_it_is_served(rung: threading.Event) -
             lambda: gone_early.append(has_gone.wait(MOMENT)),
             lambda: clerk.permits.put(None),
         )
-        group.submit("interrupted")
+        group.submit("interrupted", clerk.serve)
     has_gone.set()
     for thread in (first, second, meanwhile):
         thread.join()
@@ -163,17 +163,17 @@ def test_an_interrupted_waiter_stays_while_it_is_served(rung: threading.Event) -
 def test_an_interrupted_leader_tells_the_others(rung: threading.Event) -> None:
     """Those whose changes were not done when their leader was interrupted are not told that they were."""
     clerk = Clerk()
-    group = GroupCommit(clerk.serve)
+    group: GroupCommit[str] = GroupCommit()
     failed: list[BaseException] = []
 
     def follow() -> None:
         try:
-            group.submit("follower")
+            group.submit("follower", clerk.serve)
         except OSError as error:
             failed.append(error)
 
     follower = threading.Thread(target=follow)
-    first = _submitting(group, "first")
+    first = _submitting(group, "first", clerk)
     clerk.begun.get(timeout=LONG)
     with pytest.raises(Interrupted):
         meanwhile = _meanwhile(
@@ -184,7 +184,7 @@ def test_an_interrupted_leader_tells_the_others(rung: threading.Event) -> None:
             lambda: clerk.begun.get(timeout=LONG),
             lambda: _ring(rung),
         )
-        group.submit("leader")
+        group.submit("leader", clerk.serve)
     for thread in (meanwhile, first, follower):
         thread.join()
 

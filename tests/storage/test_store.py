@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 import memfiles
+from memfiles import MemoryFile, MemoryManager
 from memfiles.errors import StorageFailed
 from tests.support.another_process import another_process
 from tests.support.records import rewrite, wait_until
@@ -159,3 +162,21 @@ def test_a_link_to_a_directory_that_is_missing_is_refused(linked: Path, tmp_path
         memfiles.open(linked)
 
     assert not (tmp_path / "real").exists()
+
+
+def test_a_manager_that_is_gone_holds_nothing_open(tmp_path: Path) -> None:
+    """At once, not when the garbage collector comes by: the disk below may be about to be unmounted."""
+    gc.collect()
+    gc.disable()
+    try:
+        manager = MemoryManager(tmp_path / "memory")
+        manager.restore([MemoryFile(uid="notes", name="notes")])
+        for turn in range(3):
+            manager.append("notes", f"- {turn}\n")
+        manager.close()
+        del manager
+        held = [path for each in Path("/proc/self/fd").iterdir() if str(tmp_path) in (path := os.path.realpath(each))]
+    finally:
+        gc.enable()
+
+    assert [] == held

@@ -61,13 +61,18 @@ class Counter:
     def __init__(self, *, patience: float) -> None:
         self.groups: list[list[str]] = []
         self.may_serve = threading.Event()
-        self.group: GroupCommit[str] = GroupCommit(self._serve, patience=lambda: patience)
+        self.group: GroupCommit[str] = GroupCommit()
+        self._patience = patience
 
     def submitting(self, wanted: str) -> threading.Thread:
         """A thread that submits."""
-        thread = threading.Thread(target=self.group.submit, args=(wanted,))
+        thread = threading.Thread(target=self.submit, args=(wanted,))
         thread.start()
         return thread
+
+    def submit(self, wanted: str) -> None:
+        """Submit, and return once it was served."""
+        self.group.submit(wanted, self._serve, patience=lambda: self._patience)
 
     def _serve(self, requests: list[Request[str]]) -> None:
         self.groups.append(sorted(request.work for request in requests))
@@ -99,7 +104,7 @@ def test_those_who_were_served_together_are_waited_for(with_two: Callable[[float
     """The first to come back does not go alone."""
     counter = with_two(PATIENCE_SECONDS)
     thread = counter.submitting("three")
-    counter.group.submit("four")
+    counter.submit("four")
     thread.join()
 
     assert ["four", "three"] == counter.groups[-1]
@@ -109,7 +114,7 @@ def test_those_who_were_served_together_are_waited_for(with_two: Callable[[float
 def test_nobody_is_waited_for_longer_than_is_worth_while(patience: float, with_two: Callable[[float], Counter]) -> None:
     """Nor again, once one came alone."""
     counter = with_two(patience)
-    counter.group.submit("three")
-    counter.group.submit("four")
+    counter.submit("three")
+    counter.submit("four")
 
     assert [["three"], ["four"]] == counter.groups[-2:]

@@ -34,7 +34,7 @@ _TIMEOUT = click.option(
 
 @group("sync", "memfiles sync status", "memfiles sync push --timeout 300")
 def sync_command() -> None:
-    """Push to the mirror, pull from it, show what is pending, or replace the mirror's key."""
+    """Push to the mirror, pull from it, show what is pending, or replace its key."""
 
 
 @command("push", "memfiles sync push --timeout 300", of=sync_command)
