@@ -66,7 +66,7 @@ class Sync:
             replica, mirror=mirror, ledger=ledger, downloads=downloads, on_conflict=settings.on_conflict, now=now
         )
         self._dispatcher = dispatcher(self._reconcile, timers=self._timers)
-        self._reconciler.soon = self._dispatcher.at_once
+        self._reconciler.soon, self._reconciler.note = self._dispatcher.at_once, self._note
         self.notice = self._dispatcher.notice  # the subscriber of changes, without a detour: it runs after every write
         self._errors = _ErrorLog(ledger, self._dispatcher)
         self._jobs = _Jobs(
@@ -338,7 +338,7 @@ class _Jobs:
         changed = self.scan.changed(listed)
         for path in filter(is_id_path, changed):  # what became of entries comes before these
             with suppress(LockTimeout), self.replica.turn(path):
-                self.reconciler.reconcile(path, look=True)
+                self.note(path, self.reconciler.reconcile(path, look=True))
         for path in changed:
             self.dispatcher.at_once(path, look=True)
         self._fetch_entries(listed)

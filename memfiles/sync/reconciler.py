@@ -176,9 +176,10 @@ class Reconciler:
     ) -> None:
         """``on_conflict`` says whose text wins where two changes cannot be merged.
 
-        ``soon`` is called with the paths of other records that are to be pushed.
+        ``soon`` is called with the paths of other records that are to be pushed, ``note`` with what was done to others.
         """
         self.soon: Callable[[str], None] = lambda path: None
+        self.note: Callable[[str, Outcome], None] = lambda path, outcome: None
         self._replica = replica
         self._mirror = mirror
         self._ledger = ledger
@@ -343,7 +344,7 @@ class Reconciler:
         """Ask the mirror what became of these entries, or, without ``look``, push what is known here."""
         for path in map(id_path, ids):
             with self._replica.turn(path):
-                self.reconcile(path, look=look)
+                self.note(path, self.reconcile(path, look=look))
 
     def _has_place(self, local: LocalCopy, remote: SyncedRecord) -> bool:
         """Whether both copies can be merged where they are; those that belong elsewhere are moved there.

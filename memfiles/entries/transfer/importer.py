@@ -66,7 +66,8 @@ class Importer:
         """
         check_switch(dry_run, what="dry_run")
         parsed = read(source, format=format)
-        judged = [self._judge(caller, document) for document in parsed.documents]
+        now = self._db.now()  # once: entries without times of their own must not be told apart by a tick of the clock
+        judged = [self._judge(caller, document, now=now) for document in parsed.documents]
         skipped = [*parsed.skipped, *(each for each in judged if isinstance(each, Skipped))]
         taken = [each for each in judged if isinstance(each, ImportedDraft)]
         unchanged = sum(each is None for each in judged)
@@ -75,7 +76,7 @@ class Importer:
             self._writer.take_in(caller, taken)
         return Imported(added, len(taken) - added, unchanged, tuple(skipped), dry_run)
 
-    def _judge(self, caller: Caller, document: Document) -> ImportedDraft | Skipped | None:
+    def _judge(self, caller: Caller, document: Document, *, now: str) -> ImportedDraft | Skipped | None:
         """Whether a document is imported or skipped, and why; None if it would change nothing."""
         level, extra = document.level or caller.level, dict[str, Any](document.extra)
         view = view_of(caller, self._db.rules.levels)
@@ -98,8 +99,8 @@ class Importer:
             checked = self._db.rules.check(Draft(document.key, document.content, source=_SOURCE, **facets))
         except MemfilesError as error:
             return Skipped(document.where, str(error))
-        past = _past(document, latest=self._db.now())
-        if (problem := self._problem(document, past)) is not None:
+        past = _past(document, latest=now)
+        if (problem := self._problem(document, past, now=now)) is not None:
             return Skipped(document.where, problem)
         return ImportedDraft(checked, place, past, isinstance(before, Entry))
 
@@ -113,13 +114,13 @@ class Importer:
             return Skipped(document.where, f"category {category.name} belongs to a run, and this session has none")
         return own[-1] if category.is_shared else own[-3] if category.is_of_one_run else own[-2]
 
-    def _problem(self, document: Document, past: Past) -> str | None:
+    def _problem(self, document: Document, past: Past, *, now: str) -> str | None:
         """Why the entry would be over the budget alone, or expired at once; None if it would not."""
         most, size = self._db.rules.budget.max_bytes, len(document.content.encode())
         if most is not None and size > most:
             return f"it is {size} bytes and the whole budget is {most}"
         expires_at = past.expires_at or self._db.rules.expiry(document.category or GENERAL, past.updated_at)
-        return f"it expired at {expires_at}" if expires_at is not None and expires_at <= self._db.now() else None
+        return f"it expired at {expires_at}" if expires_at is not None and expires_at <= now else None
 
 
 def _says_the_same(document: Document, entry: Entry) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -172,3 +173,13 @@ def test_a_credential_is_kept_out_of_every_field(entries: Entries, tmp_path: Pat
         assert "credential" in reason
         assert TOKEN not in reason
     assert () == entries.list(Visitor()).memories
+
+
+def test_what_has_no_time_of_its_own_comes_in_at_one_time(tmp_path: Path) -> None:
+    """A tick of the clock in the middle tells no entries apart: the order of a prompt would depend on it."""
+    ticks = count(1)
+    with entries_in(tmp_path / "memory", now=lambda: f"2026-11-23T10:00:00.{next(ticks):03}Z") as entries:
+        taken_in(entries, tmp_path, *({"key": key, "content": f"{key} opens"} for key in ("bob", "ada", "zoe")))
+        times = {found.updated_at for found in entries.list(Visitor()).memories}
+
+    assert 1 == len(times)
