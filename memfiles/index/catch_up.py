@@ -26,7 +26,7 @@ from memfiles.index.text import fts
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Signature, is_forbidden
-from memfiles.storage.derived_database import DerivedDatabase
+from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
 from memfiles.storage.entry_folders import StoredSignature, files, folder_times, stamp
 
 _FOLDER_AT = len(ENTRIES) + 1
@@ -107,7 +107,8 @@ class Trust(Enum):
     ``LOST``                opened: ``UNVERIFIED``, as it is empty
     ``CURRENT``             a transaction failed, or lines of the log were lost: ``UNVERIFIED``
     ``UNVERIFIED``          every file was compared with its row: ``CURRENT``, unless one may not be read
-    any but ``CLOSED``      the database is damaged or replaced: ``LOST``; in a forked child: ``UNOPENED``
+    any but ``CLOSED``      the database is damaged: ``LOST``; another process replaced it: ``UNVERIFIED``;
+                            in a forked child: ``UNOPENED``
     ======================  =============================================================================
     """
 
@@ -118,11 +119,15 @@ class Trust(Enum):
     CLOSED = auto()
 
 
+class IndexReplaced(DatabaseLost):
+    """Another process built the database anew: what this one knows is about a file that is gone."""
+
+
 class Maintenance:
     """Opens, catches up, verifies, compacts and seals the database.
 
     The caller ensures that one thread at a time calls it, and calls ``start_over`` after a ``DatabaseLost``. Methods
-    also raise ``IndexUnusable``.
+    also raise ``IndexUnusable``, and ``IndexReplaced``: ``open``, and work again.
     """
 
     def __init__(self, database: DerivedDatabase, records: RecordSource, pending: PendingWrites) -> None:
@@ -135,6 +140,7 @@ class Maintenance:
         """Start as with an unopened database, which is also what a forked child has."""
         self.trust = Trust.UNOPENED
         self.has_verified = False  # since the start of this process
+        self._opened: sqlite3.Connection | None = None  # the one that ``trust`` is about
         self._watched: dict[str, Signature | None] = {}  # records that other processes may be changing
         self._written: tuple[sqlite3.Connection, int] | None = None  # with the data version of the last batch
 
@@ -163,10 +169,12 @@ class Maintenance:
                 is_known = self.is_open or (
                     self.trust is Trust.UNOPENED and _noted_times(connection) == folder_times(self._records.directory)
                 )
-                if not is_known or not _is_complete(connection):
+                is_replaced = self._opened not in (None, connection)
+                if not is_known or is_replaced or not _is_complete(connection):
                     self.trust = Trust.UNVERIFIED
                 elif self.trust is Trust.UNOPENED:
                     self.trust = Trust.CURRENT
+                self._opened = connection
             if log.is_alone:
                 self.apply(is_alone=True)
         finally:
@@ -175,15 +183,30 @@ class Maintenance:
 
     def start_over(self) -> None:
         """Remove a lost database; the next ``open`` makes an empty one."""
-        self.trust = Trust.LOST
+        self.trust, self._opened = Trust.LOST, None
         self.database.start_over()
+
+    def connection(self) -> sqlite3.Connection:
+        """The connection that was opened; ``IndexReplaced`` if it led to a file that is gone."""
+        return self._checked(self.database.connection())
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """One write transaction on the database that was opened."""
+        with self.database.transaction() as connection:
+            yield self._checked(connection)
+
+    def _checked(self, connection: sqlite3.Connection) -> sqlite3.Connection:
+        if connection is not self._opened:
+            raise IndexReplaced("another process built the index anew")
+        return connection
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
         """The database in one read transaction, verified first if needed."""
         if self.trust is Trust.UNVERIFIED:
             self.catch_up()
-        connection = self.database.connection()
+        connection = self.connection()
         with failures():
             connection.execute("BEGIN")
             try:
@@ -206,7 +229,7 @@ class Maintenance:
         """Read these records, and rewrite the file without any word of earlier versions. Raises ``LockTimeout``."""
         self.apply(also=paths)
         with failures():
-            fts.scrub(self.database.connection())
+            fts.scrub(self.connection())
         for _ in range(_COMPACT_ATTEMPTS):
             if self.database.compact():
                 return
@@ -220,10 +243,10 @@ class Maintenance:
             return
         if self._watched or not self.is_fresh():
             self.apply(is_alone=True)
-        if self.trust is not Trust.CURRENT or _meta(self.database.connection(), "boot") is None:
+        if self.trust is not Trust.CURRENT or _meta(self.connection(), "boot") is None:
             return  # or nothing was written since it was last sealed
         log.empty()
-        with self.database.transaction() as connection:
+        with self.transaction() as connection:
             _note_sealed(connection, self._records.directory, log=log.id)
         self.database.settle()
 
@@ -234,7 +257,7 @@ class Maintenance:
         """
         is_exact = False
         try:
-            with self.database.transaction() as connection:
+            with self.transaction() as connection:
                 self._watched, is_exact = self._apply(connection, also=also, is_alone=is_alone)
                 if not _is_complete(connection):
                     self.trust = Trust.UNVERIFIED
@@ -281,15 +304,15 @@ class Maintenance:
     def _verify(self) -> list[str]:
         now_ns, times = time.time_ns(), folder_times(self._records.directory)
         left_over: list[str] = []
-        connection = self.database.connection()
+        connection = self.connection()
         with failures():
             remaining = iter(list(self._records.differing(connection, left_over)))
             while paths := list(islice(remaining, _BATCH)):
-                with self.database.transaction() as connection:
+                with self.transaction() as connection:
                     self._records.refresh(connection, paths)
         is_complete = not self._records.forbidden
         if is_complete:
-            with self.database.transaction() as connection:
+            with self.transaction() as connection:
                 _note_complete(connection, times, now_ns=now_ns)
         self.trust, self.has_verified = Trust.CURRENT if is_complete else Trust.UNVERIFIED, True
         self._pending.land()

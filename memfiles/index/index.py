@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from memfiles.errors import StorageFailed
-from memfiles.index.catch_up import Maintenance, RecordSource, Trust
+from memfiles.index.catch_up import IndexReplaced, Maintenance, RecordSource, Trust
 from memfiles.index.database import IndexUnusable, create_tables, failures, index_database
 from memfiles.index.pending_writes import MAX_FACTOR, PendingWrites
 from memfiles.index.rows import PartitionKey, Row, Totals, load_sums, row_of, totals_of
@@ -29,6 +29,7 @@ T = TypeVar("T")
 _Transaction = Callable[[], AbstractContextManager[sqlite3.Connection]]
 _Work = Callable[[sqlite3.Connection], T]
 _SHUT = (Trust.UNOPENED, Trust.LOST)
+_ATTEMPTS = 4  # it was damaged, and then replaced by others who found it damaged as well
 _STUCK_SECONDS = 5.0  # how long a database that could not be used is left alone
 
 
@@ -109,9 +110,9 @@ class Index:
         With ``durable`` False, the change may be lost: it goes to the fallback while the database cannot be used.
         """
         if not durable:
-            return self._answer(self._database.transaction, work)
+            return self._answer(self._maintenance.transaction, work)
         with self._turn:
-            return self._retried(partial(_within, self._database.transaction, work))
+            return self._retried(partial(_within, self._maintenance.transaction, work))
 
     def totals(self, partition: PartitionKey) -> Totals:
         """The totals as of the last catch-up, with everything that this process has put since."""
@@ -197,13 +198,14 @@ class Index:
     def _retried(self, work: Callable[[], T]) -> T:
         """Work on the open database; if that is lost, build it again and work once more. The turn is held."""
         self._refuse_closed()
-        for _ in range(2):
+        for _ in range(_ATTEMPTS):
             try:
                 self._maintenance.open()
                 return work()
             except DatabaseLost as error:
                 lost = error
-                self._maintenance.start_over()
+                if not isinstance(error, IndexReplaced):
+                    self._maintenance.start_over()
         raise IndexUnusable(f"the index cannot be built: {lost}") from lost
 
 

@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memfiles.index import catch_up
+from memfiles.index.database import index_database
 from memfiles.index.rows import Sum
 from memfiles.records.entry import Entry, Retired
 from memfiles.records.entry_codec import encode_entry
@@ -310,6 +313,42 @@ def test_an_index_that_is_replaced_while_it_is_used_is_built_anew(
 
     assert expected_texts(memory) == memory.texts()
     assert 31 == memory.index.totals(SUPPORT).count
+
+
+def _replace_after(monkeypatch: pytest.MonkeyPatch, name: str, memory: Memory) -> None:
+    """Have another process build the index anew right after the next call of this function of the maintenance."""
+    original = getattr(catch_up, name) if hasattr(catch_up, name) else getattr(catch_up.Maintenance, name)
+
+    def then_replaced(*given: Any) -> Any:
+        monkeypatch.undo()
+        result = original(*given)
+        result = list(result) if isinstance(result, Iterator) else result
+        _remove(memory.directory / INDEX)
+        other = index_database(memory.directory, memory.descriptor)
+        other.connection()
+        other.close()
+        return result
+
+    monkeypatch.setattr(catch_up if hasattr(catch_up, name) else catch_up.Maintenance, name, then_replaced)
+
+
+@pytest.mark.parametrize("ask", [Memory.texts, lambda memory: live_keys(memory.index)], ids=["caught up", "asked"])
+@pytest.mark.parametrize("step", ["open", "files", "folder_times"])
+def test_an_index_that_is_replaced_in_the_middle_of_a_step_is_not_believed(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, step: str, ask: Callable[[Memory], list[str]]
+) -> None:
+    """Neither does it count as compared: the next process would not look again."""
+    memory.save(*many(30))
+    memory.keys()
+    memory.index.verify()
+    _replace_after(monkeypatch, step, memory)
+    if step != "open":
+        memory.index.verify()
+    found = ask(memory)
+    again = Memory(memory.directory)
+
+    assert (30, 30) == (len(found), len(again.keys()))
+    again.close()
 
 
 def test_all_derived_state_may_go_while_two_processes_work(memory: Memory) -> None:
