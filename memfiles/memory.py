@@ -21,9 +21,9 @@ from memfiles.records.keys import ENTRIES, WORKSPACE
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Refusals, Subscribers, utc_now
 from memfiles.storage.store import Store, real_directory
-from memfiles.sync import NullSync, Sync, settings_of
+from memfiles.sync.engine import Sync
 from memfiles.sync.ledger import Ledger
-from memfiles.sync.status import status_on_disk
+from memfiles.sync.status import NullSync, settings_of, status_on_disk
 from memfiles.tools.session import OpenRun, Session, SessionProvenance
 from memfiles.workflow.fields import check_tool_names
 from memfiles.workflow.workflow import AgentSpec, Workflow
@@ -79,10 +79,11 @@ def open(
             sync.start(hydrated=manager.take_hydrated())
             entries.when_opened(lambda _: sync.entries_are_kept())  # those opened later are fetched at their opening
         if watch:
-            from memfiles.storage.watcher import Watchers  # late: watchdog takes 55 ms to import
+            from memfiles.storage.watcher import Watcher  # late: watchdog takes 55 ms to import
 
-            entry_files = [entries.opened().files] if entries.are_declared else []
-            cleanup.callback(Watchers([MemoryFiles(manager), *entry_files]).close)
+            cleanup.callback(Watcher(MemoryFiles(manager)).close)
+            if entries.are_declared:
+                cleanup.callback(Watcher(entries.opened().files).close)
         return Memory(
             workflow,
             manager=manager,

@@ -29,7 +29,8 @@ from memfiles.memory import Memory, load, look
 from memfiles.records.entry import KINDS
 from memfiles.records.file_changes import FileCard
 from memfiles.records.record import Actor
-from memfiles.sync import NullSync, Sync
+from memfiles.sync.engine import Sync
+from memfiles.sync.status import NullSync
 from memfiles.workflow.workflow import Workflow
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from memfiles.files.restore_report import RestoreReport
 from memfiles.memory import Memory, unmirrored
 from memfiles.memory import open as open_memory
 from memfiles.records.keys import uid_of
-from memfiles.sync import SyncStatus
-from memfiles.sync.status import kept_conflicts
+from memfiles.sync.status import SyncStatus, kept_conflicts
 from memfiles.workflow.workflow import Workflow
 
 PATIENCE_SECONDS = 5.0

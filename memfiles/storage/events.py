@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
-from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.errors import MemfilesError
 from memfiles.records.keys import is_id_path
 from memfiles.records.record import NOBODY, Actor
 from memfiles.storage import atomic
@@ -31,11 +30,8 @@ from memfiles.storage.atomic import Descriptor
 from memfiles.storage.fork_safety import renew_in_child
 
 FOLDER = "audit"
-_MONTH = re.compile(r"[0-9]{4}-[0-9]{2}\.jsonl", re.ASCII)
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_LINE_MAX_BYTES = 64 * 1024
 _FIELDS = ("op", "outcome", "path", "level", "agent", "run", "call", "code", "count")
 _values_of = attrgetter(*_FIELDS)
 _CHECKED_EVERY_SECONDS = 0.02  # a check costs a quarter of a line; one written just before a deletion is lost anyway
@@ -83,7 +79,6 @@ class Subscribers:
     """Callbacks for every change, called in the thread that made or noticed it."""
 
     def __init__(self) -> None:
-        """There are no callbacks yet."""
         self._callbacks: dict[object, tuple[Callable[[RecordChanged], None], bool]] = {}
 
     def add(self, callback: Callable[[RecordChanged], None], *, foreign_only: bool = False) -> Callable[[], None]:
@@ -116,7 +111,7 @@ class AuditEvent:
 
     ``op`` is the operation's name (``save``, ``forget``, ``evict``); ``outcome`` is ``ok``, ``refused`` or ``failed``,
     and ``code`` then the error's code. ``path`` is the record's path in the memory directory, ``count`` the number of
-    records concerned. ``agent``, ``run`` and ``call`` say who did it. ``at`` is set when it is logged.
+    records concerned. ``agent``, ``run`` and ``call`` say who did it.
     """
 
     op: str
@@ -128,14 +123,6 @@ class AuditEvent:
     call: str | None = None
     code: str | None = None
     count: int | None = None
-    at: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadableLine:
-    """A line that is not an event, as ``file:line``: a disk was full, or another program wrote there."""
-
-    where: str
 
 
 class AuditLog:
@@ -238,27 +225,6 @@ class AuditLog:
             self._close_file()
 
 
-def read_audit_log(
-    directory: str | os.PathLike[str], *, since: str = "", until: str = "9999"
-) -> Iterator[AuditEvent | UnreadableLine]:
-    """The logged events of a memory directory, in the order in which they were written; none without a log.
-
-    ``since`` (included) and ``until`` (excluded) are times such as ``2026-11-21`` or ``2026-11-21T09:00:00.000Z``.
-    ``InvalidArgument`` if the log cannot be read.
-    """
-    try:
-        names = [name for name in sorted(os.listdir(os.path.join(directory, FOLDER))) if _MONTH.fullmatch(name)]
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError) as error:
-        raise InvalidArgument(f"the audit log cannot be read: {error}") from error
-    for name in names:
-        if since[:7] <= name[:7] < until:
-            for item in _month(os.path.join(directory, FOLDER, name), name):
-                if isinstance(item, UnreadableLine) or since <= item.at < until:
-                    yield item
-
-
 def _open_month(directory: str, name: str) -> Descriptor:
     """Open a month's file for appending, without following a link below the memory directory."""
     root = Descriptor.of_directory(directory)
@@ -271,36 +237,9 @@ def _open_month(directory: str, name: str) -> Descriptor:
     return descriptor
 
 
-def _month(path: str, name: str) -> Iterator[AuditEvent | UnreadableLine]:
-    try:
-        descriptor = os.open(path, _READ)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise InvalidArgument(f"{FOLDER}/{name} cannot be read: {error.strerror}") from error
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise InvalidArgument(f"{FOLDER}/{name} is not a regular file")
-        number = 0
-        while line := file.readline(_LINE_MAX_BYTES):
-            number += line.endswith(b"\n")
-            if line != b"\n":
-                yield _event(line) or UnreadableLine(f"{name}:{max(1, number)}")
-
-
 def _line(event: AuditEvent, at: str) -> bytes:
     given = {name: value for name, value in zip(_FIELDS, _values_of(event), strict=True) if value is not None}
     return to_json({"at": at, **given}) + b"\n"
-
-
-def _event(line: bytes) -> AuditEvent | None:
-    try:
-        found: Any = from_json(line)
-    except ValueError:
-        return None
-    if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in ("at", "op", "outcome")):
-        return None
-    return AuditEvent(**{name: value for name, value in found.items() if name in ("at", *_FIELDS)})
 
 
 class Refusals:

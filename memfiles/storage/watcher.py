@@ -2,7 +2,7 @@
 
 The rules this file guards: whatever happens to a record, its file is examined soon, and again once things have calmed
 down; nothing that goes wrong here ends the watching; and an event costs as little as possible, because each of our own
-commits causes five. The objects given to ``Watchers`` decide what a change means.
+commits causes five. The object given to a ``Watcher`` decides what a change means.
 
 Events may be lost (a full queue, a network file system), so every file is also examined now and then, with one stat
 each. Without events from the system, and during a flood of them, that happens every second instead. If there are so
@@ -72,25 +72,6 @@ class Watched(Protocol):
 
     def suspects(self) -> Iterable[str]:
         """The records to examine in a sweep: all of them, or those found to differ."""
-
-
-class Watchers:
-    """Several watchers that start and stop together."""
-
-    def __init__(self, watched: Iterable[Watched]) -> None:
-        """Start them all, or none."""
-        self._watchers: list[Watcher] = []
-        try:
-            for each in watched:
-                self._watchers.append(Watcher(each))
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Stop watching. May be called again, and from a callback."""
-        for watcher in self._watchers:
-            watcher.close()
 
 
 class Watcher:

@@ -19,7 +19,7 @@ from memfiles.records.entry_codec import encode_entry
 from memfiles.records.marks import EntryRecord
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.store import Store
-from memfiles.storage.watcher import Watchers
+from memfiles.storage.watcher import Watcher
 from tests.support.another_process import another_process
 from tests.support.records import rewrite, wait_until
 from tests.support.saved import Visitor, saved
@@ -63,7 +63,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     entries = Entries(store, rules=EntryRules(), subscribers=subscribers)
     entries.save(SOMEBODY, "color", "azure sky")
     entries.save(SOMEBODY, "zebra", "striped")
-    watching = Watchers([entries.files])
+    watching = Watcher(entries.files)
     desk = Desk(tmp_path / "memory", entries, told)
     settle(desk)
     told.clear()
@@ -251,7 +251,7 @@ def test_temp_files_of_dead_writers_are_removed(tmp_path: Path) -> None:
     found = entries.search(SOMEBODY, "theirs").matches
     is_there = left.exists()
     left.write_text("half a rec")
-    watching = Watchers([entries.files])
+    watching = Watcher(entries.files)
     wait_until(lambda: not left.exists())
     watching.close()
     entries.close()

@@ -14,7 +14,7 @@ import pytest
 from memfiles.files.manager import MemoryFiles, MemoryManager
 from memfiles.records.record import encode
 from memfiles.storage.events import RecordChanged
-from memfiles.storage.watcher import Watchers
+from memfiles.storage.watcher import Watcher
 from tests.conftest import unavailable
 from tests.support.another_process import another_process
 from tests.support.records import declared, files_under, records_in, rewrite, seeded, wait_until
@@ -43,7 +43,7 @@ def watching(manager: MemoryManager) -> Iterator[list[RecordChanged]]:
     """Watch; what a subscriber is told, from after the first look at everything on."""
     told: list[RecordChanged] = []
     manager.subscribe(told.append)
-    watcher = Watchers([MemoryFiles(manager)])
+    watcher = Watcher(MemoryFiles(manager))
     try:
         settle(manager, told)
         told.clear()
@@ -297,7 +297,7 @@ def test_changes_from_before_the_watching_are_noticed(manager: MemoryManager, pa
     told: list[RecordChanged] = []
     manager.subscribe(told.append)
     rewrite(path, content="changed")
-    watcher = Watchers([MemoryFiles(manager)])
+    watcher = Watcher(MemoryFiles(manager))
     wait_until(lambda: told)
     watcher.close()
 
@@ -314,7 +314,7 @@ def test_a_record_that_nobody_read_can_be_put_back_all_the_same(tmp_path: Path) 
     with MemoryManager(tmp_path, durability="os") as manager:
         manager.restore(many)
         manager.subscribe(told.append)
-        watcher = Watchers([MemoryFiles(manager)])
+        watcher = Watcher(MemoryFiles(manager))
         wait_until(lambda: len(manager._live.known()) == 20, what="reading every record")
         (tmp_path / "file-7.json").unlink()
         wait_until(lambda: told)
@@ -330,7 +330,7 @@ def test_a_memory_folder_behind_a_link_is_watched(manager: MemoryManager, tmp_pa
     with MemoryManager(tmp_path / "link", durability="os") as linked:
         linked.restore(FILES)
         linked.subscribe(told.append)
-        watcher = Watchers([MemoryFiles(linked)])
+        watcher = Watcher(MemoryFiles(linked))
         settle(linked, told)
         told.clear()
         rewrite(tmp_path / "memory" / "notes.json", content="changed")

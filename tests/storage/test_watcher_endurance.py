@@ -16,7 +16,7 @@ import pytest
 from memfiles.errors import InvalidArgument, StorageFailed
 from memfiles.files.manager import MemoryFiles, MemoryManager
 from memfiles.storage.events import RecordChanged
-from memfiles.storage.watcher import FolderEvents, Watchers
+from memfiles.storage.watcher import FolderEvents, Watcher
 from tests.support.records import declared, rewrite, wait_until
 
 FILES = [declared("notes", content="# Notes\n", cap=1000), declared("plan")]
@@ -35,7 +35,7 @@ def told(manager: MemoryManager) -> Iterator[list[RecordChanged]]:
     """What the watched manager's subscriber is told."""
     told: list[RecordChanged] = []
     manager.subscribe(told.append)
-    watcher = Watchers([MemoryFiles(manager)])
+    watcher = Watcher(MemoryFiles(manager))
     yield told
     watcher.close()
 
@@ -91,7 +91,7 @@ def test_the_watching_survives_that_its_folder_is_removed(tmp_path: Path, caplog
     """There is nothing left to watch; reads go on from memory, closing works, and no thread has died of it."""
     manager = MemoryManager(tmp_path / "memory", durability="os")
     manager.restore(FILES)
-    watcher = Watchers([MemoryFiles(manager)])
+    watcher = Watcher(MemoryFiles(manager))
     with caplog.at_level(logging.WARNING, logger="memfiles"):
         wait_until(lambda: is_removed(tmp_path / "memory"))
         wait_until(lambda: "could not be followed" in caplog.text)
@@ -114,7 +114,7 @@ def test_closing_ends_the_watching(manager: MemoryManager, path: Path) -> None:
     told: list[RecordChanged] = []
     manager.subscribe(told.append)
     before = set(threading.enumerate())
-    watcher = Watchers([MemoryFiles(manager)])
+    watcher = Watcher(MemoryFiles(manager))
     watcher.close()
     watcher.close()
     rewrite(path, content="changed")
@@ -125,7 +125,7 @@ def test_closing_ends_the_watching(manager: MemoryManager, path: Path) -> None:
 def test_a_callback_may_close_the_watcher(manager: MemoryManager, path: Path) -> None:
     """Although it is called in the watcher's own thread."""
     closed = threading.Event()
-    watcher = Watchers([MemoryFiles(manager)])
+    watcher = Watcher(MemoryFiles(manager))
 
     def close(event: RecordChanged) -> None:
         watcher.close()
@@ -140,7 +140,7 @@ def test_a_callback_may_close_the_watcher(manager: MemoryManager, path: Path) ->
 def test_only_a_restored_manager_can_be_watched(tmp_path: Path) -> None:
     """Before that there is no folder."""
     with pytest.raises(InvalidArgument, match="call restore first"):
-        Watchers([MemoryFiles(MemoryManager(tmp_path / "new"))])
+        Watcher(MemoryFiles(MemoryManager(tmp_path / "new")))
 
 
 def test_where_the_system_gives_no_events_every_file_is_looked_at(
@@ -155,7 +155,7 @@ def test_where_the_system_gives_no_events_every_file_is_looked_at(
     told: list[RecordChanged] = []
     manager.subscribe(told.append)
     with caplog.at_level(logging.WARNING, logger="memfiles"):
-        watcher = Watchers([MemoryFiles(manager)])
+        watcher = Watcher(MemoryFiles(manager))
     rewrite(path, content="changed")
     wait_until(lambda: told)
     watcher.close()
@@ -205,14 +205,13 @@ def test_while_we_write_a_lot_ourselves_others_are_noticed_all_the_same(
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # as a server does that forks its workers
 def test_a_child_can_close_although_an_event_was_under_way(manager: MemoryManager) -> None:
     """Locks that the watching threads held at the fork do not hang the child."""
-    watcher = Watchers([MemoryFiles(manager)])
-    (one,) = watcher._watchers
-    observer = one._events._observer
+    watcher = Watcher(MemoryFiles(manager))
+    observer = watcher._events._observer
     assert observer is not None
     held, forked = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with observer._lock, one._turn:
+        with observer._lock, watcher._turn:
             held.set()
             assert forked.wait(60)
 

@@ -18,10 +18,11 @@ from memfiles.records.entry_codec import decode_entry
 from memfiles.records.marks import EntryRecord, Mark
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.store import Durability
-from memfiles.sync import Sync, SyncSettings
 from memfiles.sync.dispatcher import Dispatcher
+from memfiles.sync.engine import Sync
 from memfiles.sync.ledger import Ledger
 from memfiles.sync.mirror import Mirror
+from memfiles.sync.status import SyncSettings
 from memfiles.workflow.workflow import MemoryFile
 from tests.support.records import declared
 from tests.support.saved import Visitor, deleted, files_holding, refaceted, resaved, saved, saved_over

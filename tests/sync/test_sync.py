@@ -355,7 +355,7 @@ def test_a_child_of_a_fork_pushes_what_it_writes(open_machine: Opener, mirror: M
 
 def test_a_memory_without_a_mirror_has_nothing_to_do(open_machine: Opener) -> None:
     """Without a mirror the same calls do nothing, at once."""
-    from memfiles.sync import NullSync
+    from memfiles.sync.status import NullSync
 
     sync = NullSync()
 

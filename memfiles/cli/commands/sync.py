@@ -21,8 +21,8 @@ from memfiles.cli.output import ProgressCallback, progress
 from memfiles.cli.with_mirror import NAMED, mention_conflicts, mirror_lines, name_of, new_conflicts, restored
 from memfiles.errors import MirrorConflict, MirrorUnavailable
 from memfiles.memory import keeper_of
-from memfiles.sync import NullSync, Sync, SyncReport
-from memfiles.sync.status import kept_conflicts, status_on_disk
+from memfiles.sync.engine import Sync
+from memfiles.sync.status import NullSync, SyncReport, kept_conflicts, status_on_disk
 from memfiles.workflow.workflow import Workflow
 
 LISTED = 20  # more records are only counted; --json lists them all
