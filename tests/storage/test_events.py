@@ -119,7 +119,11 @@ CHANGED = RecordChanged("u", "the key", 3, "save", "local", None, "entries/a/u.j
 
 def logged(directory: Path) -> list[AuditEvent]:
     """The events in the log, month by month, without their times."""
-    told = [json.loads(line) for file in sorted((directory / "audit").glob("*.jsonl")) for line in file.open()]
+    told = [
+        json.loads(line)
+        for file in sorted((directory / "audit").glob("*.jsonl"))
+        for line in file.read_text().splitlines()
+    ]
     return [AuditEvent(**{name: value for name, value in event.items() if name != "at"}) for event in told]
 
 
