@@ -71,27 +71,19 @@ class Restored:
     hydrated: dict[str, Stored]
 
 
+@dataclass(frozen=True, slots=True)
 class Restorer:
-    """Examines declared files against one directory and an optional mirror."""
+    """Examines declared files against one directory and an optional mirror.
 
-    def __init__(
-        self,
-        mirror: Mirror | None,
-        *,
-        now: Callable[[], str],
-        lowest_level: str,
-        origin: str | None = None,
-        deadline_seconds: float = DEADLINE_SECONDS,
-    ) -> None:
-        """``lowest_level`` is the level of files that declare none, ``origin`` the id of a mirrored directory.
+    ``lowest_level`` is the level of files that declare none, ``origin`` the id of a mirrored directory;
+    ``deadline_seconds`` as for ``fetch``.
+    """
 
-        ``deadline_seconds`` as for ``fetch``.
-        """
-        self._mirror = mirror
-        self._now = now
-        self._lowest_level = lowest_level
-        self._origin = origin
-        self._deadline_seconds = deadline_seconds
+    mirror: Mirror | None
+    now: Callable[[], str]
+    lowest_level: str
+    origin: str | None = None
+    deadline_seconds: float = DEADLINE_SECONDS
 
     def plan(self, directory: Path, files: Sequence[DeclaredFile]) -> RestoreReport:
         """The report that ``restore`` would give; nothing is created or changed, not even the directory."""
@@ -142,8 +134,8 @@ class Restorer:
         items = list(found)
         missing = [record_path(item.file.uid) for item in items if isinstance(item, MissingFile)]
         unasked = [path for path in missing if path not in answers]
-        if unasked and self._mirror is not None:
-            fetched = fetch(self._mirror, unasked, deadline_seconds=self._deadline_seconds)
+        if unasked and self.mirror is not None:
+            fetched = fetch(self.mirror, unasked, deadline_seconds=self.deadline_seconds)
             answers |= fetched
             _warn(fetched)
         return [self._from_elsewhere(item, answers) if isinstance(item, MissingFile) else item for item in items]
@@ -172,7 +164,7 @@ class Restorer:
         signature = atomic.signature(directory, file.uid + ".json")
         if signature is None:
             return MissingFile(file)
-        metadata = metadata_of(file, lowest_level=self._lowest_level)
+        metadata = metadata_of(file, lowest_level=self.lowest_level)
         size = start_cache.size_if_same(cached, signature, metadata) if cached is not None else None
         if size is not None:
             return Examined(FileReport(file.uid, file.name, "kept", is_over_cap(metadata, size)))
@@ -187,8 +179,8 @@ class Restorer:
             return MissingFile(file)
         local = decode(found[0], uid=file.uid)
         by_hand = not local.is_intact
-        current = absorb(local, known=None, at=self._now()) if by_hand else local
-        changed = redeclared(current, metadata, at=self._now())
+        current = absorb(local, known=None, at=self.now()) if by_hand else local
+        changed = redeclared(current, metadata, at=self.now())
         record = local if changed is local else self._stamped(changed)
         detail = "its content was changed by hand" if by_hand else None
         status: Status = "kept" if record is local else "updated"
@@ -199,8 +191,8 @@ class Restorer:
     def _from_elsewhere(self, missing: MissingFile, answers: dict[str, Answer]) -> Examined:
         """A file without a usable local record: the mirror's copy, or else the declared content."""
         file, problem, signature = missing
-        metadata = metadata_of(file, lowest_level=self._lowest_level)
-        answer, at = answers.get(record_path(file.uid)), self._now()
+        metadata = metadata_of(file, lowest_level=self.lowest_level)
+        answer, at = answers.get(record_path(file.uid)), self.now()
         copy, detail = _copy_in(answer, uid=file.uid)
         source: Status = "hydrated"
         if copy is None:
@@ -221,7 +213,7 @@ class Restorer:
 
     def _stamped(self, record: Record) -> Record:
         """The record as a change made in this directory, if it is mirrored."""
-        return record if self._origin is None else record.stamped(self._origin)
+        return record if self.origin is None else record.stamped(self.origin)
 
 
 def stored_record(directory: Path, uid: str) -> Record | None:

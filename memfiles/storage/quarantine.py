@@ -64,19 +64,18 @@ def remove_if(directory: int, is_unwanted: Callable[[str, bytes], bool]) -> None
     """Delete the copies that ``is_unwanted``, given the path of the record and the bytes, none of what is no file."""
     with storage_failure("the kept copies cannot be removed"):
         for kept in _everything(directory):
-            path = kept.rpartition("/")[2].rsplit(".", 2)[0].replace("~", "/")
             try:
                 found = atomic.read(directory, kept, limit=MAX_RECORD_BYTES)
             except (OSError, RecordCorrupt):
                 found = None  # it is a folder, or whatever else stood in the way of a record
-            if is_unwanted(path, found[0] if found else b""):
+            if is_unwanted(_name_in(kept).replace("~", "/"), found[0] if found else b""):
                 _remove(directory, kept)
 
 
 def remove_copies(directory: int, path: str, *, holding: Sequence[Piece] | None = None) -> int:
     """Delete the copies of the record at ``path``, or those ``holding`` a redacted text; returns how many."""
     with storage_failure(f"the copies of {path} cannot be removed"):
-        copies = [kept for kept in _everything(directory) if _is_of(kept, path)]
+        copies = [kept for kept in _everything(directory) if _name_in(kept) == _name_of(path)]
         removed = [kept for kept in copies if holding is None or _holds(directory, kept, holding)]
         for kept in removed:
             _remove(directory, kept)
@@ -96,19 +95,19 @@ def _noted_place(directory: int, path: str, *, reason: str, at: str, folder: str
     """A free path in ``folder`` for a copy of ``path``, with its reason already written."""
     atomic.make_folder(directory, folder)
     moment = at.replace(":", "").replace(".", "")
-    kept = f"{folder}/{_prefix(path)}{moment}.{uuid.uuid4().hex[:6]}"
+    kept = f"{folder}/{_name_of(path)}.{moment}.{uuid.uuid4().hex[:6]}"
     _write(directory, kept + REASON_SUFFIX, (json.dumps({"path": path, "reason": reason, "at": at}) + "\n").encode())
     return kept
 
 
-def _is_of(kept: str, path: str) -> bool:
-    """Whether this is a copy of the record at ``path``; a uid may have dots, the time and number after it have none."""
-    name = kept.rpartition("/")[2]
-    return name.startswith(_prefix(path)) and name.removeprefix(_prefix(path)).count(".") == 1
+def _name_of(path: str) -> str:
+    """The path of a record as a part of file names."""
+    return path.replace("/", "~")
 
 
-def _prefix(path: str) -> str:
-    return path.replace("/", "~") + "."
+def _name_in(kept: str) -> str:
+    """The ``_name_of`` a copy's record, which may have dots; the time and number after it have none."""
+    return kept.rpartition("/")[2].rsplit(".", 2)[0]
 
 
 def _names(directory: int, folder: str) -> list[str]:

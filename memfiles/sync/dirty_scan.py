@@ -85,7 +85,7 @@ class DirtyScan:
     def _compare_folder(self, folder: str, changed_ns: int, *, care: Care) -> list[Dirty]:
         before = self._compared.get(folder)
         is_known = before is not None and before.still_holds(changed_ns, patient=care == "patient")
-        with self._downloads.settled():
+        with self._downloads.writing:
             if before is not None and is_known and care != "thorough":
                 dirty = self._compare(self._replica.listing.signatures(before.dirty), under=f"{ENTRIES}/{folder}")
                 self._compared[folder] = replace(before, dirty=[record.path for record in dirty])

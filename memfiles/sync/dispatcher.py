@@ -97,11 +97,6 @@ class Dispatcher:
         """Whether nothing is due or being done."""
         return not self._schedule.pending
 
-    @property
-    def is_failing(self) -> bool:
-        """Whether the mirror did not answer when it was last asked."""
-        return self._schedule.is_failing
-
     def start(self) -> None:
         """Start the thread if it does not run."""
         with self._turn:
@@ -378,7 +373,9 @@ class Schedule:
 
     def postponed(self, task: Task, *, now: float, seconds: float) -> None:
         """Try the record again later: another process has it in hand, or it failed although the mirror answers."""
-        self._put_back(task, at=now + seconds)
+        since = self._in_hand.pop(task.path, now + seconds)
+        due = self._due.setdefault(task.path, _Due(now + seconds, since))
+        due.since, due.look = min(due.since, since), due.look or task.look
 
     def failed(self, task: Task, *, now: float, share: float) -> None:
         """The mirror did not answer; ``share`` is between 0 and 1, and random."""
@@ -386,9 +383,4 @@ class Schedule:
             self._failures += 1
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 30))
         self._not_before = now + share * pause
-        self._put_back(task, at=now)
-
-    def _put_back(self, task: Task, *, at: float) -> None:
-        since = self._in_hand.pop(task.path, at)
-        due = self._due.setdefault(task.path, _Due(at, since))
-        due.since, due.look = min(due.since, since), due.look or task.look
+        self.postponed(task, now=now, seconds=0.0)

@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -86,28 +86,25 @@ def get_objects(
     return _until_down(_many(mirror, keys, listed))
 
 
+@dataclass(slots=True)
 class EntryDownloads:
-    """Downloads the entries that only the mirror has."""
+    """Downloads the entries that only the mirror has.
 
-    def __init__(
-        self, replica: Replica, *, mirror: Mirror, ledger: Ledger, on_conflict: ConflictPolicy = "local"
-    ) -> None:
-        self._on_conflict: ConflictPolicy = on_conflict
-        self._replica = replica
-        self._mirror = mirror
-        self._ledger = ledger
-        self._writing = threading.Lock()
+    While nobody holds ``writing``, every downloaded entry that is written is acknowledged, too.
+    """
 
-    def settled(self) -> AbstractContextManager[object]:
-        """A lock under which every downloaded entry that is written is acknowledged, too."""
-        return self._writing
+    replica: Replica
+    mirror: Mirror
+    ledger: Ledger
+    on_conflict: ConflictPolicy
+    writing: threading.Lock = field(default_factory=threading.Lock)
 
     def missing(self, listed: Mapping[str, str]) -> list[str]:
         """The paths of entries that the mirror lists and this directory lacks."""
-        if not self._replica.listing.has_entries:
+        if not self.replica.listing.has_entries:
             return []
         there = [path for path in listed if entry_place(path) is not None]
-        here = set(self._replica.listing.entry_paths()) if there else set()
+        here = set(self.replica.listing.entry_paths()) if there else set()
         return [path for path in there if path not in here]
 
     def bring(self, paths: Collection[str], *, listed: Mapping[str, str]) -> Iterator[str]:
@@ -120,8 +117,8 @@ class EntryDownloads:
         failure: MirrorUnavailable | None = None
         ids = [path for path in paths if is_id_path(path)]  # what is known of entries comes before these
         entries = [path for path in paths if not is_id_path(path)]
-        of_ids = _until_down(get_many(self._mirror, ids))
-        for path, answer in chain(of_ids, [("", None)], get_objects(self._mirror, entries, listed=listed)):
+        of_ids = _until_down(get_many(self.mirror, ids))
+        for path, answer in chain(of_ids, [("", None)], get_objects(self.mirror, entries, listed=listed)):
             if isinstance(answer, MirrorUnavailable):
                 failure = failure or (answer if _is_failure(answer) else None)
             elif answer is not None:
@@ -141,7 +138,7 @@ class EntryDownloads:
         """
         if entry_place(path) is None:
             raise LockTimeout(f"{path} cannot be read now: another program is changing it")
-        stored = self._mirror.get(path) if self._replica.listing.has_entries else None
+        stored = self.mirror.get(path) if self.replica.listing.has_entries else None
         return stored is not None and bool(self._write({path: stored}))
 
     def _write(self, batch: Mapping[str, Stored]) -> list[str]:
@@ -158,10 +155,10 @@ class EntryDownloads:
                 refused.add(path)
         if not records:
             return []
-        with self._writing:
-            written = self._replica.adopt(records)  # 1 durable
+        with self.writing:
+            written = self.replica.adopt(records)  # 1 durable
             copies = [(record, batch[record.path]) for record in written if record.path not in refused]
-            self._ledger.acknowledge(  # 2
+            self.ledger.acknowledge(  # 2
                 *[
                     Acknowledged(it.path, at.version, at.body, it.revision, digest(encode_copy(it)))
                     for it, at in copies
@@ -170,16 +167,16 @@ class EntryDownloads:
             )
         dead = [record.path for record in written if is_dead(record)]
         if dead:
-            self._ledger.meta.leave_to_wipe()  # 3 nothing here holds a forgotten text
+            self.ledger.meta.leave_to_wipe()  # 3 nothing here holds a forgotten text
         return [record.path for record in written]
 
     def _admitted(self, record: EntryRecord) -> EntryRecord:
         """The record to write for one of the mirror's: a mark for an entry that was forgotten, or is elsewhere now."""
-        found = fate(record, None, self._replica.of_ids(record.ids))
+        found = fate(record, None, self.replica.of_ids(record.ids))
         if not isinstance(record, Entry) or found == "here":
             return record
         if found == "elsewhere":
-            self._replica.place(record, is_local=False, on_conflict=self._on_conflict)
+            self.replica.place(record, is_local=False, on_conflict=self.on_conflict)
         return vacated(record, utc_now())
 
 

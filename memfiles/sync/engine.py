@@ -60,17 +60,17 @@ class Sync:
         self.settings = settings
         self._replica = replica
         self._ledger = ledger
-        downloads = EntryDownloads(replica, mirror=mirror, ledger=ledger, on_conflict=settings.on_conflict)
+        downloads = EntryDownloads(replica, mirror, ledger, settings.on_conflict)
         self._scan = DirtyScan(replica, ledger, downloads)
-        self._reconciler = Reconciler(
-            replica, mirror=mirror, ledger=ledger, downloads=downloads, on_conflict=settings.on_conflict, now=now
-        )
         self._dispatcher = dispatcher(self._reconcile, timers=self._timers)
-        self._reconciler.soon, self._reconciler.note = self._dispatcher.at_once, self._note
+        soon, note = self._dispatcher.at_once, self._note
+        self._reconciler = Reconciler(
+            replica, mirror, ledger, downloads, settings.on_conflict, now=now, soon=soon, note=note
+        )
         self.notice = self._dispatcher.notice  # the subscriber of changes, without a detour: it runs after every write
         self._errors = _ErrorLog(ledger, self._dispatcher)
         self._jobs = _Jobs(
-            replica, mirror, ledger, self._scan, downloads, self._reconciler, self._dispatcher, self._errors, self._note
+            replica, mirror, ledger, self._scan, downloads, self._reconciler, self._dispatcher, self._errors
         )
         self._loss_after = 0.0
         self._left_nothing = False  # by ``close``
@@ -309,7 +309,6 @@ class _Jobs:
     reconciler: Reconciler
     dispatcher: Dispatcher
     errors: _ErrorLog
-    note: Callable[[str, Outcome], None]
     hydrated: Mapping[str, Stored] = field(default_factory=dict)
     pack_after: float = 0.0
     thorough_at: float = 0.0
@@ -338,7 +337,7 @@ class _Jobs:
         changed = self.scan.changed(listed)
         for path in filter(is_id_path, changed):  # what became of entries comes before these
             with suppress(LockTimeout), self.replica.turn(path):
-                self.note(path, self.reconciler.reconcile(path, look=True))
+                self.reconciler.note(path, self.reconciler.reconcile(path, look=True))
         for path in changed:
             self.dispatcher.at_once(path, look=True)
         self._fetch_entries(listed)
@@ -390,5 +389,5 @@ class _Jobs:
         if not self.replica.listing.has_entries:
             return
         for path in self.downloads.bring(self.downloads.missing(listed), listed=listed):
-            self.note(path, "pulled")
+            self.reconciler.note(path, "pulled")
         self.ledger.meta.note("entries_fetched", "yes")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, assert_never
 
 from memfiles.errors import LockTimeout, MirrorConflict, MirrorUnavailable, RecordCorrupt
@@ -17,7 +18,7 @@ from memfiles.records.entry import Entry
 from memfiles.records.keys import id_path, is_id_path
 from memfiles.records.marks import Mark
 from memfiles.records.record import FORMAT, FORMAT_2, Record, digest
-from memfiles.records.redactions import Piece, lacking
+from memfiles.records.redactions import lacking
 from memfiles.storage import quarantine
 from memfiles.storage.atomic import is_settled
 from memfiles.sync.downloads import EntryDownloads
@@ -161,32 +162,23 @@ def plan_merge(
     )
 
 
+@dataclass(slots=True)
 class Reconciler:
-    """Reconciles records with their copies, one at a time; the caller holds the record's turn."""
+    """Reconciles records with their copies, one at a time; the caller holds the record's turn.
 
-    def __init__(
-        self,
-        replica: Replica,
-        *,
-        mirror: Mirror,
-        ledger: Ledger,
-        downloads: EntryDownloads,
-        on_conflict: ConflictPolicy,
-        now: Callable[[], str],
-    ) -> None:
-        """``on_conflict`` says whose text wins where two changes cannot be merged.
+    ``on_conflict`` says whose text wins where two changes cannot be merged. ``soon`` is called with the paths of other
+    records that are to be pushed, ``note`` with what was done to others.
+    """
 
-        ``soon`` is called with the paths of other records that are to be pushed, ``note`` with what was done to others.
-        """
-        self.soon: Callable[[str], None] = lambda path: None
-        self.note: Callable[[str, Outcome], None] = lambda path, outcome: None
-        self._replica = replica
-        self._mirror = mirror
-        self._ledger = ledger
-        self._downloads = downloads
-        self._on_conflict = on_conflict
-        self._now = now
-        self._last_warning = ""
+    replica: Replica
+    mirror: Mirror
+    ledger: Ledger
+    downloads: EntryDownloads
+    on_conflict: ConflictPolicy
+    now: Callable[[], str]
+    soon: Callable[[str], None] = lambda path: None
+    note: Callable[[str, Outcome], None] = lambda path, outcome: None
+    last_warning: str = ""
 
     def reconcile(self, path: str, *, look: bool) -> Outcome:
         """Make the record at ``path`` and its copy equal; ``look`` at the copy even if nothing changed here.
@@ -196,21 +188,21 @@ class Reconciler:
         """
         outcome: Outcome = "equal"
         for _ in range(_ROUNDS):
-            local = self._replica.read(path)
+            local = self.replica.read(path)
             if local is None:
-                return _worse(outcome, "pulled" if self._downloads.bring_one(path) else "equal")
+                return _worse(outcome, "pulled" if self.downloads.bring_one(path) else "equal")
             if local.is_private:
                 return outcome
-            row = self._ledger.find(path)
+            row = self.ledger.find(path)
             if self._settle(local, row):
                 continue
             step = next_step(path, local, row, look=look)
             if step == "read":
                 look = False
-                step = next_step(path, local, row, self._mirror.get(path))
+                step = next_step(path, local, row, self.mirror.get(path))
             if step == "wait":
                 if is_settled(local.signature):
-                    self._ledger.settle({path: local.signature})
+                    self.ledger.settle({path: local.signature})
                 return outcome
             done = self._carry_out(step, path, local, row)
             outcome = _worse(outcome, done)
@@ -220,16 +212,16 @@ class Reconciler:
 
     def remove_stale_pack(self) -> None:
         """Remove the pack after a redaction, as it holds the redacted text; on failure it is tried again later."""
-        if self._ledger.meta.state().must_remove_pack:
+        if self.ledger.meta.state().must_remove_pack:
             try:
-                remove_pack(self._mirror)
+                remove_pack(self.mirror)
             except MirrorUnavailable as error:
-                if str(error) != self._last_warning:  # logged once, however often it is tried
-                    self._last_warning = str(error)
+                if str(error) != self.last_warning:  # logged once, however often it is tried
+                    self.last_warning = str(error)
                     _log.warning("the mirror's pack may hold a redacted text and cannot be removed: %s", error)
             else:
-                self._last_warning = ""
-                self._ledger.meta.pack_is_removed()
+                self.last_warning = ""
+                self.ledger.meta.pack_is_removed()
 
     def _carry_out(self, step: Step, path: str, local: LocalCopy, row: LedgerRow) -> Outcome:
         """Carry out one step; the next round does the rest."""
@@ -239,9 +231,9 @@ class Reconciler:
             case Merge():
                 return self._merge(step, path, local, row)
             case "confirm":
-                self._ledger.gone(path)
+                self.ledger.gone(path)
                 self._look_up(local.record.ids if isinstance(local.record, Entry) else ())
-                self._replica.change(path, lambda now: Resolution(confirm(now, at=self._now()), "equal"))
+                self.replica.change(path, lambda now: Resolution(confirm(now, at=self.now()), "equal"))
             case Acknowledge():
                 self._acknowledge(path, step.stored, step.digest, local)
             case Replace():
@@ -254,16 +246,16 @@ class Reconciler:
 
     def _push(self, step: Push, path: str, local: LocalCopy, row: LedgerRow) -> Outcome:
         is_new = row.sent is None
-        if is_new and not self._ledger.sending(
+        if is_new and not self.ledger.sending(
             path, step.body, version=step.version, revision=local.record.revision
         ):  # 1 noted before it is put
-            if (again := self._replica.read(path)) is not None and again.body == local.body:
-                self._ledger.forget_redaction(path)  # a person restored it as it was before a redaction
+            if (again := self.replica.read(path)) is not None and again.body == local.body:
+                self.ledger.forget_redaction(path)  # a person restored it as it was before a redaction
             return "equal"  # redacted meanwhile
         try:
-            version = self._mirror.put(path, step.body, when=equals(step.version) if step.version else ABSENT)  # 2
+            version = self.mirror.put(path, step.body, when=equals(step.version) if step.version else ABSENT)  # 2
         except MirrorConflict:
-            return self._carry_out(next_step(path, local, row, self._mirror.get(path)), path, local, row)
+            return self._carry_out(next_step(path, local, row, self.mirror.get(path)), path, local, row)
         self._acknowledge(path, Stored(step.body, version), digest(step.body), local)  # 3
         self.remove_stale_pack()  # 4
         return "pushed"
@@ -274,7 +266,7 @@ class Reconciler:
         Long edits take seconds to merge. So they are merged without the record's lock, and again if it changed
         meanwhile; the fourth time under the lock.
         """
-        self._ledger.find(path)  # raises if the ledger was closed meanwhile: nothing may change any more
+        self.ledger.find(path)  # raises if the ledger was closed meanwhile: nothing may change any more
         if not self._has_place(local, step.remote):
             return "equal"
         resolution = None
@@ -288,34 +280,37 @@ class Reconciler:
             _log.warning("%s: %s", path, resolution.note)
         if step.stored.version:
             body = None if resolution.is_outlived else step.stored.body  # which may hold redacted or forgotten text
-            self._ledger.acknowledge(
+            self.ledger.acknowledge(
                 Acknowledged(path, step.stored.version, body, step.remote.revision, digest=resolution.settled)
             )
         if isinstance(local.record, Mark) and local.record.type == "location":  # another machine moved it as well
-            found = self._replica.read(local.record.target)
+            found = self.replica.read(local.record.target)
             if found is not None and isinstance(found.record, Entry):
                 self._move_on(found.record)
         return resolution.outcome
 
     def _try_merge(self, remote: SyncedRecord, path: str, row: LedgerRow, *, is_last_try: bool) -> Resolution | None:
         """Merge once; None if the record changed meanwhile, or is gone."""
-        seen = self._replica.current(path)
+        seen = self.replica.current(path)
         planned = self._plan(path, seen, remote, row)
         if planned.buries is not None:
-            self._ledger.bury(path, revision=planned.buries)
+            self.ledger.bury(path, revision=planned.buries)
         if planned.redacts and planned.record is not None:
-            self._bury(path, planned.record.revision, holding=planned.redacts)
+            self.ledger.bury(path, revision=planned.record.revision)  # the next start wipes what a kill leaves here
+            self.replica.remove_copies(path, holding=planned.redacts)
 
         def decide(current: SyncedRecord) -> Resolution | None:
             if current == seen:
                 return planned
             return self._plan(path, current, remote, row) if is_last_try else None
 
-        return self._replica.change(path, decide)
+        return self.replica.change(path, decide)
 
     def _plan(self, path: str, local: SyncedRecord, remote: SyncedRecord, row: LedgerRow) -> Resolution:
-        of_ids = self._replica.of_ids(ids_of(local, remote))
-        return plan_merge(path, local, remote, row, on_conflict=self._on_conflict, at=self._now(), of_ids=of_ids)
+        of_ids = self.replica.of_ids(
+            {id for copy in (local, remote) if not isinstance(copy, Record) for id in copy.ids}
+        )
+        return plan_merge(path, local, remote, row, on_conflict=self.on_conflict, at=self.now(), of_ids=of_ids)
 
     def _settle(self, local: LocalCopy, row: LedgerRow) -> bool:
         """Have what is known of an entry pushed before it; whether the entry turned out to be gone from here.
@@ -325,25 +320,25 @@ class Reconciler:
         record = local.record
         if isinstance(record, Record) or is_id_path(record.path) or row.digest == local.digest:
             return False
-        self._look_up(self._replica.of_ids(record.ids), look=False)
-        known = self._replica.of_ids(record.ids)
+        self._look_up(self.replica.of_ids(record.ids), look=False)
+        known = self.replica.of_ids(record.ids)
         if isinstance(record, Mark):
             for mark in known.values():
                 if mark.type == "location" and self._is_dirty(mark.target):
                     raise LockTimeout(f"{record.path} waits until {mark.target} is pushed")
         elif fate(record, None, known) == "forgotten":
-            self._replica.release_forgotten()
+            self.replica.release_forgotten()
             return True
         return isinstance(record, Entry) and self._move_on(record)
 
     def _is_dirty(self, path: str) -> bool:
-        local = self._replica.read(path)
-        return local is not None and not local.is_private and self._ledger.find(path).digest != local.digest
+        local = self.replica.read(path)
+        return local is not None and not local.is_private and self.ledger.find(path).digest != local.digest
 
     def _look_up(self, ids: Iterable[str], *, look: bool = True) -> None:
         """Ask the mirror what became of these entries, or, without ``look``, push what is known here."""
         for path in map(id_path, ids):
-            with self._replica.turn(path):
+            with self.replica.turn(path):
                 self.note(path, self.reconcile(path, look=look))
 
     def _has_place(self, local: LocalCopy, remote: SyncedRecord) -> bool:
@@ -364,13 +359,13 @@ class Reconciler:
 
         The mirror is asked first what became of another entry that is there: it may have been forgotten.
         """
-        known = self._replica.of_ids(entry.ids)
+        known = self.replica.of_ids(entry.ids)
         if fate(entry, None, known) != "elsewhere":
             return False
-        there = self._replica.read(place.target) if (place := place_of(entry, known)) is not None else None
+        there = self.replica.read(place.target) if (place := place_of(entry, known)) is not None else None
         if there is not None and isinstance(there.record, Entry) and not is_same(entry, there.record):
             self._look_up(there.record.ids)
-        for path in self._replica.place(entry, is_local=is_local, on_conflict=self._on_conflict):
+        for path in self.replica.place(entry, is_local=is_local, on_conflict=self.on_conflict):
             self.soon(path)
         return True
 
@@ -378,31 +373,18 @@ class Reconciler:
         """Have the next round put the local record over a copy that is not a record, once it was read so twice."""
         if _has_another_format(step.stored.body):
             raise RecordCorrupt(f"{step.why}; it has a format that this version does not know, and is left as it is")
-        if self._mirror.get(path) != step.stored:
+        if self.mirror.get(path) != step.stored:
             return  # it was read badly, or has changed: the next round reads it again
-        self._replica.keep(path, step.stored.body, why=step.why, folder=quarantine.FOLDER)
+        self.replica.keep(path, step.stored.body, why=step.why, folder=quarantine.FOLDER)
         _log.warning("%s: %s; it is kept in quarantine here and replaced in the mirror", path, step.why)
-        self._ledger.acknowledge(Acknowledged(path, step.stored.version, b"", local.record.revision))
-
-    def _bury(self, path: str, revision: int, *, holding: Sequence[Piece]) -> None:
-        """Remove redacted text from all but the record: ledger, kept copies, pack and journal.
-
-        A kill from here on is made good by the next start, which wipes what the ledger says was buried.
-        """
-        self._ledger.bury(path, revision=revision)
-        self._replica.remove_copies([path], holding=holding)
+        self.ledger.acknowledge(Acknowledged(path, step.stored.version, b"", local.record.revision))
 
     def _acknowledge(self, path: str, stored: Stored, settled: str | None, local: LocalCopy) -> None:
         """Note that the mirror has this copy, and that a local record with the digest ``settled`` needs no push."""
         is_other = stored.body != local.body
         revision = decode_copy(stored.body, path=path).revision if is_other else local.record.revision
         signature = local.signature if settled == local.digest and is_settled(local.signature) else None
-        self._ledger.acknowledge(Acknowledged(path, stored.version, stored.body, revision, settled, signature))
-
-
-def ids_of(*records: SyncedRecord) -> set[str]:
-    """The ids of the entries that these records tell of."""
-    return {id for record in records if not isinstance(record, Record) for id in record.ids}
+        self.ledger.acknowledge(Acknowledged(path, stored.version, stored.body, revision, settled, signature))
 
 
 def _worse(one: Outcome, other: Outcome) -> Outcome:

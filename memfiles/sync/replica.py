@@ -215,10 +215,9 @@ class Replica:
         with storage_failure(f"a copy of {path} cannot be kept in {folder}"):
             quarantine.keep_copy(self._store.descriptor, path, body, reason=why, at=self._now(), folder=folder)
 
-    def remove_copies(self, paths: Iterable[str], *, holding: Sequence[Piece]) -> None:
+    def remove_copies(self, path: str, *, holding: Sequence[Piece]) -> None:
         """Remove copies that hold redacted texts from quarantine and conflicts; ``release_forgotten`` does the rest."""
-        for path in paths:
-            quarantine.remove_copies(self._store.descriptor, path, holding=holding)
+        quarantine.remove_copies(self._store.descriptor, path, holding=holding)
 
     def release_forgotten(self) -> None:
         """Remove earlier versions of what was forgotten or redacted elsewhere from journals and index."""

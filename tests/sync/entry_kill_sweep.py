@@ -92,10 +92,8 @@ class EntryScenario:
         manager.restore([declared("notes", content="# notes\n")])
         entries = Entries(manager.store, rules=EntryRules(), subscribers=Subscribers(), origin=manager.origin)
         replica = manager.replica.with_entries(entries.repository, release_forgotten=entries.release_forgotten)
-        downloads = EntryDownloads(replica, mirror=mirror, ledger=ledger)
-        reconciler = Reconciler(
-            replica, mirror=mirror, ledger=ledger, downloads=downloads, on_conflict="local", now=utc_now
-        )
+        downloads = EntryDownloads(replica, mirror, ledger, "local")
+        reconciler = Reconciler(replica, mirror, ledger, downloads, "local", now=utc_now)
 
         def act() -> None:
             reconciler.reconcile(saved(KEY, agent=AGENT).path, look=True)

@@ -89,10 +89,8 @@ class FileScenario:
         assert mirror is not None
         manager = MemoryManager(declared.directory, mirror, origin=ledger.meta.origin)
         manager.restore(declared)
-        downloads = EntryDownloads(manager.replica, mirror=mirror, ledger=ledger)
-        reconciler = Reconciler(
-            manager.replica, mirror=mirror, ledger=ledger, downloads=downloads, on_conflict="local", now=utc_now
-        )
+        downloads = EntryDownloads(manager.replica, mirror, ledger, "local")
+        reconciler = Reconciler(manager.replica, mirror, ledger, downloads, "local", now=utc_now)
 
         def act() -> None:
             reconciler.reconcile(PATH, look=True)
