@@ -186,7 +186,7 @@ class Maintenance:
         self.trust, self._opened = Trust.LOST, None
         self.database.start_over()
 
-    def connection(self) -> sqlite3.Connection:
+    def _connection(self) -> sqlite3.Connection:
         """The connection that was opened; ``IndexReplaced`` if it led to a file that is gone."""
         return self._checked(self.database.connection())
 
@@ -206,7 +206,7 @@ class Maintenance:
         """The database in one read transaction, verified first if needed."""
         if self.trust is Trust.UNVERIFIED:
             self.catch_up()
-        connection = self.connection()
+        connection = self._connection()
         with failures():
             connection.execute("BEGIN")
             try:
@@ -229,7 +229,7 @@ class Maintenance:
         """Read these records, and rewrite the file without any word of earlier versions. Raises ``LockTimeout``."""
         self.apply(also=paths)
         with failures():
-            fts.scrub(self.connection())
+            fts.scrub(self._connection())
         for _ in range(_COMPACT_ATTEMPTS):
             if self.database.compact():
                 return
@@ -243,7 +243,7 @@ class Maintenance:
             return
         if self._watched or not self.is_fresh():
             self.apply(is_alone=True)
-        if self.trust is not Trust.CURRENT or _meta(self.connection(), "boot") is None:
+        if self.trust is not Trust.CURRENT or _meta(self._connection(), "boot") is None:
             return  # or nothing was written since it was last sealed
         log.empty()
         with self.transaction() as connection:
@@ -304,7 +304,7 @@ class Maintenance:
     def _verify(self) -> list[str]:
         now_ns, times = time.time_ns(), folder_times(self._records.directory)
         left_over: list[str] = []
-        connection = self.connection()
+        connection = self._connection()
         with failures():
             remaining = iter(list(self._records.differing(connection, left_over)))
             while paths := list(islice(remaining, _BATCH)):
