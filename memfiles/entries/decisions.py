@@ -21,13 +21,14 @@ from memfiles.errors import EntryNotFound, ReadOnly, RevisionConflict
 from memfiles.records.entry import GENERAL, MAX_SOURCES, Entry, Provenance, Retired, folder_of, new_text, with_ids
 from memfiles.records.history import contents, splice_between
 from memfiles.records.keys import RECORD_SUFFIX, WORKSPACE, entry_path, entry_uid, id_path
-from memfiles.records.lineage import joined
 from memfiles.records.marks import EntryRecord, Mark, MarkType, passed, vacated
 from memfiles.records.record import Change, EntryOperation, Record, Stamp, extend, successor, with_content
 
 RecordsByPath = Mapping[str, EntryRecord | None]
 Expiry = Callable[[str, str, int | None], str | None]
 """The expiry of an entry: of this category, with content of that time, and with that ttl of its own, if any."""
+
+_JOINED_MAX = 50  # contents of an entry that another one joins: more would push its own out of the history
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ def update(before: EntryRecord | None, draft: Draft, stamp: Stamp, *, by: Proven
 def move(entry: Entry, there: EntryRecord | None, draft: Draft, stamp: Stamp, *, place: EntryLocation) -> Entry:
     """The entry with the facets of ``draft`` under its key in another place: its ids, times, counts and history stay.
 
-    An entry that is there already is joined with it: its text goes to the history.
+    An entry that is there already is joined with it: its contents go to the history.
     """
     folder = folder_of(place.agent)
     uid = entry_uid(folder, place.level, draft.key, place.run)
@@ -137,11 +138,15 @@ def move(entry: Entry, there: EntryRecord | None, draft: Draft, stamp: Stamp, *,
     content, ids = draft.content or "", {*entry.ids}
     if isinstance(there, Entry):
         ids |= {*there.ids}
-        if there.content != content:
-            moved = _stored(moved, stamp, op="save", text=with_content(text, there.content)).entry
+        for earlier in [past.decode() for _, past in contents(there.text)][:_JOINED_MAX][::-1]:
+            if earlier not in (content, moved.content):
+                moved = _stored(moved, stamp, op="save", text=with_content(moved.text, earlier)).entry
     moved = _stored(moved, stamp, op="update", text=with_content(moved.text, content)).entry
     moved = moved.amended(text=successor(moved.text, updated_at=entry.updated_at))
-    return with_ids(moved if there is None else moved.with_origins(joined(entry, there)), ids)
+    known = (
+        there.origins if there is not None else {}
+    )  # what is known of the new path: that of the former tells nothing
+    return with_ids(moved.with_origins(known), ids)
 
 
 def relocated(

@@ -12,6 +12,9 @@ import pytest
 import memfiles
 from memfiles.entries.entries import Entries
 from memfiles.errors import EntryNotFound, InvalidArgument, ReadOnly, RevisionConflict, SecretRefused
+from memfiles.records.entry import Entry
+from memfiles.records.entry_codec import decode_entry
+from memfiles.records.history import contents
 from memfiles.storage.store import Store
 from memfiles.tools.session import Session
 from tests.support.saved import Clock, Visitor, entries_in, files_holding
@@ -228,6 +231,26 @@ def test_a_key_that_was_moved_away_is_used_again_without_its_past(
 
     assert ["log"] == keys(memory, session)
     assert [] == files_holding(tmp_path, "zebrafish")
+
+
+def test_an_entry_that_takes_the_key_of_a_deleted_one_keeps_all_that_this_one_said(
+    memory: memfiles.Memory, session: Session, tmp_path: Path
+) -> None:
+    """Also what was superseded before it was deleted, in the history."""
+    for content in ("first", "second"):
+        memory.entries.save(session, "key", content)
+    memory.entries.delete(session, "key")
+    memory.entries.save(session, "other", "now")
+    memory.entries.relocate(session, {"other": "key"})
+    paths = [
+        path.as_posix()
+        for path in tmp_path.rglob("entries/*/*.json")
+        if b'"key":"key",\n"content"' in path.read_bytes()
+    ]
+    records = [decode_entry(Path(path).read_bytes(), path=path[path.index("entries/") :]) for path in paths]
+    (entry,) = [record for record in records if isinstance(record, Entry)]
+
+    assert ["now", "second", "first", "now"] == [text.decode() for _, text in contents(entry.text)]
 
 
 @pytest.mark.parametrize("key", ["newest", "oldest"])

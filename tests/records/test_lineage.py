@@ -139,6 +139,16 @@ def test_the_copy_of_a_directory_contradicts_it() -> None:
     assert 1 == common_revision(one, other)
 
 
+def test_a_revision_that_a_history_lacks_contradicts_the_origins() -> None:
+    """It is that of another record at the path from which, or to which, this one was moved."""
+    record = written(seeded("x").stamped(A), "one", by=A)
+    local = replace(written(replace(record, revision=6), "moved", by=B), origins={A: 5, B: 7})
+    remote = written(record, "more", by=A)
+
+    assert ["unknown", "unknown"] == [relation(local, remote), relation(remote, local)]
+    assert 2 == common_revision(local, remote)
+
+
 def test_a_full_list_that_may_have_dropped_a_directory_tells_nothing() -> None:
     """The entry may be missing because it was early, not because the change is unknown there."""
     full: Origins = {f"{number:012x}": 50 + number for number in range(MAX_ORIGINS)}

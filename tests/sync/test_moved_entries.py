@@ -115,6 +115,24 @@ def test_what_was_saved_under_a_key_in_between_is_not_taken_for_it(pair: Pair) -
     assert "new" == getattr(pair.two.entries.get(AGENT, "b"), "content", None)
 
 
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_what_was_changed_while_another_machine_moved_it_is_kept(pair: Pair, is_forgotten: bool) -> None:
+    """It comes to a path where more was changed before than in the entry itself."""
+    for content in ("first", "second", "third"):
+        pair.one.entries.save(AGENT, "a", content)
+    pair.one.entries.save(AGENT, "b", "original")
+    pair.come_together()
+    with pair.apart():
+        if is_forgotten:
+            pair.two.entries.forget(AGENT, key="a")
+            pair.two.entries.relocate(AGENT, {"b": "a"})
+        else:
+            pair.two.entries.relocate(AGENT, {"a": "b", "b": "a"})
+        pair.one.entries.update(AGENT, "b", content="changed meanwhile")
+
+    assert "changed meanwhile" == pair.seen()["a"]
+
+
 def test_what_was_given_to_all_while_another_machine_forgot_it_is_forgotten(pair: Pair) -> None:
     """Another category is another place."""
     pair.two.entries.save(AGENT, "key", SECRET)

@@ -28,7 +28,7 @@ from memfiles.records.entry import (
     Retired,
     with_ids,
 )
-from memfiles.records.lineage import base_revision, joined
+from memfiles.records.lineage import base_revision, common_revision, joined
 from memfiles.records.marks import MAX_LEFT, MAX_MOVED, EntryRecord, Mark, buries, passed, vacated
 from memfiles.records.record import Change, Record, extend, successor
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge, supersede
@@ -151,7 +151,7 @@ def placed(
 
     ``known`` as in ``merge_entries``.
     """
-    text = successor(copy.text, uid=place.target[-45:-5], level=place.level)
+    text = successor(copy.text, uid=place.target[-45:-5], level=place.level, origins={})  # they tell of its former path
     moved = with_ids(replace(copy, text=text, agent=place.agent, key=place.key, run="", forgotten=()), copy.ids)
     if there is None:
         return MergeResult(moved)
@@ -185,7 +185,8 @@ def _two_entries(
     local: Entry, remote: Entry, *, base: Entry | None, on_conflict: ConflictPolicy, at: str
 ) -> MergeResult[EntryRecord]:
     """Merge two live or retired entries; two saves of one key are joined."""
-    standing = how_they_stand(local.text, remote.text)
+    texts = _comparable(local, remote)
+    standing = how_they_stand(*texts)
     if is_same(local, remote) and set(local.forgotten) == set(remote.forgotten):
         if standing == "behind" or local == remote:
             return _survived(remote, local, remote, at=at)
@@ -196,10 +197,8 @@ def _two_entries(
         return MergeResult(_raised(wanted, local, remote, at=at), other, f"more than {MAX_ALIASES} aliases")
     pair = EntryPair(local, remote, _exact(base, local, remote), is_content_known=base is not None)
     fields = merged_fields(pair, kept=FORGOTTEN_KEPT)
-    merged = _texts(
-        local.text, remote.text, base=base.text if base else None, kind=fields.kind, policy=on_conflict, at=at
-    )
-    loser = None if merged.loser is None else remote if merged.loser is remote.text else local
+    merged = _texts(*texts, base=base.text if base else None, kind=fields.kind, policy=on_conflict, at=at)
+    loser = None if merged.loser is None else remote if merged.loser is texts[1] else local
     source = _source_of(merged.record, local, remote)
     record: EntryRecord = replace(
         fields,
@@ -207,9 +206,19 @@ def _two_entries(
         provenance=source.provenance,
         expires_at=_expiry(pair, source),
     )
+    record = record.with_origins(joined(local, remote))
     if record.revision <= max(local.revision, remote.revision):  # the texts are one, what is said of them is not
         record = _raised(record, local, remote, at=at)
     return MergeResult(record, loser, merged.note)
+
+
+def _comparable(local: Entry, remote: Entry) -> tuple[Record, Record]:
+    """The texts of both, without version vectors if these tell of other entries that the path had before."""
+    one, other = local.text, remote.text
+    parted = min(base_revision(one, other), base_revision(other, one))
+    if is_same(local, remote) and common_revision(one, other) <= parted:
+        return one, other
+    return one.with_origins({}), other.with_origins({})
 
 
 def _exact(base: Entry | None, local: Entry, remote: Entry) -> Entry | None:

@@ -14,7 +14,7 @@ from typing import Generic, Literal, TypeVar
 
 from memfiles.records.declared_metadata import Metadata, metadata_in
 from memfiles.records.history import texts_in, without
-from memfiles.records.lineage import joined
+from memfiles.records.lineage import joined, relation
 from memfiles.records.record import Change, Record, extend, with_content
 from memfiles.records.redactions import Piece, lacking, reveal, united
 from memfiles.sync.merge.rebase import (
@@ -232,7 +232,9 @@ def _rebased(copies: _Copies, *, winner: Side) -> Rebased:
         return _united(copies)
     suffix = copies.suffix(copies.local)
     if suffix.is_whole:
-        return rebase(content, suffix, winner=winner)
+        is_doubtful = relation(copies.local, copies.remote) == "unknown"  # else the two have no change in common
+        held = copies.suffix(copies.remote).steps if is_doubtful else ()
+        return rebase(content, suffix, winner=winner, held=held)
     joined_text = _whole_merge(copies.merge_base, content, suffix.start, winner=winner)
     change = splice_change(content, joined_text.text, copies.change)
     rest = rebase(joined_text.text, suffix, winner=winner)

@@ -10,6 +10,8 @@ The rules this file keeps:
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -52,16 +54,31 @@ def suffix_after(record: Record, revision: int) -> Suffix:
     return Suffix(untold, content.decode(), steps, is_whole=reaches_back and not untold)
 
 
-def rebase(content: str, suffix: Suffix, *, winner: Side) -> Rebased:
-    """Rebase the changes of ``suffix`` on ``content``, which is the first side of a conflict."""
+def rebase(content: str, suffix: Suffix, *, winner: Side, held: Sequence[TextChange] = ()) -> Rebased:
+    """Rebase the changes of ``suffix`` on ``content``, which is the first side of a conflict.
+
+    ``held`` are the other copy's changes. One that both have, as a bucket was put back from a backup and another
+    machine has rebased it already, is not repeated.
+    """
     changes: list[Change] = []
     before, is_clean = suffix.start.encode(), True
+    there = Counter(map(_identity, held))
     for step in suffix.steps:
         after = step.after(before)
+        if there[_identity(step)]:
+            there[_identity(step)] -= 1
+            before = after
+            continue
         made = _again(content, step.change, before=before.decode(), after=after.decode(), winner=winner)
         content, before, is_clean = made.content, after, is_clean and made.is_clean
         changes += made.changes
     return Rebased(content, tuple(changes), is_clean)
+
+
+def _identity(step: TextChange) -> tuple[object, ...]:
+    """What a change is known by under any revision."""
+    change = step.change
+    return change.at, change.op, change.by, change.old, step.text
 
 
 def without_effect(change: Change) -> Change:
@@ -142,7 +159,7 @@ def how_they_stand(local: Record, remote: Record) -> Relation:
 def find_merge_base(local: Record, remote: Record, *, base: Record | None) -> MergeBase | None:
     """The merge base of two copies; None if they have nothing in common. ``base`` may be one."""
     here, there = base_revision(local, remote), base_revision(remote, local)
-    if relation(local, remote) == "unknown":
+    if not (here and there) or relation(local, remote) == "unknown":
         here = there = common_revision(local, remote)
     if here and there:
         return _with_content(MergeBase(here, there, None), local, remote, base=base)

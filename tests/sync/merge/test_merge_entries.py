@@ -376,3 +376,27 @@ def test_a_mark_of_another_entry_takes_nothing_from_one_that_is_moved_there() ->
 
     assert ("changed\n", "then") == (entry_of(found).content, entry_of(found).key)
     assert entry_of(found).revision > other.revision
+
+
+def test_a_change_of_a_moved_entry_is_kept_whatever_its_new_path_knows_of_other_records() -> None:
+    """The record there is made above five revisions of the entry that was there before."""
+    before = here(saved("steps", "one\n", given_id=X))
+    place = location(saved("then", given_id=X))
+    arrived = saved("then", "one\n", given_id=X).text
+    moved_there = replace(before, text=successor(arrived, origins={HERE: 5}, revision=5), key="then")
+    now = there(refaceted(moved_there, at=at(3)))
+    copy = here(resaved(before, "changed\n", at=at(2)))
+    found = entry_of(placed(copy, now, place, on_conflict="local", at=at(5), known={}))
+
+    assert "changed\n" in [content.decode() for _, content in contents(found.text)]
+
+
+def test_an_entry_that_takes_the_path_of_another_is_merged_with_all_of_its_history() -> None:
+    """Their version vectors have revisions of one path in common, but the two have not a single change in common."""
+    x = here(refaceted(here(saved("steps", "x\n", given_id=X, kind="fact")), at=at(2)))
+    y = there(refaceted(here(saved("steps", "y\n", given_id=Y, kind="fact")), at=at(3)))
+    for local, remote in ((x, y), (y, x)):
+        found = entry_of(merged(local, remote))
+
+        assert {"x\n", "y\n"} <= {content.decode() for _, content in contents(found.text)}
+        assert {HERE, THERE} == found.origins.keys()

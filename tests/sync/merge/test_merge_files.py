@@ -441,6 +441,16 @@ def test_a_copy_from_before_its_changes_were_renumbered_adds_nothing() -> None:
     assert MergeResult(pushed, is_news=False) == merged(local, pushed)
 
 
+def test_a_change_that_was_made_again_on_a_mirror_put_back_is_not_doubled() -> None:
+    """Somebody put the mirror back to before a change, and its maker rebased it on what came then."""
+    third = "c" * 12
+    pushed = done(shared(), *appends("ours\n"), by=HERE)
+    local = done(pushed, *appends("third\n"), by=third)
+    again = merged(pushed, done(shared(), *appends("theirs\n"), by=THERE)).record.stamped(HERE)
+
+    assert "# Notes\ntheirs\nours\nthird\n" == merged(local, again).record.content
+
+
 def test_a_copy_is_adopted_byte_for_byte() -> None:
     """If it is declared alike and above the revision here."""
     remote = done(shared(), *appends("theirs\n"), by=THERE)
