@@ -62,6 +62,20 @@ MUTANTS = (
         mode="files",
     ),
     Mutant(
+        "a tombstone buries nothing but the record that it replaced",
+        "memfiles/sync/merge/merge_entries.py",
+        "if tombstones or (other is not None and buries(other, record)):",
+        "if other is not None and buries(other, record):",
+        mode="entries",
+    ),
+    Mutant(
+        "a copy of an entry that was moved stays where it is met",
+        "memfiles/sync/merge/merge_entries.py",
+        'return "here" if place_of(record, known) is None else "elsewhere"',
+        'return "here"',
+        mode="entries",
+    ),
+    Mutant(
         "the entries of a run are pushed like all others",
         "memfiles/sync/reconciler.py",
         "if local.is_private:",

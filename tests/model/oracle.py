@@ -83,7 +83,7 @@ class Oracle:
         self._fragments: set[tuple[str, str]] = set()
         self._blotted: set[str] = set()  # files that lost an end of line to a redaction
         self._in_entries: dict[str, Writing] = {}
-        self._forgotten: dict[int, frozenset[str]] = {}
+        self._forgotten: dict[int, tuple[frozenset[str], frozenset[str]]] = {}  # texts and ids
         self._together: set[frozenset[str]] = set()
         self._of_runs: dict[str, str] = {}  # name -> machine
         self._hung_up: set[str] = set()
@@ -124,12 +124,10 @@ class Oracle:
         self.looks(after, changed)
 
     def looks(self, after: Records, changed: Iterable[str]) -> None:
-        """Note which texts are in one entry: whoever forgets one of them forgets, or may forget, the others."""
+        """Note which texts and ids are in one entry: whoever forgets one of them forgets, or may forget, the others."""
         for path in changed:
             if path.startswith("entries/") and b'"sources"' not in after.get(path, b""):
-                names = frozenset(self._names_in(after.get(path, b"")))
-                if len(names) > 1:
-                    self._together.add(names)
+                self._together.add(frozenset(self._names_in(after.get(path, b"")) | _ids_in(after.get(path, b""))))
 
     def _writing(self, step: Step, parents: frozenset[str] = frozenset()) -> Writing:
         known = self._known[step.machine]
@@ -173,7 +171,8 @@ class Oracle:
         if done:
             left = set().union(*map(self._names_in, after.values()))
             gone = set().union(*map(self._names_in, before.values())) - left
-            self._forgotten[self._removed_by(step.machine)] = frozenset(gone & self._in_entries.keys())
+            ids = {_buried_in(body) for path, body in after.items() if before.get(path) != body} - {""}
+            self._forgotten[self._removed_by(step.machine)] = frozenset(gone & self._in_entries.keys()), frozenset(ids)
 
     def _removed_by(self, machine: str) -> int:
         self._removals += 1
@@ -248,10 +247,11 @@ class Oracle:
         """The texts that must be gone, and those that may be: of an entry that was joined with a forgotten one."""
         gone: set[str] = set()
         doubtful: set[str] = set()
-        for removal, texts in self._forgotten.items():
+        for removal, (texts, ids) in self._forgotten.items():
             own = _closure(texts, partial(self._descends, removal), self._in_entries)
             gone |= own
-            doubtful |= _closure(own, partial(self._may_be_with, removal), self._in_entries)
+            known_of = self._in_entries.keys() | set().union(*self._together)
+            doubtful |= _closure(own | ids, partial(self._may_be_with, removal), known_of)
         return gone, doubtful - gone
 
     def _descends(self, removal: int, name: str, texts: set[str]) -> bool:
@@ -259,7 +259,7 @@ class Oracle:
         return writing.is_before(removal) and bool(writing.parents & texts)
 
     def _may_be_with(self, removal: int, name: str, texts: set[str]) -> bool:
-        if removal in self._in_entries[name].knows:
+        if name in self._in_entries and removal in self._in_entries[name].knows:
             return False
         return any(name in names and names & texts for names in self._together)
 
@@ -275,6 +275,18 @@ def _closure(texts: Iterable[str], joins: Callable[[str, set[str]], bool], among
 def content_of(body: bytes) -> str:
     """The content of a memory file's record; "" if there is none."""
     return str(from_json(body)["content"]) if body else ""
+
+
+def _ids_in(body: bytes) -> set[str]:
+    """The ids of the entry in a record, of which forgetting any forgets all."""
+    found = from_json(body) if body else {}
+    return {found["id"], *found.get("aliases", ())} if found.get("type") == "entry" and "id" in found else set()
+
+
+def _buried_in(body: bytes) -> str:
+    """The id that a record buries; "" if it is not a tombstone."""
+    found = from_json(body)
+    return str(found["uid"]) if found.get("type") == "tombstone" else ""
 
 
 def is_live(body: bytes) -> bool:

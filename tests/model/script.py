@@ -37,14 +37,13 @@ SYNC_VERBS = {
     **{"sync": 14, "push": 3, "flush": 3, "tick": 2, "pack": 1, "reopen": 2, "restart": 1, "deploy": 1, "again": 2},
     **{"amnesia": 1},
 }
-VERBS = FILE_VERBS | ENTRY_VERBS | SYNC_VERBS
 PUT_BACK = {"empty": 1, "rewind": 1}  # of the bucket
+VERBS = FILE_VERBS | ENTRY_VERBS | SYNC_VERBS | PUT_BACK
 MODES: dict[str, dict[str, int]] = {
-    "files": FILE_VERBS | SYNC_VERBS,
+    "files": FILE_VERBS | SYNC_VERBS | PUT_BACK,
     "entries": ENTRY_VERBS | SYNC_VERBS | PUT_BACK,
     "all": VERBS,
 }
-"""Without ``PUT_BACK`` for files: who shares a change and rebases it again on an older bucket has its lines twice."""
 
 
 @dataclass(frozen=True, slots=True)
