@@ -127,12 +127,9 @@ def move(entry: Entry, there: EntryRecord | None, draft: Draft, stamp: Stamp, *,
 
     An entry that is there already is joined with it: its contents go to the history.
     """
-    folder = folder_of(place.agent)
-    uid = entry_uid(folder, place.level, draft.key, place.run)
-    text = successor(
-        entry.text, uid=uid, level=place.level, revision=max(entry.revision, there.revision if there is not None else 0)
-    )
-    forgotten = passed(there) if there is not None else ()
+    revision, forgotten, known = (there.revision, passed(there), there.origins) if there is not None else (0, (), {})
+    uid = entry_uid(folder_of(place.agent), place.level, draft.key, place.run)
+    text = successor(entry.text, uid=uid, level=place.level, revision=max(entry.revision, revision))
     moved = replace(entry, text=text, key=draft.key, agent=place.agent, run=place.run, forgotten=forgotten)
     moved = moved.amended(**facets_of(draft))
     content, ids = draft.content or "", {*entry.ids}
@@ -143,10 +140,7 @@ def move(entry: Entry, there: EntryRecord | None, draft: Draft, stamp: Stamp, *,
                 moved = _stored(moved, stamp, op="save", text=with_content(moved.text, earlier)).entry
     moved = _stored(moved, stamp, op="update", text=with_content(moved.text, content)).entry
     moved = moved.amended(text=successor(moved.text, updated_at=entry.updated_at))
-    known = (
-        there.origins if there is not None else {}
-    )  # what is known of the new path: that of the former tells nothing
-    return with_ids(moved.with_origins(known), ids)
+    return with_ids(moved.with_origins(known), ids)  # not with its former path's
 
 
 def relocated(

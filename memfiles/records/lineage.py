@@ -96,21 +96,16 @@ def _tells_all(record: Record) -> bool:
 def _contradict(local: Record, remote: Record) -> bool:
     """Whether the origins are wrong: the histories differ at a revision that the origins call common.
 
-    A full version vector may have lost an early origin. One of an entry that moved is that of its path, and tells of
-    revisions that are not the entry's; a mirror that was put back from a backup may get one change twice.
+    A full version vector may have lost an early origin. That of a path where another entry was tells of its revisions.
     """
     if _may_have_lost(local, remote) or _may_have_lost(remote, local):
         return True
     parted = base_revision(local, remote)
     here, there = change_at(local, parted), change_at(remote, parted)
-    if here is None or there is None:
-        return any(found is None and _covers(record, parted) for found, record in ((here, local), (there, remote)))
-    return not is_same_change(here, there)
-
-
-def _covers(record: Record, revision: int) -> bool:
-    """Whether the history reaches back beyond a revision."""
-    return bool(record.history) and record.history[0].revision < revision < record.revision
+    if here is not None and there is not None:
+        return not is_same_change(here, there)
+    lacking = [record for record, found in ((local, here), (remote, there)) if found is None and record.history]
+    return any(record.history[0].revision < parted < record.revision for record in lacking)
 
 
 def _may_have_lost(record: Record, other: Record) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from memfiles.records.entry import (
     FACETS,
@@ -195,8 +195,8 @@ def _two_entries(
     if len({*local.ids, *remote.ids}) > MAX_ALIASES + 1:
         wanted, other = (local, remote) if on_conflict == "local" else (remote, local)
         return MergeResult(_raised(wanted, local, remote, at=at), other, f"more than {MAX_ALIASES} aliases")
-    pair = EntryPair(local, remote, _exact(base, local, remote), is_content_known=base is not None)
-    fields = merged_fields(pair, kept=FORGOTTEN_KEPT)
+    pair = EntryPair(local, remote, _exact(base, local, remote))
+    fields = merged_fields(pair)
     merged = _texts(*texts, base=base.text if base else None, kind=fields.kind, policy=on_conflict, at=at)
     loser = None if merged.loser is None else remote if merged.loser is texts[1] else local
     source = _source_of(merged.record, local, remote)
@@ -255,8 +255,7 @@ def _expiry(pair: EntryPair, source: Entry) -> str | None:
     """When the merged content expires; if both copies have it, as the newer change says."""
     if pair.local.content != pair.remote.content or pair.local.updated_at != pair.remote.updated_at:
         return source.expires_at
-    expires_at: str | None = pair.newer_of("expires_at")
-    return expires_at
+    return cast("str | None", pair.newer_of("expires_at"))
 
 
 _SINGLE = tuple(name for name, kept_as in FACETS if kept_as is not tuple)
@@ -264,15 +263,11 @@ _SINGLE = tuple(name for name, kept_as in FACETS if kept_as is not tuple)
 
 @dataclass(frozen=True, slots=True)
 class EntryPair:
-    """Two copies and their merge base, if it is known exactly.
-
-    ``is_content_known``: at least some earlier version is known.
-    """
+    """Two copies and their merge base, if it is known exactly."""
 
     local: Entry
     remote: Entry
     base: Entry | None
-    is_content_known: bool = False
 
     @property
     def newer(self) -> Entry:
@@ -293,11 +288,8 @@ class EntryPair:
         return getattr(self.newer, name)
 
 
-def merged_fields(pair: EntryPair, *, kept: int) -> Entry:
-    """An entry with the merged fields of both; text, provenance and expiry are still those of the remote copy.
-
-    At most ``kept`` tombstones are named.
-    """
+def merged_fields(pair: EntryPair) -> Entry:
+    """An entry with the merged fields of both; text, provenance and expiry are still those of the remote copy."""
     local, remote = pair.local, pair.remote
     missing = tuple(each for each in local.forgotten if each not in remote.forgotten)
     single: dict[str, Any] = {name: pair.newer_of(name) for name in _SINGLE}
@@ -309,7 +301,7 @@ def merged_fields(pair: EntryPair, *, kept: int) -> Entry:
         successes=_count(pair, "successes"),
         failures=_count(pair, "failures"),
         retired=_retired(pair),
-        forgotten=(*missing, *remote.forgotten)[-kept:],
+        forgotten=(*missing, *remote.forgotten)[-FORGOTTEN_KEPT:],
         made_of=tuple(dict.fromkeys((*remote.made_of, *local.made_of)))[-MAX_SOURCES:],
         merged=_merged(pair),
         reorganised=pair.newer_of("reorganised"),
@@ -359,8 +351,7 @@ def _retired(pair: EntryPair) -> Retired | None:
 
 def _is_same_life(base: Entry, shown: Entry) -> bool:
     """Whether the visible copy was never retired and restored since the base."""
-    later = [change for change in shown.text.history if change.revision > base.revision]
-    return not any(change.op == "restore" for change in later)
+    return not any(change.op == "restore" and change.revision > base.revision for change in shown.text.history)
 
 
 def _changed_at(entry: Entry) -> str:

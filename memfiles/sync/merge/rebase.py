@@ -10,7 +10,6 @@ The rules this file keeps:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -57,28 +56,27 @@ def suffix_after(record: Record, revision: int) -> Suffix:
 def rebase(content: str, suffix: Suffix, *, winner: Side, held: Sequence[TextChange] = ()) -> Rebased:
     """Rebase the changes of ``suffix`` on ``content``, which is the first side of a conflict.
 
-    ``held`` are the other copy's changes. One that both have, as a bucket was put back from a backup and another
-    machine has rebased it already, is not repeated.
+    A change that is among the ``held`` ones of the other copy is not repeated: after a mirror was put back from a
+    backup, another machine may have rebased it already.
     """
     changes: list[Change] = []
     before, is_clean = suffix.start.encode(), True
-    there = Counter(map(_identity, held))
+    there = [*map(_identity, held)]
     for step in suffix.steps:
         after = step.after(before)
-        if there[_identity(step)]:
-            there[_identity(step)] -= 1
-            before = after
-            continue
-        made = _again(content, step.change, before=before.decode(), after=after.decode(), winner=winner)
-        content, before, is_clean = made.content, after, is_clean and made.is_clean
-        changes += made.changes
+        if _identity(step) in there:
+            there.remove(_identity(step))
+        else:
+            made = _again(content, step.change, before=before.decode(), after=after.decode(), winner=winner)
+            content, is_clean = made.content, is_clean and made.is_clean
+            changes += made.changes
+        before = after
     return Rebased(content, tuple(changes), is_clean)
 
 
 def _identity(step: TextChange) -> tuple[object, ...]:
     """What a change is known by under any revision."""
-    change = step.change
-    return change.at, change.op, change.by, change.old, step.text
+    return step.change.at, step.change.op, step.change.by, step.change.old, step.text
 
 
 def without_effect(change: Change) -> Change:
@@ -143,8 +141,7 @@ class MergeBase:
 
 def how_they_stand(local: Record, remote: Record) -> Relation:
     """The relation told by the version vectors, else by both histories; unknown: nothing in common."""
-    told = relation(local, remote)
-    if told != "unknown":
+    if (told := relation(local, remote)) != "unknown":
         return told
     common = common_revision(local, remote)
     if not common:
