@@ -339,6 +339,16 @@ def test_many_half_open_connections_keep_nobody_out(serving: Serving) -> None:
     assert usual == status != 401
 
 
+def test_a_burst_of_clients_is_answered(serving: Serving) -> None:
+    """Of 400 connections that are open before any of them asks, none is ended."""
+    with ExitStack() as held:
+        connections = [held.enter_context(opened(serving, "")) for _ in range(400)]
+        time.sleep(0.5)
+        for connection in connections:
+            connection.sendall(f"{HEAD}Content-Length: 0\r\n\r\n".encode())
+        assert {b"HTTP/1.1 401"} == {connection.recv(12) for connection in connections}
+
+
 def test_the_help_names_what_nobody_can_see() -> None:
     """An argument is visible to every user of the machine."""
     told = " ".join(run("mcp", "--help").out.split())
