@@ -142,15 +142,10 @@ class _Targets:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The result of a selection: the entries to bury, the survivors that only lose labels, and keys to report.
-
-    ``reported`` are the paths of buried entries that the caller may know of.
-    """
+    """The result of a selection: the entries to bury, the survivors that only lose labels, and keys to report."""
 
     entries: tuple[Entry, ...]
     survivors: tuple[Entry, ...]
-    reported: frozenset[str]
-    keys: tuple[str, ...]
     held_by: tuple[str, ...]
 
 
@@ -177,16 +172,16 @@ class Forgetter:
         view = own_level(caller)
         found = self._find(view, selector)
         if dry_run:
-            return Forgotten(len(found.reported), found.keys, dry_run, found.held_by)
+            return _forgotten(view, found.entries, dry_run=dry_run, held_by=found.held_by)
         targets = _targets_of(selector, found.entries, view=view)
         paths, survivors = [entry.path for entry in found.entries], [entry.path for entry in found.survivors]
         self._note([*paths, *survivors])  # 1 a kill from here on is finished by the next start
         changed: list[EntryRecord] = []
+        buried: list[Entry] = []
         for start in range(0, len(paths), _AT_ONCE):  # 2 durable
-            changed += self._bury([*paths[start : start + _AT_ONCE], *survivors], targets, stamp, why=why)
-        self._finish(changed)  # 3 everything but the records
-        buried = [record for record in changed if isinstance(record, Mark) and record.path in found.reported]
-        return Forgotten(len(buried), found.keys, held_by=found.held_by)
+            changed += self._bury([*paths[start : start + _AT_ONCE], *survivors], targets, stamp, why=why, into=buried)
+        self._finish(changed, noted=[*paths, *survivors])  # 3 everything but the records
+        return _forgotten(view, buried, held_by=found.held_by)
 
     def finish(self) -> None:
         """Remove what a killed forget left behind; errors as of ``forget``."""
@@ -239,8 +234,8 @@ class Forgetter:
             return mark is not None and self._db.is_grave(mark)
         if not isinstance(copy, Entry):
             return False
-        known = [mark] if mark is not None else []
-        return any(buries(each, copy) for each in known) or any(map(self._db.is_forgotten, (*copy.ids, *copy.sources)))
+        is_buried = mark is not None and buries(mark, copy)
+        return is_buried or any(map(self._db.is_forgotten, (*copy.ids, *copy.sources)))
 
     def _find(self, view: View, selector: Selector) -> _Found:
         """The selection, read from the disk: the index only says where to look."""
@@ -255,14 +250,8 @@ class Forgetter:
         survivors = [note for note in made if stands_for(note, targets.ids) and not targets.hold(note)]
         held_at = self._db.index.ask(lambda connection: queries.of_ids(connection, sources - targets.ids))
         holders = [*self._db.entries(held_at), *self._moved_from(view, selector.key), *survivors]
-        reported = [entry for entry in entries if _is_seen(view, entry)]
-        return _Found(
-            tuple(entries),
-            tuple(survivors),
-            frozenset(entry.path for entry in reported),
-            tuple(sorted({entry.key for entry in reported})),
-            tuple(sorted({entry.key for entry in holders if _is_seen(view, entry)})),
-        )
+        held_by = tuple(sorted({entry.key for entry in holders if _is_seen(view, entry)}))
+        return _Found(tuple(entries), tuple(survivors), held_by)
 
     def _of_ids(self, entries: Sequence[Entry]) -> list[Entry]:
         """The entries with one of the ids of these, wherever they are."""
@@ -272,25 +261,34 @@ class Forgetter:
     def _moved_from(self, view: View, key: str | None) -> list[Entry]:
         """The entries that had this key before they moved."""
         marks = [self._db.mark(partition.path(key)) for partition in view] if key is not None else []
-        known = [self._db.mark(id_path(id)) for mark in marks if mark is not None for id in mark.left]
-        return self._db.entries(mark.target for mark in known if mark is not None and mark.type == "location")
+        return self._db.entries(self._moved_to({id for mark in marks if mark is not None for id in mark.left}))
 
-    def _bury(self, paths: Iterable[str], targets: _Targets, stamp: Stamp, *, why: str) -> list[EntryRecord]:
+    def _moved_to(self, ids: Iterable[str]) -> list[str]:
+        """The paths to which the entries with these ids were moved."""
+        known = map(self._db.mark, map(id_path, ids))
+        return [mark.target for mark in known if mark is not None and mark.type == "location"]
+
+    def _bury(
+        self, paths: Iterable[str], targets: _Targets, stamp: Stamp, *, why: str, into: list[Entry] | None = None
+    ) -> list[EntryRecord]:
         """Replace the targets by marks, write the tombstones of their ids, and take their labels from the others.
 
-        One commit, and one more for entries that were joined meanwhile.
+        One commit, and one more for entries that were joined or moved meanwhile. The targets are added to ``into``.
         """
         left = list(paths)
 
         def decide(records: RecordsByPath) -> tuple[list[str], list[EntryRecord]]:
             after: dict[str, EntryRecord] = {}
             missing: list[str] = []
+            taken.clear()
             for entry in records.values():
                 if not isinstance(entry, Entry):
-                    continue
-                if targets.hold(entry):
+                    if isinstance(entry, Mark) and entry.path not in changed:
+                        missing += self._moved_to(targets.ids.intersection(entry.left))
+                elif targets.hold(entry):
                     if all(id_path(id) in records for id in entry.ids):
                         after |= _buried(records, entry, stamp, why=why)
+                        taken.append(entry)
                     else:
                         missing.append(entry.path)
                 elif (stripped := give_back(entry, targets.ids)) is not entry:
@@ -299,16 +297,18 @@ class Forgetter:
             return missing, list(after.values())
 
         changed: dict[str, EntryRecord] = {}
+        taken: list[Entry] = []
         while left:
             left = self._db.repository.change([*left, *self._db.id_paths(left)], decide)
+            (into if into is not None else []).extend(taken)
         return [record for path, record in changed.items() if not is_id_path(path)]
 
     def _note(self, paths: Iterable[str]) -> None:
         noted = list(paths)
         self._db.index.change(lambda connection: note_forgets(connection, noted))
 
-    def _finish(self, changed: Sequence[EntryRecord]) -> None:
-        """Remove the earlier content of changed records everywhere, then strike out what was noted as pending.
+    def _finish(self, changed: Sequence[EntryRecord], *, noted: Sequence[str] = ()) -> None:
+        """Remove the earlier content of changed records everywhere, then strike them and ``noted`` off as pending.
 
         That includes the notes on the mirror's copies at the paths where a forgotten entry was before.
         """
@@ -318,7 +318,7 @@ class Forgetter:
         left = self._db.index.ask(lambda connection: queries.of_ids(connection, ids)) if ids else []
         marks = (mark for path in left if not is_id_path(path) and (mark := self._db.mark(path)) is not None)
         ledger.scrub(self._db.store.directory, {record.path: record.revision for record in (*marks, *changed)})
-        self._db.index.change(lambda connection: strike_forgets(connection, paths))
+        self._db.index.change(lambda connection: strike_forgets(connection, [*paths, *noted]))
 
     def _forgotten_sources(self, note: Entry) -> list[Mark]:
         marks = [self._db.mark(path) for id in note.sources for path in (id_path(id), entry_path(note.folder, id))]
@@ -364,6 +364,14 @@ def _buried(records: RecordsByPath, entry: Entry, stamp: Stamp, *, why: str) -> 
         if not (isinstance(known, Mark) and known.type == "tombstone"):
             after[path] = decisions.of_id("tombstone", entry, path, known, stamp, why=why)
     return after
+
+
+def _forgotten(
+    view: View, entries: Iterable[Entry], *, dry_run: bool = False, held_by: tuple[str, ...] = ()
+) -> Forgotten:
+    """The report on these entries: only those that the caller may know of are in it."""
+    keys = [entry.key for entry in entries if _is_seen(view, entry)]
+    return Forgotten(len(keys), tuple(sorted(set(keys))), dry_run, held_by)
 
 
 def _is_seen(view: View, entry: Entry) -> bool:

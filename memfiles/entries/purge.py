@@ -1,8 +1,8 @@
 """Purging: removes entries of runs that are over, and the oldest of too many retired entries.
 
-The rules this file guards: the entries of a run are gone when its last session ends, files included. As many retired
-entries, which can be restored, are kept as there may be live ones; older ones leave a mark, so that a directory does
-not grow without end and no copy that is as old brings them back.
+The rules this file guards: the entries of a run are gone when its last session ends, files included. Retired
+entries can be restored; as many are kept as live ones are allowed. Older ones leave a mark, so that the directory stays
+bounded and an old copy cannot bring them back.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Purger:
         return found - most if found > most + _SPARE_RETIRED else 0
 
     def _remove(self, paths: Sequence[str], stamp: Stamp) -> None:
-        """Write marks first, which no journal undoes; then remove their files, of which there is no other copy."""
+        """Replace the entries by marks first, so that no journal brings them back; then remove the files."""
         self._vacate(paths, stamp, only_retired=False)
         with self._db.store.hold(paths):
             found = {path: self._db.repository.look(path) for path in paths}

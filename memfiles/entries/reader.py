@@ -74,7 +74,7 @@ class EntryDatabase:
         return mark.type == "tombstone" or any(map(self.is_forgotten, mark.left))
 
     def id_paths(self, paths: Iterable[str]) -> list[str]:
-        """The paths of what is known of the entries at these paths by their ids."""
+        """The paths of the id records of the entries at these paths."""
         return [id_path(id) for entry in self.entries(paths) for id in entry.ids]
 
     def rows(self, view: Sequence[Partition], *, wanted: Filters | None = None) -> list[Row]:

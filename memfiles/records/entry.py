@@ -42,8 +42,6 @@ CORE = "core"
 WORKSPACE_CATEGORY = "workspace"
 TEXT_NAME = "entry"
 FORGOTTEN_KEPT = 8
-MAX_MOVED = 8
-MAX_LEFT = 128
 MAX_SOURCES = 256
 MAX_ALIASES = 64
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
@@ -234,7 +232,7 @@ class Entry:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The uids of all entries that it replaces."""
+        """The ids of all entries that it replaces."""
         return (*self.made_of, *(merged.uid for merged in self.merged))
 
     @cached_property

@@ -24,16 +24,17 @@ MarkType = Literal["tombstone", "location", "vacated"]
 
 @dataclass(frozen=True)
 class Mark:
-    """A record without content: of what became of an entry, or of what left the path of a key.
+    """A record without content. It says what happened to an entry, or which entries left the path of a key.
 
     - ``tombstone``: the entry with the id ``uid`` was forgotten, when, by whom and why. It is never evicted. Nothing of
       the entry remains, not even its key.
     - ``location``: the entry with the id ``uid`` got another ``key`` or owner, and is at ``target`` now.
-    - ``vacated``: at the path of a key; the entries with the ids ``left`` are not there any more. ``moved`` are the
-      paths to which they went, as of then. What is saved there next takes its place.
+    - ``vacated``: at the path of a key. The entries with the ids ``left`` are no longer there; ``moved`` are the paths
+      they went to at that time. The next save under this key replaces the mark.
 
     In format 1 a tombstone is at the path of a key. Its ``id`` is random, and ``forgotten`` are the ids of those before
-    it; ``moved`` are paths where other machines had the entry by then. ``cleared``: nobody asked to forget it.
+    it; ``moved`` are paths where other machines had the entry by then. ``cleared``, in both formats: it was removed as
+    one of too many retired entries, and nobody asked to forget it.
     """
 
     __pydantic_config__ = _CONFIG
@@ -68,7 +69,7 @@ class Mark:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids that it tells of."""
+        """The ids of the entries that the mark is about."""
         return (self.uid,) if self.is_of_id else tuple(sorted({*self.left, *self.buried}))
 
     @cached_property
@@ -118,7 +119,7 @@ def vacated(entry: Entry, at: str, *, by: Actor = NOBODY, target: str = "", is_p
 
 
 def passed(record: EntryRecord) -> tuple[str, ...]:
-    """The tombstones of format 1 that are named by what is saved over this record, the newest last."""
+    """The format 1 tombstones that a save over this record must name, newest last."""
     return (*record.forgotten, *([record.id] if isinstance(record, Mark) and record.id else ()))[-FORGOTTEN_KEPT:]
 
 
@@ -127,5 +128,5 @@ def buries(record: EntryRecord, entry: Entry) -> bool:
     if not record.buried.isdisjoint(entry.ids):
         is_of_id = isinstance(record, Mark) and record.is_of_id
         return is_of_id or (entry.level == record.level and entry.folder in (folder_of(record.agent), WORKSPACE))
-    names = passed(record)  # of the first of many lives nothing is known any more
+    names = passed(record)  # a full list may have dropped older ones: one that shares no name is of an earlier life
     return len(names) >= FORGOTTEN_KEPT and bool(entry.forgotten) and {*names}.isdisjoint(entry.forgotten)

@@ -47,8 +47,7 @@ class Piece:
 def piece_of(text: bytes, *, known: Sequence[Piece], nonce: bytes) -> Piece:
     """The piece of a text that is redacted now; ``nonce`` are random bytes, ``known`` the pieces of the record so far.
 
-    A record keeps to one key, so that a scan translates a content once. A key derived from elsewhere, such as that of
-    a signed mirror, would be chosen here and looked up in ``_mac`` and ``_codes``.
+    A record keeps to one key, so that a scan translates a content once.
     """
     key = min((piece.key for piece in known), default=nonce[_ID_BYTES:NONCE_BYTES].hex())
     width, count = _shape(len(text))
@@ -69,7 +68,7 @@ def lacking(known: Iterable[Piece], others: Iterable[Piece]) -> tuple[Piece, ...
 
 
 def reveal(pieces: Iterable[Piece], texts: Iterable[bytes]) -> dict[Piece, bytes]:
-    """The redacted texts of those pieces whose text stands in one of ``texts``."""
+    """The text of each piece that occurs in one of ``texts``."""
     found: dict[Piece, bytes] = {}
     missing = list(pieces)
     for text in texts:
@@ -85,7 +84,7 @@ def reveal(pieces: Iterable[Piece], texts: Iterable[bytes]) -> dict[Piece, bytes
 
 
 class Fragments(NamedTuple):
-    """What later changes left of one redacted text: places in a content, and what takes their place once."""
+    """The parts of one redacted text that later changes left: their places, and the marker for the first of them."""
 
     spans: tuple[tuple[int, int], ...]
     put: bytes
@@ -98,7 +97,7 @@ class Cleaner:
         self._texts = sorted(set(texts), key=lambda text: (-len(text), text))
 
     def __call__(self, content: bytes, fragments: Sequence[Fragments] = ()) -> bytes:
-        """The content without the texts, also without those that this puts together, and without these fragments."""
+        """Remove the fragments, then the texts, and these again if removing one joins parts into another."""
         before, content = None, _cut(content, [*fragments, *self._whole(content)]) if fragments else content
         while content != before:
             before = content
@@ -173,7 +172,7 @@ def _without(content: bytes, text: bytes) -> bytes:
 
 
 def _is_cut(before: bytes, after: bytes, splice: tuple[int, int, int], span: tuple[int, int]) -> bool:
-    """Whether a change leaves only a part of the span, however it is told.
+    """Whether a change leaves only part of the span, under every equivalent splice.
 
     To remove "ab" from "abab|a" is to remove "ba" one byte later.
     """
@@ -215,8 +214,8 @@ def _find(piece: Piece, text: bytes, coded: bytes) -> bytes | None:
 def _shape(size: int) -> tuple[int, int]:
     """The bits that a hint has of each byte of a text of this size, and of how many bytes it has them.
 
-    A hint tells 24 bits at most, and one bit of a byte where the text is long enough: what it tells, nobody has to
-    guess. It needs about 16, else most of the time goes into digests of wrong places.
+    A hint reveals at most 24 bits, one bit per byte for long texts, because every revealed bit makes the text easier to
+    guess. It needs about 16 bits; with fewer, most time goes into digests of wrong places.
     """
     width = 1 if size >= 24 else 2 if size >= 8 else 4 if size >= 4 else 8
     return width, min(size, {1: 24, 2: 8, 4: 4, 8: 3}[width])

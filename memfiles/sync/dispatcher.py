@@ -30,6 +30,7 @@ FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 30.0
 WRITING_SECONDS = 0.25  # after a write, its thread is assumed to go on writing for this time
 Progress = Callable[[int, int], None]
+_AGAIN_SECONDS = 1.0
 _WORKERS = 16
 _ELSEWHERE_SECONDS = 0.2  # until a record that another process works on is tried again
 _OWN_FAULT_SECONDS = 30.0  # until a record is tried again that failed although the mirror answers
@@ -59,9 +60,12 @@ class _Due:
 
 @dataclass(slots=True)
 class Timer:
-    """A job that is due ``at`` a time, and then every ``every`` seconds (infinite: never again)."""
+    """A job that is due ``at`` a time, and then every ``every`` seconds (infinite: never again).
 
-    run: Callable[[], None]
+    ``run`` returns False if it could not begin; then it is due again in a second.
+    """
+
+    run: Callable[[], bool | None]
     at: float
     every: float
 
@@ -69,7 +73,8 @@ class Timer:
         """Run the job if it is due."""
         if now >= self.at:
             self.at = now + self.every
-            self.run()
+            if self.run() is False:
+                self.at = now + _AGAIN_SECONDS
 
 
 class Dispatcher:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from memfiles.records.entry import Entry
 from memfiles.records.keys import entry_place, is_id_path
 from memfiles.records.marks import vacated
 from memfiles.records.record import digest
-from memfiles.storage.events import utc_now
+from memfiles.storage.fork_safety import renew_in_child
 from memfiles.sync.bulk_reads import THREADS, get_many, in_parallel
 from memfiles.sync.ledger import Acknowledged, Ledger
 from memfiles.sync.merge.merge_entries import fate
@@ -86,18 +86,26 @@ def get_objects(
     return _until_down(_many(mirror, keys, listed))
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class EntryDownloads:
     """Downloads the entries that only the mirror has.
 
-    While nobody holds ``writing``, every downloaded entry that is written is acknowledged, too.
+    Whoever holds ``writing`` finds every downloaded entry that is on disk acknowledged as well.
     """
 
     replica: Replica
     mirror: Mirror
     ledger: Ledger
     on_conflict: ConflictPolicy
-    writing: threading.Lock = field(default_factory=threading.Lock)
+    now: Callable[[], str]
+    writing: threading.Lock = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._renew()
+        renew_in_child(self, EntryDownloads._renew)
+
+    def _renew(self) -> None:
+        self.writing = threading.Lock()
 
     def missing(self, listed: Mapping[str, str]) -> list[str]:
         """The paths of entries that the mirror lists and this directory lacks."""
@@ -177,7 +185,7 @@ class EntryDownloads:
             return record
         if found == "elsewhere":
             self.replica.place(record, is_local=False, on_conflict=self.on_conflict)
-        return vacated(record, utc_now())
+        return vacated(record, self.now())
 
 
 class _Download:

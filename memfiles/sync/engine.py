@@ -16,7 +16,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 
-from memfiles.errors import FileNotDeclared, InvalidArgument, LockTimeout, MemfilesError, MirrorUnavailable
+from memfiles.errors import (
+    CopyRefused,
+    FileNotDeclared,
+    InvalidArgument,
+    LockTimeout,
+    MemfilesError,
+    MirrorUnavailable,
+    RecordCorrupt,
+)
 from memfiles.records.keys import entry_place, is_id_path
 from memfiles.storage.events import utc_now
 from memfiles.storage.fork_safety import renew_in_child
@@ -40,6 +48,7 @@ _PACK_SECONDS = 600.0  # between one pack and the next
 _CLOSE_SECONDS = 5.0
 _FIRST_ENTRIES, _BACKGROUND = "the entries are not here yet", "background work with the mirror failed"
 _JOBS = frozenset((_FIRST_ENTRIES, _BACKGROUND))
+_UNSCANNED, _UNWIPED = "the records to push cannot be found", "an earlier version of a record may still be in a journal"
 _log = logging.getLogger("memfiles.sync")
 
 
@@ -60,7 +69,7 @@ class Sync:
         self.settings = settings
         self._replica = replica
         self._ledger = ledger
-        downloads = EntryDownloads(replica, mirror, ledger, settings.on_conflict)
+        downloads = EntryDownloads(replica, mirror, ledger, settings.on_conflict, now)
         self._scan = DirtyScan(replica, ledger, downloads)
         self._dispatcher = dispatcher(self._reconcile, timers=self._timers)
         soon, note = self._dispatcher.at_once, self._note
@@ -114,10 +123,7 @@ class Sync:
         """
         self._jobs.find_dirty_records()
         is_done = self._dispatcher.wait(timeout, insist=insist, progress=progress)
-        try:
-            self._jobs.wipe()
-        except MemfilesError as error:
-            self._errors.note("an earlier version of a record may still be in a journal", error)
+        self._jobs.wipe()
         return is_done
 
     def push(self, timeout: float = 300.0, *, progress: Progress | None = None) -> SyncReport:
@@ -142,7 +148,6 @@ class Sync:
         begun = time.monotonic()
         self._look(self._jobs.find_changed_copies, timeout)
         self.flush(max(0.0, timeout - (time.monotonic() - begun)), progress=progress)
-        self._jobs.wipe()
         self._reconciler.remove_stale_pack()
         return self._report()
 
@@ -187,8 +192,10 @@ class Sync:
         later = [Timer(partial(self._look_later, look), at, period) for look, at, period in looks]
         return [Timer(self._jobs.sweep, now, _SWEEP_SECONDS), *later]
 
-    def _look_later(self, look: Callable[[], None]) -> None:
-        """Have a worker look at the mirror, unless one still does."""
+    def _look_later(self, look: Callable[[], None]) -> bool:
+        """Have a worker look at the mirror; False while another look is under way."""
+        if self._looking is not None and not self._looking.is_set():
+            return False
 
         def attempt() -> None:
             try:
@@ -196,8 +203,8 @@ class Sync:
             except Exception as error:
                 self._errors.note(_BACKGROUND, error)
 
-        if self._looking is None or self._looking.is_set():
-            self._looking = self._dispatcher.in_background(attempt)
+        self._looking = self._dispatcher.in_background(attempt)
+        return True
 
     def _look(self, look: Callable[[], None], timeout: float) -> None:
         """Look at the mirror in a worker, to give up after ``timeout`` seconds if it hangs."""
@@ -258,8 +265,12 @@ class _ErrorLog:
     def __init__(self, ledger: Ledger, dispatcher: Dispatcher) -> None:
         self._ledger = ledger
         self._dispatcher = dispatcher
-        self._noting = threading.Lock()
         self._open: dict[str, str] = {}  # by record or job, the latest last; replaced, never changed
+        self._renew()
+        renew_in_child(self, _ErrorLog._renew)
+
+    def _renew(self) -> None:
+        self._noting = threading.Lock()
 
     @property
     def last(self) -> str | None:
@@ -323,8 +334,9 @@ class _Jobs:
             if is_thorough:
                 self.thorough_at = time.monotonic() + _THOROUGH_SECONDS
             self.find_dirty_records("thorough" if is_thorough else "patient")
+            self.errors.solved(_UNSCANNED, answered=False)
         except Exception as error:
-            self.errors.note("the records to push cannot be found", error)
+            self.errors.note(_UNSCANNED, error)
 
     def find_dirty_records(self, care: Care = "usual") -> None:
         """Have the records pushed that the mirror lacks."""
@@ -335,8 +347,8 @@ class _Jobs:
         """Have the records reconciled whose copies changed in the mirror, and fetch new entries."""
         listed = dict(self.mirror.list())
         changed = self.scan.changed(listed)
-        for path in filter(is_id_path, changed):  # what became of entries comes before these
-            with suppress(LockTimeout), self.replica.turn(path):
+        for path in filter(is_id_path, changed):  # what became of entries comes before these; errors are told below
+            with suppress(LockTimeout, CopyRefused, RecordCorrupt), self.replica.turn(path):
                 self.reconciler.note(path, self.reconciler.reconcile(path, look=True))
         for path in changed:
             self.dispatcher.at_once(path, look=True)
@@ -374,10 +386,14 @@ class _Jobs:
                 self.ledger.meta.note_shortcomings(shortcomings_of(self.mirror, path))
 
     def wipe(self) -> None:
-        """Remove what was forgotten or redacted elsewhere from journals, index and ledger."""
-        if self.ledger.meta.state().must_wipe:
-            self.replica.release_forgotten()
-            self.ledger.meta.wipe()
+        """Remove what was forgotten or redacted elsewhere from journals, index and ledger; if that fails, later."""
+        try:
+            if self.ledger.meta.state().must_wipe:
+                self.replica.release_forgotten()
+                self.ledger.meta.wipe()
+            self.errors.solved(_UNWIPED, answered=False)
+        except MemfilesError as error:
+            self.errors.note(_UNWIPED, error)
 
     def refresh_pack(self) -> None:
         """Write the pack anew if it is worth it."""

@@ -88,7 +88,7 @@ def next_step(
     | unread | ``look``, or the record is provisional | read |
     | unread | a put is under way whose answer was lost | push the same again |
     | unread | the ledger has this digest | wait |
-    | unread | the mirror had a tombstone, and the record is an older entry (restored from a backup) | merge |
+    | unread | the mirror had a mark, and the record is an older entry (restored from a backup) | merge |
     | unread | any other | push |
     | none | | confirm |
     | read | it equals the local record, or what was last sent | acknowledge |
@@ -292,19 +292,23 @@ class Reconciler:
     def _try_merge(self, remote: SyncedRecord, path: str, row: LedgerRow, *, is_last_try: bool) -> Resolution | None:
         """Merge once; None if the record changed meanwhile, or is gone."""
         seen = self.replica.current(path)
-        planned = self._plan(path, seen, remote, row)
+        planned = self._clean(path, self._plan(path, seen, remote, row))
+
+        def decide(current: SyncedRecord) -> Resolution | None:
+            if current == seen:
+                return planned
+            return self._clean(path, self._plan(path, current, remote, row)) if is_last_try else None
+
+        return self.replica.change(path, decide)
+
+    def _clean(self, path: str, planned: Resolution) -> Resolution:
+        """Remove what the resolution takes away from the ledger and from kept copies, before it is applied."""
         if planned.buries is not None:
             self.ledger.bury(path, revision=planned.buries)
         if planned.redacts and planned.record is not None:
             self.ledger.bury(path, revision=planned.record.revision)  # the next start wipes what a kill leaves here
             self.replica.remove_copies(path, holding=planned.redacts)
-
-        def decide(current: SyncedRecord) -> Resolution | None:
-            if current == seen:
-                return planned
-            return self._plan(path, current, remote, row) if is_last_try else None
-
-        return self.replica.change(path, decide)
+        return planned
 
     def _plan(self, path: str, local: SyncedRecord, remote: SyncedRecord, row: LedgerRow) -> Resolution:
         of_ids = self.replica.of_ids(
@@ -313,7 +317,7 @@ class Reconciler:
         return plan_merge(path, local, remote, row, on_conflict=self.on_conflict, at=self.now(), of_ids=of_ids)
 
     def _settle(self, local: LocalCopy, row: LedgerRow) -> bool:
-        """Have what is known of an entry pushed before it; whether the entry turned out to be gone from here.
+        """Push what is known of the entry's ids before the entry; returns whether the entry is no longer here.
 
         A mark waits until the entry that left is pushed, so that it is always somewhere in the mirror.
         """
@@ -336,13 +340,13 @@ class Reconciler:
         return local is not None and not local.is_private and self.ledger.find(path).digest != local.digest
 
     def _look_up(self, ids: Iterable[str], *, look: bool = True) -> None:
-        """Ask the mirror what became of these entries, or, without ``look``, push what is known here."""
+        """Reconcile the id records of these entries; without ``look``, only push them."""
         for path in map(id_path, ids):
             with self.replica.turn(path):
                 self.note(path, self.reconcile(path, look=look))
 
     def _has_place(self, local: LocalCopy, remote: SyncedRecord) -> bool:
-        """Whether both copies can be merged where they are; those that belong elsewhere are moved there.
+        """Whether the two copies can be merged here; a copy that belongs elsewhere is moved there.
 
         Two copies of one entry can. Of all others the mirror is asked first what became of their entries.
         """
@@ -370,7 +374,7 @@ class Reconciler:
         return True
 
     def _replace(self, step: Replace, path: str, local: LocalCopy) -> None:
-        """Have the next round put the local record over a copy that is not a record, once it was read so twice."""
+        """Let the next round overwrite a copy that is not a record, after two reads returned the same bytes."""
         if _has_another_format(step.stored.body):
             raise RecordCorrupt(f"{step.why}; it has a format that this version does not know, and is left as it is")
         if self.mirror.get(path) != step.stored:

@@ -16,7 +16,7 @@ from memfiles.sync.bulk_reads import get_many, in_parallel
 from memfiles.sync.mirror import Mirror, Stored, equals
 from mirrors.sealed.envelope import MirrorKeys, check_encryption, is_sealed
 
-DERIVED = ".state/"  # the pack: it names versions, which sealing changes, and is written anew
+DERIVED = ".state/"  # the pack: it names versions, which sealing changes, so it is removed and rewritten later
 THREADS = 16
 _ATTEMPTS = 5  # at one object that others write at the same time, or that gives no answer
 _ROUNDS = 10  # through the listing, until nothing in it is new
@@ -76,12 +76,21 @@ class Sealing:
         self._versions: dict[str, str | None] = {}
 
     def has_signed_objects(self) -> bool:
-        """Whether any record of the mirror is sealed: then one that is not may have been slipped in."""
-        answers = get_many(self._mirror, filter(_is_record, self._listed()))
-        return any(isinstance(answer, Stored) and is_sealed(answer.body) for _, answer in answers)
+        """Whether any record of the mirror is sealed: then one that is not may have been slipped in.
+
+        ``MirrorUnavailable`` if none is sealed and some cannot be read.
+        """
+        failure: MirrorUnavailable | None = None
+        for _, answer in get_many(self._mirror, filter(_is_record, self._listed())):
+            if isinstance(answer, Stored) and is_sealed(answer.body):
+                return True
+            failure = answer if isinstance(answer, MirrorUnavailable) else failure
+        if failure is not None:
+            raise failure
+        return False
 
     def run(self, *, progress: OnProgress | None = None) -> SealReport:
-        """Seal what is not sealed so, until nothing in the listing is new. May be stopped anywhere, and repeated."""
+        """Seal every object that is not in the wanted form, until a listing shows nothing new. May be repeated."""
         report = SealReport()
         for _ in range(_ROUNDS):
             listed = self._listed()
@@ -146,6 +155,7 @@ def in_bulk(work: Callable[[str], str], keys: Collection[str], report: SealRepor
     """Do ``work`` for each key, in threads, and count its results in the field of the report that it returns."""
     for number, (key, done) in enumerate(in_parallel(work, keys, threads=THREADS), start=1):
         report.refused.pop(key, None)
+        report.failed.pop(key, None)
         if isinstance(done, MirrorUnavailable):
             (report.refused if isinstance(done, CopyRefused) else report.failed)[key] = str(done)
         else:

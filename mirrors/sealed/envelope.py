@@ -27,8 +27,8 @@ OVERHEAD_MAX_BYTES = 256  # of an envelope over its body
 KEY_MIN_LENGTH = 32
 KEYS_MAX = 8
 _ALTERED = (
-    "the mirror's object was altered, or moved here from another place; once it is deleted there, a machine that has "
-    "the record pushes it again"
+    "the mirror's object was altered, or copied from another key; delete it in the mirror, and a machine that has the "
+    "record pushes it again"
 )
 _ADVICE = "make one with `openssl rand -hex 32`"
 _MOST_DISTINCT = 10  # of 32 random hex digits, 14 differ on average, and fewer than 10 in one of 10,000 keys
@@ -159,10 +159,11 @@ def _aes_gcm() -> Any:
 
 
 def _decrypted(key: MirrorKey, object_key: str, *, nonce: bytes, stored: bytes) -> bytes:
+    cipher = key.cipher(object_key)  # says which extra is missing
     from cryptography.exceptions import InvalidTag
 
     try:
-        body: bytes = key.cipher(object_key).decrypt(nonce, stored, None)
+        body: bytes = cipher.decrypt(nonce, stored, None)
     except InvalidTag:  # its MAC is right: only a holder of the key can have made it
         raise CopyRefused(f"{object_key}: the mirror's object cannot be decrypted") from None
     return body

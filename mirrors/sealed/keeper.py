@@ -39,15 +39,17 @@ class Keeper:
     def problem(self) -> str | None:
         """Why the declared keys cannot be used here; None if they can, or if none are declared."""
         try:
-            return None if self._key is None or self.keys else ""
+            if self._key is not None:
+                self.keys  # noqa: B018  # raises
+            return None
         except MirrorRefused as error:
             return f"memory.mirror.key: {error}"
 
     def rekey(self, *, accept_unsigned: bool = False, progress: OnProgress | None = None) -> SealReport:
         """Seal every record in the mirror with the first key. May be repeated, and stopped anywhere.
 
-        In a bucket that was never signed, all records are signed; later, only those that are here as they are there, or
-        with ``accept_unsigned`` all. ``MirrorUnavailable`` if the mirror cannot be listed.
+        In a bucket that was never signed, every record is signed. Later, an unsigned record is signed only if this
+        directory holds the same bytes, or with ``accept_unsigned``. ``MirrorUnavailable`` if the mirror cannot be read.
         """
         keys, mirror = self.keys, self._mirror
         assert mirror is not None, "a key is declared with a mirror"

@@ -13,6 +13,7 @@ import pytest
 from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.entries import Entries
+from memfiles.entries.forget import Forgetter
 from memfiles.index.index import Index
 from memfiles.index.text import fts as texts
 from memfiles.storage import quarantine
@@ -250,3 +251,26 @@ def test_what_was_hidden_long_ago_takes_no_note_with_it(tmp_path: Path) -> None:
         assert [] != notes
         assert notes == [key for key in notes if entries.get(VISITOR, key) is not None]
         assert "deleted" != entries.explain(VISITOR, "day/0").reason
+
+
+@pytest.mark.parametrize("by", ["key", "id"])
+def test_an_entry_that_moves_while_it_is_forgotten_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Another process gave it a new key after it was found and before it was locked."""
+    with entries_in(tmp_path) as entries, entries_in(tmp_path) as other:
+        visitor = Visitor(run="r")
+        entries.save(visitor, "key", WORD)
+        id = entries.get(visitor, "key").id  # type: ignore[union-attr]
+        find = Forgetter._find
+
+        def find_and_move(*given: Any) -> Any:
+            found = find(*given)
+            other.relocate(visitor, {"key": "new"})
+            return found
+
+        monkeypatch.setattr(Forgetter, "_find", find_and_move)
+        forgotten = entries.forget(visitor, **{by: {"key": "key", "id": id}[by]})
+
+        assert (1, ("new",)) == (forgotten.count, forgotten.keys)
+        assert [] == files_holding(tmp_path, WORD)

@@ -10,12 +10,12 @@ from typing import TypeVar
 import pytest
 
 from memfiles.errors import MirrorUnavailable
-from memfiles.sync.mirror import ANY, Condition, Mirror
+from memfiles.sync.mirror import ANY, Condition, Mirror, Stored
 from mirrors import FaultyMirror, MemoryMirror, MirrorKeys
 from mirrors.faulty import HONEST
 from mirrors.s3.location import S3Location
 from mirrors.s3.mirror import connect
-from mirrors.sealed.bucket import Sealing, SealReport
+from mirrors.sealed.bucket import Sealing, SealReport, in_bulk
 from mirrors.sealed.envelope import is_sealed
 from tests.mirrors.repeating import RepeatingMirror
 from tests.mirrors.servers import BUCKET
@@ -231,3 +231,24 @@ def test_what_is_not_a_record_stays_as_it_is(bucket: Mirror) -> None:
 
     assert 1 == sealing(bucket).run().others
     assert bucket.get("README.txt").body == b"hands off"  # type: ignore[union-attr]
+
+
+def test_a_bucket_that_cannot_be_read_is_not_taken_for_an_unsigned_one() -> None:
+    """Else whatever a stranger put there would be signed."""
+
+    class Unreadable(MemoryMirror):
+        def get(self, key: str) -> Stored | None:
+            raise MirrorUnavailable(f"{key}: 503")
+
+    with pytest.raises(MirrorUnavailable):
+        sealing(filled(Unreadable())).has_signed_objects()
+
+    assert not sealing(filled(MemoryMirror())).has_signed_objects()
+
+
+def test_what_failed_first_and_was_signed_then_is_no_failure() -> None:
+    """A later round of the same call made it good."""
+    report = SealReport(failed={"a.json": "no answer"})
+    in_bulk(lambda key: "signed", ["a.json"], report, None)
+
+    assert (1, {}) == (report.signed, report.problems)

@@ -214,10 +214,16 @@ keys = MirrorKeys.named("env:DESK_KEY")
 mirror = SealedMirror(MemoryMirror(), keys)
 mirror.put("a.json", b"1")
 print(mirror.get("a.json").body)
-try:
-    SealedMirror(MemoryMirror(), keys, encrypt=True)
-except Exception as error:
-    print(type(error).__name__, error)
+bucket = MemoryMirror()
+bucket.put("a.json", b'{"format":"memfiles-sealed/1","key":"%s","nonce":"%s","mac":"%s"}\\n' % (
+    keys.ids[0].encode(), b"00" * 12,
+    next(iter(keys._by_id.values())).mac("a.json", nonce=bytes(12), body=b"").hex().encode(),
+))
+for encrypt in (True, False):
+    try:
+        SealedMirror(bucket, keys, encrypt=encrypt).get("a.json")
+    except Exception as error:
+        print(type(error).__name__, error)
 """
     done = subprocess.run(
         [sys.executable, "-c", program], env={**os.environ, "DESK_KEY": NEW}, capture_output=True, text=True, check=True
@@ -225,5 +231,5 @@ except Exception as error:
 
     assert [
         "b'1'",
-        "MirrorRefused an encrypted mirror needs an extra: pip install 'memfiles[encryption]'",
+        *["MirrorRefused an encrypted mirror needs an extra: pip install 'memfiles[encryption]'"] * 2,
     ] == done.stdout.splitlines()

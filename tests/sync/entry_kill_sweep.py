@@ -92,7 +92,7 @@ class EntryScenario:
         manager.restore([declared("notes", content="# notes\n")])
         entries = Entries(manager.store, rules=EntryRules(), subscribers=Subscribers(), origin=manager.origin)
         replica = manager.replica.with_entries(entries.repository, release_forgotten=entries.release_forgotten)
-        downloads = EntryDownloads(replica, mirror, ledger, "local")
+        downloads = EntryDownloads(replica, mirror, ledger, "local", utc_now)
         reconciler = Reconciler(replica, mirror, ledger, downloads, "local", now=utc_now)
 
         def act() -> None:

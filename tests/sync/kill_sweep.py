@@ -89,7 +89,7 @@ class FileScenario:
         assert mirror is not None
         manager = MemoryManager(declared.directory, mirror, origin=ledger.meta.origin)
         manager.restore(declared)
-        downloads = EntryDownloads(manager.replica, mirror, ledger, "local")
+        downloads = EntryDownloads(manager.replica, mirror, ledger, "local", utc_now)
         reconciler = Reconciler(manager.replica, mirror, ledger, downloads, "local", now=utc_now)
 
         def act() -> None:

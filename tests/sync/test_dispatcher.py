@@ -357,3 +357,18 @@ def test_a_postponed_record_holds_up_no_other(schedule: Schedule) -> None:
     assert Task("b", look=False) == schedule.take(now=0.0)
     assert None is schedule.take(now=4.9)
     assert Task("a", look=True) == schedule.take(now=5.0)
+
+
+def test_a_job_that_could_not_begin_is_due_again_in_a_second() -> None:
+    """Whatever its period is: a look at the mirror must not wait for an hour because another one was under way."""
+    ran: list[float] = []
+
+    def run() -> bool:
+        ran.append(now)
+        return len(ran) > 1
+
+    timer = Timer(run, at=0.0, every=inf)
+    for now in (1.0, 1.9, 2.0, 3.0, 1e9):
+        timer.run_if_due(now)
+
+    assert [1.0, 2.0] == ran

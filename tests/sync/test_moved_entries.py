@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from memfiles.errors import MemfilesError
+from mirrors import MirrorKeys, SealedMirror
 from mirrors.memory import MemoryMirror
 from tests.support.saved import Visitor
 from tests.sync.entry_machine import EntryMachine, bodies_of, objects_holding
@@ -266,3 +269,25 @@ def test_an_earlier_text_is_no_longer_in_the_index_where_the_tombstone_is_only_p
         held |= {term + " later": again.holding(term) for term in terms}
 
     assert {} == {term: files for term, files in held.items() if files}
+
+
+@pytest.mark.parametrize("is_signed", [True, False])
+def test_one_bad_object_does_not_keep_a_pull_from_the_others(tmp_path: Path, is_signed: bool) -> None:
+    """Whoever may write to the bucket could stop every machine by an object that is unsigned, or of a later format."""
+    bucket = MemoryMirror()
+    mirror = SealedMirror(bucket, MirrorKeys.parse(secrets.token_hex(32), source="the test")) if is_signed else bucket
+    with EntryMachine(tmp_path / "one", mirror) as one, EntryMachine(tmp_path / "two", mirror) as two:
+        one.entries.save(AGENT, "gone", SECRET)
+        one.entries.forget(AGENT, key="gone")
+        one.flush(60)
+        two.pull()
+        (altered,) = [path for path, _ in bucket.list() if path.startswith("entries/@ids/")]
+        bucket.put(altered, b'{"format": "memfiles/9", "type": "tombstone"}\n')
+        one.manager.append("notes", "- by one\n")
+        one.entries.save(AGENT, "key", "by one")
+        one.flush(60)
+        with suppress(MemfilesError):
+            two.pull()
+
+        assert "# notes\n- by one\n" == two.manager.read("notes")
+        assert ["key"] == [it.key for it in two.entries.list(AGENT).memories]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import threading
 import time
 
 import pytest
 
+from memfiles.errors import LockTimeout
+from memfiles.sync.dirty_scan import DirtyScan
+from memfiles.sync.replica import Replica
 from memfiles.sync.status import status_on_disk
 from mirrors.memory import MemoryMirror
 from mirrors.s3.location import S3Location
@@ -396,3 +400,46 @@ def test_a_lost_answer_neither_loses_nor_doubles(open_machine: Opener, mirror: M
 
     assert sorted(expected) == sorted(one.manager.read("notes").splitlines())
     assert on_disk(one) == on_disk(two) == in_mirror(mirror)
+
+
+def test_an_error_that_was_put_right_is_told_no_more(
+    open_machine: Opener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither that of a scan for records to push, nor that of a journal that could not be wiped."""
+    memory = open_machine()
+    memory.sync.flush(60)
+    told = []
+    for owner, name in ((Replica, "release_forgotten"), (DirtyScan, "dirty")):
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, _refuse)
+            memory.sync._ledger.meta.leave_to_wipe()
+            memory.sync._jobs.wipe()
+            memory.sync._jobs.sweep()
+            told.append(memory.sync._errors.last)
+        memory.sync._jobs.sweep()
+        memory.sync.flush(60)
+        told.append(memory.sync._errors.last)
+
+    assert told[0] is not None and "held" in told[0]
+    assert told[2] is not None and "held" in told[2]
+    assert [None, None] == told[1::2]
+
+
+def _refuse(*_: object, **__: object) -> None:
+    raise LockTimeout("held by another process")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # that there are threads is what is tested
+def test_a_child_that_is_forked_in_the_middle_of_a_download_works(open_machine: Opener) -> None:
+    """What the parent's threads hold is not held in the child."""
+    memory = open_machine()
+    memory.sync.flush(60)
+    with memory.sync._scan._downloads.writing, memory.sync._errors._noting:
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(30)
+            memory.sync.status()
+            memory.sync._errors.note("a record", LockTimeout("held"))
+            os._exit(0)
+
+    assert 0 == os.waitpid(pid, 0)[1]
