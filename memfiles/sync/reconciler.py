@@ -88,7 +88,7 @@ def next_step(
     | unread | ``look``, or the record is provisional | read |
     | unread | a put is under way whose answer was lost | push the same again |
     | unread | the ledger has this digest | wait |
-    | unread | the mirror had a mark, and the record is an older entry (restored from a backup) | merge |
+    | unread | the record lacks changes of the copy in the ledger (it was put back from a backup) | merge |
     | unread | any other | push |
     | none | | confirm |
     | read | it equals the local record, or what was last sent | acknowledge |
@@ -249,9 +249,11 @@ class Reconciler:
         if is_new and not self.ledger.sending(
             path, step.body, version=step.version, revision=local.record.revision
         ):  # 1 noted before it is put
-            if (again := self.replica.read(path)) is not None and again.body == local.body:
-                self.ledger.forget_redaction(path)  # a person restored it as it was before a redaction
-            return "equal"  # redacted meanwhile
+            if (again := self.replica.read(path)) is None or again.body != local.body:
+                return "equal"  # redacted meanwhile
+            step_now = next_step(path, local, row, self.mirror.get(path))  # a person put it back as it was before
+            self.ledger.forget_redaction(path)
+            return self._carry_out(step_now, path, local, row)
         try:
             version = self.mirror.put(path, step.body, when=equals(step.version) if step.version else ABSENT)  # 2
         except MirrorConflict:

@@ -103,10 +103,6 @@ class MirrorKeys:
         """The ids of the keys, the first of which seals; not secret."""
         return tuple(self._by_id)
 
-    def piece_keys(self, uid: str) -> dict[str, bytes]:
-        """By key id, the keys for digests of the redacted pieces of the record ``uid``; new digests use the first."""
-        return {name: key.derive("redacted piece", uid) for name, key in self._by_id.items()}
-
     def seal(self, object_key: str, body: bytes, *, encrypt: bool) -> bytes:
         """The envelope of ``body`` for ``object_key``."""
         key = next(iter(self._by_id.values()))

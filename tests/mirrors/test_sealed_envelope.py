@@ -170,7 +170,7 @@ def test_the_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 def test_each_purpose_has_a_key_of_its_own() -> None:
     """Derived as RFC 5869 says, by comparison with another implementation; nobody derives one from another."""
     key = MirrorKey(NEW)
-    purposes = [("id", ""), ("mac", ""), ("encryption", "a.json"), ("encryption", "b.json"), ("redacted piece", "a")]
+    purposes = [("id", ""), ("mac", ""), ("encryption", "a.json"), ("encryption", "b.json")]
     derived = [key.derive(*purpose) for purpose in purposes]
     reference = [
         HKDF(SHA256(), 32, salt=FORMAT, info=f"{purpose}\0{about}".encode()).derive(NEW.encode())
@@ -179,16 +179,6 @@ def test_each_purpose_has_a_key_of_its_own() -> None:
 
     assert reference == derived
     assert len(set(derived)) == len(purposes)
-
-
-def test_redacted_pieces_have_a_key_for_each_record_and_mirror_key() -> None:
-    """The first is that of the key that seals; without the mirror's key nobody can try out texts."""
-    both = MirrorKeys.parse(f"{NEW},{OLD}", source="K")
-    pieces = both.piece_keys("notes-1")
-
-    assert list(both.ids) == list(pieces)
-    assert pieces[KEYS.ids[0]] == KEYS.piece_keys("notes-1")[KEYS.ids[0]]
-    assert 4 == len({*pieces.values(), *both.piece_keys("notes-2").values()})
 
 
 def test_no_key_is_shown() -> None:

@@ -115,6 +115,29 @@ def test_a_directory_that_was_put_back_loses_nothing(open_machine: Opener, mirro
     assert on_disk(one) == in_mirror(mirror)
 
 
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_record_that_was_put_back_undoes_nothing(open_machine: Opener, mirror: MemoryMirror, count: int) -> None:
+    """The notes on the mirror tell what it has: an older file is merged with that, not put over it."""
+    one = open_machine("one")
+    one.manager.append("notes", "- before\n")
+    one.close()
+    path = one.manager.directory / "notes.json"
+    backup = path.read_bytes()
+    one = open_machine("one")
+    one.manager.append("notes", "- meanwhile\n")
+    one.manager.append("notes", "- later\n")
+    one.close()
+    path.write_bytes(backup)
+    one = open_machine("one")
+    for number in range(count):
+        one.manager.append("notes", f"- {number}\n")
+    assert one.sync.flush(60)
+    wanted = ["# notes", "- before", "- meanwhile", "- later", *(f"- {number}" for number in range(count))]
+
+    assert sorted(wanted) == sorted(one.manager.read("notes").splitlines())
+    assert on_disk(one) == in_mirror(mirror)
+
+
 def test_a_record_that_is_being_saved_is_not_taken_for_done(open_machine: Opener, mirror: MemoryMirror) -> None:
     """A flush waits for a record that cannot be read just now, until the last good version was put back."""
     memory = open_machine()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from memfiles import Memory
 from memfiles.errors import MirrorUnavailable
 from memfiles.records.record import decode
 from memfiles.storage import quarantine
+from memfiles.sync import ledger
 from memfiles.sync.mirror import ANY, Condition
 from memfiles.sync.pack import INDEX
 from mirrors.memory import MemoryMirror
@@ -142,6 +145,37 @@ def test_a_hand_edit_of_an_earlier_version_does_not_bring_it_back(open_machine: 
 
     assert "# notes\none: [redacted]\nby hand\n" == memory.manager.read("notes")
     assert [] == holding(memory, SECRET)
+
+
+@pytest.mark.parametrize("is_scrubbed_late", [False, True])
+def test_a_record_from_a_backup_does_not_bring_it_back(
+    open_machine: Opener, mirror: MemoryMirror, is_scrubbed_late: bool
+) -> None:
+    """One record is copied back on the machine that redacted it: it is merged with what the mirror is known to have.
+
+    Under load the redaction is pushed before ``redact`` removes the notes on the mirror's copy; then the mirror is
+    asked.
+    """
+    one = open_machine("one")
+    one.manager.append("notes", f"one: {SECRET}\n")
+    assert one.sync.flush(60)
+    path = one.manager.directory / "notes.json"
+    backup = path.read_bytes()
+    one.manager.redact("notes", SECRET)
+    one.manager.append("notes", "two\n")
+    assert one.sync.flush(60)
+    one.close()
+    path.write_bytes(backup)
+    if is_scrubbed_late:
+        ledger.scrub(path.parent, {"notes.json": 9})
+    one = open_machine("one")
+    one.manager.append("notes", "three\n")
+    assert one.sync.flush(60)
+    until_quiet(one)
+
+    assert {"# notes", "one: [redacted]", "two", "three"} == set(one.manager.read("notes").splitlines())
+    assert one.manager.read("notes") == content_in(mirror)
+    assert ([], []) == (holding(one, SECRET), objects_holding(mirror, SECRET))
 
 
 def test_declared_text_does_not_come_back_on_a_new_machine(open_machine: Opener, mirror: MemoryMirror) -> None:

@@ -18,9 +18,10 @@ from memfiles.records.keys import entry_place, uid_of
 from memfiles.records.lineage import base_revision, relation
 from memfiles.records.marks import EntryRecord, Mark
 from memfiles.records.record import Record, decode, encode
-from memfiles.records.redactions import Piece
+from memfiles.records.redactions import Piece, lacking
 from memfiles.sync.merge.merge_entries import Known, fate, includes, merge_entries
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge
+from memfiles.sync.merge.rebase import how_they_stand
 
 SyncedRecord: TypeAlias = Record | EntryRecord
 R = TypeVar("R", Record, EntryRecord)
@@ -101,8 +102,16 @@ def is_dead(record: SyncedRecord) -> bool:
 
 
 def is_overtaken(local: SyncedRecord, by: SyncedRecord) -> bool:
-    """Whether the local record is an old copy of an entry that is known to have left this path."""
-    return isinstance(local, Entry) and isinstance(by, Mark) and fate(local, by, {}) != "here"
+    """Whether the local record is an old copy, put back from a backup: it lacks changes that this one is known to have.
+
+    Redactions are compared as well: after enough changes to an old copy, the version vector tells nothing any more.
+    """
+    if isinstance(local, Entry) and isinstance(by, Mark):
+        return fate(local, by, {}) != "here"
+    if isinstance(local, Mark) or isinstance(by, Mark):
+        return False
+    one, other = (it.text if isinstance(it, Entry) else it for it in (local, by))
+    return bool(lacking(one.redactions, other.redactions)) or how_they_stand(one, other) in ("behind", "diverged")
 
 
 def _merge(local: SyncedRecord, remote: SyncedRecord, context: MergeContext) -> MergeResult[SyncedRecord]:
