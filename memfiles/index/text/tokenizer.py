@@ -177,7 +177,7 @@ def terms_of(query: str) -> tuple[Term, ...]:
 
 def _terms(query: str) -> tuple[Term, ...]:
     chunks = _chunks(query)
-    stems_of(fold(query))  # all at once, as each question to the stemmer takes as long as a hundred words
+    stems_of(fold(" ".join(chunks)))  # all at once, as each question to the stemmer takes as long as a hundred words
     terms = tuple(dict.fromkeys(term for chunk in chunks for term in _terms_of_chunk(chunk)))
     return tuple(term for term in terms if term.text not in STOP_WORDS) or terms
 
