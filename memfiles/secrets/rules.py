@@ -170,6 +170,20 @@ RULES: tuple[Rule, ...] = (
         r"(?:(?:[^-]|-(?!----))*+-----END [A-Z0-9 ]{1,60}-----|(?:(?:\s|\\[nr]){0,60}+[A-Za-z0-9+/=]{16,}+)*+)",
         judge.private_key,
     ),
+    # what is added to a credential that came in parts, the first of which the policy redact has replaced
+    Rule(
+        "private-key",
+        ("[redacted:private-key]",),
+        r"\[redacted:private-key\]((?:(?:\s|\\[nr]){0,8}+[A-Za-z0-9+/=]{16,}+)++)",
+        judge.private_key,
+    ),
+    Rule(
+        "rest",
+        ("[redacted:",),
+        r"\[redacted:[a-z0-9-]{1,40}\]([\w+=~-][^\s\"'`<>\[\]]{3,400})",
+        judge.rest,
+        folded=True,
+    ),
     Rule(
         "json-web-token",
         ("eyJ",),

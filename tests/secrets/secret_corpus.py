@@ -211,6 +211,7 @@ NAMED = [
     Secret("assigned-key", pick(36), "the api " + "key is "),
     Secret("assigned-key", pick(40, HEX), "api " + "token for prod: "),
     Secret("assigned-key", "gh" + "p_" + pick(36), "GITHUB" + "_TOKEN="),
+    Secret("rest", pick(24), "[redacted:anthropic-key]"),
 ]
 
 SECRETS = TOKENS + SHAPES + NAMED

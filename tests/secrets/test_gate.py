@@ -263,6 +263,35 @@ def test_a_private_key_is_put_together_line_by_line() -> None:
     assert ("appears to contain a credential: private-key at byte 10000",) == judged.warnings
 
 
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("secret", SECRETS, ids=[secret.rule for secret in SECRETS])
+def test_redact_leaves_no_part_of_what_comes_in_parts(secret: Secret, count: int) -> None:
+    """Each is put to the end of the text, of which an earlier part may have been replaced already."""
+    size = len(secret.value) // count
+    parts = [secret.value[at * size : (at + 1) * size if at < count - 1 else None] for at in range(count)]
+    text = secret.before
+    for part in (*parts[:-1], parts[-1] + secret.after):
+        text = judge_change(text, text + part, start=len(text), end=len(text + part), policy="redact").text
+
+    assert [] == [part for part in parts if len(part) >= 6 and part in text and not part.islower()]
+
+
+def test_redact_leaves_no_line_of_a_private_key() -> None:
+    """Nor of one whose lines come one by one."""
+    key = next(secret.value for secret in SECRETS if secret.rule == "private-key")
+    text = "# Notes\n"
+    for line in key.splitlines(keepends=True):
+        text = judge_change(text, text + line, start=len(text), end=len(text + line), policy="redact").text
+
+    assert [] == [line for line in key.splitlines()[1:-1] if len(line) > 40 and line in text]
+
+
+def test_what_follows_a_redaction_stays() -> None:
+    """Words, punctuation and what has a space before it."""
+    for text in ("[redacted:password], please", "[redacted:password] a1B2c3D4", "x:[redacted:connection-string]@db1/x"):
+        assert text == judge_change("", text, start=0, end=len(text), policy="redact").text
+
+
 def new_in(text: str, *, known: str) -> list[str]:
     """The credentials in a text that are neither in the known one, nor what is left of one there."""
     before, now = (Counter(text_of(each, finding) for finding in find_secrets(each)) for each in (known, text))
