@@ -122,9 +122,14 @@ def parse(text: str) -> Script:
 
 @lru_cache(None)
 def words(name: str) -> str:
-    """The text with this name: 16 letters; each half of them is its own."""
+    """The text with this name: 16 letters; each half of them is its own.
+
+    A text between the halves of another one is told from these: no letter at its ends could be one of theirs.
+    """
     drawn = random.Random(hashlib.sha256(name.encode()).digest())
-    return "".join(drawn.choice(_LETTERS) for _ in range(2 * _HALF))
+    outer, inner = _LETTERS[:_HALF], _LETTERS[_HALF:]
+    among = [outer, *[_LETTERS] * (_HALF - 2), inner] + [inner, *[_LETTERS] * (_HALF - 2), outer]
+    return "".join(map(drawn.choice, among))
 
 
 def halves(name: str) -> tuple[str, str]:
