@@ -215,7 +215,8 @@ def _new_spans(
     if is_given:
         places.append((start, after[start:end]))  # nothing around a credential may hide it
     spans = [replace(it, start=it.start + at, end=it.end + at) for at, part in places for it in _spans(part)]
-    found = _unless_allowed(after, _merged([*spans, *_leaked(scanned)]), allow)
+    spans += [_Span(leak.start, leak.end, len(RULES), leak.rule) for leak in scanned.leaks if leak.start < leak.end]
+    found = [span for span in _merged(spans) if span.rule not in allow and after[span.start : span.end] not in allow]
     if not found:
         return [], troubles
     old = before[left : len(before) - (len(after) - right)]
@@ -262,10 +263,6 @@ def _spans(text: str) -> list[_Span]:
     return _merged(spans)
 
 
-def _leaked(scanned: Scan) -> list[_Span]:
-    return [_Span(leak.start, leak.end, len(RULES), leak.rule) for leak in scanned.leaks if leak.start < leak.end]
-
-
 def _ranks(text: str, folded: str) -> set[int]:
     """The rules with an anchor in the text."""
     ranks = {rank for anchor, rank in _FOLDED_ANCHORS if anchor in folded}
@@ -295,10 +292,6 @@ def _merged(spans: Iterable[_Span]) -> list[_Span]:
             span = _Span(last.start, max(last.end, span.end), first.rank, first.rule)
         merged.append(span)
     return merged
-
-
-def _unless_allowed(text: str, spans: Sequence[_Span], allow: Collection[str]) -> list[_Span]:
-    return [span for span in spans if span.rule not in allow and text[span.start : span.end] not in allow]
 
 
 def _findings(text: str, spans: Sequence[_Span]) -> list[Finding]:

@@ -145,7 +145,6 @@ class AuditLog:
         self._failing = False
         self._torn = False
         self._is_closed = False
-        self._descriptor: int = -1
         self._checked_until = 0.0
         self._renew()
         renew_in_child(self, AuditLog._renew)
@@ -158,7 +157,7 @@ class AuditLog:
             with self._lock:
                 self._append(at[:7] + ".jsonl", line)
                 if self._is_closed:
-                    self._close_file()
+                    self._descriptor = -1
         except (OSError, ValueError) as error:
             self._report(error)
         else:
@@ -178,11 +177,11 @@ class AuditLog:
         """Close the file; it is open only for the moment of a later event."""
         with self._lock:
             self._is_closed = True
-            self._close_file()
+            self._descriptor = -1
 
     def _append(self, name: str, line: bytes) -> None:
         if self._descriptor < 0 or name != self._name or not self._is_current():
-            self._close_file()
+            self._descriptor = -1
             self._open(name)
         if self._torn:
             line = b"\n" + line
@@ -207,13 +206,10 @@ class AuditLog:
         self._inode = os.fstat(self._descriptor).st_ino
         self._checked_until = self._monotonic() + _CHECKED_EVERY_SECONDS
 
-    def _close_file(self) -> None:
-        self._descriptor = -1
-
     def _renew(self) -> None:
         """Start without an open file, also in a forked child."""
         self._lock = threading.Lock()
-        self._close_file()
+        self._descriptor: int = -1  # the file is closed when nothing refers to its descriptor
         self._inode = -1
         self._name = self._path = ""
 
@@ -222,7 +218,7 @@ class AuditLog:
             self._failing = True
             _log.warning("the audit log in %s cannot be written; operations continue without it: %s", FOLDER, error)
         with suppress(OSError), self._lock:
-            self._close_file()
+            self._descriptor = -1
 
 
 def _open_month(directory: str, name: str) -> Descriptor:

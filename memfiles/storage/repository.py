@@ -72,7 +72,6 @@ class RecordRepository(Generic[R]):
         self.origin = origin
         self._listener = listener
         self._seen: dict[str, Observed[R] | None] = {}
-        self._untold: set[str] = set()
         self._remembering = threading.Lock()
         renew_in_child(self, RecordRepository._renew)
 
@@ -84,7 +83,6 @@ class RecordRepository(Generic[R]):
         """Let exactly these paths exist, with their observed state (None: keep what is known)."""
         with self._remembering:
             self._seen = {path: seen or self._seen.get(path) for path, seen in records.items()}
-            self._untold = {path for path, seen in self._seen.items() if seen is not None and not seen.is_told}
 
     def paths(self) -> list[str]:
         """The paths of the declared records, sorted."""
@@ -97,8 +95,7 @@ class RecordRepository(Generic[R]):
 
     def untold(self) -> list[str]:
         """The paths of records that are known to have changed and were not dealt with yet."""
-        with self._remembering:
-            return sorted(self._untold)
+        return sorted(path for path, seen in self.known().items() if not seen.is_told)
 
     def look(self, path: str) -> Observed[R]:
         """The state of a record now; one stat if nothing changed.
@@ -224,7 +221,6 @@ class RecordRepository(Generic[R]):
             for path in paths:
                 if (seen := self._seen.get(path)) is not None and not isinstance(seen.record, Mark):
                     del self._seen[path]
-                    self._untold.discard(path)
 
     def _check_declared(self, path: str) -> None:
         if self._kind.is_declared and path not in self._seen:
@@ -327,11 +323,8 @@ class RecordRepository(Generic[R]):
             if self._kind.is_declared:
                 return  # it was declared when the change began, and no longer is
             if len(self._seen) >= KNOWN_MAX:
-                oldest = next(iter(self._seen))
-                del self._seen[oldest]
-                self._untold.discard(oldest)
+                del self._seen[next(iter(self._seen))]  # the oldest
         self._seen[path] = seen
-        (self._untold.discard if seen.is_told else self._untold.add)(path)
 
     def _events_of(self, before: Observed[R], record: R, origin: Origin) -> list[RecordChanged]:
         """The events of writing ``record`` over ``before``: first any earlier news of it."""

@@ -24,6 +24,7 @@ from watchdog import events
 from watchdog.observers import Observer
 
 from memfiles.records.keys import RECORD_SUFFIX
+from memfiles.storage.atomic import Descriptor
 from memfiles.storage.fork_safety import renew_in_child
 
 if TYPE_CHECKING:
@@ -217,7 +218,8 @@ class FolderEvents(events.FileSystemEventHandler):
         self._flooded = flooded
         self._observer: BaseObserver | None = None
         self._watch: ObservedWatch | None = None
-        self._inode, self._descriptor = 0, -1
+        self._inode = 0
+        self._opened: Descriptor | None = None  # so that no other folder gets its inode number
         self._has_failed = False
         self._since = time.monotonic()
         self._count = 0
@@ -258,8 +260,7 @@ class FolderEvents(events.FileSystemEventHandler):
         """Let no events come in until the next ``start``."""
         if self._observer is not None and self._watch is not None:
             self._observer.unschedule(self._watch)
-        self._watch = None
-        self._close_folder()
+        self._watch = self._opened = None
 
     def close(self) -> None:
         """Stop the events and their thread. May be called again."""
@@ -267,16 +268,19 @@ class FolderEvents(events.FileSystemEventHandler):
         if observer is not None:
             observer.stop()
             observer.join()
-        self._close_folder()
+        self._opened = None
 
     def leave_to_parent(self) -> None:
         """In a forked child: drop the observer, whose threads are missing and whose locks may be held for ever."""
-        self._observer, self._watch = None, None
-        self._close_folder()
+        self._observer = self._watch = self._opened = None
 
     def dispatch(self, event: events.FileSystemEvent) -> None:
         """Handle one event, in the observer's thread."""
-        self._count_one()
+        if (now := time.monotonic()) - self._since > 1.0:
+            self._since, self._count = now, 0
+        self._count += 1
+        if self._count == FLOOD:
+            self._flooded()
         if event.is_directory and self._is_deep:
             self._expect_all()
         for path in (event.src_path, event.dest_path):
@@ -289,20 +293,6 @@ class FolderEvents(events.FileSystemEventHandler):
             self._observer = Observer()
             self._observer.start()
         self._count = 0
-        self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._inode = os.fstat(self._descriptor).st_ino
+        self._opened = Descriptor.of_directory(self._folder)
+        self._inode = os.fstat(self._opened).st_ino
         self._watch = self._observer.schedule(self, self._folder, recursive=self._is_deep, event_filter=_EVENTS)
-
-    def _close_folder(self) -> None:
-        """Close the folder, which was kept open so that no other folder gets its inode number."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-    def _count_one(self) -> None:
-        now = time.monotonic()
-        if now - self._since > 1.0:
-            self._since, self._count = now, 0
-        self._count += 1
-        if self._count == FLOOD:
-            self._flooded()
