@@ -19,7 +19,7 @@ from memfiles.files.manager import MemoryFiles, MemoryManager
 from memfiles.files.restore_report import RestoreReport
 from memfiles.records.keys import ENTRIES, WORKSPACE
 from memfiles.secrets.gate import scanner_called
-from memfiles.storage.events import AuditLog, Refusals, Subscribers, utc_now
+from memfiles.storage.events import AuditLog, Subscribers, utc_now
 from memfiles.storage.store import Store, real_directory
 from memfiles.sync.engine import Sync
 from memfiles.sync.ledger import Ledger
@@ -66,9 +66,8 @@ def open(
         cleanup.callback(manager.close)
         report = manager.restore(workflow)
         manager.subscribe(log.record_change)
-        refusals = Refusals(log)
         replica = manager.replica if counted is not None else None
-        context = EntriesContext(manager.store, manager.subscribers, manager.origin, refusals, embedder)
+        context = EntriesContext(manager.store, manager.subscribers, manager.origin, log, embedder)
         entries = _make_entries(workflow, context, replica=replica)
         cleanup.callback(entries.close)
         sync: Sync | NullSync = NullSync()
@@ -90,7 +89,7 @@ def open(
             report=report,
             sync=sync,
             entries=entries,
-            refusals=refusals,
+            audit=log,
             cleanup=cleanup.pop_all(),
         )
 
@@ -181,7 +180,7 @@ class Memory:
         sync: Sync | NullSync,
         entries: LazyEntries,
         cleanup: ExitStack,
-        refusals: Refusals | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         """``cleanup`` closes the parts, in the right order."""
         self.workflow = workflow
@@ -190,7 +189,7 @@ class Memory:
         self.sync = sync
         self._entries = entries
         self._cleanup = cleanup
-        self._refusals = refusals or Refusals()
+        self._audit = audit
         self._sessions: WeakSet[Session] = WeakSet()
         self._runs: WeakValueDictionary[tuple[str, str | None], OpenRun] = WeakValueDictionary()
         self._closing = threading.Lock()
@@ -226,7 +225,7 @@ class Memory:
             levels=levels,
             level=level if level is not None else spec.level or levels.lowest,
             entries=self._access(tool_names, ends_run=ends_run),
-            refusals=self._refusals,
+            audit=self._audit,
             open_run=open_run,
         )
         with self._closing:

@@ -30,7 +30,7 @@ from memfiles.records.record import Actor
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-    from memfiles.storage.events import Refusals
+    from memfiles.storage.events import AuditLog
 
 SpanOperation = Literal["search_memory", "create_memory", "update_memory", "upsert_memory", "delete_memory"]
 
@@ -158,12 +158,12 @@ class OperationSpan:
     A class and not a generator, because every read comes through here.
     """
 
-    __slots__ = ("_caller", "_op", "_refusals", "_span")
+    __slots__ = ("_audit", "_caller", "_op", "_span")
 
-    def __init__(self, refusals: Refusals, op: str, caller: Caller, *, store: str) -> None:
+    def __init__(self, audit: AuditLog | None, op: str, caller: Caller, *, store: str) -> None:
         """``store`` names the memory in spans. ``InvalidArgument`` if the session is closed."""
         check_caller(caller)
-        self._refusals = refusals
+        self._audit = audit
         self._op = op
         self._caller = caller
         origin = caller.provenance
@@ -182,9 +182,9 @@ class OperationSpan:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._span.__exit__(kind, error, trace)
-        if error is not None:
+        if error is not None and self._audit is not None:
             origin = self._caller.provenance
-            self._refusals.note(error, self._op, agent=origin.agent, level=self._caller.level, run=origin.run)
+            self._audit.record_refusal(error, self._op, agent=origin.agent, level=self._caller.level, run=origin.run)
 
 
 def span(operation: SpanOperation, **attributes: str | int | None) -> AbstractContextManager[None]:

@@ -34,7 +34,7 @@ from memfiles.index.rows import Row, row_of
 from memfiles.index.search.embedder import Embedder
 from memfiles.records.entry import Entry, Kind
 from memfiles.records.keys import ENTRIES, entry_place
-from memfiles.storage.events import RecordChanged, Refusals, Subscribers, utc_now
+from memfiles.storage.events import AuditLog, RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import ENTRY_KIND
 from memfiles.storage.store import Store
 
@@ -56,12 +56,12 @@ class Entries:
         origin: str | None = None,
         embedder: Embedder | None = None,
         summariser: Summariser | None = None,
-        refusals: Refusals | None = None,
+        audit: AuditLog | None = None,
         now: Callable[[], str] = utc_now,
     ) -> None:
         """Nothing is opened before the first use. ``origin`` is the id of this directory, if it is mirrored."""
         self.rules = rules
-        self._refusals = refusals or Refusals()
+        self._audit = audit
         self._name = store.directory.name
         self._now = now
         self._index = index = Index(store.directory, store.descriptor, read=self._row)
@@ -304,7 +304,7 @@ class Entries:
         return saved
 
     def _span(self, op: str, session: Caller) -> OperationSpan:
-        return OperationSpan(self._refusals, op, session, store=self._name)
+        return OperationSpan(self._audit, op, session, store=self._name)
 
     def _row(self, path: str) -> Row | None:
         """The row of the record at ``path``; without a signature, so that a hand edit is looked at again."""

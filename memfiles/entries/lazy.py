@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from memfiles.errors import ExtraMissing
 from memfiles.secrets.gate import scanner_called
-from memfiles.storage.events import Refusals, Subscribers
+from memfiles.storage.events import AuditLog, Subscribers
 from memfiles.storage.store import Store
 from memfiles.workflow.workflow import EntriesSpec, Workflow
 
@@ -34,7 +34,7 @@ class EntriesContext:
     store: Store
     subscribers: Subscribers
     origin: str | None = None
-    refusals: Refusals | None = None
+    audit: AuditLog | None = None
     embedder: Embedder | None = None
 
 
@@ -83,7 +83,7 @@ class LazyEntries:
             rules=rules_of(self._workflow, spec),
             subscribers=context.subscribers,
             origin=context.origin,
-            refusals=context.refusals,
+            audit=context.audit,
             embedder=context.embedder or _declared_embedder(spec),
         )
 

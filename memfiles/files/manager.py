@@ -19,14 +19,7 @@ from weakref import ref
 from memfiles.errors import FileNotDeclared, InvalidArgument, MemfilesError, RecordCorrupt
 from memfiles.files import start_cache
 from memfiles.files.file_gate import FileGate, Given, Lost, check_carried, erase
-from memfiles.files.restore_report import (
-    DeclaredFile,
-    FileReport,
-    FileView,
-    RestoreReport,
-    declared_files,
-    view_of,
-)
+from memfiles.files.restore_report import FileReport, FileView, RestoreReport, declared_files, view_of
 from memfiles.files.restorer import Restorer, stored_record
 from memfiles.files.start_cache import CacheRow
 from memfiles.records import file_changes, history
@@ -44,7 +37,7 @@ from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Durability, Store, needs_recovery, real_directory, record_paths
 from memfiles.sync.mirror import Mirror, Stored
 from memfiles.sync.replica import Replica
-from memfiles.workflow.workflow import Workflow
+from memfiles.workflow.workflow import MemoryFile, Workflow
 
 _log = logging.getLogger("memfiles")
 
@@ -95,11 +88,11 @@ class MemoryManager:
         self._records: RecordRepository[Record] | None = None
         self._cached: dict[str, CacheRow] = {}
 
-    def plan(self, files: Workflow | Iterable[DeclaredFile]) -> RestoreReport:
+    def plan(self, files: Workflow | Iterable[MemoryFile]) -> RestoreReport:
         """The report of a ``restore``, without touching the disk or the live files."""
         return self._restorer().plan(self.directory, _declared(files))
 
-    def view(self, file: DeclaredFile, report: FileReport) -> FileView:
+    def view(self, file: MemoryFile, report: FileReport) -> FileView:
         """A declared file as it is on disk, or as it would start, without touching the disk or the live set."""
         with suppress(RecordCorrupt):
             return view_of(file, report, stored_record(self.directory, file.uid), lowest_level=self._lowest_level)
@@ -110,7 +103,7 @@ class MemoryManager:
         if self._store is None and self.directory.is_dir() and needs_recovery(self.directory):
             self._open_store().close()
 
-    def restore(self, files: Workflow | Iterable[DeclaredFile]) -> RestoreReport:
+    def restore(self, files: Workflow | Iterable[MemoryFile]) -> RestoreReport:
         """Make exactly these files live: local record over mirror copy over declared content. All or nothing.
 
         ``WorkflowError`` for contradictory declarations: then neither the disk nor the live files change.
@@ -126,7 +119,7 @@ class MemoryManager:
         self._settle()
         restored = self._restorer().restore(self._store, declared)
         self._live.declare(restored.seen)
-        self.gate.allowed = {file.uid: tuple(getattr(file, "secrets_allow", ())) for file in declared}
+        self.gate.allowed = {file.uid: file.secrets_allow for file in declared}
         self.hydrated = restored.hydrated
         self._cached = start_cache.update(self._store.descriptor, restored.cached, self._live)
         return restored.report
@@ -404,7 +397,7 @@ class MemoryFiles:
         return self._manager.uids()
 
 
-def _declared(files: Workflow | Iterable[DeclaredFile]) -> list[DeclaredFile]:
+def _declared(files: Workflow | Iterable[MemoryFile]) -> list[MemoryFile]:
     return declared_files(files.memory.files if isinstance(files, Workflow) else files)
 
 

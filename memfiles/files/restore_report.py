@@ -8,45 +8,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple
 
 from memfiles.errors import InvalidArgument, WorkflowError
 from memfiles.records.declared_metadata import Metadata, redeclared, seed
 from memfiles.records.file_changes import FileCard, card_of
 from memfiles.records.keys import case_clashes, check_name, check_uid, check_whole
 from memfiles.records.record import Change, Record
+from memfiles.workflow.workflow import MemoryFile
 
 _UTF8_MAX = 4  # bytes a character takes at most
 Status = Literal["kept", "updated", "hydrated", "seeded", "provisional", "quarantined"]
-
-
-@runtime_checkable
-class DeclaredFile(Protocol):
-    """A declared memory file, as a restore needs it; ``workflow.MemoryFile`` is one."""
-
-    @property
-    def uid(self) -> str:
-        """The stable identity, which names the record."""
-
-    @property
-    def name(self) -> str:
-        """The name that the model uses."""
-
-    @property
-    def description(self) -> str:
-        """The purpose of the file."""
-
-    @property
-    def max_size_bytes(self) -> int:
-        """The cap, in UTF-8 bytes."""
-
-    @property
-    def level(self) -> str | None:
-        """The classification; None for the lowest."""
-
-    @property
-    def content(self) -> str:
-        """The content a new file starts with."""
 
 
 class FileReport(NamedTuple):
@@ -85,10 +57,7 @@ class RestoreReport:
 
 @dataclass(frozen=True)
 class FileView:
-    """One declared file with the report and the record that a restore would leave.
-
-    ``stored`` is the record on disk, None if there is none that can be read.
-    """
+    """One declared file with the report and the record that a restore would leave; ``stored`` is the one on disk."""
 
     report: FileReport
     record: Record
@@ -110,7 +79,7 @@ class FileView:
         return self.stored.history if self.stored else ()
 
 
-def view_of(file: DeclaredFile, report: FileReport, stored: Record | None, *, lowest_level: str) -> FileView:
+def view_of(file: MemoryFile, report: FileReport, stored: Record | None, *, lowest_level: str) -> FileView:
     """The file with the ``stored`` record under its declared metadata, or else with its declared content."""
     metadata = metadata_of(file, lowest_level=lowest_level)
     if stored is None:
@@ -118,23 +87,23 @@ def view_of(file: DeclaredFile, report: FileReport, stored: Record | None, *, lo
     return FileView(report, redeclared(stored, metadata, at=stored.updated_at), stored)
 
 
-def metadata_of(file: DeclaredFile, *, lowest_level: str) -> Metadata:
+def metadata_of(file: MemoryFile, *, lowest_level: str) -> Metadata:
     """The declared metadata of a file; without a declared level it is at the lowest."""
     return Metadata(file.name, file.description, file.max_size_bytes, file.level or lowest_level)
 
 
-def declared_files(files: Iterable[DeclaredFile]) -> list[DeclaredFile]:
+def declared_files(files: Iterable[MemoryFile]) -> list[MemoryFile]:
     """The declarations as a list, checked; ``InvalidArgument`` for anything else."""
     found = list(files) if isinstance(files, Iterable) else None
-    if found is None or not all(isinstance(file, DeclaredFile) for file in found):
-        raise InvalidArgument("pass a workflow, or memory files with the fields of a MemoryFile")
+    if found is None or not all(isinstance(file, MemoryFile) for file in found):
+        raise InvalidArgument("pass a workflow, or its memory files")
     for file in found:
         check_whole(file.max_size_bytes, what=f"max_size_bytes of {file.name}", least=1)
     check_declarations(found)
     return found
 
 
-def check_declarations(files: Sequence[DeclaredFile]) -> None:
+def check_declarations(files: Sequence[MemoryFile]) -> None:
     """Refuse contradictory declarations and contents over their cap: ``WorkflowError`` with the reason."""
     uids = [check_uid(file.uid) for file in files]
     names = [check_name(file.name) for file in files]

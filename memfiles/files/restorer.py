@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from memfiles.errors import MirrorRefused, MirrorUnavailable, RecordCorrupt, StorageFailed
 from memfiles.files import start_cache
-from memfiles.files.restore_report import DeclaredFile, FileReport, RestoreReport, Status, metadata_of
+from memfiles.files.restore_report import FileReport, RestoreReport, Status, metadata_of
 from memfiles.files.start_cache import CacheRow
 from memfiles.records.declared_metadata import Metadata, is_over_cap, redeclared, seed
 from memfiles.records.file_changes import absorb
@@ -30,6 +30,7 @@ from memfiles.storage.store import Store
 from memfiles.storage.transaction import LeftBehind, NewVersion, groups_of
 from memfiles.sync.downloads import DEADLINE_SECONDS, fetch
 from memfiles.sync.mirror import Answer, Mirror, Stored
+from memfiles.workflow.workflow import MemoryFile
 
 _ATTEMPTS = 20
 _log = logging.getLogger("memfiles")
@@ -53,7 +54,7 @@ class Examined(NamedTuple):
 class MissingFile(NamedTuple):
     """One declared file without a usable local record; ``problem`` says what is wrong with the file that is there."""
 
-    file: DeclaredFile
+    file: MemoryFile
     problem: str | None = None
     signature: Signature | None = None
 
@@ -85,7 +86,7 @@ class Restorer:
     origin: str | None = None
     deadline_seconds: float = DEADLINE_SECONDS
 
-    def plan(self, directory: Path, files: Sequence[DeclaredFile]) -> RestoreReport:
+    def plan(self, directory: Path, files: Sequence[MemoryFile]) -> RestoreReport:
         """The report that ``restore`` would give; nothing is created or changed, not even the directory."""
         try:
             with storage_failure(f"cannot look at the memory directory {directory}"):
@@ -97,7 +98,7 @@ class Restorer:
         found = self._examine_all(descriptor, files, start_cache.load(descriptor))
         return _report(self._resolved(found, {}), _orphans(descriptor, files))
 
-    def restore(self, store: Store, files: Sequence[DeclaredFile]) -> Restored:
+    def restore(self, store: Store, files: Sequence[MemoryFile]) -> Restored:
         """Make the records match the declarations.
 
         1. examine every file; 2. fetch what is missing from the mirror; 3. under the locks of what is to be written,
@@ -141,13 +142,13 @@ class Restorer:
         return [self._from_elsewhere(item, answers) if isinstance(item, MissingFile) else item for item in items]
 
     def _examine_all(
-        self, directory: int, files: Sequence[DeclaredFile], cached: dict[str, CacheRow]
+        self, directory: int, files: Sequence[MemoryFile], cached: dict[str, CacheRow]
     ) -> list[Examined | MissingFile]:
         with _examining():
             return [self._examine(directory, file, cached.get(file.uid)) for file in files]
 
     def _examine_changed(
-        self, store: Store, examined: Sequence[Examined], files: dict[str, DeclaredFile]
+        self, store: Store, examined: Sequence[Examined], files: dict[str, MemoryFile]
     ) -> list[Examined | MissingFile]:
         """The same items, examined again if a file changed before its lock was held."""
 
@@ -160,7 +161,7 @@ class Restorer:
                 for item in examined
             ]
 
-    def _examine(self, directory: int, file: DeclaredFile, cached: CacheRow | None) -> Examined | MissingFile:
+    def _examine(self, directory: int, file: MemoryFile, cached: CacheRow | None) -> Examined | MissingFile:
         signature = atomic.signature(directory, file.uid + ".json")
         if signature is None:
             return MissingFile(file)
@@ -173,7 +174,7 @@ class Restorer:
         except RecordCorrupt as error:
             return MissingFile(file, str(error), signature)
 
-    def _from_disk(self, directory: int, file: DeclaredFile, metadata: Metadata) -> Examined | MissingFile:
+    def _from_disk(self, directory: int, file: MemoryFile, metadata: Metadata) -> Examined | MissingFile:
         found = atomic.read(directory, record_path(file.uid), limit=MAX_RECORD_BYTES)
         if found is None:
             return MissingFile(file)
@@ -278,7 +279,7 @@ def _write(store: Store, items: Sequence[Examined]) -> dict[str, Signature]:
     return signatures
 
 
-def _orphans(directory: int, files: Sequence[DeclaredFile]) -> tuple[str, ...]:
+def _orphans(directory: int, files: Sequence[MemoryFile]) -> tuple[str, ...]:
     """The uids of undeclared records in the directory."""
     with _examining():
         foreign = set(atomic.names(directory)).difference([f"{file.uid}.json" for file in files])

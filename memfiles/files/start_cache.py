@@ -45,10 +45,7 @@ def save(directory: int, rows: dict[str, CacheRow]) -> None:
 
 
 def update(directory: int, rows: dict[str, CacheRow], live: RecordRepository[Record]) -> dict[str, CacheRow]:
-    """The rows with what is known of the live files, saved if anything is new and the files are many.
-
-    A failure to save only costs time at the next start.
-    """
+    """The rows with what is known of the live files, saved if that is news and they are many; a failure is ignored."""
     fresh = {
         seen.record.uid: row(seen.record, seen.signature)
         for seen in live.known().values()

@@ -67,6 +67,7 @@ _FILE = DerivedFile(
     path=PATH,
     title="the index",
     format=FORMAT,
+    tables=TABLES,
     journal_mode="WAL",
     # with SQLite's default cache of 2 MB, a search among 10,000 entries reads most pages again and takes a tenth longer
     pragmas=(
@@ -77,18 +78,12 @@ _FILE = DerivedFile(
     lost_codes=DAMAGED | {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY},
     unusable=IndexUnusable,
 )
-failures = _FILE.failures
+failures, create_tables = _FILE.failures, _FILE.create_tables
 
 
 def index_database(directory: Path, descriptor: int) -> DerivedDatabase:
     """The database of the index of one memory directory; ``descriptor`` is the directory's."""
-    return DerivedDatabase(_FILE, directory, create=create_tables, descriptor=descriptor)
-
-
-def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables of an empty database."""
-    for statement in TABLES:
-        connection.execute(statement)
+    return DerivedDatabase(_FILE, directory, descriptor=descriptor)
 
 
 def note_forgets(connection: sqlite3.Connection, paths: Iterable[str]) -> None:

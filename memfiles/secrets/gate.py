@@ -55,10 +55,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """A text that may be stored, and the warnings for its writer.
-
-    ``lost`` are the parts of credentials that the text held before a change and no longer does.
-    """
+    """A text that may be stored, the warnings for its writer, and the parts of credentials that a change took out."""
 
     text: str
     warnings: tuple[str, ...] = ()

@@ -46,13 +46,15 @@ class DerivedFile:
     """A kind of derived database.
 
     ``path`` is relative to the memory directory, ``title`` names the database in messages, ``format`` is its
-    ``user_version``. ``journal_mode`` is SQLite's. ``lost_codes`` are the SQLite errors after which it must be started
+    ``user_version``. ``tables`` are the statements that fill an empty file; one makes ``meta (key, value)``.
+    ``journal_mode`` is SQLite's. ``lost_codes`` are the SQLite errors after which it must be started
     over; any other failure is ``unusable``. ``patience_seconds`` is how long to wait while another process holds it.
     """
 
     path: str
     title: str
     format: int
+    tables: tuple[str, ...]
     journal_mode: Literal["WAL", "DELETE"]
     pragmas: tuple[str, ...]
     patience_seconds: float
@@ -68,6 +70,11 @@ class DerivedFile:
         for pragma in (*self._journaling(directory), *self.pragmas):
             connection.execute(f"PRAGMA {pragma}")
         return connection
+
+    def create_tables(self, connection: sqlite3.Connection) -> None:
+        """Create the tables of an empty database."""
+        for statement in self.tables:
+            connection.execute(statement)
 
     def _journaling(self, directory: Path) -> tuple[str, ...]:
         """The pragmas for the journal.
@@ -104,20 +111,18 @@ class DerivedDatabase:
         file: DerivedFile,
         directory: Path,
         *,
-        create: Callable[[sqlite3.Connection], None],
         check: Callable[[sqlite3.Connection], None] | None = None,
         descriptor: int | None = None,
     ) -> None:
         """Nothing is opened yet. ``descriptor`` is that of the memory directory, which is made if there is none.
 
-        ``create`` makes the tables of an empty file, among them ``meta (key, value)``. ``check`` is called with every
-        newly opened database of the right format; by default, one that another boot left unsettled is lost.
+        ``check`` is called with every newly opened database of the right format; by default, one that another boot left
+        unsettled is lost.
         """
         self.file = file
         self._directory = directory
         self._descriptor = descriptor
         self._path = str((directory if descriptor is None else Path()) / file.path)  # for calls with the descriptor
-        self._create = create
         self._check = check
         self._connection: sqlite3.Connection | None = None
         self._inode = 0
@@ -254,7 +259,7 @@ class DerivedDatabase:
         """Create the tables of an empty file, and check whether an older one can be used."""
         found = connection.execute("PRAGMA user_version").fetchone()[0]
         if found == 0 and not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            self._create(connection)
+            self.file.create_tables(connection)
             connection.execute(f"PRAGMA user_version = {self.file.format}")
         elif found != self.file.format:
             raise DatabaseLost(f"{self.file.title} has another format")

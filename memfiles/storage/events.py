@@ -146,6 +146,7 @@ class AuditLog:
         self._torn = False
         self._is_closed = False
         self._checked_until = 0.0
+        self._descriptor: int = -1
         self._renew()
         renew_in_child(self, AuditLog._renew)
 
@@ -172,6 +173,11 @@ class AuditLog:
                     op=event.op, path=event.path, level=event.level, agent=by.agent, run=by.session, call=by.call
                 )
             )
+
+    def record_refusal(self, error: BaseException, op: str, *, agent: str, level: str, run: str | None) -> None:
+        """Log a refused call; one that failed for another reason is not a refusal."""
+        if isinstance(error, MemfilesError) and error.code in REFUSED:
+            self.record(AuditEvent(op, "refused", level=level, agent=agent, run=run, code=error.code))
 
     def close(self) -> None:
         """Close the file; it is open only for the moment of a later event."""
@@ -209,7 +215,7 @@ class AuditLog:
     def _renew(self) -> None:
         """Start without an open file, also in a forked child."""
         self._lock = threading.Lock()
-        self._descriptor: int = -1  # the file is closed when nothing refers to its descriptor
+        self._descriptor = -1  # the file is closed when nothing refers to its descriptor
         self._inode = -1
         self._name = self._path = ""
 
@@ -236,16 +242,3 @@ def _open_month(directory: str, name: str) -> Descriptor:
 def _line(event: AuditEvent, at: str) -> bytes:
     given = {name: value for name, value in zip(_FIELDS, _values_of(event), strict=True) if value is not None}
     return to_json({"at": at, **given}) + b"\n"
-
-
-class Refusals:
-    """Logs refused calls; a call that failed for another reason is not a refusal."""
-
-    def __init__(self, log: AuditLog | None = None) -> None:
-        """Without a log, nothing is logged."""
-        self._log = log
-
-    def note(self, error: BaseException, op: str, *, agent: str, level: str, run: str | None) -> None:
-        """Log the error if it is a refusal."""
-        if self._log is not None and isinstance(error, MemfilesError) and error.code in REFUSED:
-            self._log.record(AuditEvent(op, "refused", level=level, agent=agent, run=run, code=error.code))

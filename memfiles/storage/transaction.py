@@ -268,7 +268,6 @@ class GroupCommit(Generic[T]):
     """
 
     def __init__(self) -> None:
-        """Nothing is submitted yet."""
         self._last_size = 1  # of the group that was served last
         self._queue_lock = threading.Lock()
         self._waiting: deque[Request[T]] = deque()

@@ -301,10 +301,7 @@ class Throttle:
 
 
 class Schedule:
-    """When which record is due: those waiting, those in hand, and whether the mirror answers. Pure, not thread-safe.
-
-    Time is passed in, in seconds.
-    """
+    """When which record is due, which ones are in hand, and whether the mirror answers. Pure; times are in seconds."""
 
     def __init__(self, *, hands: int) -> None:
         """At most ``hands`` records are in hand at once."""

@@ -88,10 +88,7 @@ def get_objects(
 
 @dataclass(eq=False)
 class EntryDownloads:
-    """Downloads the entries that only the mirror has.
-
-    Whoever holds ``writing`` finds every downloaded entry that is on disk acknowledged as well.
-    """
+    """Downloads the entries that only the mirror has. Those written are acknowledged once ``writing`` is released."""
 
     replica: Replica
     mirror: Mirror
@@ -140,10 +137,7 @@ class EntryDownloads:
             raise failure
 
     def bring_one(self, path: str) -> bool:
-        """Download the entry at ``path``, of which no readable record is here; whether it was written.
-
-        ``LockTimeout`` for a memory file.
-        """
+        """Fetch the entry at ``path``, which cannot be read here; whether it was saved. ``LockTimeout`` for a file."""
         if entry_place(path) is None:
             raise LockTimeout(f"{path} cannot be read now: another program is changing it")
         stored = self.mirror.get(path) if self.replica.listing.has_entries else None

@@ -112,7 +112,7 @@ class Sync:
 
     def status(self) -> SyncStatus:
         """How far the mirror is behind, found on the disk alone."""
-        dirty, told = self._scan.dirty(), (self._errors.last, self._ledger.meta.shortcomings())
+        dirty, told = self._scan.dirty(), (self._errors.last, self._ledger.meta.state().shortcomings)
         return status_of(self.settings.url, dirty, *told, directory=self._replica.directory)
 
     def flush(self, timeout: float = 30.0, *, insist: bool = True, progress: Progress | None = None) -> bool:
@@ -257,10 +257,7 @@ class Sync:
 
 
 class _ErrorLog:
-    """The errors that nothing has put right since, each logged once however often it repeats.
-
-    The ledger keeps the last one for other processes.
-    """
+    """The errors that nothing has put right since, each logged once; the ledger keeps the last for other processes."""
 
     def __init__(self, ledger: Ledger, dispatcher: Dispatcher) -> None:
         self._ledger = ledger

@@ -26,14 +26,6 @@ from memfiles.sync.mirror import Stored
 
 Run = Callable[..., sqlite3.Cursor]  # one statement of a transaction, with its values
 PATH = ".state/mirror.sqlite"
-_FILE = DerivedFile(
-    path=PATH,
-    title="the notes on the mirror",
-    format=1,
-    journal_mode="DELETE",
-    pragmas=("synchronous = OFF", "secure_delete = ON"),
-    patience_seconds=10.0,
-)
 _TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT)",
     """
@@ -42,6 +34,15 @@ _TABLES = (
         body BLOB, sent BLOB, sent_version TEXT, redacted INTEGER NOT NULL DEFAULT 0
     )
     """,
+)
+_FILE = DerivedFile(
+    path=PATH,
+    title="the notes on the mirror",
+    format=1,
+    tables=_TABLES,
+    journal_mode="DELETE",
+    pragmas=("synchronous = OFF", "secure_delete = ON"),
+    patience_seconds=10.0,
 )
 _ROW = "SELECT version, digest, body, sent, sent_version FROM note WHERE path = ?"
 _SIGNATURES = "SELECT path, inode, size, mtime_ns FROM note WHERE inode IS NOT NULL AND sent IS NULL"
@@ -77,10 +78,7 @@ class LedgerRow:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A copy that the mirror has, of a record at ``revision``; the rest as in ``LedgerRow``.
-
-    ``body`` is None if it must not be kept.
-    """
+    """A copy that the mirror has, of a record at ``revision``; ``body`` is None if it must not be kept."""
 
     path: str
     version: str
@@ -106,7 +104,7 @@ class Ledger:
     def __init__(self, directory: Path, *, mirror: str) -> None:
         """``mirror`` names the mirror: rows of another one do not count."""
         self._mirror = mirror
-        self._database = DerivedDatabase(_FILE, directory, create=_create, check=self._drop_untrusted)
+        self._database = DerivedDatabase(_FILE, directory, check=self._drop_untrusted)
         self._turn = threading.Lock()
         self._is_closed = False
         self.meta = LedgerMeta(self._change, self._compact)
@@ -260,6 +258,7 @@ class LedgerState:
 
     ``must_remove_pack``: the mirror's pack may hold text that was redacted since it was last removed. ``must_wipe``:
     something was buried since the last wipe. ``has_fetched_entries``: this directory once had all of the mirror's.
+    ``shortcomings`` are the promises that the mirror breaks, None if it was not asked yet.
     """
 
     unpacked: int
@@ -267,6 +266,7 @@ class LedgerState:
     must_remove_pack: bool
     must_wipe: bool
     has_fetched_entries: bool
+    shortcomings: tuple[str, ...] | None
 
 
 class LedgerMeta:
@@ -283,11 +283,12 @@ class LedgerMeta:
             return str(run("SELECT value FROM meta WHERE key = 'origin'").fetchone()[0])
 
     def state(self) -> LedgerState:
-        """The chores that are left."""
+        """The chores that are left, and what is known of the mirror."""
         with self._change() as run:
             meta = dict(run("SELECT key, value FROM meta").fetchall())
         unpacked, redactions, removed = (int(meta.get(key, 0)) for key in ("unpacked", "redactions", _REMOVED))
-        return LedgerState(unpacked, redactions, redactions > removed, "unwiped" in meta, "entries_fetched" in meta)
+        chores = redactions > removed, "unwiped" in meta
+        return LedgerState(unpacked, redactions, *chores, "entries_fetched" in meta, _shortcomings(meta))
 
     def note(self, key: Literal["last_error", "entries_fetched"], value: str | None) -> None:
         """Note the last error, for other processes, or that all entries were fetched.
@@ -301,11 +302,6 @@ class LedgerMeta:
         """Note which promises the mirror breaks."""
         with self._change() as run:
             run("INSERT OR REPLACE INTO meta VALUES ('shortcomings', ?)", json.dumps(found))
-
-    def shortcomings(self) -> tuple[str, ...] | None:
-        """The promises that the mirror breaks, None if it was not asked yet."""
-        with self._change() as run:
-            return _shortcomings(dict(run("SELECT key, value FROM meta WHERE key = 'shortcomings'").fetchall()))
 
     def pack_is_removed(self) -> None:
         """The mirror's pack is gone; the next one is worth writing soon."""
@@ -361,12 +357,7 @@ def scrub(directory: Path, revisions: Mapping[str, int]) -> None:
                 connection.execute("COMMIT")
                 connection.execute("VACUUM")  # a row that was once moved to another page left its bytes in the first
     except DatabaseLost:
-        DerivedDatabase(_FILE, directory, create=_create).start_over()
-
-
-def _create(connection: sqlite3.Connection) -> None:
-    for statement in _TABLES:
-        connection.execute(statement)
+        DerivedDatabase(_FILE, directory).start_over()
 
 
 def _shortcomings(meta: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -95,10 +95,7 @@ class Replica:
     def with_entries(
         self, repository: RecordRepository[EntryRecord], *, release_forgotten: Callable[[Sequence[str]], None]
     ) -> Replica:
-        """Add the entries.
-
-        ``release_forgotten`` removes earlier versions of records from everything that holds them, ``Entries`` has it.
-        """
+        """Add the entries; ``release_forgotten`` removes earlier versions of records from everything that has them."""
         self._entries = repository
         self._release_forgotten = release_forgotten
         self.listing.has_entries = True
@@ -274,10 +271,7 @@ class RecordListing:
             return entry_folders.folder_times(self._store.descriptor) if self.has_entries else {}
 
     def entries_in(self, folder: str) -> dict[str, Signature]:
-        """By path, the signatures of the entries in a folder.
-
-        Temp files of dead writers are removed, as they may hold forgotten text.
-        """
+        """By path, the signatures of the entries in a folder; removes temp files, which may hold forgotten text."""
         left_over: list[str] = []
         with storage_failure("the entries cannot be listed"):
             listed = entry_folders.files(self._store.descriptor, folder, left_over)

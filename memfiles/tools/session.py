@@ -20,7 +20,7 @@ from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.records.keys import entry_place
 from memfiles.records.levels import Levels
 from memfiles.records.record import Actor, Record
-from memfiles.storage.events import Refusals
+from memfiles.storage.events import AuditLog
 from memfiles.tools.arguments import AppendMemory, EditMemory, ReadMemory, parse_arguments, shortened
 from memfiles.tools.definitions import APPEND, EDIT, READ, ToolDefinition, file_tools
 from memfiles.tools.dialects import render
@@ -96,7 +96,7 @@ class Session:
         levels: Levels,
         level: str,
         entries: EntryAccess | None = None,
-        refusals: Refusals | None = None,
+        audit: AuditLog | None = None,
         open_run: OpenRun | None = None,
     ) -> None:
         levels.rank(level)
@@ -112,7 +112,7 @@ class Session:
         self._warned: dict[str, str] = {}
         self._lock = threading.Lock()
         self._entries = entries
-        self._refusals = refusals or Refusals()
+        self._audit = audit
         self._toolset = Toolset(self, entries.tools(self) if entries else None)
         self._open_run = open_run or OpenRun()
         self._open_run.join(self)
@@ -201,7 +201,8 @@ class Session:
 
     def refused(self, tool: str, error: MemfilesError) -> None:
         """Report the refusal of a memory file tool to the audit."""
-        self._refusals.note(error, tool, agent=self.agent, level=self._level, run=self.provenance.run)
+        if self._audit is not None:
+            self._audit.record_refusal(error, tool, agent=self.agent, level=self._level, run=self.provenance.run)
 
     def close(self) -> None:
         """End the session: further tool calls are error results. Calling it again does nothing.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from memfiles.errors import InvalidArgument, WorkflowError
 from memfiles.files.restore_report import FileReport, RestoreReport, check_declarations, metadata_of
 from memfiles.records.declared_metadata import Metadata, is_over_cap, metadata_in, redeclared, seed
-from tests.support.records import LATER, SEEDED_AT, Unchecked, declared, seeded
+from memfiles.workflow.workflow import MemoryFile
+from tests.support.records import LATER, SEEDED_AT, declared, seeded, unchecked
 
 METADATA = Metadata("notes", "What is known.", 4096, "INTERNAL")
 
@@ -38,8 +37,8 @@ def test_a_seed_made_while_the_mirror_was_down_says_so() -> None:
 def test_a_file_without_a_level_is_at_the_lowest() -> None:
     """Everyone may read it."""
 
-    assert "LOW" == metadata_of(Unchecked(), lowest_level="LOW").level
-    assert "HIGH" == metadata_of(Unchecked(level="HIGH"), lowest_level="LOW").level
+    assert "LOW" == metadata_of(unchecked(), lowest_level="LOW").level
+    assert "HIGH" == metadata_of(unchecked(level="HIGH"), lowest_level="LOW").level
 
 
 def test_the_same_metadata_leaves_the_very_same_record() -> None:
@@ -75,19 +74,19 @@ def test_over_cap_means_larger_than_the_cap() -> None:
 def test_good_declarations_are_good() -> None:
     """Also none at all, and uids that are another file's name."""
     check_declarations([])
-    check_declarations([Unchecked(uid="a", name="b"), Unchecked(uid="b", name="a")])
+    check_declarations([unchecked(uid="a", name="b"), unchecked(uid="b", name="a")])
 
 
 @pytest.mark.parametrize(
     ("files", "complaint"),
     [
-        ([declared("a"), replace(Unchecked(), uid="a", name="other")], "uid 'a' is declared twice"),
-        ([declared("a"), replace(Unchecked(), uid="b", name="a")], "name 'a' is declared twice"),
+        ([declared("a"), unchecked(uid="a", name="other")], "uid 'a' is declared twice"),
+        ([declared("a"), unchecked(uid="b", name="a")], "name 'a' is declared twice"),
         ([declared("Notes"), declared("notes")], "'Notes' and 'notes' differ only by case"),
-        ([Unchecked(content="ü" * 51)], "the declared content has 102 bytes, over its cap of 100"),
+        ([unchecked(content="ü" * 51)], "the declared content has 102 bytes, over its cap of 100"),
     ],
 )
-def test_declarations_that_cannot_be_live_together_are_refused(files: list[Unchecked], complaint: str) -> None:
+def test_declarations_that_cannot_be_live_together_are_refused(files: list[MemoryFile], complaint: str) -> None:
     """The error says which and why."""
     with pytest.raises(WorkflowError, match=complaint):
         check_declarations(files)
@@ -96,7 +95,7 @@ def test_declarations_that_cannot_be_live_together_are_refused(files: list[Unche
 @pytest.mark.parametrize("name", ["../x", "", "a/b", "a\n", ".hidden"])
 def test_a_name_that_could_be_a_path_is_refused(name: str) -> None:
     """Whoever made the declaration, and however."""
-    for bad in (Unchecked(uid=name), Unchecked(name=name)):
+    for bad in (unchecked(uid=name), unchecked(name=name)):
         with pytest.raises(InvalidArgument, match="is not allowed"):
             check_declarations([bad])
 

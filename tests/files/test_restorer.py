@@ -14,7 +14,7 @@ from memfiles.errors import InvalidArgument, WorkflowError
 from memfiles.files.manager import MemoryManager
 from memfiles.files.restore_report import RestoreReport
 from memfiles.workflow.workflow import MemoryFile
-from tests.support.records import TickingClock, Unchecked, declared, files_under, records_in, rewrite
+from tests.support.records import TickingClock, declared, files_under, records_in, rewrite, unchecked
 
 
 def managed(directory: Path) -> MemoryManager:
@@ -135,11 +135,11 @@ def test_a_restore_in_a_running_process_changes_the_live_set(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "bad",
     [
-        [Unchecked(uid="../x")],
-        [Unchecked(name="a/b")],
+        [unchecked(uid="../x")],
+        [unchecked(name="a/b")],
         [declared("plan"), declared("plan")],
         [declared("plan"), declared("PLAN")],
-        [declared("plan"), Unchecked(content="x" * 101)],
+        [declared("plan"), unchecked(content="x" * 101)],
     ],
 )
 def test_a_bad_declaration_changes_neither_disk_nor_live_set(tmp_path: Path, bad: Iterable[Any]) -> None:

@@ -17,19 +17,15 @@ FILE = DerivedFile(
     path=".state/some.sqlite",
     title="some database",
     format=3,
+    tables=("CREATE TABLE meta (key TEXT PRIMARY KEY, value)", "CREATE TABLE word (word TEXT)"),
     journal_mode="DELETE",
     pragmas=("synchronous = OFF", "secure_delete = ON"),
     patience_seconds=0.01,
 )
 
 
-def create(connection: sqlite3.Connection) -> None:
-    connection.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value)")
-    connection.execute("CREATE TABLE word (word TEXT)")
-
-
 def opened(directory: Path) -> DerivedDatabase:
-    return DerivedDatabase(FILE, directory, create=create)
+    return DerivedDatabase(FILE, directory)
 
 
 def write(database: DerivedDatabase, *words: str) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +40,9 @@ class TickingClock:
         return f"2026-11-21T{hours % 24:02}:{minutes:02}:{seconds:02}.000Z"
 
 
-@dataclass(frozen=True)
-class Unchecked:
-    """A declaration that nothing has looked at yet, as another program may make one."""
-
-    uid: str = "notes"
-    name: str = "notes"
-    description: str = ""
-    max_size_bytes: int = 100
-    level: str | None = None
-    content: str = ""
+def unchecked(**fields: Any) -> MemoryFile:
+    """A declaration that nothing has looked at yet, as a program may make one."""
+    return MemoryFile.model_construct(**{"uid": "notes", "name": "notes", "max_size_bytes": 100, **fields})
 
 
 def declared(

@@ -147,10 +147,7 @@ def _mark_of(local: EntryRecord, remote: EntryRecord, *, at: str) -> EntryRecord
 def placed(
     copy: Entry, there: EntryRecord | None, place: Mark, *, on_conflict: ConflictPolicy, at: str, known: Known
 ) -> MergeResult[EntryRecord]:
-    """The record at the ``place`` of an entry, from the one that is ``there`` and a copy that was elsewhere.
-
-    ``known`` as in ``merge_entries``.
-    """
+    """The record at the ``place`` of an entry, from the one that is ``there`` and a copy that was elsewhere."""
     text = successor(copy.text, uid=place.target[-45:-5], level=place.level, origins={})  # they tell of its former path
     moved = with_ids(replace(copy, text=text, agent=place.agent, key=place.key, run="", forgotten=()), copy.ids)
     if there is None:

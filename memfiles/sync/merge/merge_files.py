@@ -146,7 +146,8 @@ def merge(
     ):
         standing = "diverged"  # one of them was put together by hand
     if standing in ("equal", "ahead"):
-        return MergeResult(_confirmed(local), is_news=standing == "ahead")
+        confirmed = replace(local, provisional=False) if local.provisional else local
+        return MergeResult(confirmed, is_news=standing == "ahead")
     merge_base = copies.merge_base
     is_first_meeting = merge_base is None or merge_base.is_seed
     if standing == "behind" or (is_first_meeting and is_untouched(local)):
@@ -269,10 +270,6 @@ def _united(copies: _Copies) -> Rebased:
         return Rebased(text.text, (*_retold(copies), splice_change(second, text.text, copies.change)), text.is_clean)
     change = splice_change(first, text.text, copies.change)
     return Rebased(text.text, (change, *_carried(copies.local.history)), text.is_clean)
-
-
-def _confirmed(record: Record) -> Record:
-    return replace(record, provisional=False) if record.provisional else record
 
 
 def _carried(changes: Sequence[Change]) -> list[Change]:
