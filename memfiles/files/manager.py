@@ -83,7 +83,6 @@ class MemoryManager:
         self.origin: str | None = None
         self.subscribers = Subscribers()
         self._open_store = partial(Store, self.directory, now=now, durability=durability, lock_timeout=lock_timeout)
-        self._store: Store | None = None
         self._was_open = False
         self._records: RecordRepository[Record] | None = None
         self._cached: dict[str, CacheRow] = {}
@@ -100,7 +99,7 @@ class MemoryManager:
 
     def recover(self) -> None:
         """Replay the journals of dead processes, as ``restore`` does; without one nothing is touched."""
-        if self._store is None and self.directory.is_dir() and needs_recovery(self.directory):
+        if self._records is None and self.directory.is_dir() and needs_recovery(self.directory):
             self._open_store().close()
 
     def restore(self, files: Workflow | Iterable[MemoryFile]) -> RestoreReport:
@@ -109,19 +108,19 @@ class MemoryManager:
         ``WorkflowError`` for contradictory declarations: then neither the disk nor the live files change.
         """
         declared = _declared(files)
-        if self._store is None:
-            self._store = store = self._open_store()
+        if self._records is None:
+            store = self._open_store()
             self.origin = check_origin(self._find_origin()) if self._find_origin is not None else None
             self._records = RecordRepository(
                 store, FILE_KIND, now=self._now, subscribers=self.subscribers, origin=self.origin
             )
             self._look_at_hand_edits()
         self._settle()
-        restored = self._restorer().restore(self._store, declared)
+        restored = self._restorer().restore(self.store, declared)
         self._live.declare(restored.seen)
         self.gate.allowed = {file.uid: file.secrets_allow for file in declared}
         self.hydrated = restored.hydrated
-        self._cached = start_cache.update(self._store.descriptor, restored.cached, self._live)
+        self._cached = start_cache.update(self.store.descriptor, restored.cached, self._live)
         return restored.report
 
     def take_hydrated(self) -> dict[str, Stored]:
@@ -288,14 +287,14 @@ class MemoryManager:
 
     def close(self) -> None:
         """Checkpoint and release the directory; then only the records matter. Idempotent."""
-        if self._store is None:
+        if self._records is None:
             return
         try:
             self._settle()
         except MemfilesError as error:
             _log.warning("a change by hand may not have been read before the memory closed: %s", str(error))
         self._cached = start_cache.update(self.store.descriptor, self._cached, self._live)
-        store, self._store, self._records, self._was_open = self._store, None, None, True
+        store, self._records, self._was_open = self.store, None, True
         store.close()
 
     def __enter__(self) -> Self:
@@ -307,25 +306,22 @@ class MemoryManager:
     @property
     def replica(self) -> Replica:
         """The live files, to be kept in sync with a mirror."""
-        return Replica(self.directory, files=self._live, store=self.store, now=self._now)
+        return Replica(self._live, now=self._now)
 
     def _restorer(self) -> Restorer:
         return Restorer(self._mirror, now=self._now, lowest_level=self._lowest_level, origin=self.origin)
 
     @property
-    def _live(self) -> RecordRepository[Record]:
-        return self._opened()[1]
-
-    @property
     def store(self) -> Store:
         """The open store, which also holds the entries."""
-        return self._opened()[0]
+        return self._live.store
 
-    def _opened(self) -> tuple[Store, RecordRepository[Record]]:
-        if self._store is None or self._records is None:
+    @property
+    def _live(self) -> RecordRepository[Record]:
+        if self._records is None:
             why = "closed: open the memory again, or" if self._was_open else "not restored yet:"
             raise InvalidArgument(f"the manager is {why} call restore")
-        return self._store, self._records
+        return self._records
 
     def _settle(self) -> None:
         """Before a restore and a close, repair files whose last good version only this process knows."""

@@ -74,11 +74,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Restorer:
-    """Examines declared files against one directory and an optional mirror.
-
-    ``lowest_level`` is the level of files that declare none, ``origin`` the id of a mirrored directory;
-    ``deadline_seconds`` as for ``fetch``.
-    """
+    """Examines declared files against one directory and an optional mirror; ``origin`` is a mirrored directory's id."""
 
     mirror: Mirror | None
     now: Callable[[], str]

@@ -65,7 +65,7 @@ class RecordRepository(Generic[R]):
         listener: ChangeListener[R] | None = None,
     ) -> None:
         """``origin`` is the id of this directory, if it is mirrored. Declared records must be passed to ``declare``."""
-        self._store = store
+        self.store = store
         self._kind = kind
         self._now = now
         self._subscribers = subscribers
@@ -105,7 +105,7 @@ class RecordRepository(Generic[R]):
         seen = self._seen.get(path)
         if seen is None:
             self._check_declared(path)
-        signature = self._store.signature(path)
+        signature = self.store.signature(path)
         if seen is not None and seen.settled and seen.signature == signature:
             return seen
         found = self._read(path, seen, signature)
@@ -211,7 +211,7 @@ class RecordRepository(Generic[R]):
     def sweep(self) -> None:
         """Remove temp files of dead writers; a failure is only logged."""
         try:
-            self._store.recover()
+            self.store.recover()
         except MemfilesError as error:
             _log.warning("temp files of dead writers could not be removed from the entries: %s", error)
 
@@ -230,10 +230,10 @@ class RecordRepository(Generic[R]):
         """Run under the locks; if a dead writer's temp file is in the way, recover and run again."""
         for _ in range(_ATTEMPTS):
             try:
-                with self._store.hold(paths):
+                with self.store.hold(paths):
                     return run()
             except LeftBehind:
-                self._store.recover()
+                self.store.recover()
         raise LockTimeout(f"{', '.join(paths[:3])}: a dead writer's temp file cannot be removed: run memfiles doctor")
 
     def _commit(
@@ -249,7 +249,7 @@ class RecordRepository(Generic[R]):
         steps = [(path := self._kind.path(record), before[path], record) for record in records]
         for path, seen, _ in steps:
             if seen.problem is not None and seen.signature is not None:
-                self._store.keep_aside(path, why=seen.problem)
+                self.store.keep_aside(path, why=seen.problem)
         final = [self._stamped(seen, record) if is_own else record for _, seen, record in steps]
         versions = [
             self._kind.version(record, replaces=seen.signature)
@@ -266,12 +266,12 @@ class RecordRepository(Generic[R]):
     ) -> dict[str, Signature]:
         listener = self._listener
         if listener is None:
-            return self._store.commit(versions)
+            return self.store.commit(versions)
         paths = [path for path, _, _ in steps]
-        self._store.make_folders(paths)
+        self.store.make_folders(paths)
         token = listener.intend(paths)
         try:
-            signatures = self._store.commit(versions)
+            signatures = self.store.commit(versions)
         except BaseException:
             listener.settle(token)
             raise
@@ -286,7 +286,7 @@ class RecordRepository(Generic[R]):
         """
         if seen.record is not None:
             return self._commit({path: seen}, [seen.record], is_own=seen.by_hand, origin="external")
-        kept = self._store.set_aside(path, why=seen.problem or "unreadable")
+        kept = self.store.set_aside(path, why=seen.problem or "unreadable")
         _log.warning("%s; it is in quarantine now: %s", seen.problem, kept)
         self.forget([path])
         self._doubt(path)
@@ -300,7 +300,7 @@ class RecordRepository(Generic[R]):
     def _read(self, path: str, before: Observed[R] | None, signature: Signature | None) -> Observed[R]:
         """Read a file whose ``signature`` a moment ago was not the known one, and judge it."""
         try:
-            found = self._store.find(path) if signature is not None else None
+            found = self.store.find(path) if signature is not None else None
             if found is None:
                 return self._kind.absent(before, path=path)
             return judged(self._kind, self._kind.decode(found[0], path=path), found[1], before=before, now=self._now)

@@ -87,10 +87,7 @@ class Store:
             raise StorageFailed(f"{path} cannot be examined: {reason(error)}") from error
 
     def hold(self, paths: Iterable[str]) -> AbstractContextManager[None]:
-        """Hold the locks of these records: no other thread or process may change them meanwhile.
-
-        ``InvalidArgument`` if the store was closed while this waited.
-        """
+        """Hold the locks of these records against all others; ``InvalidArgument`` if the store was closed meanwhile."""
         return self._locks.hold(paths, check=self._refuse_if_closed)
 
     def commit(self, changes: Sequence[NewVersion]) -> dict[str, Signature]:

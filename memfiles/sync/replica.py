@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
@@ -23,7 +22,6 @@ from memfiles.storage.atomic import Signature, storage_failure
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.locks import RecordLocks
 from memfiles.storage.repository import RecordRepository
-from memfiles.storage.store import Store
 from memfiles.sync.merge.merge_entries import Known, is_same, place_of, placed
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.record_types import SyncedRecord, decode_entry_copy, encode_copy
@@ -78,17 +76,15 @@ class Resolution:
 class Replica:
     """The live memory files of one open store and, once given, its entries."""
 
-    def __init__(
-        self, directory: Path, *, files: RecordRepository[Record], store: Store, now: Callable[[], str]
-    ) -> None:
+    def __init__(self, files: RecordRepository[Record], *, now: Callable[[], str]) -> None:
         """``now`` gives the time of kept copies."""
-        self.directory = directory
-        self._store = store
+        self._store = files.store
+        self.directory = files.store.directory
         self._now = now
         self._files = files
         self._entries: RecordRepository[EntryRecord] | None = None
-        self.listing = RecordListing(files, store)
-        self._release_forgotten: Callable[[Sequence[str]], None] = lambda paths: store.scrub()
+        self.listing = RecordListing(files)
+        self._release_forgotten: Callable[[Sequence[str]], None] = lambda paths: files.store.scrub()
         self._turns = self._new_turns()
         renew_in_child(self, Replica._leave_to_parent)
 
@@ -252,10 +248,10 @@ class Replica:
 class RecordListing:
     """The files of all records on disk: their paths and signatures. Entries count once ``has_entries`` is set."""
 
-    def __init__(self, files: RecordRepository[Record], store: Store) -> None:
+    def __init__(self, files: RecordRepository[Record]) -> None:
         self.file_paths = files.paths
         self.has_entries = False
-        self._store = store
+        self._store = files.store
 
     def paths(self) -> list[str]:
         """The paths of all records: memory files, then entries."""
