@@ -161,15 +161,9 @@ Pull = Annotated[
 ]
 ToolNames = Literal["default", "store-recall", "crud"]
 ToolOperation = Literal["save", "get", "search", "recall", "list", "delete", "update"]
+_AS_CALLED: tuple[ToolOperation, ...] = ("save", "get", "search", "list", "delete", "update")
 TOOL_NAMES: dict[ToolNames, dict[str, ToolOperation]] = {
-    "default": {
-        "memory_save": "save",
-        "memory_get": "get",
-        "memory_search": "search",
-        "memory_list": "list",
-        "memory_delete": "delete",
-        "memory_update": "update",
-    },
+    "default": {f"memory_{operation}": operation for operation in _AS_CALLED},
     "store-recall": {
         "memory_store": "save",
         "memory_recall": "recall",

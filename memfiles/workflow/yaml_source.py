@@ -1,8 +1,8 @@
 """YAML parser for workflows: a strict subset, as plain values with their positions.
 
 The rule this file guards: a document has one meaning. Tags, anchors, aliases, merge keys, duplicate keys and second
-documents are errors. Scalars follow YAML 1.2. Depth and size are bounded while parsing, before anything recurses or
-expands. JSON is part of this subset.
+documents are errors. Scalars follow YAML 1.2. Depth and size are bounded while parsing, before anything expands. JSON
+is part of this subset.
 
 Only PyYAML's events are used. Its C parser, if it was built with one, is about ten times faster; the Python parser
 accepts the same documents except for tabs between tokens, and reports the same positions.
@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from memfiles.errors import WorkflowError
 from memfiles.workflow.problems import LineColumn, Problem, Where, workflow_error
-from memfiles.workflow.yaml_text import YamlText, checked, mark_after, plain_value, read_bytes
+from memfiles.workflow.yaml_text import Scalar, YamlText, checked, mark_after, plain_value, read_bytes
 
 if TYPE_CHECKING:
     import yaml
@@ -88,98 +88,95 @@ def parse(data: bytes | str, *, name: str, fast: bool = True) -> YamlDocument:
     ``fast`` False uses the Python parser even if PyYAML has the C parser.
     """
     text = checked(data, source=name)
-    builder = _Builder(name, text)
+    reader = _Reader(name, text, _events(text.text, fast=fast))
     try:
-        for event in _events(text.text, fast=fast):
-            builder.take(event)
+        return reader.document()
     except _Unreadable as error:
         what, mark = error.args
-        raise builder.error(what, at=min(mark, mark_after(text.text))) from None
-    return builder.source()
+        raise reader.error(what, at=min(mark, mark_after(text.text))) from None
 
 
 class _Unreadable(Exception):
     """An error of the parser: its text and its mark. Never leaves this module."""
 
 
-@dataclass(slots=True)
-class _Open:
-    """A collection that is not closed yet."""
+class _Reader:
+    """Reads a document from the parser's events. The depth of the document bounds the recursion."""
 
-    value: dict[str, Any] | list[Any]
-    place: NodePosition
-    key: str | None = None
-    """The key of the next value, in a mapping."""
-
-    def awaits_key(self) -> bool:
-        """Whether the next item is a key."""
-        return self.key is None and isinstance(self.value, dict)
-
-    def put(self, value: Any, place: NodePosition | LineColumn) -> None:
-        """Add the next item."""
-        if isinstance(self.value, list):
-            self.place.values[len(self.value)] = place
-            self.value.append(value)
-        elif self.key is not None:
-            self.place.values[self.key] = place
-            self.value[self.key] = value
-            self.key = None
-
-    def step(self) -> tuple[str | int, ...]:
-        """The last step of the path to the next item."""
-        if isinstance(self.value, list):
-            return (len(self.value),)
-        return () if self.key is None else (self.key,)
-
-
-class _Builder:
-    """Builds one value and its positions from parser events, without recursion."""
-
-    def __init__(self, name: str, text: YamlText) -> None:
+    def __init__(self, name: str, text: YamlText, events: Iterator[Any]) -> None:
         self._name = name
         self._text = text
-        self._documents: list[Any] = []
-        self._root = NodePosition((1, 1))
-        self._stack = [_Open(self._documents, self._root)]
+        self._events = events
+        self._where: list[str | int] = []
         self._nodes = 0
         self._not_text: list[Where] = []
-        self._takers: dict[str, Callable[[Any], None]] = {
-            "ScalarEvent": self._take_scalar,
-            "MappingStartEvent": self._take_start,
-            "SequenceStartEvent": self._take_start,
-            "MappingEndEvent": self._take_end,
-            "SequenceEndEvent": self._take_end,
-            "AliasEvent": self._take_alias,
-            "DocumentStartEvent": self._take_document,
-        }
 
-    def take(self, event: yaml.Event) -> None:
-        """Add one event; refuse events outside the subset."""
-        taker = self._takers.get(type(event).__name__)
-        if taker:
-            taker(event)
-
-    def source(self) -> YamlDocument:
-        """The document, after all events."""
-        if not self._documents:
+    def document(self) -> YamlDocument:
+        """The only document of the stream; what is outside the subset is refused."""
+        found: YamlDocument | None = None
+        for event in self._events:
+            kind = type(event).__name__
+            if kind == "DocumentStartEvent" and found is not None:
+                raise self.error("a second document starts here; keep one document a file", at=_mark_of(event))
+            if not kind.startswith(("Stream", "Document")):
+                value, place = self._node(event)
+                found = YamlDocument(self._name, value, place, tuple(self._not_text))
+        if found is None:
             raise self.error("the document is empty; declare `memory: {files: [...]}`", at=(1, 1))
-        return YamlDocument(self._name, self._documents[0], self._root.values[0], tuple(self._not_text))
+        return found
 
     def error(self, what: str, *, at: LineColumn, key: str | None = None) -> WorkflowError:
         """An error at a position, with the current path."""
-        where = _where(self._stack) + (() if key is None else (key,))
+        where = (*self._where, *([] if key is None else [key]))
         return workflow_error(self._name, [Problem(where, what)], locate=lambda problem: at)
 
-    def _take_scalar(self, event: Any) -> None:
-        self._count(event)
-        top, mark = self._stack[-1], _mark_of(event)
-        value = self._value_of(event, mark)
-        if top.awaits_key():
-            self._take_key(top, event, value, mark)
-        else:
-            top.put(value, mark)
+    def _node(self, event: Any) -> tuple[Any, NodePosition | LineColumn]:
+        """The value that starts with ``event``, and its position."""
+        mark, kind = self._counted(event), type(event).__name__
+        if kind == "ScalarEvent":
+            return self._scalar(event, mark), mark
+        if len(self._where) >= DEPTH_MAX:
+            raise self.error(f"this is nested more than {DEPTH_MAX} levels deep; make it flatter", at=mark)
+        return self._mapping(mark) if kind == "MappingStartEvent" else self._sequence(mark)
 
-    def _value_of(self, event: Any, mark: LineColumn) -> Any:
+    def _mapping(self, mark: LineColumn) -> tuple[dict[str, Any], NodePosition]:
+        value: dict[str, Any] = {}
+        place = NodePosition(mark)
+        while type(event := next(self._events)).__name__ != "MappingEndEvent":
+            key = self._key(event, place)
+            self._where.append(key)
+            value[key], place.values[key] = self._node(next(self._events))
+            self._where.pop()
+        return value, place
+
+    def _sequence(self, mark: LineColumn) -> tuple[list[Any], NodePosition]:
+        value: list[Any] = []
+        place = NodePosition(mark)
+        self._where.append(0)  # the next item, also where the parser finds none
+        while type(event := next(self._events)).__name__ != "SequenceEndEvent":
+            item, place.values[len(value)] = self._node(event)
+            value.append(item)
+            self._where[-1] = len(value)
+        self._where.pop()
+        return value, place
+
+    def _key(self, event: Any, place: NodePosition) -> str:
+        mark = self._counted(event)
+        if type(event).__name__ != "ScalarEvent":
+            raise self.error("a key must be text, not a list or mapping", at=mark)
+        value = self._scalar(event, mark)
+        if event.value == "<<" and not event.style:
+            raise self.error("merge keys (<<) are not supported; write the keys out", at=mark)
+        key = value if isinstance(value, str) else json.dumps(value)
+        if key in place.keys:
+            first = place.keys[key][0]
+            raise self.error(f"this key is already on line {first}; keep one of them", at=mark, key=key)
+        place.keys[key] = mark
+        if not isinstance(value, str):
+            self._not_text.append((*self._where, key))
+        return key
+
+    def _scalar(self, event: Any, mark: LineColumn) -> Scalar:
         if not event.style:
             try:
                 return plain_value(self._text.original(event.value, double_quoted=False))
@@ -190,52 +187,19 @@ class _Builder:
             raise self.error("this is half of a surrogate pair; write both escapes, or neither", at=mark)
         return text
 
-    def _take_key(self, top: _Open, event: Any, value: Any, mark: LineColumn) -> None:
-        if event.value == "<<" and not event.style:
-            raise self.error("merge keys (<<) are not supported; write the keys out", at=mark)
-        key = value if isinstance(value, str) else json.dumps(value)
-        if key in top.place.keys:
-            first = top.place.keys[key][0]
-            raise self.error(f"this key is already on line {first}; keep one of them", at=mark, key=key)
-        top.place.keys[key] = mark
-        top.key = key
-        if not isinstance(value, str):
-            self._not_text.append(_where(self._stack))
-
-    def _take_start(self, event: Any) -> None:
-        self._count(event)
-        top, mark = self._stack[-1], _mark_of(event)
-        if top.awaits_key():
-            raise self.error("a key must be text, not a list or mapping", at=mark)
-        if len(self._stack) > DEPTH_MAX:
-            raise self.error(f"this is nested more than {DEPTH_MAX} levels deep; make it flatter", at=mark)
-        empty: dict[str, Any] | list[Any] = {} if type(event).__name__ == "MappingStartEvent" else []
-        self._stack.append(_Open(empty, NodePosition(mark)))
-
-    def _take_end(self, event: Any) -> None:
-        closed = self._stack.pop()
-        self._stack[-1].put(closed.value, closed.place)
-
-    def _take_alias(self, event: Any) -> None:
-        raise self.error("aliases (*) are not supported; write the value out", at=_mark_of(event))
-
-    def _take_document(self, event: Any) -> None:
-        if self._documents:
-            raise self.error("a second document starts here; keep one document a file", at=_mark_of(event))
-
-    def _count(self, event: Any) -> None:
+    def _counted(self, event: Any) -> LineColumn:
+        """The position of a key or value, which is counted; refuses what only YAML's own features could mean."""
+        mark = _mark_of(event)
+        if type(event).__name__ == "AliasEvent":
+            raise self.error("aliases (*) are not supported; write the value out", at=mark)
         self._nodes += 1
         if self._nodes > NODES_MAX:
-            raise self.error(f"more than {NODES_MAX} keys and values; split the workflow", at=_mark_of(event))
+            raise self.error(f"more than {NODES_MAX} keys and values; split the workflow", at=mark)
         if event.anchor is not None:
-            raise self.error("anchors (&) are not supported; remove it", at=_mark_of(event))
+            raise self.error("anchors (&) are not supported; remove it", at=mark)
         if event.tag is not None:
-            raise self.error("tags (!) are not supported; remove it, or put the text in quotes", at=_mark_of(event))
-
-
-def _where(stack: list[_Open]) -> Where:
-    """The path to the next item; the first frame of the stack holds the document itself."""
-    return tuple(step for frame in stack[1:] for step in frame.step())
+            raise self.error("tags (!) are not supported; remove it, or put the text in quotes", at=mark)
+        return mark
 
 
 def _mark_of(event: Any) -> LineColumn:
