@@ -25,8 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from memfiles.errors import InvalidArgument
-from memfiles.server.line_streams import LINE_MAX
-from memfiles.server.server import MemoryServer
+from memfiles.server.server import MESSAGE_MAX, MemoryServer
 
 HOST = "127.0.0.1"
 PATH = "/mcp"
@@ -67,7 +66,7 @@ def app(server: Server[Any], *, port: int, token: str) -> ASGIApp:
     names = [f"{name}:{port}" for name in (HOST, "localhost")]
     checks = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
     bare = server.streamable_http_app(
-        streamable_http_path=PATH, transport_security=checks, max_request_body_size=LINE_MAX
+        streamable_http_path=PATH, transport_security=checks, max_request_body_size=MESSAGE_MAX
     )
     return TokenGuard(bare, token=token)
 

@@ -37,15 +37,10 @@ class Address(NamedTuple):
     kind: Literal["file", "entry"]
     name: str
 
-
-def file_uri(name: str) -> str:
-    """The URI of a memory file."""
-    return FILES + quote(name, safe="")
-
-
-def entry_uri(key: str) -> str:
-    """The URI of an entry."""
-    return ENTRIES + quote(key, safe="")
+    @property
+    def uri(self) -> str:
+        """The URI under which lists have the record."""
+        return (FILES if self.kind == "file" else ENTRIES) + quote(self.name, safe="")
 
 
 def parse_uri(uri: str) -> Address:
@@ -64,17 +59,19 @@ def list_page(session: Session, cursor: str | None) -> types.ListResourcesResult
     """List a page of resources, memory files first, then entries by key; ``cursor`` is the last page's last URI."""
     entries, after = session.entries, _key_in(cursor) if cursor else None
     files = [
-        _resource(file_uri(it.name), it.name, it.description or None, size=it.size_bytes)
+        _resource("file", it.name, it.description or None, size=it.size_bytes)
         for it in (file.card for file in session.files() if not after)
     ]
     if entries is None:
         return types.ListResourcesResult(resources=files)
     page = entries.list(session, limit=PAGE, cursor=after)
     found = [
-        _resource(entry_uri(it.key), it.key, f"{it.kind}, {it.category}, at level {it.level}", size=it.size_bytes)
+        _resource("entry", it.key, f"{it.kind}, {it.category}, at level {it.level}", size=it.size_bytes)
         for it in page.memories
     ]
-    return types.ListResourcesResult(resources=files + found, next_cursor=entry_uri(page.next) if page.next else None)
+    return types.ListResourcesResult(
+        resources=files + found, next_cursor=Address("entry", page.next).uri if page.next else None
+    )
 
 
 def templates(session: Session) -> types.ListResourceTemplatesResult:
@@ -106,10 +103,11 @@ def _key_in(cursor: str) -> str:
     """The key in one of our own cursors; any other is refused, as it would skip entries silently."""
     with suppress(InvalidArgument):
         address = parse_uri(cursor)
-        if entry_uri(address.name) == cursor:
+        if address.kind == "entry" and address.uri == cursor:
             return address.name
     raise InvalidArgument(f"{shortened(cursor)} is not a cursor of this list: start without one")
 
 
-def _resource(uri: str, name: str, description: str | None, *, size: int) -> types.Resource:
+def _resource(kind: Literal["file", "entry"], name: str, description: str | None, *, size: int) -> types.Resource:
+    uri = Address(kind, name).uri
     return types.Resource(name=name, uri=uri, description=description, mime_type=_TEXT, size=size)

@@ -32,6 +32,9 @@ PROMPT = "memory"
 CODE = "memfiles/code"
 """Key in the ``_meta`` of an error result that holds the error's code."""
 
+MESSAGE_MAX = 64 * 2**20
+"""Bytes of a message: the largest memory file with every character escaped, and some."""
+
 _PROMPT_DESCRIPTION = "The agent's memory: an index card of its memory files, and saved entries."
 _EMPTY_MEMORY = "There is nothing in your memory that you may see."
 _log = logging.getLogger("memfiles")

@@ -1,17 +1,22 @@
 """MCP over stdin and stdout, for a client that starts the server itself.
 
 The rules this module enforces: a line that is not a message gets an error response and ends nothing, as a client waits
-forever for the response to its id; a request that was received is answered before the server ends; and the server ends
-quietly when its client closes stdin or stdout, or on a signal.
+forever for the response to its id. A request that was received is answered before the server ends. The server ends
+quietly when its client closes stdin or stdout, or on a signal; neither a silent client nor one that does not read keeps
+it from ending. Only what is written here reaches the client: all other code that prints reaches stderr meanwhile.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import select
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,14 +29,16 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from memfiles.server.line_streams import LINE_MAX, LineReader, LineWriter, Waker, standard_streams
-from memfiles.server.server import MemoryServer
+from memfiles.errors import InvalidArgument
+from memfiles.server.server import MESSAGE_MAX, MemoryServer
 
 DRAIN_SECONDS = 35.0
 """How long to wait for responses once input has ended: a call may wait 30 seconds for a record."""
 
+_CHUNK = 65536
+_PIPE_CHUNK = 4096  # what a writable pipe accepts without blocking (PIPE_BUF)
 _CANCELLED = "notifications/cancelled"
-_NOT_JSON = f"not JSON in UTF-8, or more than {LINE_MAX} bytes on one line"
+_NOT_JSON = f"not JSON in UTF-8, or more than {MESSAGE_MAX} bytes on one line"
 _NOT_A_MESSAGE = (
     "not a JSON-RPC message: it needs jsonrpc, method, an id that is text or a whole number, and params as an object"
 )
@@ -80,8 +87,8 @@ class Conversation:
             try:
                 await server.run(messages, answering, server.create_initialization_options())
             except BaseException:  # a defect: threads that wait cannot be cancelled, and must not hold it up
-                self._reader.stop()
-                self._writer.stop()
+                self._reader.waker.ring()
+                self._writer.waker.ring()
                 raise
 
     async def _read(
@@ -101,14 +108,14 @@ class Conversation:
             with anyio.move_on_after(DRAIN_SECONDS) as drain:
                 await self._unanswered.drained()
             if drain.cancelled_caught:
-                self._writer.stop()
+                self._writer.waker.ring()
 
     async def _write(self, responses: MemoryObjectReceiveStream[SessionMessage]) -> None:
         async with responses:
             async for response in responses:
                 line = response.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
                 if not await run_sync(partial(self._writer.write, line)):
-                    self._reader.stop()
+                    self._reader.waker.ring()
                 self._unanswered.sent(response.message)
 
 
@@ -168,3 +175,102 @@ def parse_message(line: bytes) -> types.JSONRPCMessage | MalformedLine:
     if isinstance(message, types.JSONRPCNotification) and "id" in sent:  # a request with an invalid id
         return MalformedLine(types.INVALID_REQUEST, _NOT_A_MESSAGE, sent=sent)
     return message
+
+
+class Waker:
+    """Ends every wait that uses it, now and later, from any thread and from a signal handler."""
+
+    def __init__(self) -> None:
+        self.descriptor, self._end = os.pipe()
+        self._is_rung = False
+
+    def ring(self) -> None:
+        """Wake all that wait. One byte is enough, as nobody reads it from the pipe."""
+        if not self._is_rung:
+            self._is_rung = True
+            os.write(self._end, b".")
+
+    def close(self) -> None:
+        """Close the descriptors; nobody may wait any more."""
+        os.close(self.descriptor)
+        os.close(self._end)
+
+    def wait_for(self, descriptor: int, event: int) -> bool:
+        """Wait until ``descriptor`` is ready for ``event``; False if this waker was rung first."""
+        waiting = select.poll()
+        waiting.register(self.descriptor, select.POLLIN)
+        waiting.register(descriptor, event)
+        return self.descriptor not in dict(waiting.poll())
+
+
+@dataclass
+class LineReader:
+    """Reads the lines of a descriptor, in a thread, until it ends or the waker rings."""
+
+    descriptor: int
+    waker: Waker
+    _rest: bytes = b""
+
+    def next(self) -> bytes | None:
+        """Read the next line without its end, None at the end; a line is cut to its first ``MESSAGE_MAX`` bytes."""
+        line = bytearray()
+        while True:
+            chunk, newline, self._rest = self._rest.partition(b"\n")
+            line += chunk[: MESSAGE_MAX - len(line)]
+            if newline:
+                return bytes(line)
+            self._rest = self._read()
+            if not self._rest:
+                return bytes(line) or None
+
+    def _read(self) -> bytes:
+        while self.waker.wait_for(self.descriptor, select.POLLIN):
+            try:
+                return os.read(self.descriptor, _CHUNK)
+            except BlockingIOError:
+                continue
+            except OSError:  # the terminal was hung up
+                return b""
+        return b""
+
+
+@dataclass
+class LineWriter:
+    """Writes lines to a descriptor, in a thread, until nobody reads them or the waker rings."""
+
+    descriptor: int
+    waker: Waker
+
+    def write(self, line: bytes) -> bool:
+        """Write one whole line; False if that was not possible."""
+        left = memoryview(line + b"\n")
+        while left and self.waker.wait_for(self.descriptor, select.POLLOUT):
+            try:
+                left = left[os.write(self.descriptor, left[:_PIPE_CHUNK]) :]
+            except BlockingIOError:
+                continue
+            except OSError:
+                return False
+        return not left
+
+
+@contextmanager
+def standard_streams() -> Iterator[tuple[int, int]]:
+    """Reserve stdin and stdout for the block: all other code reads nothing there, and prints to stderr."""
+    if sys.stdin is None or sys.stdout is None:
+        raise InvalidArgument("stdin and stdout are needed to talk to a client, but one of them is closed")
+    sys.stdout.flush()
+    reserved = os.dup(0), os.dup(1)
+    _replace(0, os.open(os.devnull, os.O_RDONLY))
+    _replace(1, os.dup(2) if sys.stderr is not None else os.open(os.devnull, os.O_WRONLY))
+    try:
+        yield reserved
+    finally:
+        sys.stdout.flush()
+        for standard, descriptor in enumerate(reserved):
+            _replace(standard, descriptor)
+
+
+def _replace(standard: int, descriptor: int) -> None:
+    os.dup2(descriptor, standard)
+    os.close(descriptor)

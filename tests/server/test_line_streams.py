@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from memfiles.errors import InvalidArgument
-from memfiles.server import line_streams
-from memfiles.server.line_streams import LineReader, LineWriter, Waker, standard_streams
+from memfiles.server import stdio
+from memfiles.server.stdio import LineReader, LineWriter, Waker, standard_streams
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_of_a_line_that_is_too_long_the_beginning_comes(
     waker: Waker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No more than the bound is held in memory, and the next line is whole."""
-    monkeypatch.setattr(line_streams, "LINE_MAX", 1000)
+    monkeypatch.setattr(stdio, "MESSAGE_MAX", 1000)
     (tmp_path / "lines").write_bytes(b"x" * 1_000_000 + b"\nnext\n")
     with (tmp_path / "lines").open("rb") as opened:
         assert [b"x" * 1000, b"next"] == every(LineReader(opened.fileno(), waker))

@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, TextResourceContents
 
 from memfiles.errors import InvalidArgument
-from memfiles.server.resources import Address, entry_uri, file_uri, parse_uri
+from memfiles.server.resources import Address, parse_uri
 from tests.server.mcp_clients import ERAS, NOTES, Offer, client_of, in_loop, offered
 
 ENTRY = "memory://entries/customers%2FAda%20L"
@@ -27,7 +27,7 @@ def offer(tmp_path: Path) -> Iterator[Offer]:
 @given(st.text(min_size=1).filter(lambda text: text.isprintable()))
 def test_a_key_comes_back(key: str) -> None:
     """Whatever is in a key, its URI is ASCII and stands for that key."""
-    uri = entry_uri(key)
+    uri = Address("entry", key).uri
 
     assert (True, Address("entry", key)) == (uri.isascii(), parse_uri(uri))
 
@@ -35,9 +35,9 @@ def test_a_key_comes_back(key: str) -> None:
 @pytest.mark.parametrize(
     ("uri", "expected"),
     [
-        (file_uri("customer-notes"), "memory://files/customer-notes"),
-        (entry_uri("customers/ada"), "memory://entries/customers%2Fada"),
-        (entry_uri("50 % of ä?#"), "memory://entries/50%20%25%20of%20%C3%A4%3F%23"),
+        (Address("file", "customer-notes").uri, "memory://files/customer-notes"),
+        (Address("entry", "customers/ada").uri, "memory://entries/customers%2Fada"),
+        (Address("entry", "50 % of ä?#").uri, "memory://entries/50%20%25%20of%20%C3%A4%3F%23"),
     ],
 )
 def test_how_a_uri_is_written(uri: str, expected: str) -> None:
