@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from memfiles.sync.mirror import Mirror as Mirror
     from memfiles.tools.compaction import FlushReport as FlushReport
     from memfiles.tools.compaction import flush_before_compaction as flush_before_compaction
-    from memfiles.tools.index_card import index_card as index_card
     from memfiles.tools.results import ToolResult as ToolResult
     from memfiles.tools.session import Session as Session
     from memfiles.tools.session import tools as tools
+    from memfiles.tools.visibility import index_card as index_card
     from memfiles.tools.visibility import validate_refs as validate_refs
     from memfiles.workflow.workflow import MemoryFile as MemoryFile
     from memfiles.workflow.workflow import MemoryRef as MemoryRef

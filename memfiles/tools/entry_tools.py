@@ -1,4 +1,4 @@
-"""Entry tools of one session: parse the arguments, call ``Entries``, return one compact JSON object.
+"""Entry tools: parse the arguments, call ``Entries``, return one compact JSON object.
 
 The rule this file guards: ``text`` and ``data`` of a result are the same object. Nothing is decided here: ``Entries``
 decides for every call what a session may see and where it saves.
@@ -32,7 +32,7 @@ Call = Callable[[object, str | None], ToolResult]
 
 @dataclass(frozen=True, slots=True)
 class EntryAccess:
-    """The entries of a workflow and the naming profile of their tools.
+    """The entries of a workflow, and the tools for them under the names of a profile; threads may share it.
 
     ``ends_run``: closing the session ends its run and removes the entries of that run alone.
     """
@@ -41,9 +41,14 @@ class EntryAccess:
     tool_names: ToolNames = "default"
     ends_run: bool = True
 
-    def tools(self, caller: Caller) -> EntryTools:
-        """The tools for one session."""
-        return EntryTools(self, caller)
+    def definitions(self) -> list[ToolDefinition]:
+        """The tools under the names of the naming profile."""
+        return entry_definitions.entry_tools(self.tool_names)
+
+    def calls(self, caller: Caller) -> dict[str, Call]:
+        """The function for each tool name; it takes the arguments as sent and the call id."""
+        operations = operations_of(self.tool_names).items()
+        return {name: partial(self._call, caller, operation, name) for name, operation in operations}
 
     def sees(self, caller: Caller, change: RecordChanged) -> bool:
         """Whether the change is of an entry that the session sees, shadowed or not."""
@@ -55,44 +60,27 @@ class EntryAccess:
         yield "" if read_only else entry_definitions.guidance(operations_of(self.tool_names)).removesuffix("\n")
         yield self.entries.hydrate(caller).text
 
-
-class EntryTools:
-    """The tools for entries of one session. It keeps nothing between calls; threads may share it."""
-
-    def __init__(self, access: EntryAccess, caller: Caller) -> None:
-        self._entries = access.entries
-        self._caller = caller
-        self._tool_names = access.tool_names
-
-    def definitions(self) -> list[ToolDefinition]:
-        """The tools under the names of the naming profile."""
-        return entry_definitions.entry_tools(self._tool_names)
-
-    def calls(self) -> dict[str, Call]:
-        """The function for each tool name; it takes the arguments as sent and the call id."""
-        operations = operations_of(self._tool_names).items()
-        return {name: partial(self._call, operation, name) for name, operation in operations}
-
-    def _call(self, operation: ToolOperation, tool: str, sent: object, call_id: str | None) -> ToolResult:
+    def _call(
+        self, caller: Caller, operation: ToolOperation, tool: str, sent: object, call_id: str | None
+    ) -> ToolResult:
         """One call: a result with the object as its data and, in compact JSON, as its text."""
         given = parse_arguments(entry_definitions.OPERATIONS[operation].arguments, sent, tool=tool).given()
         if operation == "recall":
             operation, given = _recalled(given, tool=tool)
-        entries, caller = self._entries, self._caller
         done: Saved | Deleted | Found | Results | Page | None
         match operation:
             case "save":
-                done = entries.save(caller, call_id=call_id, **given)
+                done = self.entries.save(caller, call_id=call_id, **given)
             case "update":
-                done = entries.update(caller, call_id=call_id, **given)
+                done = self.entries.update(caller, call_id=call_id, **given)
             case "delete":
-                done = entries.delete(caller, call_id=call_id, **given)
+                done = self.entries.delete(caller, call_id=call_id, **given)
             case "get":
-                done = entries.get(caller, **given)
+                done = self.entries.get(caller, **given)
             case "list":
-                done = entries.list(caller, **given)
+                done = self.entries.list(caller, **given)
             case _:
-                done = entries.search(caller, **given)
+                done = self.entries.search(caller, **given)
         data = {"found": False, "key": given["key"]} if done is None else done.to_dict()  # hidden or not
         return ToolResult(json.dumps(data, ensure_ascii=False, separators=(",", ":")), data=data)
 

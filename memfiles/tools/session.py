@@ -24,15 +24,22 @@ from memfiles.storage.events import AuditLog
 from memfiles.tools.arguments import AppendMemory, EditMemory, ReadMemory, parse_arguments, shortened
 from memfiles.tools.definitions import APPEND, EDIT, READ, ToolDefinition, file_tools
 from memfiles.tools.dialects import render
-from memfiles.tools.index_card import card_of_files
 from memfiles.tools.results import INTERNAL, SESSION_CLOSED, UNKNOWN_TOOL, ToolResult, appended, edited, failed, refused
-from memfiles.tools.visibility import Clearance, RefLike, VisibleFile, as_refs, check_writable, find_file, visible_files
+from memfiles.tools.visibility import (
+    RefLike,
+    VisibleFile,
+    as_refs,
+    card_of_files,
+    check_writable,
+    find_file,
+    visible_files,
+)
 
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
     from memfiles.files.manager import MemoryManager
     from memfiles.storage.events import RecordChanged
-    from memfiles.tools.entry_tools import EntryAccess, EntryTools
+    from memfiles.tools.entry_tools import EntryAccess
 
 LABEL_BYTES_MAX = 255
 _INTERNAL_ERROR = (
@@ -113,7 +120,7 @@ class Session:
         self._lock = threading.Lock()
         self._entries = entries
         self._audit = audit
-        self._toolset = Toolset(self, entries.tools(self) if entries else None)
+        self._toolset = Toolset(self, entries)
         self._open_run = open_run or OpenRun()
         self._open_run.join(self)
 
@@ -182,7 +189,7 @@ class Session:
 
     def files(self) -> list[VisibleFile]:
         """The memory files that the session may read now, sorted by name, and whether it may change them."""
-        return visible_files(self._refs, self.manager, clearance=Clearance(self._levels, self._level))
+        return visible_files(self._refs, self.manager, levels=self._levels, level=self._level)
 
     def may_know(self, change: RecordChanged) -> bool:
         """Whether the session may hear of a change: only of records that it sees now.
@@ -246,10 +253,12 @@ class Session:
 class Toolset:
     """The memory tools of one session. It keeps nothing between calls; threads may share it."""
 
-    def __init__(self, session: Session, entries: EntryTools | None = None) -> None:
+    def __init__(self, session: Session, entries: EntryAccess | None = None) -> None:
         self._session = session
         self._entries = entries
-        self._calls = {READ: self._read, APPEND: self._append, EDIT: self._edit} | (entries.calls() if entries else {})
+        self._calls = {READ: self._read, APPEND: self._append, EDIT: self._edit}
+        if entries is not None:
+            self._calls |= entries.calls(session)
 
     def definitions(self) -> list[ToolDefinition]:
         """The tools that can be used now: first those for memory files (see ``file_tools``), then those for entries."""

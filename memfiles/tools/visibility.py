@@ -1,11 +1,13 @@
-"""Visibility of memory files: which files a session may read or change now.
+"""Visibility of memory files: which files a session may read or change now, and the index card that lists them.
 
-The rule this file guards: the index card, the tool schemas and every tool call ask here and nowhere else. A hidden
-file is therefore hidden everywhere, and looks like a file that does not exist.
+The rules this file guards: the index card, the tool schemas and every tool call ask here and nowhere else. A hidden
+file is therefore hidden everywhere, and looks like a file that does not exist. On the card, the block of the system
+prompt, each file is one line, whatever its name or description holds, and the same state gives the same bytes.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,14 +23,10 @@ if TYPE_CHECKING:
     from memfiles.files.manager import MemoryManager
 
 RefLike = MemoryRef | Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Clearance:
-    """A session's level, among the levels of its workflow."""
-
-    levels: Levels
-    level: str
+HEADING = "## Memory files available"
+HOW_TO_READ = "Read with read_memory(file)."
+HOW_TO = f"{HOW_TO_READ} Change RW files with append_memory or edit_memory."
+_JOINERS = "\u200c\u200d"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +58,12 @@ def as_refs(refs: Iterable[RefLike]) -> list[MemoryRef]:
 
 
 def visible_files(
-    refs: Iterable[RefLike], manager: MemoryManager, *, clearance: Clearance | None = None
+    refs: Iterable[RefLike], manager: MemoryManager, *, levels: Levels | None = None, level: str | None = None
 ) -> list[VisibleFile]:
-    """The files behind ``refs`` that may be read now, sorted by name; without a clearance only the modes count.
+    """The files behind ``refs`` that a session at ``level`` may read now, sorted by name.
 
-    References to undeclared or unreadable files are left out. Of two references to one file the wider mode counts.
+    Without a level only the modes count; ``levels`` are the workflow's, or the default four. References to undeclared
+    or unreadable files are left out. Of two references to one file the wider mode counts.
     """
     modes: dict[str, Literal["r", "rw"]] = {}
     for ref in as_refs(refs):
@@ -72,7 +71,7 @@ def visible_files(
     seen = []
     for uid, mode in modes.items():
         with suppress(FileNotDeclared, RecordCorrupt):
-            seen.append(_visible(manager.card(uid), mode, clearance))
+            seen.append(_visible(manager.card(uid), mode, levels=levels or Levels(), level=level))
     return sorted((file for file in seen if file is not None), key=lambda file: file.card.name)
 
 
@@ -124,11 +123,51 @@ def validate_refs(refs: Iterable[RefLike], manager: MemoryManager) -> None:
         raise InvalidArgument(f"memory files referenced more than once: {', '.join(twice)}; keep one reference to each")
 
 
-def _visible(card: FileCard, mode: Literal["r", "rw"], clearance: Clearance | None) -> VisibleFile | None:
-    if clearance is None:
+def _visible(card: FileCard, mode: Literal["r", "rw"], *, levels: Levels, level: str | None) -> VisibleFile | None:
+    if level is None:
         return VisibleFile(card, mode, session_level=None, same_level=True)
-    levels, level = clearance.levels, clearance.level
     is_declared = card.level in levels.names  # another deploy may have put the file at a level of its own
     if not is_declared or not levels.may_read(session=level, item=card.level):
         return None
     return VisibleFile(card, mode, session_level=level, same_level=levels.may_write(session=level, item=card.level))
+
+
+def index_card(
+    refs: Iterable[RefLike], manager: MemoryManager, *, levels: Levels | None = None, level: str | None = None
+) -> str:
+    """The index card of these references, rendered from the current files; "" if no file may be read.
+
+    Files are sorted by name. With a ``level``, files above that level are left out and only files at that level can be
+    RW; ``levels`` then are the workflow's, or the default four. The text has no final newline.
+    """
+    return card_of_files(visible_files(refs, manager, levels=levels, level=level))
+
+
+def card_of_files(files: Iterable[VisibleFile], *, read_only: bool = False) -> str:
+    """The index card of these files, in their order; ``read_only`` for a model without tools to change them."""
+    lines = [_line(file, writable=file.writable and not read_only) for file in files]
+    return "\n".join([HEADING, HOW_TO_READ if read_only else HOW_TO, *lines]) if lines else ""
+
+
+def one_line(text: str) -> str:
+    """``text`` as one line without control characters, direction marks or tags.
+
+    White space is collapsed, and ``<`` becomes ``&lt;`` so that no tag or special token can start.
+    """
+    plain = "".join(_plain(character) for character in text)
+    return " ".join(plain.split()).replace("<", "&lt;")
+
+
+def _plain(character: str) -> str:
+    """Control characters (Cc) and separators (Z*) become a space; format marks (Cf) and surrogates (Cs) are dropped."""
+    category = unicodedata.category(character)
+    if category == "Cc" or category.startswith("Z"):
+        return " "
+    return "" if category in {"Cf", "Cs"} and character not in _JOINERS else character
+
+
+def _line(file: VisibleFile, *, writable: bool) -> str:
+    card, description = file.card, one_line(file.card.description)
+    size = f"RW, {card.size_bytes}B of {card.max_size_bytes}B" if writable else f"R, {card.size_bytes}B"
+    head = f"- {one_line(card.name)} ({size})"
+    return f"{head}: {description}" if description else head

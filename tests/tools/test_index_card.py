@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from memfiles.files.manager import MemoryManager
 from memfiles.records.file_changes import FileCard
 from memfiles.records.levels import Levels
-from memfiles.tools.index_card import card_of_files, index_card, one_line
-from memfiles.tools.visibility import VisibleFile
+from memfiles.tools.visibility import VisibleFile, card_of_files, index_card, one_line
 from memfiles.workflow.workflow import MemoryFile
 
 NOTES = MemoryFile(

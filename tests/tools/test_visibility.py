@@ -12,7 +12,6 @@ from memfiles.errors import FileNotDeclared, InvalidArgument, LevelDenied, ReadO
 from memfiles.files.manager import MemoryManager
 from memfiles.records.levels import Levels
 from memfiles.tools.visibility import (
-    Clearance,
     RefLike,
     as_refs,
     check_writable,
@@ -37,10 +36,6 @@ def manager(tmp_path: Path) -> Iterator[MemoryManager]:
         yield manager
 
 
-def at(level: str) -> Clearance:
-    return Clearance(Levels(), level)
-
-
 @pytest.mark.parametrize(
     ("level", "expected"),
     [
@@ -54,7 +49,7 @@ def test_a_level_reads_down_and_writes_only_at_itself(
     manager: MemoryManager, level: str, expected: dict[str, bool]
 ) -> None:
     """What is at or below the level is seen; what is exactly at it may be changed."""
-    files = visible_files(REFS, manager, clearance=at(level))
+    files = visible_files(REFS, manager, level=level)
 
     assert expected == {file.card.name: file.writable for file in files}
 
@@ -129,7 +124,7 @@ def test_a_hidden_file_looks_like_one_that_does_not_exist(manager: MemoryManager
 
     def refusal(refs: list[dict[str, str]], wanted: str) -> str:
         with pytest.raises(FileNotDeclared) as refused:
-            find_file(visible_files(refs, manager, clearance=at("INTERNAL")), wanted)
+            find_file(visible_files(refs, manager, level="INTERNAL"), wanted)
         return str(refused.value)
 
     assert "unknown memory file 'audit': use one of handbook, notes" == refusal(REFS, "audit")
@@ -145,14 +140,14 @@ def test_a_caller_without_files_is_told_so() -> None:
 
 def test_a_read_only_reference_refuses_writing(manager: MemoryManager) -> None:
     """The mode is the first reason, whatever the level."""
-    (file,) = visible_files([{"id": "u-notes", "mode": "r"}], manager, clearance=at("CONFIDENTIAL"))
+    (file,) = visible_files([{"id": "u-notes", "mode": "r"}], manager, level="CONFIDENTIAL")
     with pytest.raises(ReadOnly, match="notes is read-only here; write to a file marked RW"):
         check_writable(file)
 
 
 def test_a_higher_session_does_not_write_down(manager: MemoryManager) -> None:
     """The refusal names both levels."""
-    (file,) = visible_files([{"id": "u-notes", "mode": "rw"}], manager, clearance=at("CONFIDENTIAL"))
+    (file,) = visible_files([{"id": "u-notes", "mode": "rw"}], manager, level="CONFIDENTIAL")
     with pytest.raises(LevelDenied, match="notes is at level INTERNAL and this session is at CONFIDENTIAL"):
         check_writable(file)
 
@@ -208,6 +203,6 @@ def test_a_file_at_another_deploys_level_is_hidden(manager: MemoryManager) -> No
     levels = Levels(("PUBLIC", "INTERNAL"))
     refs: list[RefLike] = [{"id": uid, "mode": "rw"} for uid in manager.uids()]
 
-    visible = visible_files(refs, manager, clearance=Clearance(levels, "INTERNAL"))
+    visible = visible_files(refs, manager, levels=levels, level="INTERNAL")
 
     assert ["handbook", "notes"] == [file.card.name for file in visible]
