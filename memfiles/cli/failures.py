@@ -38,11 +38,6 @@ class Failure:
     hint: str | None = None
     data: dict[str, Any] | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form, under the key ``error``."""
-        shown: dict[str, Any] = {"code": self.code, "message": self.message, "transient": self.transient}
-        return shown | ({"data": self.data} if self.data else {})
-
 
 class NotFound(MemfilesError, code="not_found", exit_code=3):
     """A file or agent that a command needs does not exist."""
@@ -99,7 +94,9 @@ def report(error: BaseException, *, settings: Settings) -> int:
     if settings.debug and not isinstance(error, click.ClickException | click.Abort):
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     if settings.json:
-        click.echo(json.dumps({"error": failure.to_dict()}, ensure_ascii=False), err=True)
+        shown: dict[str, Any] = {"code": failure.code, "message": failure.message, "transient": failure.transient}
+        shown |= {"data": failure.data} if failure.data else {}
+        click.echo(json.dumps({"error": shown}, ensure_ascii=False), err=True)
         return failure.exit_code
     click.echo(click.style("error: ", fg="red", bold=True) + harmless(failure.message), err=True, color=color)
     if failure.hint:

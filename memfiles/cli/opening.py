@@ -1,43 +1,44 @@
 """Opening the memory for one command, to read or to change files and entries.
 
-The rule this file guards: a command that only reads creates and changes nothing. It shows what an agent would find if
+The rules this file guards: a command that only reads creates and changes nothing. It shows what an agent would find if
 it started now, also before the first restore: the record on disk under its declared name and cap, or else the
-declared content. The exceptions are those of ``memfiles.memory.look``.
+declared content. The exceptions are those of ``memfiles.memory.look``. A change is durable on disk before the mirror is
+asked. A mirror that does not accept it costs some seconds and a warning, and never changes the exit code.
 """
 
 from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from memfiles.cli import output
 from memfiles.cli.failures import NotFound
 from memfiles.cli.options import current, options, usage_error
-from memfiles.cli.with_mirror import mirrored
-from memfiles.errors import FileNotDeclared, InvalidArgument, RecordCorrupt
-from memfiles.files.manager import MemoryManager
+from memfiles.cli.output import progress, waiting
+from memfiles.errors import FileNotDeclared, InvalidArgument, MirrorUnavailable, RecordCorrupt
 from memfiles.files.restore_report import FileReport, FileView, RestoreReport
-from memfiles.memory import Memory, load, look
+from memfiles.memory import Memory, load, look, unmirrored
+from memfiles.memory import open as open_memory
 from memfiles.records.entry import KINDS
 from memfiles.records.file_changes import FileCard
-from memfiles.records.record import Actor
+from memfiles.records.keys import uid_of
 from memfiles.sync.engine import Sync
-from memfiles.sync.status import NullSync
+from memfiles.sync.status import NullSync, SyncStatus, kept_conflicts
+from memfiles.tools.session import Session
 from memfiles.workflow.workflow import Workflow
 
-if TYPE_CHECKING:
-    from memfiles.entries.entries import Entries
-    from memfiles.tools.session import Session
-
 AUTHOR = "cli"
+PATIENCE_SECONDS = 5.0
+PULL_SECONDS = 60.0
+NAMED = 5  # files named in a message
 SESSION_LEVEL = click.option("--level", help="Session level.  [default: the agent's]")
 _session_options = options(
     click.option("--agent", metavar="NAME", help="Agent whose entries to use.  [default: the only one declared]"),
@@ -80,31 +81,12 @@ class MemoryView:
 
 
 @dataclass(frozen=True)
-class Writing:
-    """A memory file, opened for a change by a person."""
-
-    workflow: Workflow
-    manager: MemoryManager
-    uid: str
-    by: Actor = Actor(session=AUTHOR)
-
-
-@dataclass(frozen=True)
 class As:
     """The session a command works as: its agent, level and run."""
 
     agent: str | None
     level: str | None
     run: str | None
-
-
-@dataclass(frozen=True)
-class Opened:
-    """The entries as one session sees them, for one command."""
-
-    workflow: Workflow
-    entries: Entries
-    session: Session
 
 
 def as_session(function: Callable[..., None]) -> Callable[..., None]:
@@ -136,30 +118,54 @@ def view() -> MemoryView:
 
 
 @contextmanager
-def writing(name: str) -> Iterator[Writing]:
-    """Open the file of that name or uid for a change; a wrong name touches nothing."""
+def writing(name: str) -> Iterator[tuple[Memory, str]]:
+    """Open the memory to change the file of that name or uid, and find its uid; a wrong name touches nothing."""
     workflow = load_workflow()
     uid = find_uid(workflow, name)
     with mirrored(workflow) as memory:
-        yield Writing(workflow, memory.manager, uid)
+        yield memory, uid
 
 
 @contextmanager
-def reading_entries(who: As) -> Iterator[Opened]:
-    """Open the entries to read only."""
+def reading_entries(who: As) -> Iterator[tuple[Memory, Session]]:
+    """Open the entries to read only, and a session that sees them."""
     workflow, agent = _chosen(who)
     if workflow.memory.mirror is not None and not workflow.directory.is_dir():
         output.note("nothing is restored here yet; `memfiles restore` fetches what the mirror holds")
     with look(workflow, warn=output.warn) as memory:
-        yield _opened(workflow, memory, agent=agent, who=who)
+        yield memory, memory.session(agent, level=who.level, run=who.run, ends_run=False)
 
 
 @contextmanager
-def changing_entries(who: As) -> Iterator[Opened]:
-    """Open the entries for a change, which is pushed to the mirror at the end, if possible."""
+def changing_entries(who: As) -> Iterator[tuple[Memory, Session]]:
+    """Open the entries for a change, which is pushed to the mirror at the end, if possible, and a session."""
     workflow, agent = _chosen(who)
     with mirrored(workflow) as memory:
-        yield _opened(workflow, memory, agent=agent, who=who)
+        yield memory, memory.session(agent, level=who.level, run=who.run, ends_run=False)
+
+
+@contextmanager
+def mirrored(workflow: Workflow) -> Iterator[Memory]:
+    """The restored memory, for one command; its changes are pushed at the end, if possible."""
+    before = dict(kept_conflicts(workflow.directory))
+    with restored(workflow) as memory:
+        yield memory
+        push_what_is_left(memory)
+    mention_conflicts(workflow.directory, new_conflicts(workflow.directory, before=before))
+
+
+@contextmanager
+def restored(workflow: Workflow) -> Iterator[Memory]:
+    """The restored memory, whose transfers end with the block; problems of the restore are reported."""
+    where = workflow.memory.mirror.url if workflow.memory.mirror else workflow.directory
+    with waiting(f"restoring from {where} ..."), progress("Fetching") as shown:
+        memory = open_memory(current().workflow, watch=False, progress=shown)
+    mention_trouble(memory.report)
+    with memory:
+        try:
+            yield memory
+        finally:
+            memory.sync.close(timeout=0)  # the transfers have had their time, or something failed
 
 
 def find_uid(workflow: Workflow, name: str) -> str:
@@ -196,6 +202,12 @@ def listed(file: FileView) -> dict[str, Any]:
     return file.card.to_dict() | known
 
 
+def sizes_of(file: FileView) -> tuple[object, ...]:
+    """The cells of a table about one file: its revision, bytes, cap and share."""
+    card = file.card
+    return card.revision, card.size_bytes, card.max_size_bytes, output.percent(file.share)
+
+
 def state_of(report: FileReport) -> str:
     """The state of a file in one or two words."""
     return report.status + (", over cap" if report.over_cap else "")
@@ -205,6 +217,99 @@ def quiet_log() -> None:
     """Keep the library's log off stderr without --debug: the command line reports errors itself, once."""
     if not current().debug:
         logging.getLogger("memfiles").addHandler(logging.NullHandler())
+
+
+def push_what_is_left(memory: Memory) -> None:
+    """Push pending changes for a few seconds; warn if the mirror does not accept them."""
+    with progress("Pushing") as shown:
+        if memory.sync.flush(PATIENCE_SECONDS, insist=False, progress=shown):
+            return
+    why = memory.sync.status().last_error or f"the mirror did not take it within {PATIENCE_SECONDS:g} s"
+    output.warn(f"not mirrored yet: {output.one_line(why)}; the next command that writes pushes it, or "
+                f"`memfiles sync push`")  # fmt: skip
+
+
+def pull_what_changed(memory: Memory) -> None:
+    """Fetch changes from the mirror and report them; a mirror that does not answer is only a warning."""
+    try:
+        with progress("Pulling") as shown:
+            outcomes = memory.sync.pull(PULL_SECONDS, progress=shown).outcomes
+    except MirrorUnavailable as error:
+        output.warn(f"changes in the mirror were not fetched: {error}")
+        return
+    for path, outcome in outcomes.items():
+        if outcome in ("pulled", "merged", "conflict"):
+            output.note(f"{name_of(memory.workflow, path)}: {outcome}")
+
+
+def new_conflicts(directory: Path, *, before: Iterable[str]) -> list[str]:
+    """The losing copies in ``directory`` that are new since ``before``."""
+    return [path for path, _ in kept_conflicts(directory) if path not in set(before)]
+
+
+def mention_conflicts(directory: Path, kept: Iterable[str]) -> None:
+    """Warn of losing copies, with their paths."""
+    for path in kept:
+        output.warn(f"two changes could not be merged; the losing copy is kept in {directory / path}")
+
+
+def mention_trouble(report: RestoreReport) -> None:
+    """Warn of records that a restore quarantined or could not fetch."""
+    for file in report.files:
+        if file.status == "quarantined":
+            output.warn(f"{file.name}: its record was moved to quarantine: {file.detail}")
+    waiting = [file for file in report.files if file.status == "provisional"]
+    if waiting:
+        names = ", ".join(file.name for file in waiting[:NAMED]) + (" ..." if len(waiting) > NAMED else "")
+        output.warn(f"{waiting[0].detail}; {names} start with the declared content, to be merged with the mirror's "
+                    f"copies once it answers")  # fmt: skip
+
+
+def mention_unmirrored(workflow: Workflow) -> None:
+    """Warn of what the mirror never takes."""
+    if why := unmirrored(workflow):
+        output.warn(why)
+
+
+def mirror_lines(status: SyncStatus, *, workflow: Workflow) -> Iterator[tuple[str, str]]:
+    """The lines of a status about the mirror, each a label and its text."""
+    if status.mirror is not None:
+        yield "mirror", status.mirror
+        yield "pending", pending_in(status, workflow=workflow)
+        if status.last_error:
+            yield "last error", status.last_error
+        if status.shortcomings is None:
+            yield "promises", "not checked yet; the next push or memfiles doctor does"
+        else:
+            yield from (("promises", shortcoming) for shortcoming in status.shortcomings or ("kept",))
+    else:
+        yield "mirror", "none declared"
+    kept = output.count(len(status.conflicts), "losing copy", "losing copies")
+    yield "conflicts", f"{kept} in conflicts/" if status.conflicts else "none"
+    if status.refused:
+        yield "refused", f"{output.count(len(status.refused), 'object')} in the mirror; {[*status.refused.values()][0]}"
+
+
+def pending_in(status: SyncStatus, *, workflow: Workflow) -> str:
+    """The number of pending records, and the age of the oldest."""
+    if not status.pending:
+        return "nothing; the mirror has every change made here"
+    oldest = name_of(workflow, status.oldest_pending or "")
+    return f"{output.count(status.pending, 'record')}, the oldest ({oldest}) for {seconds(status.lag_seconds)}"
+
+
+def name_of(workflow: Workflow, path: str) -> str:
+    """The name of the file whose record is at ``path``."""
+    uid = uid_of(path)
+    return next((file.name for file in workflow.memory.files if file.uid == uid), path)
+
+
+def seconds(lag: float) -> str:
+    """A time span for people."""
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "min")):
+        if lag >= 2 * size:
+            return f"{lag / size:.0f} {unit}"
+    return f"{lag:.0f} s"
 
 
 def _agents_of(workflow: Workflow) -> str:
@@ -220,8 +325,3 @@ def _chosen(who: As) -> tuple[Workflow, str]:
     if who.level is not None:
         workflow.levels.rank(who.level)
     return workflow, agent
-
-
-def _opened(workflow: Workflow, memory: Memory, *, agent: str, who: As) -> Opened:
-    session = memory.session(agent, level=who.level, run=who.run, ends_run=False)
-    return Opened(workflow, memory.entries, session)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import memfiles
-from memfiles.cli.demo.command import Collected, prepared
+from memfiles.cli.demo.command import prepared
 from memfiles.cli.demo.story import DemoFailed, ScriptedModel, acknowledged_by_a_killed_writer, cold_start
 from memfiles.cli.demo.support_desk import LOG, call, ticket, workflow_text
 from tests.cli.command_line import files_under, run
@@ -120,7 +120,7 @@ def test_a_mirror_that_lost_something(tmp_path: Path) -> None:
         (tmp_path / "demo" / "mirror" / f"{LOG}.json").unlink()
 
         with pytest.raises(DemoFailed, match="ticket-log was seeded, not fetched"):
-            cold_start(Collected(), workflow)
+            list(cold_start(workflow))
 
 
 def test_the_model_calls_only_what_it_was_offered() -> None:

@@ -12,20 +12,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from memfiles.cli import output
+from memfiles.cli import opening, output
 from memfiles.cli.commands.write import given_text
 from memfiles.cli.failures import ToolFailed
-from memfiles.cli.opening import SESSION_LEVEL, MemoryView, agent_of, known_agent, load_workflow, view
 from memfiles.cli.options import command, current, usage_error
-from memfiles.cli.with_mirror import mention_trouble, mirrored
 from memfiles.errors import ExtraMissing
 from memfiles.files.manager import MemoryManager
 from memfiles.memory import open as open_memory
 from memfiles.records.levels import levels_of
 from memfiles.tools.dialects import DIALECTS, render
-from memfiles.tools.index_card import card_of_files
 from memfiles.tools.session import definitions_of
-from memfiles.tools.visibility import Clearance, VisibleFile, visible_files
+from memfiles.tools.visibility import VisibleFile, card_of_files, visible_files
 from memfiles.workflow.fields import TOOL_NAMES, ToolNames
 
 if TYPE_CHECKING:
@@ -41,10 +38,10 @@ _TOOL_NAMES = click.option(
 
 @command("card", "memfiles card support --level INTERNAL")
 @click.argument("agent")
-@SESSION_LEVEL
+@opening.SESSION_LEVEL
 def card_command(agent: str, level: str | None) -> None:
     """Print the index card an agent gets in its system prompt."""
-    card = card_of_files(_visible(view(), agent, level))
+    card = card_of_files(_visible(opening.view(), agent, level))
     if output.as_json({"agent": agent, "card": card}):
         return
     if card:
@@ -56,14 +53,14 @@ def card_command(agent: str, level: str | None) -> None:
 @command("tools", "memfiles tools support --dialect openai")
 @click.argument("agent")
 @click.option("--dialect", type=click.Choice(sorted(DIALECTS)), default="anthropic", show_default=True)
-@SESSION_LEVEL
+@opening.SESSION_LEVEL
 @_TOOL_NAMES
 def tools_command(agent: str, dialect: str, level: str | None, tool_names: ToolNames | None) -> None:
     """Print an agent's tools in a vendor's format.
 
     The output is a JSON array, with or without --json.
     """
-    seen = view()
+    seen = opening.view()
     definitions = definitions_of(_visible(seen, agent, level))
     declared = seen.workflow.memory.entries
     if declared is not None:
@@ -77,7 +74,7 @@ def tools_command(agent: str, dialect: str, level: str | None, tool_names: ToolN
 @click.argument("agent")
 @click.argument("tool")
 @click.argument("arguments", metavar="JSON")
-@SESSION_LEVEL
+@opening.SESSION_LEVEL
 @click.option("--run", help="Run of the call, recorded in the history.")
 @click.option("--call-id", help="Idempotency key: repeating the call with the same ID has no effect.")
 @_TOOL_NAMES
@@ -87,10 +84,10 @@ def call_command(agent: str, tool: str, arguments: str, tool_names: ToolNames | 
     JSON is the object of its arguments, or - to read it from stdin. The text of the result goes to stdout. An error
     result is reported like any other error.
     """
-    workflow = load_workflow()
-    known_agent(workflow, agent)
+    workflow = opening.load_workflow()
+    opening.known_agent(workflow, agent)
     sent = json_object(given_text(arguments, what="send"))
-    with mirrored(workflow) as memory:
+    with opening.mirrored(workflow) as memory:
         session = memory.session(agent, level=given["level"], run=given["run"], tool_names=tool_names, ends_run=False)
         result = session.call(tool, sent, call_id=given["call_id"])
     if result.is_error:
@@ -110,20 +107,20 @@ def json_object(text: str) -> dict[str, Any]:
     return found
 
 
-def _visible(seen: MemoryView, agent: str, level: str | None) -> list[VisibleFile]:
+def _visible(seen: opening.MemoryView, agent: str, level: str | None) -> list[VisibleFile]:
     """The files that a session of this agent sees."""
-    known_agent(seen.workflow, agent)
+    opening.known_agent(seen.workflow, agent)
     levels = levels_of(seen.workflow.memory.levels)
     declared = seen.workflow.agents[agent]
-    clearance = Clearance(levels, level or declared.level or levels.lowest)
-    levels.rank(clearance.level)
+    at = level or declared.level or levels.lowest
+    levels.rank(at)
     # the manager is only asked for cards here, and the view has these
-    return visible_files(declared.memory, cast(MemoryManager, seen), clearance=clearance)
+    return visible_files(declared.memory, cast(MemoryManager, seen), levels=levels, level=at)
 
 
 @command("mcp", "memfiles mcp --agent support", "memfiles mcp --agent support --http --read-only")
 @click.option("--agent", metavar="NAME", help="Agent to serve.  [default: the only one declared]")
-@SESSION_LEVEL
+@opening.SESSION_LEVEL
 @click.option("--run", metavar="ID", help="Run of the changes, recorded in the history.")
 @click.option("--read-only", is_flag=True, help="Offer only tools that change nothing.")
 @click.option("--http", is_flag=True, help="Serve on 127.0.0.1 instead of stdin and stdout.")
@@ -142,12 +139,12 @@ def mcp_command(agent: str | None, level: str | None, run: str | None, read_only
     Clients start it and talk to it over stdin and stdout, or connect to a local address with --http.
     """
     _check_installed()
-    workflow = load_workflow()
-    whose = agent_of(workflow, agent)
+    workflow = opening.load_workflow()
+    whose = opening.agent_of(workflow, agent)
     level_shown = logging.INFO if current().debug else logging.WARNING
     logging.basicConfig(stream=sys.stderr, level=level_shown, format="%(levelname)s %(name)s: %(message)s")
     with open_memory(current().workflow) as memory:
-        mention_trouble(memory.report)
+        opening.mention_trouble(memory.report)
         session = memory.session(whose, level=level, run=run, ends_run=False)
         if over["http"]:
             _serve_http(session, read_only=read_only, port=int(str(over["port"])), token=over["token"])
@@ -184,14 +181,10 @@ def _check_installed() -> None:
         found = None
     if found is None:
         raise ExtraMissing("The MCP server needs an extra: pip install 'memfiles[mcp]'")
-    if not NEEDED <= _numbers(found) < (NEEDED[0] + 1,):
+    first_two = tuple(map(int, re.findall(r"\d+", found)[:2]))
+    if not NEEDED <= first_two < (NEEDED[0] + 1,):
         needed = f"mcp {'.'.join(map(str, NEEDED))} or a later {NEEDED[0]}.x"
         raise ExtraMissing(
             f"The MCP server needs {needed}, but {found} is installed: pip install --upgrade 'memfiles[mcp]', in a "
             f"separate environment if another package needs mcp {found}"
         )
-
-
-def _numbers(release: str) -> tuple[int, ...]:
-    """The first two numbers of a version."""
-    return tuple(map(int, re.findall(r"\d+", release)[:2]))

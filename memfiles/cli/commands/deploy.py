@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from memfiles.cli import output
+from memfiles.cli import opening, output
 from memfiles.cli.commands.read import entries_in, entry_lines
 from memfiles.cli.doctor.checks import names_in
-from memfiles.cli.opening import MemoryView, listed, load_workflow, state_of, view
 from memfiles.cli.options import command, current
 from memfiles.cli.output import waiting
-from memfiles.cli.with_mirror import mention_unmirrored, mirror_lines, mirrored, pull_what_changed
-from memfiles.files.restore_report import FileView, RestoreReport
+from memfiles.files.restore_report import RestoreReport
 from memfiles.memory import keeper_of, look, unmirrored
 from memfiles.storage import quarantine
 from memfiles.storage.journal import FOLDER as JOURNALS
@@ -25,13 +23,12 @@ def check_command() -> None:
 
     Keys outside `memory` belong to your workflow engine; a warning names any that look like memory settings.
     """
-    workflow = load_workflow()
+    workflow = opening.load_workflow()
     files, agents = len(workflow.memory.files), len(workflow.agents)
     warnings = misplaced_keys(current().workflow)
     warnings += [why for why in [unmirrored(workflow), keeper_of(workflow).problem] if why]
-    if current().json:
-        shown = {"workflow": current().workflow, "name": workflow.name, "files": files, "agents": agents}
-        output.data(shown | {"warnings": warnings})
+    shown = {"workflow": current().workflow, "name": workflow.name, "files": files, "agents": agents}
+    if output.as_json(shown | {"warnings": warnings}):
         return
     for warning in warnings:
         output.warn(output.harmless(warning))
@@ -45,11 +42,11 @@ def plan_command() -> None:
 
     A declared mirror is asked for the files that are not on disk.
     """
-    workflow = load_workflow()
+    workflow = opening.load_workflow()
     with waiting("asking the mirror ..."), look(workflow, ask_mirror=True, warn=output.warn) as memory:
         report = memory.report
     show_report(report)
-    mention_unmirrored(workflow)
+    opening.mention_unmirrored(workflow)
     if any(file.status != "kept" for file in report.files):
         output.note("run `memfiles restore` to do it")
 
@@ -62,21 +59,21 @@ def restore_command() -> None:
     this first; run it at each deploy to find problems early. With `pull: restore` in the workflow it also fetches
     changes from the mirror.
     """
-    with mirrored(load_workflow()) as memory:
+    with opening.mirrored(opening.load_workflow()) as memory:
         show_report(memory.report)
-        mention_unmirrored(memory.workflow)
+        opening.mention_unmirrored(memory.workflow)
         if memory.sync.settings.pull_at_start:
-            pull_what_changed(memory)
+            opening.pull_what_changed(memory)
 
 
 @command("status", "memfiles status --json")
 def status_command() -> None:
     """Show the directory, its files and their sizes."""
-    seen = view()
+    seen = opening.view()
     shown = status_of(seen)
     if output.as_json(shown):
         return
-    mention_unmirrored(seen.workflow)
+    opening.mention_unmirrored(seen.workflow)
     created = "" if shown["exists"] else " (not created yet; run memfiles restore)"
     output.labelled(
         [
@@ -87,15 +84,16 @@ def status_command() -> None:
             ("quarantine", output.count(shown["quarantined"], "record")),
             ("orphans", ", ".join(shown["orphans"]) or "none"),
             *entry_lines(shown["entries"]),
-            *mirror_lines(seen.sync.status(), workflow=seen.workflow),
+            *opening.mirror_lines(seen.sync.status(), workflow=seen.workflow),
         ]
     )
     output.line("")
     numbers = ("REVISION", "BYTES", "CAP", "USED")
-    output.table(("NAME", "STATE", *numbers), map(_status_row, seen.files), numeric=numbers)
+    rows = ((file.card.name, opening.state_of(file.report), *opening.sizes_of(file)) for file in seen.files)
+    output.table(("NAME", "STATE", *numbers), rows, numeric=numbers)
 
 
-def status_of(seen: MemoryView) -> dict[str, Any]:
+def status_of(seen: opening.MemoryView) -> dict[str, Any]:
     """The status as a JSON object; sizes are bytes of content."""
     directory = seen.workflow.directory
     return {
@@ -103,7 +101,7 @@ def status_of(seen: MemoryView) -> dict[str, Any]:
         "exists": directory.is_dir(),
         "durability": seen.workflow.memory.durability,
         "size_bytes": sum(file.card.size_bytes for file in seen.files),
-        "files": [listed(file) for file in seen.files],
+        "files": [opening.listed(file) for file in seen.files],
         "orphans": list(seen.report.orphans),
         "journals": len(names_in(directory / JOURNALS)),
         "quarantined": len(kept_in(directory, quarantine.FOLDER)),
@@ -116,13 +114,7 @@ def show_report(report: RestoreReport) -> None:
     """Print the report of a restore or a plan."""
     if output.as_json(report.to_dict()):
         return
-    rows = ((file.name, state_of(file), file.detail or "") for file in report.files)
+    rows = ((file.name, opening.state_of(file), file.detail or "") for file in report.files)
     output.table(("NAME", "STATE", "DETAIL"), rows)
     for orphan in report.orphans:
         output.line(f"{output.one_line(orphan)}: on disk but not declared; kept, but invisible to agents")
-
-
-def _status_row(file: FileView) -> tuple[object, ...]:
-    card = file.card
-    used = output.percent(file.share)
-    return card.name, state_of(file.report), card.revision, card.size_bytes, card.max_size_bytes, used

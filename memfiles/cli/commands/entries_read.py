@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from memfiles.cli import output
 from memfiles.cli.opening import As, as_session, filtering, reading_entries
-from memfiles.cli.options import command, current, group
+from memfiles.cli.options import command, group
 from memfiles.entries.reader import Found
 from memfiles.errors import EntryNotFound
 from memfiles.tools.entry_definitions import DEFAULT_PAGE, DEFAULT_RESULTS, MAX_PAGE, MAX_RESULTS
@@ -28,6 +29,14 @@ def entries_command() -> None:
     """
 
 
+def _number_of(
+    what: str, *names: str, largest: int, default: int
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The option that limits how many are shown."""
+    number = click.IntRange(1, largest)
+    return click.option(*names, type=number, default=default, show_default=True, help=f"Maximum number of {what}.")
+
+
 @command("get", "memfiles entries get customers/ada/plan --agent support", of=entries_command)
 @click.argument("key")
 @as_session
@@ -36,8 +45,8 @@ def get_command(key: str, who: As) -> None:
 
     A file or pipe gets its text byte for byte; --json shows every field.
     """
-    with reading_entries(who) as opened:
-        found = opened.entries.get(opened.session, key)
+    with reading_entries(who) as (memory, session):
+        found = memory.entries.get(session, key)
     if found is None:
         raise unseen(key)
     if not output.as_json(found.to_dict()):
@@ -46,14 +55,7 @@ def get_command(key: str, who: As) -> None:
 
 @command("search", 'memfiles entries search "which plan is Ada on?" --agent support', of=entries_command)
 @click.argument("query")
-@click.option(
-    "-n",
-    "--max-results",
-    type=click.IntRange(1, MAX_RESULTS),
-    default=DEFAULT_RESULTS,
-    show_default=True,
-    help="Maximum number of results.",
-)
+@_number_of("results", "-n", "--max-results", largest=MAX_RESULTS, default=DEFAULT_RESULTS)
 @click.option(
     "--association/--no-association",
     default=True,
@@ -67,10 +69,8 @@ def search_command(query: str, max_results: int, association: bool, who: As, **f
 
     Any text is a query; there is no query syntax. FOUND BY shows which method matched.
     """
-    with reading_entries(who) as opened:
-        results = opened.entries.search(
-            opened.session, query, max_results=max_results, associate=association, **filters
-        )
+    with reading_entries(who) as (memory, session):
+        results = memory.entries.search(session, query, max_results=max_results, associate=association, **filters)
     if output.as_json(results.to_dict()):
         return
     if results.note is not None:
@@ -88,20 +88,14 @@ def search_command(query: str, max_results: int, association: bool, who: As, **f
 
 @command("list", "memfiles entries list --agent support --prefix customers/", of=entries_command)
 @click.option("--prefix", metavar="TEXT", help="Only keys that start with this text.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, MAX_PAGE),
-    default=DEFAULT_PAGE,
-    show_default=True,
-    help="Maximum number of entries.",
-)
+@_number_of("entries", "--limit", largest=MAX_PAGE, default=DEFAULT_PAGE)
 @click.option("--cursor", metavar="CURSOR", help="Continue where an earlier list ended.")
 @filtering
 @as_session
 def list_command(who: As, **given: Any) -> None:
     """List entries by key, without their text."""
-    with reading_entries(who) as opened:
-        page = opened.entries.list(opened.session, **given)
+    with reading_entries(who) as (memory, session):
+        page = memory.entries.list(session, **given)
     if output.as_json(page.to_dict()):
         return
     if not page.memories:
@@ -121,12 +115,12 @@ def hydrate_command(budget: int | None, who: As) -> None:
 
     This is the block as it is in the prompt: pinned entries first, then the newest that fit.
     """
-    with reading_entries(who) as opened:
-        hydration = opened.entries.hydrate(opened.session, budget_bytes=budget)
-    if current().json:
-        shown = {name: getattr(hydration, name) for name in ("text", "keys", "size_bytes", "budget_bytes")}
-        output.data(shown)
-    elif hydration.text:
+    with reading_entries(who) as (memory, session):
+        hydration = memory.entries.hydrate(session, budget_bytes=budget)
+    shown = {name: getattr(hydration, name) for name in ("text", "keys", "size_bytes", "budget_bytes")}
+    if output.as_json(shown):
+        return
+    if hydration.text:
         output.content(hydration.text + "\n")
     else:
         output.note("no entries shown: there are none, or none fit")
@@ -137,8 +131,8 @@ def hydrate_command(budget: int | None, who: As) -> None:
 @as_session
 def explain_command(key: str, who: As) -> None:
     """Explain why an agent sees an entry, or does not."""
-    with reading_entries(who) as opened:
-        explanation = opened.entries.explain(opened.session, key)
+    with reading_entries(who) as (memory, session):
+        explanation = memory.entries.explain(session, key)
     if explanation.reason == "unknown":
         raise unseen(key)
     if output.as_json(explanation.to_dict()):

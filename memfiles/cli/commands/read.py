@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memfiles.cli import output
-from memfiles.cli.opening import listed, state_of, view
-from memfiles.cli.options import command, current
+from memfiles.cli.opening import listed, sizes_of, state_of, view
+from memfiles.cli.options import command
 from memfiles.errors import StorageFailed
 from memfiles.files.restore_report import FileView
 from memfiles.memory import look
@@ -31,7 +31,11 @@ def ls_command() -> None:
     if output.as_json({"files": [listed(file) for file in seen.files]}):
         return
     headers = ("NAME", "LEVEL", "REVISION", "BYTES", "CAP", "USED", "STATE", "DESCRIPTION")
-    output.table(headers, map(_listed_row, seen.files), numeric=("REVISION", "BYTES", "CAP", "USED"))
+    rows = (
+        (file.card.name, file.card.level, *sizes_of(file), state_of(file.report), file.card.description)
+        for file in seen.files
+    )
+    output.table(headers, rows, numeric=("REVISION", "BYTES", "CAP", "USED"))
     found = entries_in(seen.workflow)
     if found is not None:
         output.note(f"and {output.entries(found['entries'])}: memfiles entries list --agent NAME")
@@ -57,9 +61,8 @@ def log_command(name: str, max_count: int | None) -> None:
     """List the changes of a memory file, newest first."""
     file = view().find(name)
     changes = list(reversed(file.changes))[:max_count]
-    if current().json:
-        shown = [{key: value for key, value in change.to_dict().items() if key != "old"} for change in changes]
-        output.data({"uid": file.record.uid, "name": file.record.name, "changes": shown})
+    shown = [{key: value for key, value in change.to_dict().items() if key != "old"} for change in changes]
+    if output.as_json({"uid": file.record.uid, "name": file.record.name, "changes": shown}):
         return
     rows = ((c.revision, c.at, c.op, f"+{c.bytes} -{len(c.old.encode())}", _author(c.by)) for c in changes)
     output.table(("REVISION", "AT", "CHANGE", "BYTES", "BY"), rows, numeric=("REVISION",))
@@ -84,20 +87,12 @@ def diff_command(name: str, from_revision: int | None, to_revision: int | None) 
     else:
         since, to = from_revision, record.revision if to_revision is None else to_revision
     text = unified_diff(record, from_revision=since, to_revision=to)
-    if current().json:
-        shown = {"uid": record.uid, "name": record.name, "from_revision": since, "to_revision": to, "diff": text}
-        output.data(shown)
+    shown = {"uid": record.uid, "name": record.name, "from_revision": since, "to_revision": to, "diff": text}
+    if output.as_json(shown):
         return
     output.diff(text)
     if not text:
         output.note(f"{record.name}: revisions {since} and {to} have the same content")
-
-
-def _listed_row(file: FileView) -> tuple[object, ...]:
-    card = file.card
-    used = output.percent(file.share)
-    sizes = (card.revision, card.size_bytes, card.max_size_bytes, used)
-    return card.name, card.level, *sizes, state_of(file.report), card.description
 
 
 def _author(by: Actor) -> str:

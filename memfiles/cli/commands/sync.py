@@ -13,12 +13,10 @@ from typing import Any, TypeAlias
 
 import click
 
-from memfiles.cli import output
+from memfiles.cli import opening, output
 from memfiles.cli.failures import NoMirror
-from memfiles.cli.opening import load_workflow
 from memfiles.cli.options import command, current, group
 from memfiles.cli.output import ProgressCallback, progress
-from memfiles.cli.with_mirror import NAMED, mention_conflicts, mirror_lines, name_of, new_conflicts, restored
 from memfiles.errors import MirrorConflict, MirrorUnavailable
 from memfiles.memory import keeper_of
 from memfiles.sync.engine import Sync
@@ -65,11 +63,11 @@ def status_command() -> None:
     Pending changes are pushed by the next command that writes, by a program with the memory open, or by
     `memfiles sync push`.
     """
-    workflow = load_workflow()
+    workflow = opening.load_workflow()
     status = status_on_disk(workflow)
     if output.as_json(status.to_dict()):
         return
-    output.labelled(mirror_lines(status, workflow=workflow))
+    output.labelled(opening.mirror_lines(status, workflow=workflow))
     for path in status.conflicts:
         output.line(f"  {path}")
 
@@ -83,7 +81,7 @@ def rekey_command(accept_unsigned: bool) -> None:
     be stopped and repeated. An object that does not verify stays as it is; the exit code is 7 then.
     """
     with progress("Sealing") as shown:
-        report = keeper_of(load_workflow()).rekey(accept_unsigned=accept_unsigned, progress=shown)
+        report = keeper_of(opening.load_workflow()).rekey(accept_unsigned=accept_unsigned, progress=shown)
     text = f"{report.signed} signed, {report.resealed} sealed anew, {report.current} as they were"
     _finish(text, report.to_dict(), report.problems)
 
@@ -97,21 +95,21 @@ def open_command(directory: Path, to: Path | None) -> None:
     The copy is kept next to it as DIR.sealed. An object that does not verify is left out; the exit code is 7 then.
     """
     with progress("Opening") as shown:
-        report = keeper_of(load_workflow()).open_copy(directory, to=to, progress=shown)
+        report = keeper_of(opening.load_workflow()).open_copy(directory, to=to, progress=shown)
     _finish(f"{to or directory}: {output.count(report.current, 'record')} opened", report.to_dict(), report.problems)
 
 
 def transfer(run: Transfer, *, label: str) -> None:
     """Open the memory, run a push or pull, and print the outcome."""
-    workflow = load_workflow()
+    workflow = opening.load_workflow()
     if workflow.memory.mirror is None:
         raise NoMirror("this workflow declares no mirror; add `mirror: {url: ...}` under memory")
     before = dict(kept_conflicts(workflow.directory))
-    with restored(workflow) as memory:
+    with opening.restored(workflow) as memory:
         with progress(label) as shown:
             report = run(memory.sync, shown)
         last_error = memory.sync.status().last_error
-    kept = new_conflicts(workflow.directory, before=before)
+    kept = opening.new_conflicts(workflow.directory, before=before)
     show(report, workflow=workflow, kept=kept, last_error=last_error)
     lost = MirrorConflict.exit_code if kept else 0
     click.get_current_context().exit(MirrorUnavailable.exit_code if report.pending or report.refused else lost)
@@ -123,7 +121,9 @@ def show(report: SyncReport, *, workflow: Workflow, kept: list[str], last_error:
         shown: dict[str, Any] = report.to_dict()
         output.data(shown | {"conflicts": kept, "last_error": last_error})
         return
-    done = [(name_of(workflow, path), outcome) for path, outcome in report.outcomes.items() if outcome != "equal"]
+    done = [
+        (opening.name_of(workflow, path), outcome) for path, outcome in report.outcomes.items() if outcome != "equal"
+    ]
     if len(done) > LISTED:
         for outcome, number in Counter(outcome for _, outcome in done).items():
             output.line(f"{output.count(number, 'record')} {outcome}")
@@ -131,10 +131,10 @@ def show(report: SyncReport, *, workflow: Workflow, kept: list[str], last_error:
         output.table(("NAME", "DONE"), done)
     elif not report.pending and not report.refused:
         output.note("nothing to do; the mirror and this directory are equal")
-    mention_conflicts(workflow.directory, kept)
+    opening.mention_conflicts(workflow.directory, kept)
     if report.pending:
-        names = ", ".join(name_of(workflow, path) for path in report.pending[:NAMED])
-        more = f" and {len(report.pending) - NAMED} more" if len(report.pending) > NAMED else ""
+        names = ", ".join(opening.name_of(workflow, path) for path in report.pending[: opening.NAMED])
+        more = f" and {len(report.pending) - opening.NAMED} more" if len(report.pending) > opening.NAMED else ""
         why = output.one_line(last_error or "the mirror did not answer in time")
         output.warn(f"not mirrored yet: {names}{more} ({why})")
     _mention_refused(report.refused)

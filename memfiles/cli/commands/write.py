@@ -15,12 +15,12 @@ import click
 
 from memfiles.cli import output
 from memfiles.cli.failures import NotFound, failure_of
-from memfiles.cli.opening import view, writing
+from memfiles.cli.opening import AUTHOR, view, writing
 from memfiles.cli.options import command, options, usage_error
 from memfiles.errors import InvalidArgument, MemfilesError, MirrorRefused, MirrorUnavailable
 from memfiles.records.file_changes import Receipt
 from memfiles.records.keys import record_path
-from memfiles.records.record import Record
+from memfiles.records.record import Actor, Record
 from memfiles.sync.status import pending_records
 
 CALL_ID = click.option(
@@ -37,6 +37,7 @@ checked_options = options(
 )
 """Options of a change, by the names under which the manager takes them."""
 
+PERSON = Actor(session=AUTHOR)
 _BULLET = re.compile(r"-+\s")
 
 
@@ -72,8 +73,8 @@ def append_command(name: str, text: str | None, line: bool, **checked: Any) -> N
     """
     added = given_text(text, what="append")
     added += "\n" if line and not added.endswith("\n") else ""
-    with writing(name) as file:
-        confirm(file.manager.append(file.uid, added, by=file.by, **checked))
+    with writing(name) as (memory, uid):
+        confirm(memory.manager.append(uid, added, by=PERSON, **checked))
 
 
 @command("edit", 'memfiles edit customer-notes --old "Bob is on Free" --new "Bob is on Pro"')
@@ -83,8 +84,8 @@ def append_command(name: str, text: str | None, line: bool, **checked: Any) -> N
 @checked_options
 def edit_command(name: str, old: str, new: str, **checked: Any) -> None:
     """Replace the first occurrence of a text in a memory file."""
-    with writing(name) as file:
-        confirm(file.manager.edit(file.uid, old, new, by=file.by, **checked))
+    with writing(name) as (memory, uid):
+        confirm(memory.manager.edit(uid, old, new, by=PERSON, **checked))
 
 
 @command("undo", "memfiles undo customer-notes --to 3")
@@ -96,8 +97,8 @@ def undo_command(name: str, to_revision: int | None, **checked: Any) -> None:
 
     An undo is a new revision: nothing is lost, and it can be undone itself.
     """
-    with writing(name) as file:
-        confirm(file.manager.undo(file.uid, to_revision=to_revision, by=file.by, **checked))
+    with writing(name) as (memory, uid):
+        confirm(memory.manager.undo(uid, to_revision=to_revision, by=PERSON, **checked))
 
 
 @command("redact", "memfiles redact customer-notes -", cls=TextCommand)
@@ -117,14 +118,14 @@ def redact_command(name: str, text: str | None) -> None:
     if text is None or text == "-":
         unwanted = unwanted.removesuffix("\n")
     refusal: MirrorRefused | None = None
-    with writing(name) as file:
+    with writing(name) as (memory, uid):
         try:
-            redaction = file.manager.redact(file.uid, unwanted, by=file.by)
+            redaction = memory.manager.redact(uid, unwanted, by=PERSON)
         except MirrorRefused as error:  # it is done here, and is pushed like any change
             refusal = error
     if refusal is not None:
         raise refusal
-    is_clean = record_path(file.uid) not in pending_records(file.workflow)
+    is_clean = record_path(uid) not in pending_records(memory.workflow)
     counts = {"in_content": redaction.in_content, "in_history": redaction.in_history}
     if not output.as_json({"receipt": redaction.receipt.to_dict(), **counts, "mirror_is_clean": is_clean}):
         places = output.count(redaction.in_content, "place")
@@ -230,8 +231,8 @@ def apply(text: str, *, before: Record) -> None:
     if text in (before.content, before.content + "\n"):  # many editors end the last line
         output.note(f"{before.name}: nothing changed")
         return
-    with writing(before.uid) as file:
-        confirm(file.manager.replace(file.uid, text, expected_revision=before.revision, by=file.by))
+    with writing(before.uid) as (memory, uid):
+        confirm(memory.manager.replace(uid, text, expected_revision=before.revision, by=PERSON))
 
 
 def _text_in(copy: Path) -> str:

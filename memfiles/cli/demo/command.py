@@ -9,14 +9,14 @@ import shutil
 import tempfile
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
 from memfiles.cli import output
-from memfiles.cli.demo.story import LineKind, tell
+from memfiles.cli.demo.story import Shown, Story, StoryStep, tell
 from memfiles.cli.demo.support_desk import workflow_text
 from memfiles.cli.failures import AlreadyThere
 from memfiles.cli.options import command, current
@@ -38,59 +38,48 @@ def demo_command(directory: str | None) -> None:
     It runs offline and in seconds, in a temporary directory that is removed at the end. With --dir it uses and keeps
     a new or empty directory, or empties one that an earlier demo left.
     """
-    with prepared(Path(directory) if directory else None) as workflow:
+    with prepared(Path(directory) if directory else None) as workflow, closing(tell(workflow)) as story:
         if current().json:
-            audience = Collected()
-            tell(audience, workflow)
-            output.data({"ok": True, "directory": directory, "steps": audience.steps})
+            output.data({"ok": True, "directory": directory, "steps": collected(story)})
             return
         output.line("A support desk whose agent has memory. No network; everything happens in one directory.")
-        tell(Printed(), workflow)
+        print_story(story)
     _say_what_next(directory)
 
 
-class Collected:
-    """An audience that collects the story, for JSON."""
-
-    def __init__(self) -> None:
-        self.steps: list[dict[str, Any]] = []
-
-    def step(self, title: str, explanation: str) -> None:
-        """Add a step."""
-        self.steps.append({"title": title, "explanation": explanation, "shown": []})
-
-    def show(self, text: str, *, kind: LineKind = "text") -> None:
-        """Add a line to the current step."""
-        self.steps[-1]["shown"].append({"kind": kind, "text": text})
+def collected(story: Story) -> list[dict[str, Any]]:
+    """The steps of the story with what they show, for JSON."""
+    steps: list[dict[str, Any]] = []
+    for told in story:
+        if isinstance(told, StoryStep):
+            steps.append({**told._asdict(), "shown": []})
+        else:
+            steps[-1]["shown"].append({"kind": told.kind, "text": told.text})
+    return steps
 
 
-class Printed:
-    """An audience at a terminal of any width, or behind a pipe."""
+def print_story(story: Story) -> None:
+    """Print the story on a terminal of any width, or to a pipe: numbered steps, and what they show after a bar."""
+    number, columns = 0, min(output.width(), _WIDEST)
+    for told in story:
+        if isinstance(told, StoryStep):
+            number += 1
+            output.line("")
+            output.line("", mark=click.style(f"{number}. {told.title}", bold=True))
+            output.line(textwrap.fill(told.explanation, columns, initial_indent="   ", subsequent_indent="   "))
+        else:
+            _print_shown(told, columns=columns)
 
-    def __init__(self) -> None:
-        self._steps = 0
-        self._width = min(output.width(), _WIDEST)
 
-    def step(self, title: str, explanation: str) -> None:
-        """Print a numbered heading and its explanation."""
-        self._steps += 1
-        output.line("")
-        output.line("", mark=click.style(f"{self._steps}. {title}", bold=True))
-        output.line(textwrap.fill(explanation, self._width, initial_indent="   ", subsequent_indent="   "))
-
-    def show(self, text: str, *, kind: LineKind = "text") -> None:
-        """Print the text, wrapped and marked by a bar."""
-        prefix, color = _PREFIX[kind], _COLOR.get(kind)
-        for line in output.harmless(text).rstrip("\n").split("\n"):
-            for part in self._wrapped(line, prefix=prefix):
-                output.line("", mark=("   | " + (click.style(part, fg=color) if color else part)).rstrip())
-            prefix = " " * len(prefix)
-
-    def _wrapped(self, line: str, *, prefix: str) -> list[str]:
-        """The line after ``prefix``, wrapped; its indentation stays."""
+def _print_shown(shown: Shown, *, columns: int) -> None:
+    """Print a text after a bar; its lines are wrapped and keep their indentation."""
+    prefix, color = _PREFIX[shown.kind], _COLOR.get(shown.kind)
+    for line in output.harmless(shown.text).rstrip("\n").split("\n"):
         text = line.lstrip(" ")
-        start = prefix + " " * (len(line) - len(text))
-        return textwrap.wrap(text, self._width - 5, initial_indent=start, subsequent_indent=" " * len(prefix)) or [""]
+        first, further = prefix + " " * (len(line) - len(text)), " " * len(prefix)
+        for part in textwrap.wrap(text, columns - 5, initial_indent=first, subsequent_indent=further) or [""]:
+            output.line("", mark=("   | " + (click.style(part, fg=color) if color else part)).rstrip())
+        prefix = further
 
 
 def _say_what_next(directory: str | None) -> None:

@@ -53,20 +53,20 @@ class CheckResult:
     detail: str
 
 
-_ok = partial(CheckResult, "ok")
-_warn = partial(CheckResult, "warn")
-_fail = partial(CheckResult, "fail")
+ok = partial(CheckResult, "ok")
+warn = partial(CheckResult, "warn")
+fail = partial(CheckResult, "fail")
 
 
 def check_platform() -> Iterator[CheckResult]:
     """The interpreter and the system."""
     found = f"Python {platform.python_version()} on {platform.system()}"
     if sys.version_info < OLDEST_PYTHON:
-        yield _fail("python", f"{found}; use Python 3.11 or newer")
+        yield fail("python", f"{found}; use Python 3.11 or newer")
     elif sys.platform not in ("linux", "darwin"):
-        yield _fail("python", f"{found}; memfiles runs on Linux and macOS only (it needs flock)")
+        yield fail("python", f"{found}; memfiles runs on Linux and macOS only (it needs flock)")
     else:
-        yield _ok("python", found)
+        yield ok("python", found)
 
 
 def load_checked(path: Path) -> tuple[Workflow | None, list[CheckResult]]:
@@ -74,11 +74,11 @@ def load_checked(path: Path) -> tuple[Workflow | None, list[CheckResult]]:
     try:
         workflow = load(path)
     except (MemfilesError, OSError) as error:
-        return None, [_fail("workflow", str(error))]
+        return None, [fail("workflow", str(error))]
     declared = (
         f"{output.count(len(workflow.memory.files), 'memory file')}, {output.count(len(workflow.agents), 'agent')}"
     )
-    return workflow, [_ok("workflow", f"{path}: {declared}")]
+    return workflow, [ok("workflow", f"{path}: {declared}")]
 
 
 def check_schema_comment(path: Path) -> Iterator[CheckResult]:
@@ -88,15 +88,15 @@ def check_schema_comment(path: Path) -> Iterator[CheckResult]:
     target = target.strip()
     if not found:
         comment = f"# {SCHEMA_COMMENT}schemas/workflow.schema.json"
-        yield _warn("editor schema", f"editors cannot complete; make '{comment}' the first line of {path}")
+        yield warn("editor schema", f"editors cannot complete; make '{comment}' the first line of {path}")
     elif "://" in target:
-        yield _ok("editor schema", f"{target} (not fetched)")
+        yield ok("editor schema", f"{target} (not fetched)")
     elif not (schema := path.parent / target).is_file():
-        yield _warn("editor schema", f"{schema} is missing; run memfiles schema workflow > {schema}")
+        yield warn("editor schema", f"{schema} is missing; run memfiles schema workflow > {schema}")
     elif _json_in(schema) != workflow_schema():
-        yield _warn("editor schema", f"{schema} is for another version; run memfiles schema workflow > {schema}")
+        yield warn("editor schema", f"{schema} is for another version; run memfiles schema workflow > {schema}")
     else:
-        yield _ok("editor schema", str(schema))
+        yield ok("editor schema", str(schema))
 
 
 def check_directory(directory: Path) -> Iterator[CheckResult]:
@@ -108,26 +108,26 @@ def check_directory(directory: Path) -> Iterator[CheckResult]:
         return
     mode, owner = stat.S_IMODE(found.st_mode), found.st_uid
     if not stat.S_ISDIR(found.st_mode):
-        yield _fail("directory", f"{directory} is not a directory; move it away, then run memfiles restore")
+        yield fail("directory", f"{directory} is not a directory; move it away, then run memfiles restore")
     elif not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
-        yield _fail("directory", f"{directory} is not writable by you (owner {owner}, mode {mode:04o})")
+        yield fail("directory", f"{directory} is not writable by you (owner {owner}, mode {mode:04o})")
     elif owner != os.geteuid():
-        yield _warn("directory", f"{directory} belongs to user {owner}, you are {os.geteuid()}; use one user only")
+        yield warn("directory", f"{directory} belongs to user {owner}, you are {os.geteuid()}; use one user only")
     elif mode & 0o077:
-        yield _warn("directory", f"{directory} is open to others (mode {mode:04o}); run chmod 700 {directory}")
+        yield warn("directory", f"{directory} is open to others (mode {mode:04o}); run chmod 700 {directory}")
     else:
-        yield _ok("directory", f"{directory} (mode {mode:04o})")
+        yield ok("directory", f"{directory} (mode {mode:04o})")
 
 
 def _missing(directory: Path) -> CheckResult:
     """The finding for a missing directory: whether a restore can create it."""
     if directory.is_symlink():
         target = os.readlink(directory)
-        return _fail("directory", f"{directory} links to {target}, which does not exist; create it or remove the link")
+        return fail("directory", f"{directory} links to {target}, which does not exist; create it or remove the link")
     nearest = next(folder for folder in directory.parents if folder.exists())
     if not os.access(nearest, os.W_OK | os.X_OK):
-        return _fail("directory", f"{directory} does not exist, and you may not create it in {nearest}")
-    return _warn("directory", f"{directory} does not exist yet; memfiles restore creates it")
+        return fail("directory", f"{directory} does not exist, and you may not create it in {nearest}")
+    return warn("directory", f"{directory} does not exist yet; memfiles restore creates it")
 
 
 def check_file_system(directory: Path, *, mounts: Path = MOUNTS) -> Iterator[CheckResult]:
@@ -135,15 +135,15 @@ def check_file_system(directory: Path, *, mounts: Path = MOUNTS) -> Iterator[Che
     kind = file_system_of(directory, mounts=mounts)
     if kind in _REMOTE:
         detail = f"{kind} is a network file system, where locks and flushes are unreliable; use a local disk"
-        yield _fail("file system", detail)
+        yield fail("file system", detail)
     elif kind in _VOLATILE:
-        yield _warn("file system", f"{kind} is lost at a reboot; use a disk for durable memory")
+        yield warn("file system", f"{kind} is lost at a reboot; use a disk for durable memory")
     else:
-        yield _ok("file system", kind or "unknown type")
+        yield ok("file system", kind or "unknown type")
     space = os.statvfs(directory)
     free = space.f_bavail * space.f_frsize
-    little = _warn("free space", f"{free // 1024} KiB left; free some space")
-    yield little if free < LITTLE_SPACE else _ok("free space", f"{free // 1024**2} MiB left")
+    little = warn("free space", f"{free // 1024} KiB left; free some space")
+    yield little if free < LITTLE_SPACE else ok("free space", f"{free // 1024**2} MiB left")
 
 
 def check_records(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[CheckResult]:
@@ -154,22 +154,22 @@ def check_records(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[Ch
             record = stored_record(directory, file.uid)
         except RecordCorrupt as error:
             remedy = "memfiles restore moves it to quarantine and starts again with the declared content"
-            yield _fail(f"record {file.name}", f"{error}; {remedy}")
+            yield fail(f"record {file.name}", f"{error}; {remedy}")
             continue
         except StorageFailed as error:
-            yield _fail(f"record {file.name}", str(error))
+            yield fail(f"record {file.name}", str(error))
             continue
         if record is None:
-            yield _warn(f"record {file.name}", "not on disk yet; memfiles restore writes the declared content")
+            yield warn(f"record {file.name}", "not on disk yet; memfiles restore writes the declared content")
         elif not record.is_intact:
-            yield _warn(f"record {file.name}", "edited by hand; memfiles restore records the edit as a revision")
+            yield warn(f"record {file.name}", "edited by hand; memfiles restore records the edit as a revision")
         elif record.size_bytes > file.max_size_bytes:
             size = f"{record.size_bytes} bytes, over its cap of {file.max_size_bytes}"
-            yield _warn(f"record {file.name}", f"{size}; shorten it with memfiles open {file.name}")
+            yield warn(f"record {file.name}", f"{size}; shorten it with memfiles open {file.name}")
         else:
             sound += 1
     if sound:
-        yield _ok("records", f"{sound} of {len(files)} readable, with correct digests, within their caps")
+        yield ok("records", f"{sound} of {len(files)} readable, with correct digests, within their caps")
 
 
 def check_leftovers(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[CheckResult]:
@@ -177,33 +177,33 @@ def check_leftovers(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[
     names = names_in(directory)
     entries = [f"{ENTRIES}/{folder}/{name}" for folder, name in _in_folders(directory / ENTRIES)]
     temps = [path for path in (*names, *entries) if staged_path(path) is not None]
-    left = _warn("temp files", f"{len(temps)} left by a writer that died; the next start removes them")
-    yield left if temps else _ok("temp files", "none")
+    left = warn("temp files", f"{len(temps)} left by a writer that died; the next start removes them")
+    yield left if temps else ok("temp files", "none")
     declared = {file.uid for file in files}
     orphans = [uid for name in names if (uid := uid_of(name)) is not None and uid not in declared]
     why = "on disk but not declared, so invisible to agents; declare them or move them away"
-    yield _warn("orphans", f"{', '.join(orphans)}: {why}") if orphans else _ok("orphans", "none")
+    yield warn("orphans", f"{', '.join(orphans)}: {why}") if orphans else ok("orphans", "none")
 
 
 def check_kept(directory: Path, folder: str) -> Iterator[CheckResult]:
     """Report the copies of records kept in quarantine or conflicts, and why."""
     kept = kept_in(directory, folder)
     for path, reason in kept:
-        yield _warn(folder, f"{path}: {reason}. Save what you need from it, then delete it")
+        yield warn(folder, f"{path}: {reason}. Save what you need from it, then delete it")
     if not kept:
-        yield _ok(folder, "none")
+        yield ok(folder, "none")
 
 
 def check_locks_and_journals(directory: Path) -> Iterator[CheckResult]:
     """Check that the locks can be taken, and count the journals."""
     locks = directory / LOCKS
     if locks.is_dir() and not os.access(locks, os.R_OK | os.W_OK | os.X_OK):
-        yield _fail("locks", f"{locks} is not writable by you; chown it to the owner of the directory")
+        yield fail("locks", f"{locks} is not writable by you; chown it to the owner of the directory")
     else:
-        yield _ok("locks", str(locks) if locks.is_dir() else f"{locks} (created when needed)")
+        yield ok("locks", str(locks) if locks.is_dir() else f"{locks} (created when needed)")
     journals = names_in(directory / JOURNALS)
     running = "of running processes, or replayed at the next start" if journals else "everything is in the records"
-    yield _ok("journals", f"{len(journals)}: {running}")
+    yield ok("journals", f"{len(journals)}: {running}")
 
 
 def file_system_of(path: Path, *, mounts: Path = MOUNTS) -> str | None:
@@ -243,26 +243,26 @@ def check_entries(workflow: Workflow) -> Iterator[CheckResult]:
     if declared is None:
         if paths:
             remedy = "but none are declared: agents do not see them; add `entries: {}` under memory"
-            yield _warn("entries", f"{output.entries(len(paths))} on disk, {remedy}")
+            yield warn("entries", f"{output.entries(len(paths))} on disk, {remedy}")
         return
     tallies, broken = census(workflow.directory, paths)
     for path, why in broken[:NAMED]:
-        yield _warn(f"record {path}", f"{why}; it is ignored until you repair or delete it")
+        yield warn(f"record {path}", f"{why}; it is ignored until you repair or delete it")
     if len(broken) > NAMED:
-        yield _warn("entries", f"{len(broken) - NAMED} more records cannot be read")
+        yield warn("entries", f"{len(broken) - NAMED} more records cannot be read")
     folders = {WORKSPACE, *map(agent_folder, workflow.agents)}
     for (folder, level), tally in sorted(tallies.items()):
         live, size = tally["live"], tally["size_bytes"]
         if live > declared.max_entries or size > declared.max_bytes:
             used = f"{output.entries(live)} of {declared.max_entries}, {size} bytes of {declared.max_bytes}"
-            yield _warn("entries over budget", f"{folder} at {level}: {used}; the next save there evicts some")
+            yield warn("entries over budget", f"{folder} at {level}: {used}; the next save there evicts some")
         if live and (folder not in folders or level not in workflow.memory.levels):
             held = f"{folder} at {level}: {output.entries(live)} of an undeclared"
-            yield _warn("entries of nobody", f"{held} {'level' if folder in folders else 'agent'}; nobody sees them")
+            yield warn("entries of nobody", f"{held} {'level' if folder in folders else 'agent'}; nobody sees them")
     total = sum(tallies.values(), Counter[str]())
     others = "".join(f", {total[name]} {name}" for name in ("expired", "retired", "forgotten") if total[name])
-    yield _ok("entries", f"{output.entries(total['live'])}, {total['size_bytes']} bytes{others}")
-    yield _ok("entry index", _index(workflow.directory / INDEX))
+    yield ok("entries", f"{output.entries(total['live'])}, {total['size_bytes']} bytes{others}")
+    yield ok("entry index", _index(workflow.directory / INDEX))
 
 
 def census(directory: Path, paths: Iterable[str]) -> tuple[Tallies, list[tuple[str, str]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,11 +12,10 @@ import click
 
 from memfiles.cli import output
 from memfiles.cli.doctor import checks
-from memfiles.cli.doctor.checks import CheckResult, check_entries
+from memfiles.cli.doctor.checks import CheckResult, fail, ok, warn
 from memfiles.cli.failures import failure_of
-from memfiles.cli.opening import quiet_log
+from memfiles.cli.opening import name_of, pending_in, quiet_log
 from memfiles.cli.options import command, current
-from memfiles.cli.with_mirror import name_of, pending_in
 from memfiles.errors import CopyRefused, MemfilesError, MirrorRefused, RecordCorrupt
 from memfiles.memory import keeper_of, open_mirror_of, unmirrored
 from memfiles.records.keys import record_path, uid_of
@@ -27,7 +26,6 @@ from memfiles.sync.status import status_on_disk
 from memfiles.workflow.workflow import Workflow
 
 PATIENCE_SECONDS = 5.0
-ReportCheck = Callable[[CheckResult], None]
 _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
@@ -61,7 +59,7 @@ def look(path: Path) -> Iterator[CheckResult]:
     if directory.is_dir():
         yield from _findings_of("file system", checks.check_file_system(directory))
         yield from _findings_of("records", checks.check_records(directory, files))
-        yield from _findings_of("entries", check_entries(workflow))
+        yield from _findings_of("entries", checks.check_entries(workflow))
         yield from _findings_of("left-overs", checks.check_leftovers(directory, files))
         yield from _findings_of("quarantine", checks.check_kept(directory, quarantine.FOLDER))
         yield from _findings_of("journals", checks.check_locks_and_journals(directory))
@@ -77,7 +75,7 @@ def _findings_of(what: str, findings: Iterator[CheckResult]) -> Iterator[CheckRe
     except Exception as error:
         if current().debug:
             click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-        yield CheckResult("fail", what, f"cannot be checked: {failure_of(error).message}")
+        yield fail(what, f"cannot be checked: {failure_of(error).message}")
 
 
 def check_pending(workflow: Workflow) -> Iterator[CheckResult]:
@@ -86,15 +84,15 @@ def check_pending(workflow: Workflow) -> Iterator[CheckResult]:
     if status.mirror is None:
         return
     if status.pending:
-        yield CheckResult("warn", "mirror pending", f"{pending_in(status, workflow=workflow)}; run memfiles sync push")
+        yield warn("mirror pending", f"{pending_in(status, workflow=workflow)}; run memfiles sync push")
     else:
-        yield CheckResult("ok", "mirror pending", "nothing")
+        yield ok("mirror pending", "nothing")
     if why := unmirrored(workflow):
-        yield CheckResult("warn", "mirror entries", why)
+        yield warn("mirror entries", why)
     if status.last_error:
-        yield CheckResult("warn", "mirror last error", status.last_error)
+        yield warn("mirror last error", status.last_error)
     for why in [*status.refused.values()][: checks.NAMED]:
-        yield CheckResult("fail", "mirror refused", f"{why} ({len(status.refused)} in all)")
+        yield fail("mirror refused", f"{why} ({len(status.refused)} in all)")
 
 
 def check_mirror(workflow: Workflow, *, seconds: float = PATIENCE_SECONDS) -> Iterator[CheckResult]:
@@ -106,14 +104,15 @@ def check_mirror(workflow: Workflow, *, seconds: float = PATIENCE_SECONDS) -> It
     if mirror is None:
         return
     if problem := keeper_of(workflow).problem:
-        yield CheckResult("fail", "mirror key", f"{problem}; nothing is pushed or pulled until then")
+        yield fail("mirror key", f"{problem}; nothing is pushed or pulled until then")
         return
     findings: list[CheckResult] = []
     unexpected: list[Exception] = []
 
     def ask() -> None:
         try:
-            _ask(mirror, workflow, findings.append)
+            for finding in _answers(mirror, workflow):
+                findings.append(finding)
         except Exception as error:
             unexpected.append(error)
 
@@ -125,44 +124,43 @@ def check_mirror(workflow: Workflow, *, seconds: float = PATIENCE_SECONDS) -> It
     if unexpected:
         raise unexpected[0]
     if is_late and not findings:
-        yield CheckResult("fail", "mirror", f"no answer within {seconds:g} s; check its address and the network")
+        yield fail("mirror", f"no answer within {seconds:g} s; check its address and the network")
     elif is_late:
-        yield CheckResult("warn", "mirror copies", f"not all checked within {seconds:g} s; the mirror is slow")
+        yield warn("mirror copies", f"not all checked within {seconds:g} s; the mirror is slow")
 
 
-def _ask(mirror: Mirror, workflow: Workflow, found: ReportCheck) -> None:
+def _answers(mirror: Mirror, workflow: Workflow) -> Iterator[CheckResult]:
     try:
         there = {key for key, _ in mirror.list()}
         declared = [record_path(file.uid) for file in workflow.memory.files]
         copies = [path for path in declared if path in there]
-        found(CheckResult("ok", "mirror", f"answers, and has copies of {len(copies)} of {len(declared)} files"))
+        yield ok("mirror", f"answers, and has copies of {len(copies)} of {len(declared)} files")
         for shortcoming in shortcomings_of(mirror, "doctor.json"):
-            found(CheckResult("warn", "mirror promises", shortcoming))
-        _ask_for_copies(mirror, copies, workflow=workflow, found=found)
+            yield warn("mirror promises", shortcoming)
+        yield from _copies(mirror, copies, workflow=workflow)
     except MirrorRefused as error:
         advice = "check memory.mirror.url, and that your credentials may list, read and write there"
-        found(CheckResult("fail", "mirror", f"refuses: {error}; {advice}"))
+        yield fail("mirror", f"refuses: {error}; {advice}")
     except MemfilesError as error:
         advice = "check the network, the endpoint and the credentials; changes are kept here and pushed later"
-        found(CheckResult("fail", "mirror", f"does not answer: {error}; {advice}"))
+        yield fail("mirror", f"does not answer: {error}; {advice}")
 
 
-def _ask_for_copies(mirror: Mirror, paths: list[str], *, workflow: Workflow, found: ReportCheck) -> None:
+def _copies(mirror: Mirror, paths: list[str], *, workflow: Workflow) -> Iterator[CheckResult]:
     sound = 0
     for path in paths:
+        check = f"mirror copy {name_of(workflow, path)}"
         try:
             stored = mirror.get(path)
         except CopyRefused as error:
-            found(CheckResult("fail", f"mirror copy {name_of(workflow, path)}", f"refused: {error}"))
+            yield fail(check, f"refused: {error}")
             continue
         if why := _fault_in(stored.body, path) if stored else None:
             remedy = "memfiles sync pull moves it to quarantine/ and pushes the local record"
-            found(
-                CheckResult("warn", f"mirror copy {name_of(workflow, path)}", f"{path} cannot be used: {why}; {remedy}")
-            )
+            yield warn(check, f"{path} cannot be used: {why}; {remedy}")
         else:
             sound += 1
-    found(CheckResult("ok", "mirror copies", f"{output.count(sound, 'copy', 'copies')} readable, with correct digests"))
+    yield ok("mirror copies", f"{output.count(sound, 'copy', 'copies')} readable, with correct digests")
 
 
 def _fault_in(body: bytes, path: str) -> str | None:
