@@ -11,7 +11,7 @@ import io
 import logging
 import threading
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -158,9 +158,9 @@ class Session:
         start on a failing disk.
         """
         self.check_open()
-        blocks = self._readable("memory files", self._card(read_only=read_only))
-        if self._entries is not None:
-            blocks += self._readable("entries", self._entries.prompt(self, read_only=read_only))
+        blocks = self._readable("memory files", lambda: [card_of_files(self.files(), read_only=read_only)])
+        if (entries := self._entries) is not None:
+            blocks += self._readable("entries", lambda: entries.prompt(self, read_only=read_only))
         return "\n\n".join(block for block in blocks if block)
 
     def definitions(self) -> list[ToolDefinition]:
@@ -232,14 +232,11 @@ class Session:
         if self._closed:
             raise InvalidArgument(f"this session of agent {self.agent} is closed; ask the memory for a new one")
 
-    def _card(self, *, read_only: bool) -> Iterator[str]:
-        yield card_of_files(self.files(), read_only=read_only)
-
-    def _readable(self, what: str, blocks: Iterable[str]) -> list[str]:
+    def _readable(self, what: str, make: Callable[[], Iterable[str]]) -> list[str]:
         """The blocks up to the first that cannot be made."""
         made: list[str] = []
         try:
-            made.extend(blocks)
+            made.extend(make())
         except Exception as error:  # an agent's loop calls this
             if self._warned.get(what) != str(error):
                 self._warned[what] = str(error)

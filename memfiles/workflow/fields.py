@@ -22,7 +22,6 @@ AGENT_NAME_MAX = 255
 LEVELS_MAX = 32
 DURATION_PATTERN = r"^[1-9][0-9]{0,8}[smhd]$"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_LEVEL_PATTERN = NAME_PATTERN
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]+")
 _KEY = re.compile(r"env:(?![0-9A-F_]{32,}$|[A-Z0-9]{32,}$)[A-Z_][A-Z0-9_]{0,63}")  # the name of a variable, not a key
 
@@ -80,7 +79,7 @@ def _checked(check: Callable[[str], str]) -> Callable[[str], str]:
 
 
 def _level(value: str) -> str:
-    if not re.fullmatch(_LEVEL_PATTERN[1:-1], value):
+    if not re.fullmatch(NAME_PATTERN[1:-1], value):
         raise ValueError(
             "a level is 1 to 64 ASCII letters, digits, '_', '.' or '-', starting with a letter, digit or '_'"
         )
@@ -131,7 +130,7 @@ Uid = Annotated[str, Strict(), AfterValidator(_checked(check_uid)), Field(json_s
 Name = Annotated[
     str, Strict(), AfterValidator(_checked(check_name)), Field(json_schema_extra={"pattern": NAME_PATTERN})
 ]
-LevelName = Annotated[str, Strict(), AfterValidator(_level), Field(json_schema_extra={"pattern": _LEVEL_PATTERN})]
+LevelName = Annotated[str, Strict(), AfterValidator(_level), Field(json_schema_extra={"pattern": NAME_PATTERN})]
 Levelling = Annotated[
     tuple[LevelName, ...],
     AfterValidator(_levelling),

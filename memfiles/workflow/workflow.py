@@ -330,7 +330,10 @@ def _read(source: YamlDocument) -> ParsedWorkflow:
     problems = [Problem(where, "YAML does not read this key as text; put it in quotes", at_key=True)
                 for where in source.not_text if where[0] in ("memory", "agents") and len(where) > 1]  # fmt: skip
     if "memory" not in ours:
-        problems.append(_no_memory(extra))
+        what = "no memory is declared; add `memory: {files: [...]}`"
+        likely = [key for key in extra if nearest_to(key, ["memory"])][:1]
+        meant = f"{what}, or did you mean this key?" if likely else what
+        problems.append(Problem(tuple(likely), meant, at_key=bool(likely)))
     return ParsedWorkflow({"memory": {}, **ours, "extra": extra}, problems)
 
 
@@ -342,12 +345,6 @@ def misplaced_keys(path: str | os.PathLike[str]) -> list[str]:
     what = "this key is outside memory and has no effect; if it belongs to memory, indent it under `memory:`"
     problems = [Problem((key,), what, at_key=True) for key in source.value if key in MemorySpec.model_fields]
     return str(source.error(problems)).splitlines()
-
-
-def _no_memory(extra: Mapping[str, Any]) -> Problem:
-    likely = next((key for key in extra if nearest_to(key, ["memory"])), "")
-    what = "no memory is declared; add `memory: {files: [...]}`"
-    return Problem((likely,), f"{what}, or did you mean this key?", at_key=True) if likely else Problem((), what)
 
 
 def _document_problems(document: Mapping[str, Any], *, path: Path | None) -> list[Problem]:

@@ -45,7 +45,9 @@ class MemoryCommands:
         """Show a folder's paths with sizes, or a text with line numbers."""
         found = self._find(path)
         if found is None:
-            return self._listing(path)
+            self._check_folder(path, advice=". Please provide a valid path.")
+            said = f"Here're the files and directories up to 2 levels deep in {path}, excluding hidden items:"
+            return f"{said}\n{listing(self._folder.sizes(name_of(path)), path=path)}"
         lines = found.content.split("\n")
         if len(lines) > MAX_LINES:
             raise InvalidArgument(f"File {path} exceeds maximum line limit of {MAX_LINES:,} lines.")
@@ -138,11 +140,6 @@ class MemoryCommands:
             self._check_folder(path, advice=". Please provide a valid path.")
             raise InvalidArgument(f"The path {path} is not a file.")
         return found
-
-    def _listing(self, path: str) -> str:
-        self._check_folder(path, advice=". Please provide a valid path.")
-        said = f"Here're the files and directories up to 2 levels deep in {path}, excluding hidden items:"
-        return f"{said}\n{listing(self._folder.sizes(name_of(path)), path=path)}"
 
     def _check_folder(self, path: str, *, advice: str = "") -> None:
         if not self._folder.is_folder(name_of(path)):

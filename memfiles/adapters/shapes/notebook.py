@@ -57,7 +57,6 @@ class NotebookOperation:
 class NotebookText:
     """A text and its revision, with the id of the operation that wrote it, if known."""
 
-    key: str
     content: str
     revision: int
     operation: str | None
@@ -94,7 +93,7 @@ class Notebook:
         newest = (change for entry in self._records(key, found.level) for change in entry.text.history[-1:])
         writer = next((change for change in newest if change.revision == found.revision), None)
         operation = _operation_of(writer) if writer is not None else None
-        return NotebookText(key, found.content, found.revision, operation.id if operation else None)
+        return NotebookText(found.content, found.revision, operation.id if operation else None)
 
     def texts(self, prefix: str) -> Iterator[tuple[str, str]]:
         """The keys that begin with ``prefix``, in order, with their texts."""
@@ -233,22 +232,20 @@ def scan(texts: Iterable[tuple[str, str]], query: str, *, prefix: str, limits: S
         if score := sum(lower.count(word) + _NAME_WEIGHT * lower_name.count(word) for word in words):
             scored.append((-score, key, name, part))
     scored.sort()
-    matches = _matches(scored[: limits.matches], words, room=limits.shown)
+    matches = list(_matches(scored[: limits.matches], words, room=limits.shown))
     scanned = min(len(candidates), limits.texts)
     return ScanResult(matches, scanned, truncated=is_cut or len(scored) > len(matches))
 
 
-def _matches(scored: Sequence[tuple[int, str, str, str]], words: Sequence[str], *, room: int) -> list[TextMatch]:
+def _matches(scored: Sequence[tuple[int, str, str, str]], words: Sequence[str], *, room: int) -> Iterator[TextMatch]:
     """The matches, each with a snippet, in ``room`` characters in all, names included."""
-    matches = []
     for score, key, name, text in scored:
         room -= len(name)
         if room <= 0:
-            break
+            return
         snippet = _snippet(text, words, size=room)
         room -= len(snippet)
-        matches.append(TextMatch(key, snippet, float(-score)))
-    return matches
+        yield TextMatch(key, snippet, float(-score))
 
 
 def _snippet(text: str, words: Sequence[str], *, size: int) -> str:

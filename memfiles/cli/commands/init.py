@@ -14,72 +14,7 @@ from memfiles.storage import atomic
 from memfiles.tools.json_schemas import SCHEMAS, as_text, workflow_schema
 
 SCHEMA = "schemas/workflow.schema.json"
-WORKFLOW = """\
-# yaml-language-server: $schema=schemas/workflow.schema.json
-#
-# The memory of your agents. Try it:
-#   memfiles read notes                          read a memory file
-#   memfiles append notes --line "- a fact"      append to it
-#   memfiles card assistant                      show the index card in the agent's system prompt
-#   memfiles entries save plan "Ada is on Pro"   save an entry under a key
-#   memfiles entries search ada                  find it again
-name: my-workflow
-
-memory:
-  # The directory of the records, relative to this file. Keep it out of version control.
-  directory: .memory
-
-  # A second home for the records: a bucket, or an existing directory such as file:///mnt/backup/my-workflow.
-  # Credentials come from the environment or boto3's configuration, never from here. `memfiles doctor` checks it.
-  # mirror:
-  #   url: s3://my-bucket/my-workflow?region=eu-central-1
-  #   pull: cold-start             # or restore (at every start), or an interval such as 5m
-  #   on_conflict: local           # which text wins if two changes cannot be merged; the other one is kept
-
-  # fsync: acknowledged changes survive a power cut. os: faster, for throwaway agents.
-  durability: fsync
-
-  # What to do with text that looks like a credential: block, redact, warn or off.
-  secrets: block
-
-  # From low to high. A session reads at or below its level, and writes at its level.
-  levels: [PUBLIC, INTERNAL, CONFIDENTIAL, RESTRICTED]
-
-  files:
-    - uid: notes-1                 # never changes; names the record on disk
-      name: notes                  # what the model sees; may change at any time
-      description: What is worth remembering, one bullet a fact.
-      max_size_bytes: 16384        # UTF-8 bytes; a change beyond it is refused
-      level: INTERNAL
-      content: |                   # initial content only; afterwards the record on disk counts
-        # Notes
-
-    - uid: instructions-1
-      name: instructions
-      description: How to work; written by people, read by the agent.
-      max_size_bytes: 4096
-      level: PUBLIC
-      content: |
-        - Write down what the next run must know, and nothing that it can look up.
-        - Correct what is wrong instead of adding to it.
-
-  # Entries that agents save under keys while they run, each at its session's level. Without this part agents have no
-  # tools for entries. The budgets apply to each agent at each level; over a budget, the least valuable is evicted.
-  entries:
-    max_entries: 1000
-    max_bytes: 1048576
-    hydrate_bytes: 16384             # budget of the system prompt: pinned entries first, then the newest
-    categories:
-      daily: {ttl: 72h}              # expires this long after its last change
-    # tool_names: store-recall       # memory_store, recall, list, forget; or crud: memory_search, create, ...
-
-agents:
-  assistant:
-    level: INTERNAL
-    memory:
-      - {id: notes-1, mode: rw}         # read, append and edit
-      - {id: instructions-1, mode: r}   # read only
-"""
+WORKFLOW = Path(__file__).with_name("workflow.yaml").read_text(encoding="utf-8")
 
 
 @command("init", "memfiles init my-agents && cd my-agents && memfiles read notes")

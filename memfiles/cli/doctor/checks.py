@@ -239,7 +239,8 @@ Tallies = dict[tuple[str, str], Counter[str]]
 def check_entries(workflow: Workflow) -> Iterator[CheckResult]:
     """Check that the entries are readable, belong to declared agents, and keep their budgets."""
     declared = workflow.memory.entries
-    paths = list(entry_paths(workflow.directory))
+    found = (f"{ENTRIES}/{folder}/{name}" for folder, name in _in_folders(workflow.directory / ENTRIES))
+    paths = [path for path in found if entry_place(path) is not None]
     if declared is None:
         if paths:
             remedy = "but none are declared: agents do not see them; add `entries: {}` under memory"
@@ -262,7 +263,9 @@ def check_entries(workflow: Workflow) -> Iterator[CheckResult]:
     total = sum(tallies.values(), Counter[str]())
     others = "".join(f", {total[name]} {name}" for name in ("expired", "retired", "forgotten") if total[name])
     yield ok("entries", f"{output.entries(total['live'])}, {total['size_bytes']} bytes{others}")
-    yield ok("entry index", _index(workflow.directory / INDEX))
+    index = workflow.directory / INDEX
+    size = f", {index.stat().st_size // 1024} KiB; derived, rebuilt automatically" if index.is_file() else ""
+    yield ok("entry index", f"{index}{size or ' (created when needed)'}")
 
 
 def census(directory: Path, paths: Iterable[str]) -> tuple[Tallies, list[tuple[str, str]]]:
@@ -285,18 +288,5 @@ def census(directory: Path, paths: Iterable[str]) -> tuple[Tallies, list[tuple[s
     return dict(tallies), broken
 
 
-def entry_paths(directory: Path) -> Iterator[str]:
-    """The paths of the entries' records, relative to the memory directory."""
-    paths = (f"{ENTRIES}/{folder}/{name}" for folder, name in _in_folders(directory / ENTRIES))
-    return (path for path in paths if entry_place(path) is not None)
-
-
 def _in_folders(parent: Path) -> Iterator[tuple[str, str]]:
     return ((folder, name) for folder in names_in(parent) for name in names_in(parent / folder))
-
-
-def _index(path: Path) -> str:
-    """A line about the index; the next use of the entries repairs it."""
-    if not path.is_file():
-        return f"{path} (created when needed)"
-    return f"{path}, {path.stat().st_size // 1024} KiB; derived, rebuilt automatically"
