@@ -114,7 +114,7 @@ class SaveEntry(EntryFields):
 
 
 class GetEntry(EntryArguments):
-    """The arguments of a get."""
+    """The arguments of a get or a delete."""
 
     key: SavedKey
 
@@ -140,10 +140,6 @@ class ListEntries(EntryArguments):
     cursor: Annotated[
         TextArgument | None, Field(description="The next of the previous page, to continue after it.")
     ] = None
-
-
-class DeleteEntry(GetEntry):
-    """The arguments of a delete."""
 
 
 class UpdateEntry(EntryFields):
@@ -218,7 +214,7 @@ OPERATIONS: dict[ToolOperation, ToolTemplate] = {
         read_only=True,
     ),
     "delete": ToolTemplate(
-        DeleteEntry,
+        GetEntry,
         "Delete one thing you saved, by its key, because it is wrong or no longer needed. It is hidden from then on; "
         "only a person can restore it. To correct something, save it again under its key instead.",
         ({"key": "customers/ada/plan"},),

@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 
 import memfiles
-from memfiles.cli.demo.command import prepared
-from memfiles.cli.demo.story import DemoFailed, ScriptedModel, acknowledged_by_a_killed_writer, cold_start
+from memfiles.cli.demo.command import (
+    DemoFailed,
+    ScriptedModel,
+    acknowledged_by_a_killed_writer,
+    cold_start,
+    prepared,
+)
 from memfiles.cli.demo.support_desk import LOG, call, ticket, workflow_text
 from tests.cli.command_line import files_under, run
 from tests.support.workflows import write_workflow

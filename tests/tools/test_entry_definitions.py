@@ -12,7 +12,6 @@ from memfiles.errors import InvalidArgument
 from memfiles.tools.arguments import parse_arguments
 from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.entry_definitions import (
-    DeleteEntry,
     EntryArguments,
     GetEntry,
     ListEntries,
@@ -130,7 +129,6 @@ MODELS: list[type[EntryArguments]] = [
     GetEntry,
     SearchEntries,
     ListEntries,
-    DeleteEntry,
     UpdateEntry,
     RecallEntries,
 ]

@@ -12,56 +12,12 @@ from typing import Any
 
 import memfiles
 
-NOTES, HANDOVER, LOG = "customer-notes-7f3a", "handover-19c2", "ticket-log-55e0"
-
-_WORKFLOW = f"""\
-# yaml-language-server: $schema=schemas/workflow.schema.json
-name: support-desk
-memory:
-  directory: .memory
-  mirror: {{url: "%s"}}
-  files:
-    - uid: {NOTES}
-      name: customer-notes
-      description: What we know about each customer, one bullet a fact.
-      level: INTERNAL
-      content: |
-        # Customers
-        - Bob is on Free.
-        - Ada is on Free.
-    - uid: {HANDOVER}
-      name: handover
-      description: What the next shift must know.
-      max_size_bytes: 160
-      level: INTERNAL
-    - uid: playbook
-      name: playbook
-      description: How to answer refunds.
-      level: PUBLIC
-      content: |
-        - Refund a double charge at once, without asking for a receipt.
-    - uid: {LOG}
-      name: ticket-log
-      description: One line a closed ticket.
-      max_size_bytes: 1048576
-      level: INTERNAL
-  entries: {{hydrate_bytes: 4096}}
-agents:
-  support:
-    level: INTERNAL
-    memory:
-      - {{id: {NOTES}, mode: rw}}
-      - {{id: {HANDOVER}, mode: rw}}
-      - {{id: playbook, mode: r}}
-  closer:
-    level: INTERNAL
-    memory: [{{id: {LOG}, mode: rw}}]
-"""
+NOTES, LOG = "customer-notes-7f3a", "ticket-log-55e0"  # uids in workflow.yaml
 
 
 def workflow_text(mirror: Path) -> str:
     """The workflow, with a mirror in the directory ``mirror``."""
-    return _WORKFLOW % mirror.absolute().as_uri()
+    return Path(__file__).with_name("workflow.yaml").read_text(encoding="utf-8") % mirror.absolute().as_uri()
 
 
 TASK = "Ada writes: I moved to Pro yesterday, and my card was charged twice."
