@@ -45,8 +45,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Entries": {
         "entries": ("commands.entries", "Save, find and forget the entries of agents."),
-        "export": ("commands.entries", "Write an agent's entries to a folder or a file."),
-        "import": ("commands.entries", "Import entries from a folder or a file, all or nothing."),
+        "export": ("commands.transfer", "Write an agent's entries to a folder or a file."),
+        "import": ("commands.transfer", "Import entries from a folder or a file, all or nothing."),
     },
     "Mirror": {
         "sync": ("commands.sync", "Push to the mirror, pull from it, show what is pending, or replace its key."),

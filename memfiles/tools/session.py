@@ -21,19 +21,12 @@ from memfiles.records.keys import entry_place
 from memfiles.records.levels import Levels
 from memfiles.records.record import Actor, Record
 from memfiles.storage.events import AuditLog
+from memfiles.tools import visibility
 from memfiles.tools.arguments import AppendMemory, EditMemory, ReadMemory, parse_arguments, shortened
 from memfiles.tools.definitions import APPEND, EDIT, READ, ToolDefinition, file_tools
 from memfiles.tools.dialects import render
 from memfiles.tools.results import INTERNAL, SESSION_CLOSED, UNKNOWN_TOOL, ToolResult, appended, edited, failed, refused
-from memfiles.tools.visibility import (
-    RefLike,
-    VisibleFile,
-    as_refs,
-    card_of_files,
-    check_writable,
-    find_file,
-    visible_files,
-)
+from memfiles.tools.visibility import RefLike, VisibleFile
 
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
@@ -111,7 +104,7 @@ class Session:
         manager.gate.check_labels(labels, allow=entries.entries.rules.allow if entries else ())
         self.provenance = provenance
         self.manager = manager
-        self._refs = as_refs(refs)
+        self._refs = visibility.as_refs(refs)
         self._levels = levels
         self._level = level
         self.past_levels = frozenset({level})
@@ -158,7 +151,7 @@ class Session:
         start on a failing disk.
         """
         self.check_open()
-        blocks = self._readable("memory files", lambda: [card_of_files(self.files(), read_only=read_only)])
+        blocks = self._readable("memory files", lambda: [visibility.card_of_files(self.files(), read_only=read_only)])
         if (entries := self._entries) is not None:
             blocks += self._readable("entries", lambda: entries.prompt(self, read_only=read_only))
         return "\n\n".join(block for block in blocks if block)
@@ -189,7 +182,7 @@ class Session:
 
     def files(self) -> list[VisibleFile]:
         """The memory files that the session may read now, sorted by name, and whether it may change them."""
-        return visible_files(self._refs, self.manager, levels=self._levels, level=self._level)
+        return visibility.visible_files(self._refs, self.manager, levels=self._levels, level=self._level)
 
     def may_know(self, change: RecordChanged) -> bool:
         """Whether the session may hear of a change: only of records that it sees now.
@@ -276,10 +269,10 @@ class Toolset:
 
     def _read(self, sent: object, call_id: str | None) -> ToolResult:
         arguments = parse_arguments(ReadMemory, sent, tool=READ)
-        file = find_file(self._session.files(), arguments.file)
+        file = visibility.find_file(self._session.files(), arguments.file)
         record = self._session.manager.snapshot(file.card.uid)
         if record.level != file.card.level:  # a deploy changed the level meanwhile: check access again
-            find_file(self._session.files(), arguments.file)
+            visibility.find_file(self._session.files(), arguments.file)
         if arguments.offset is None and arguments.limit is None:
             return ToolResult(record.content, data=_about(record))
         text, place = line_range(record, offset=arguments.offset or 1, limit=arguments.limit)
@@ -297,8 +290,8 @@ class Toolset:
 
     def _writable(self, wanted: str) -> str:
         """The uid of a file that the session may change now."""
-        file = find_file(self._session.files(), wanted)
-        check_writable(file)
+        file = visibility.find_file(self._session.files(), wanted)
+        visibility.check_writable(file)
         return file.card.uid
 
     def _unknown(self, name: object) -> ToolResult:
@@ -316,7 +309,7 @@ def tools(
     examples: bool = False,
 ) -> list[dict[str, Any]]:
     """The tools for these references in a vendor's shape, by their modes alone: levels need a session."""
-    return render(definitions_of(visible_files(refs, manager)), dialect, strict=strict, examples=examples)
+    return render(definitions_of(visibility.visible_files(refs, manager)), dialect, strict=strict, examples=examples)
 
 
 def definitions_of(files: Iterable[VisibleFile]) -> list[ToolDefinition]:

@@ -1,11 +1,7 @@
-"""The commands of ``entries`` that change entries, and ``export`` and ``import``.
-
-``entries_read`` has the group and its other commands.
-"""
+"""The commands of ``entries`` that change entries; ``entries_read`` has the group and the others."""
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
@@ -14,21 +10,18 @@ import click
 from memfiles.cli import output
 from memfiles.cli.commands.entries_read import entries_command
 from memfiles.cli.commands.write import CALL_ID, TextCommand, fail_until_pushed, given_text
-from memfiles.cli.failures import NotFound
 from memfiles.cli.opening import AUTHOR, As, as_session, changing_entries, reading_entries
 from memfiles.cli.options import command, current, options, usage_error
 from memfiles.entries.consolidation.plan import Plan
 from memfiles.entries.drafts import Saved
 from memfiles.entries.forget import Forgotten
-from memfiles.entries.transfer.exporter import EXPORT_FORMATS, ExportFormat
-from memfiles.entries.transfer.formats import FORMATS, Format
 from memfiles.errors import EntryNotFound
 from memfiles.records.entry import KINDS
 from memfiles.records.keys import ENTRIES
 from memfiles.sync.status import pending_records
 from memfiles.workflow.fields import seconds_in
 
-SHOWN = 20  # keys or problems that a message lists
+SHOWN = 20  # keys that a message lists
 ORIGINS = ("agent", "session", "run", "channel", "thread", "call", "source")
 
 
@@ -273,59 +266,3 @@ def _show_plan(plan: Plan) -> None:
     output.note(f"{before} would become {after}; use --apply to do it")
     if not plan.is_enough:
         output.warn("that is still over the budget")
-
-
-@command("export", "memfiles export backup --agent support", "memfiles export all.jsonl --agent support --format jsonl")
-@click.argument("target", type=click.Path())
-@click.option(
-    "--format",
-    "format",
-    type=click.Choice(EXPORT_FORMATS),
-    help="A folder of Markdown files, or one JSON Lines file.  [default: by TARGET's name]",
-)
-@as_session
-def export_command(target: str, format: ExportFormat | None, who: As) -> None:
-    """Write an agent's entries to a folder or a file.
-
-    This exports the entries that the session may read. A TARGET ending in .jsonl becomes a file, any other a folder.
-    Files of the same names are replaced; others are left alone. `memfiles import` reads both formats.
-    """
-    chosen: ExportFormat = format or ("jsonl" if target.endswith((".jsonl", ".ndjson")) else "markdown")
-    with reading_entries(who) as (memory, session):
-        exported = memory.entries.export(session, target, format=chosen)
-    if output.as_json(exported.to_dict()):
-        return
-    output.note(f"wrote {output.entries(exported.count)} to {output.one_line(exported.target)}")
-    _warn_of_each([f"{name} is from an earlier export and its entry is gone; delete it" for name in exported.stale])
-
-
-@command("import", "memfiles import backup --agent support --dry-run", "memfiles import ~/.claude --agent support")
-@click.argument("source", metavar="PATH", type=click.Path())
-@click.option("--format", "format", type=click.Choice(FORMATS), help="Format of PATH.  [default: detected]")
-@click.option("--dry-run", is_flag=True, help="Show what would be imported.")
-@as_session
-def import_command(source: str, format: Format | None, dry_run: bool, who: As) -> None:
-    """Import entries from a folder or a file, all or nothing.
-
-    PATH can be an export of `memfiles export`, a directory of Anthropic's memory tool, the memory.jsonl of MCP's memory
-    server, or Claude Code's memory. Entries are saved at the session's level and checked like any other save; skipped
-    ones are reported with the reason.
-    """
-    if not os.path.lexists(source):
-        raise NotFound(f"there is nothing at {source}")
-    opening = reading_entries if dry_run else changing_entries
-    with opening(who) as (memory, session):
-        imported = memory.entries.import_(session, source, format=format, dry_run=dry_run)
-    if output.as_json(imported.to_dict()):
-        return
-    would = "would be " if dry_run else ""
-    output.note(f"{would}added: {imported.added}, updated: {imported.updated}, unchanged: {imported.unchanged}, "
-                f"skipped: {len(imported.skipped)}")  # fmt: skip
-    _warn_of_each([f"{skipped.where}: {skipped.why}" for skipped in imported.skipped])
-
-
-def _warn_of_each(problems: list[str]) -> None:
-    for problem in problems[:SHOWN]:
-        output.warn(output.one_line(problem))
-    if len(problems) > SHOWN:
-        output.note(f"and {len(problems) - SHOWN} more (--json lists all)")

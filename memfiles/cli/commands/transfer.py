@@ -1,0 +1,72 @@
+"""``export`` and ``import``: entries to and from folders and files for people and other programs."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from memfiles.cli import output
+from memfiles.cli.failures import NotFound
+from memfiles.cli.opening import As, as_session, changing_entries, reading_entries
+from memfiles.cli.options import command
+from memfiles.entries.transfer.exporter import EXPORT_FORMATS, ExportFormat
+from memfiles.entries.transfer.formats import FORMATS, Format
+
+SHOWN = 20
+
+
+@command("export", "memfiles export backup --agent support", "memfiles export all.jsonl --agent support --format jsonl")
+@click.argument("target", type=click.Path())
+@click.option(
+    "--format",
+    "format",
+    type=click.Choice(EXPORT_FORMATS),
+    help="A folder of Markdown files, or one JSON Lines file.  [default: by TARGET's name]",
+)
+@as_session
+def export_command(target: str, format: ExportFormat | None, who: As) -> None:
+    """Write an agent's entries to a folder or a file.
+
+    This exports the entries that the session may read. A TARGET ending in .jsonl becomes a file, any other a folder.
+    Files of the same names are replaced; others are left alone. `memfiles import` reads both formats.
+    """
+    chosen: ExportFormat = format or ("jsonl" if target.endswith((".jsonl", ".ndjson")) else "markdown")
+    with reading_entries(who) as (memory, session):
+        exported = memory.entries.export(session, target, format=chosen)
+    if output.as_json(exported.to_dict()):
+        return
+    output.note(f"wrote {output.entries(exported.count)} to {output.one_line(exported.target)}")
+    _warn_of_each([f"{name} is from an earlier export and its entry is gone; delete it" for name in exported.stale])
+
+
+@command("import", "memfiles import backup --agent support --dry-run", "memfiles import ~/.claude --agent support")
+@click.argument("source", metavar="PATH", type=click.Path())
+@click.option("--format", "format", type=click.Choice(FORMATS), help="Format of PATH.  [default: detected]")
+@click.option("--dry-run", is_flag=True, help="Show what would be imported.")
+@as_session
+def import_command(source: str, format: Format | None, dry_run: bool, who: As) -> None:
+    """Import entries from a folder or a file, all or nothing.
+
+    PATH can be an export of `memfiles export`, a directory of Anthropic's memory tool, the memory.jsonl of MCP's memory
+    server, or Claude Code's memory. Entries are saved at the session's level and checked like any other save; skipped
+    ones are reported with the reason.
+    """
+    if not os.path.lexists(source):
+        raise NotFound(f"there is nothing at {source}")
+    opening = reading_entries if dry_run else changing_entries
+    with opening(who) as (memory, session):
+        imported = memory.entries.import_(session, source, format=format, dry_run=dry_run)
+    if output.as_json(imported.to_dict()):
+        return
+    would = "would be " if dry_run else ""
+    output.note(f"{would}added: {imported.added}, updated: {imported.updated}, unchanged: {imported.unchanged}, "
+                f"skipped: {len(imported.skipped)}")  # fmt: skip
+    _warn_of_each([f"{skipped.where}: {skipped.why}" for skipped in imported.skipped])
+
+
+def _warn_of_each(problems: list[str]) -> None:
+    for problem in problems[:SHOWN]:
+        output.warn(output.one_line(problem))
+    if len(problems) > SHOWN:
+        output.note(f"and {len(problems) - SHOWN} more (--json lists all)")
