@@ -100,11 +100,11 @@ def warn(text: str) -> None:
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: Sequence[str] = ()) -> None:
     """Print rows under headers, each column as wide as its cells; a terminal cuts the last one to its width."""
     cells = [[one_line(str(cell)) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
-    right = [header in numeric for header in headers]
-    click.secho(_row(headers, widths, right), dim=True)
+    columns = zip(headers, *cells, strict=True)
+    aligned = "  ".join(f"{{:{'>' if column[0] in numeric else '<'}{max(map(len, column))}}}" for column in columns)
+    click.secho(_fitted(aligned.format(*headers)), dim=True)
     for row in cells:
-        click.echo(_row(row, widths, right))
+        click.echo(_fitted(aligned.format(*row)))
 
 
 def one_line(text: str) -> str:
@@ -137,13 +137,9 @@ def entries(number: int) -> str:
     return count(number, "entry", "entries")
 
 
-def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    padded = [
-        cell.rjust(size) if to_right else cell.ljust(size)
-        for cell, size, to_right in zip(cells, widths, right, strict=True)
-    ]
-    text = "  ".join(padded).rstrip()
-    room = width()
+def _fitted(text: str) -> str:
+    """A line of a table, cut to the width of a terminal."""
+    text, room = text.rstrip(), width()
     return text[: room - 1] + "…" if sys.stdout.isatty() and len(text) > room else text
 
 
