@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from memfiles.errors import BudgetExceeded
-from memfiles.records.entry import CORE, GENERAL, Entry, Kind
+from memfiles.records.entry import CORE, GENERAL, Entry, EntryState, Kind
 
-EntryState = Literal["live", "deleted", "evicted", "forgotten"]
 Turn = tuple[bool, str, int, str]
 Value = tuple[bool, float, bool, float, int, str, str, int, str, str]
 
@@ -187,11 +185,6 @@ Order = Callable[[Scope], Iterable[EntrySummary]]
 """The live entries within a scope by ``value``, the lowest first; read only as far as needed."""
 
 
-def tally_of(entry: EntrySummary) -> Tally:
-    """The tally of one entry."""
-    return Tally(1, entry.size_bytes)
-
-
 def value(entry: EntrySummary) -> Value:
     """The worth of an entry: the lowest is evicted first, pinned ones last; no two entries share one.
 
@@ -256,7 +249,7 @@ def victims(order: Order, over: Mapping[Scope, Tally], *, saved: Collection[str]
 
 
 def select(
-    order: Order, over: Mapping[Scope, Tally], *, spared: Collection[str]
+    order: Order, over: Mapping[Scope, Tally], *, spared: Collection[str] = ()
 ) -> tuple[tuple[EntrySummary, ...], dict[Scope, Tally]]:
     """The entries to evict, except the ``spared`` uids; and the excess that is left once they are gone."""
     chosen: dict[str, EntrySummary] = {}
@@ -265,7 +258,7 @@ def select(
         for entry in _needed(order, scope, left):
             if entry.uid not in spared and entry.uid not in chosen:
                 chosen[entry.uid] = entry
-                left.update({each: left[each].minus(tally_of(entry)) for each in left if each.holds(entry)})
+                left.update({each: left[each].minus(Tally(1, entry.size_bytes)) for each in left if each.holds(entry)})
     return tuple(chosen.values()), left
 
 

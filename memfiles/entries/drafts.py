@@ -252,7 +252,7 @@ def check_kind(kind: object) -> Kind:
 
 def checked_tags(tags: object) -> tuple[str, ...]:
     """Tags in their order without repetitions; ``InvalidArgument`` for a bad tag, or for too many."""
-    found = _unique(listed(tags, "tags"))
+    found = tuple(dict.fromkeys(listed(tags, "tags")))
     for tag in found:
         check_text(tag)
         size = len(tag.encode())
@@ -303,7 +303,7 @@ def _check_facets(draft: Draft) -> None:
 
 
 def _checked_links(links: object) -> tuple[str, ...]:
-    found = _unique(check_key(link) for link in listed(links, "links"))
+    found = tuple(dict.fromkeys(check_key(link) for link in listed(links, "links")))
     if len(found) > MAX_LINKS:
         raise InvalidArgument(f"{len(found)} links are more than the {MAX_LINKS} an entry may have")
     return found
@@ -313,7 +313,3 @@ def _check_source(source: object) -> None:
     if not isinstance(source, str) or not 1 <= len(source.encode(errors="replace")) <= MAX_LABEL_BYTES:
         raise InvalidArgument(f"source must be text of 1 to {MAX_LABEL_BYTES} bytes")
     check_text(source)
-
-
-def _unique(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(values))

@@ -14,8 +14,7 @@ from typing import Any, Literal
 
 from memfiles.entries.callers import Caller, OperationSpan, check_caller
 from memfiles.entries.consolidation.consolidator import DEFAULT_SHARE, Applied, Consolidator
-from memfiles.entries.consolidation.folding import Summariser
-from memfiles.entries.consolidation.plan import Plan
+from memfiles.entries.consolidation.plan import Plan, Summariser
 from memfiles.entries.drafts import Deleted, Draft, EntryRules, Saved, drafts_of
 from memfiles.entries.forget import Forgetter, Forgotten, Selector
 from memfiles.entries.hydration.hydrator import Hydrator
@@ -23,9 +22,8 @@ from memfiles.entries.hydration.window import Explanation, Hydration
 from memfiles.entries.moves import Relocator
 from memfiles.entries.purge import Purger
 from memfiles.entries.reader import EntryDatabase, EntryReader, EntryRepository, Found, Page, Results, checked_filters
-from memfiles.entries.transfer.exporter import Exported, Exporter, ExportFormat
+from memfiles.entries.transfer.exchange import Exchange, Exported, ExportFormat, Imported
 from memfiles.entries.transfer.formats import Format
-from memfiles.entries.transfer.importer import Imported, Importer
 from memfiles.entries.writer import EntryWriter
 from memfiles.errors import MemfilesError
 from memfiles.index.index import Index
@@ -76,8 +74,7 @@ class Entries:
         self._purger = Purger(db)
         self._hydrator = Hydrator(db, reader)
         self._consolidator = Consolidator(db, reader, summariser=summariser)
-        self._exporter = Exporter(db, reader)
-        self._importer = Importer(db, self._writer)
+        self._exchange = Exchange(db, reader, self._writer)
         self._forgetter = Forgetter(db, reader)
         subscribers.add(self._heard, foreign_only=True)
 
@@ -261,7 +258,7 @@ class Entries:
     def export(self, session: Caller, target: str | os.PathLike[str], *, format: ExportFormat = "markdown") -> Exported:
         """Write the entries that the session may see to ``target``: a folder for ``markdown``, a file for ``jsonl``."""
         check_caller(session)
-        return self._exporter.export(session, target, format=format)
+        return self._exchange.export(session, target, format=format)
 
     def import_(
         self, session: Caller, source: str | os.PathLike[str], *, format: Format | None = None, dry_run: bool = False
@@ -271,7 +268,7 @@ class Entries:
         ``format``: one of ours, or of another program; detected if it is left out.
         """
         with self._span("import", session):
-            return self._importer.import_(session, source, format=format, dry_run=dry_run)
+            return self._exchange.import_(session, source, format=format, dry_run=dry_run)
 
     def end_run(self, session: Caller, *, levels: Iterable[str] | None = None) -> int:
         """Remove the entries of the session's run alone, as its end does; returns how many there were.

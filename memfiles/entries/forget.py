@@ -20,7 +20,7 @@ from typing import Any
 
 from memfiles.entries import decisions
 from memfiles.entries.callers import Caller, View, is_in_view, own_level
-from memfiles.entries.consolidation.folding import FOLDED, give_back, is_made_of, stands_for
+from memfiles.entries.consolidation.plan import FOLDED, give_back, is_made_of, stands_for
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.drafts import check_category, check_kind, checked_tags
 from memfiles.entries.reader import EntryDatabase, EntryReader, entry_at
@@ -156,9 +156,7 @@ class Forgetter:
         self._db = db
         self._reader = reader
 
-    def forget(
-        self, caller: Caller, selector: Selector, *, why: str = "", dry_run: bool = False, call_id: str | None = None
-    ) -> Forgotten:
+    def forget(self, caller: Caller, selector: Selector, *, why: str, dry_run: bool) -> Forgotten:
         """Forget the selected entries at the caller's level; ``dry_run`` only counts.
 
         Leftovers of a forget that was killed are removed even if nothing is selected. ``why`` is kept in the
@@ -168,7 +166,7 @@ class Forgetter:
         selector.check()
         check_switch(dry_run, what="dry_run")
         self.finish()
-        stamp, why = Stamp(self._db.now(), caller.actor(call_id)), self._checked_why(why)
+        stamp, why = Stamp(self._db.now(), caller.actor(None)), self._checked_why(why)
         view = own_level(caller)
         found = self._find(view, selector)
         if dry_run:

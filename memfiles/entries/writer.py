@@ -253,13 +253,14 @@ class EntryWriter:
     def _target(self, caller: Caller, draft: Draft, *, now: str) -> _Target:
         """The place that the draft's category asks for, or else where its key is seen, or the agent's own."""
         own = own_level(caller)
-        agent = caller.provenance.agent
         if draft.category is None:
-            at = self._position_seen(own, draft.key, now)
-            return _Target(own[at].path(draft.key), location_of(agent, *own[at], id=uuid.uuid4().hex))
-        at = self._position(own, draft.category)
-        shadows = tuple(path for each in own[:at] if self._is_seen(path := each.path(draft.key), now))
-        return _Target(own[at].path(draft.key), location_of(agent, *own[at], id=uuid.uuid4().hex), shadows)
+            at, above = self._position_seen(own, draft.key, now), ()
+        else:
+            at = self._position(own, draft.category)
+            above = own[:at]
+        shadows = tuple(path for each in above if self._is_seen(path := each.path(draft.key), now))
+        place = location_of(caller.provenance.agent, *own[at], id=uuid.uuid4().hex)
+        return _Target(own[at].path(draft.key), place, shadows)
 
     def _position(self, own: View, category: str) -> int:
         """The position among the caller's own partitions of the one for entries of the category."""

@@ -10,21 +10,19 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
 from memfiles.index.text import fts
-from memfiles.records.entry import Entry, Provenance
+from memfiles.records.entry import CORE, Entry, EntryState, Provenance
 from memfiles.records.marks import EntryRecord
 from memfiles.storage.atomic import Signature
 from memfiles.storage.entry_folders import MASK
 
-RowState = Literal["live", "deleted", "evicted", "forgotten"]
 PartitionKey = tuple[str, str, str]
 """The scope, level and run of a partition."""
 
-CORE = "core"
 _SHORT_DIGEST = 32
 
 
@@ -55,7 +53,7 @@ class Row(NamedTuple):
     updated_at: str
     expires_at: str | None
     provenance: Provenance
-    state: RowState
+    state: EntryState
     retired_at: str
     cause: str
     revision: int
@@ -271,13 +269,13 @@ class RowWriter:
         values = values_of(row)
         part = self._part((row.scope, row.level, row.run))
         if found is None:
-            cursor = self._connection.execute(_ADD, (part, *values))
-            if row.state == "live":
-                self._new_texts.setdefault(part, []).append((cursor.lastrowid or 0, row.key, row.content, row.tags))
+            id, has_text = self._connection.execute(_ADD, (part, *values)).lastrowid or 0, False
         else:
-            self._connection.execute(_CHANGE, (part, *values, found[0]))
+            id, has_text = found[0], self._keeps_text(found, row, part=part, tags=values[_TAGS_COLUMN])
+            self._connection.execute(_CHANGE, (part, *values, id))
             self._count(found, times=-1)
-            self._change_text(found, row, part=part, tags=values[_TAGS_COLUMN])
+        if row.state == "live" and not has_text:
+            self._new_texts.setdefault(part, []).append((id, row.key, row.content, row.tags))
         if row.state != "forgotten":
             self._add((part, row.state, row.category, row.kind), Sum(1, row.size))
 
@@ -306,15 +304,15 @@ class RowWriter:
                 if not self._one("SELECT EXISTS (SELECT 1 FROM entry WHERE part = ?)", part):
                     self._connection.execute("DELETE FROM part WHERE id = ?", (part,))
 
-    def _change_text(self, found: tuple[Any, ...], row: Row, *, part: int, tags: str) -> None:
-        """Adapt the text of an entry that has a row already."""
+    def _keeps_text(self, found: tuple[Any, ...], row: Row, *, part: int, tags: str) -> bool:
+        """Whether the text of an entry that has a row already is still right; else it is removed."""
         id, earlier_part, was_live, is_live = found[0], found[1], found[2] == "live", row.state == "live"
-        is_same = part == earlier_part and (found[6], found[7]) == (row.digest, tags)
-        if was_live and (not is_live or part != earlier_part):
+        is_same = is_live and part == earlier_part and (found[6], found[7]) == (row.digest, tags)
+        if was_live and not is_same:
             fts.remove(self._connection, earlier_part, id)
+        if was_live and (not is_live or part != earlier_part):
             self._shrunk.add(earlier_part)
-        if is_live and not (was_live and is_same):
-            fts.put(self._connection, part, id, key=row.key, content=row.content, tags=row.tags)
+        return was_live and is_same
 
     def _count(self, found: tuple[Any, ...], *, times: int) -> None:
         if found[2] != "forgotten":

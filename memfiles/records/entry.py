@@ -14,22 +14,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field
 
-from memfiles.records.keys import (
-    ENTRY_ID_PATTERN,
-    WORKSPACE,
-    agent_folder,
-    check_key,
-    entry_path,
-    entry_uid,
-)
-from memfiles.records.record import (
-    MAX_COUNT,
-    Origins,
-    Record,
-    Revision,
-    Timestamp,
-    digest,
-)
+from memfiles.records.keys import ENTRY_ID_PATTERN, WORKSPACE, agent_folder, check_key, entry_path, entry_uid
+from memfiles.records.record import MAX_COUNT, Origins, Record, Revision, Timestamp, digest
 
 MAX_ENTRY_BYTES = 64 * 1024
 MAX_TAGS = 32
@@ -45,6 +31,7 @@ FORGOTTEN_KEPT = 8
 MAX_SOURCES = 256
 MAX_ALIASES = 64
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
+EntryState = Literal["live", "deleted", "evicted", "forgotten"]  # the last one is that of a mark
 Kind = Literal["fact", "note", "procedure", "episode"]
 KINDS: tuple[Kind, ...] = ("fact", "note", "procedure", "episode")
 Share = Annotated[float, Field(ge=0, le=1)]

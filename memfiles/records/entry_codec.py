@@ -7,6 +7,7 @@ key; and encoding is canonical, so the same entry always gives the same bytes. T
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, get_args
 
@@ -111,6 +112,8 @@ _TEXT_SAME = {
 }
 _ENTRY: TypeAdapter[_OnDisk] = TypeAdapter(_OnDisk)
 _MARK: TypeAdapter[Mark] = TypeAdapter(Mark)
+_OF_MARK = "format type uid agent level id key left revision at by why run forgotten origins cleared moved".split()
+_NEEDED = frozenset({"agent", "level", "by"})
 _MOVED = "moved to "  # in format 1: the cause of an entry that was hidden at its old path
 _TYPE = re.compile(rb'\A\s*\{\s*"format"\s*:\s*"[^"\\]*"\s*,\s*"type"\s*:\s*"(entry|tombstone|location|vacated)"')
 
@@ -156,26 +159,12 @@ def encode_entry(entry: EntryRecord) -> bytes:
     return b",\n".join(lines)
 
 
-def _mark_lines(mark: Mark) -> list[bytes]:
-    return [
-        b'{"format":' + to_json(mark.format),
-        b'"type":' + to_json(mark.type),
-        b'"uid":' + to_json(mark.uid),
-        b'"agent":' + to_json(mark.agent),
-        b'"level":' + to_json(mark.level),
-        *([b'"id":' + to_json(mark.id)] if mark.id else []),
-        *([b'"key":' + to_json(mark.key)] if mark.key else []),
-        *([b'"left":' + to_json(mark.left)] if mark.left else []),
-        b'"revision":%d' % mark.revision,
-        b'"at":' + to_json(mark.at),
-        b'"by":' + to_json(mark.by.to_dict()),
-        *([b'"why":' + to_json(mark.why)] if mark.why or mark.id else []),
-        *([b'"run":' + to_json(mark.run)] if mark.run else []),
-        *([b'"forgotten":' + to_json(mark.forgotten)] if mark.forgotten else []),
-        *([_origins_line(mark.origins)] if mark.origins else []),
-        *([b'"cleared":true'] if mark.cleared else []),
-        *([b'"moved":' + to_json(mark.moved)] if mark.moved else []),
-    ]
+def _mark_lines(mark: Mark) -> Iterator[bytes]:
+    """Its fields in the order of ``_OF_MARK``; those that may be missing only if they say something."""
+    said = vars(mark) | {"by": mark.by.to_dict(), "origins": dict(sorted(mark.origins.items()))}
+    needed = _NEEDED | {"why"} if mark.id else _NEEDED
+    shown = (name for name in _OF_MARK if said[name] or name in needed)
+    return (b'%b"%b":%b' % (b"" if at else b"{", name.encode(), to_json(said[name])) for at, name in enumerate(shown))
 
 
 def _origins_line(origins: Origins) -> bytes:

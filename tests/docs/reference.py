@@ -21,15 +21,13 @@ import memfiles.errors
 import mirrors
 from memfiles.cli.program import COMMANDS, program
 from memfiles.entries.consolidation.consolidator import Applied
-from memfiles.entries.consolidation.folding import Summariser
-from memfiles.entries.consolidation.plan import Plan
+from memfiles.entries.consolidation.plan import Plan, Summariser
 from memfiles.entries.drafts import Deleted, Draft, Saved
 from memfiles.entries.entries import Entries
 from memfiles.entries.forget import Forgotten
 from memfiles.entries.hydration.window import Explanation, Hydration
 from memfiles.entries.reader import Found, Match, Page, Results
-from memfiles.entries.transfer.exporter import Exported
-from memfiles.entries.transfer.importer import Imported
+from memfiles.entries.transfer.exchange import Exported, Imported
 from memfiles.errors import MemfilesError
 from memfiles.index.search.embedder import Embedder
 from memfiles.sync.engine import Sync

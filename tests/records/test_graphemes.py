@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memfiles.entries.consolidation.folding import cut
+from memfiles.entries.consolidation.plan import cut
 from memfiles.index.search.search import snippet
 from memfiles.index.text.tokenizer import terms_of
 from memfiles.records.graphemes import LONGEST, first_bytes, last_bytes, may_cut, whole_after, whole_before

@@ -29,7 +29,7 @@ from memfiles.adapters.shapes.memory_tool import MemoryCommands
 from memfiles.adapters.shapes.notebook import Notebook
 from memfiles.entries.callers import own_level
 from memfiles.entries.consolidation.plan import Plan
-from memfiles.entries.transfer.exporter import ExportFormat
+from memfiles.entries.transfer.exchange import ExportFormat
 from memfiles.records.keys import entry_uid
 from memfiles.storage.events import RecordChanged, utc_now
 from memfiles.tools.dialects import DIALECTS

@@ -10,7 +10,7 @@ from memfiles.cli import output
 from memfiles.cli.failures import NotFound
 from memfiles.cli.opening import As, as_session, changing_entries, reading_entries
 from memfiles.cli.options import command
-from memfiles.entries.transfer.exporter import EXPORT_FORMATS, ExportFormat
+from memfiles.entries.transfer.exchange import EXPORT_FORMATS, ExportFormat
 from memfiles.entries.transfer.formats import FORMATS, Format
 
 SHOWN = 20

@@ -15,8 +15,16 @@ from typing import Any
 from memfiles.entries import decisions
 from memfiles.entries.budgets import Tally
 from memfiles.entries.callers import Caller, Partition, own_level
-from memfiles.entries.consolidation.folding import Summariser, give_back, take_over, united
-from memfiles.entries.consolidation.plan import Plan, Step, SummaryNote, changed_since
+from memfiles.entries.consolidation.plan import (
+    Plan,
+    Step,
+    Summariser,
+    SummaryNote,
+    changed_since,
+    give_back,
+    take_over,
+    united,
+)
 from memfiles.entries.consolidation.planner import Member, plan_consolidation
 from memfiles.entries.decisions import EntryLocation, Expiry, RecordsByPath, is_live
 from memfiles.entries.drafts import Draft

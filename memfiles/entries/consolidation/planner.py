@@ -1,10 +1,10 @@
 """The consolidation planner: steps by which the entries of one folder and level come within their budget.
 
 The rules this file guards: least destruction first. Duplicates are merged, then entries that a newer one repeats in
-more words, then episodes are folded into notes, then vectors are dropped; only entries that are still over the budget
-are evicted, in the order of ``budgets.value``. No step is planned that does not help, nor after the budget is met; an
-entry that is being saved never goes; and the same entries give the same steps. An entry only gives way to one that has
-all of its words in their order: similar texts may differ in a number or a name.
+more words, then episodes are folded into notes; only entries that are still over the budget are evicted, in the order
+of ``budgets.value``. No step is planned that does not help, nor after the budget is met; and the same entries give the
+same steps. An entry only gives way to one that has all of its words in their order: similar texts may differ in a name
+or a number.
 """
 
 from __future__ import annotations
@@ -12,14 +12,23 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, groupby
 from operator import attrgetter
 
-from memfiles.entries.budgets import ALL, Budget, EntrySummary, FolderTotals, Tally, excess, select, tally_of, value
-from memfiles.entries.consolidation.folding import FirstSentences, Summariser, groups_to_fold, note_of, united
-from memfiles.entries.consolidation.plan import Named, Plan, Step, SummaryNote
+from memfiles.entries.budgets import ALL, Budget, EntrySummary, FolderTotals, Tally, excess, select, value
+from memfiles.entries.consolidation.plan import (
+    FirstSentences,
+    Named,
+    Plan,
+    Step,
+    Summariser,
+    SummaryNote,
+    groups_to_fold,
+    note_of,
+    united,
+)
 from memfiles.records.entry import MAX_LINKS, MAX_TAGS, Entry
 
 NEAR = 0.8
@@ -37,11 +46,10 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An entry that is consolidated: its summary, its record, and whether the index holds a vector of it."""
+    """An entry that is consolidated: its summary and its record."""
 
     summary: EntrySummary
     entry: Entry
-    has_vector: bool = False
 
     @property
     def named(self) -> Named:
@@ -50,23 +58,15 @@ class Member:
 
 
 def plan_consolidation(
-    members: Iterable[Member],
-    budget: Budget,
-    *,
-    plan: Plan,
-    summariser: Summariser | None = None,
-    spared: Collection[str] = (),
+    members: Iterable[Member], budget: Budget, *, plan: Plan, summariser: Summariser | None = None
 ) -> Plan:
-    """The empty ``plan`` filled for the usable ones of these entries; it stays empty if they are within the budget.
-
-    ``spared`` are the uids of entries that are being saved: others may be merged into them, and they never go.
-    """
+    """The empty ``plan`` filled for the usable ones of these entries; it stays empty if they are within the budget."""
     usable = [member for member in members if member.summary.is_usable(plan.made_at)]
-    planning = _Planning(usable, budget, spared=frozenset(spared))
+    planning = _Planning(usable, budget)
     before = planning.totals.within(ALL)
     steps = tuple(planning.steps(summariser or FirstSentences()))
     if planning.over and any(step.note for step in steps):  # the notes are too large: evict their episodes
-        planning = _Planning(usable, budget, spared=frozenset(spared))
+        planning = _Planning(usable, budget)
         steps = tuple(planning.steps(None))
     return replace(plan, before=before, after=planning.totals.within(ALL), is_enough=not planning.over, steps=steps)
 
@@ -74,14 +74,13 @@ def plan_consolidation(
 class _Planning:
     """The entries as they would be after the steps so far."""
 
-    def __init__(self, members: Sequence[Member], budget: Budget, *, spared: frozenset[str]) -> None:
+    def __init__(self, members: Sequence[Member], budget: Budget) -> None:
         self.totals = FolderTotals.of(member.summary for member in members)
         self.over = excess(budget, self.totals)
         self._left = {member.entry.uid: member for member in sorted(members, key=lambda each: value(each.summary))}
         self._tags = {member.entry.uid: member.entry.tags for member in members}
         self._links = {member.entry.uid: member.entry.links for member in members}
         self._budget = budget
-        self._spared = spared
 
     def steps(self, summariser: Summariser | None) -> Iterator[Step]:
         """The steps in their order, until nothing is over; without a summariser nothing is folded."""
@@ -120,14 +119,7 @@ class _Planning:
         groups: dict[tuple[str, ...], list[Member]] = {}
         for member in self._mergeable():
             groups.setdefault((*_sort(member), normalised(member.entry.content)), []).append(member)
-        parted = (self._parted(group) for group in groups.values())
-        return [(survivor, retired) for survivor, retired in parted if retired]
-
-    def _parted(self, group: list[Member]) -> tuple[Member, list[Member]]:
-        """The survivor, and the others; an entry that is being saved survives in any case."""
-        survivor = max(group, key=lambda member: (member.entry.uid in self._spared, value(member.summary)))
-        others = [member for member in group if member is not survivor and member.entry.uid not in self._spared]
-        return survivor, others
+        return [(survivor, retired) for *retired, survivor in groups.values() if retired]
 
     def _nearly_same(self) -> list[tuple[Member, list[Member]]]:
         """Groups of entries of one sort that a newer one, no less important, repeats in more words: it stays."""
@@ -138,15 +130,14 @@ class _Planning:
             sort = list(alike)
             for stays, goes in near_duplicates([words_of(member.entry.content) for member in sort]):
                 newer, older = sort[stays], sort[goes]
-                may_go = not older.summary.is_held and older.entry.uid not in self._spared
-                if may_go and newer.summary.importance >= older.summary.importance:
+                if not older.summary.is_held and newer.summary.importance >= older.summary.importance:
                     groups.setdefault(newer.entry.uid, (newer, []))[1].append(older)
         return list(groups.values())
 
     def _folds(self, summariser: Summariser) -> Iterator[Step]:
-        foldable = [member for member in self._left.values() if member.entry.kind == "episode"
-                    and not member.summary.is_held and member.entry.uid not in self._spared]  # fmt: skip
-        for group in groups_to_fold([member.entry for member in foldable]):
+        left = self._left.values()
+        foldable = [it.entry for it in left if it.entry.kind == "episode" and not it.summary.is_held]
+        for group in groups_to_fold(foldable):
             members = [self._left[episode.uid] for episode in group]
             if self._helps(members):
                 step = self._fold(members, self._under_a_free_key(note_of(group, summariser)))
@@ -173,18 +164,14 @@ class _Planning:
         return Step("fold", why, retired=retired, note=note, freed=before.minus(totals.within(ALL)))
 
     def _evictions(self) -> Iterator[Step]:
-        """The steps that drop the vectors of the evicted entries, and then evict them."""
         lowest_first = [member.summary for member in self._left.values()]
-        chosen, _ = select(lambda scope: filter(scope.holds, lowest_first), self.over, spared=self._spared)
-        members = [self._left[each.uid] for each in chosen]
-        about = tuple(member.named for member in members if member.has_vector)
-        if about:
-            yield Step("drop_vectors", f"{len(about)} vectors of evicted entries", about=about)
-        for member in members:
-            yield Step("evict", _worth(member.summary), retired=(member.named,), freed=self._retire([member]))
+        chosen, _ = select(lambda scope: filter(scope.holds, lowest_first), self.over)
+        for summary in chosen:
+            member = self._left[summary.uid]
+            yield Step("evict", _worth(summary), retired=(member.named,), freed=self._retire([member]))
 
     def _mergeable(self) -> list[Member]:
-        """The entries that may be merged; episodes are events, which are folded instead."""
+        """The entries that may be merged, those worth least first; episodes are events, which are folded instead."""
         return [member for member in self._left.values() if member.entry.kind != "episode"]
 
     def _helps(self, retired: Sequence[Member]) -> bool:
@@ -199,13 +186,11 @@ class _Planning:
 
     def _retire(self, members: Sequence[Member]) -> Tally:
         """Take these out; returns the tally that this frees."""
-        freed = Tally()
         for member in members:
-            freed = freed.plus(tally_of(member.summary))
             del self._left[member.entry.uid]
         self.totals = self._without(members)
         self.over = excess(self._budget, self.totals)
-        return freed
+        return Tally(len(members), sum(member.summary.size_bytes for member in members))
 
 
 def _sort(member: Member) -> tuple[str, ...]:

@@ -154,7 +154,7 @@ class Window:
                 break
             self._offer(earlier, lookup)
         text = lookup(entry.uid)
-        return unknown(entry.key) if text is None else self._verdict(entry, block_of(entry, text))
+        return Explanation(entry.key, "unknown") if text is None else self._verdict(entry, block_of(entry, text))
 
     def _candidates(self, entries: Iterable[EntrySummary]) -> Iterator[EntrySummary]:
         """The usable entries that may fit, for as long as there is room for any."""
@@ -223,12 +223,7 @@ def explain(
     explained = [_not_offered(entry, by_level=by_level, now=window.now) for entry in known if entry is not seen]
     if seen is not None:
         explained.insert(0, window.explain(seen, entries, lookup))
-    return replace(explained[0], others=tuple(explained[1:])) if explained else unknown(key)
-
-
-def unknown(key: str) -> Explanation:
-    """The explanation of a key under which the session may know of nothing."""
-    return Explanation(key, "unknown")
+    return replace(explained[0], others=tuple(explained[1:])) if explained else Explanation(key, "unknown")
 
 
 def _not_offered(entry: EntrySummary, *, by_level: str | None, now: str) -> Explanation:

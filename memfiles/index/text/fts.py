@@ -59,12 +59,6 @@ class TextSource(NamedTuple):
     ordinal: int
 
 
-def put(connection: sqlite3.Connection, part: int, id: int, *, key: str, content: str, tags: Sequence[str]) -> None:
-    """Index the text of entry ``id`` in place of its earlier text in this partition."""
-    remove(connection, part, id)
-    put_many(connection, part, [(id, key, content, tags)])
-
-
 def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[NewText]) -> None:
     """Index the texts of entries that have none in this partition."""
     texts = [

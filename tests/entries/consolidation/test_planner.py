@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfiles.entries.budgets import ALL, Budget, FolderTotals, Limit, Tally, excess
-from memfiles.entries.consolidation.folding import FirstSentences, Summariser, cut, first_sentence
-from memfiles.entries.consolidation.plan import Named, Plan, Step, SummaryNote, changed_since, plan_from
+from memfiles.entries.consolidation.plan import (
+    FirstSentences,
+    Named,
+    Plan,
+    Step,
+    Summariser,
+    SummaryNote,
+    changed_since,
+    cut,
+    first_sentence,
+    plan_from,
+)
 from memfiles.entries.consolidation.planner import (
     Member,
     near_duplicates,
@@ -46,25 +56,22 @@ class Loud:
         return "é" * 10**6
 
 
-def member(
-    key: str = "color", content: str = "blue", *, accesses: int = 0, vector: bool = False, **said: Any
-) -> Member:
+def member(key: str = "color", content: str = "blue", *, accesses: int = 0, **said: Any) -> Member:
     """An entry as its first save left it; the facets by their names."""
     source = {name: said.pop(name) for name in ("source_run", "thread") if name in said}
     provenance = Provenance(run=source.get("source_run"), thread=source.get("thread"), ordinal=said.pop("ordinal", 0))
     entry = saved(key, content, provenance=provenance, **said)
-    return Member(summary_of(row_of(entry, None), reads=(accesses, None)), entry, vector)
+    return Member(summary_of(row_of(entry, None), reads=(accesses, None)), entry)
 
 
-def planned(budget: Budget, *members: Member, summariser: Summariser | None = None, spared: Iterable[str] = ()) -> Plan:
+def planned(budget: Budget, *members: Member, summariser: Summariser | None = None) -> Plan:
     """The plan for these entries."""
-    uids = {each.entry.uid for each in members if each.entry.key in set(spared)}
-    return plan_consolidation(members, budget, plan=EMPTY, summariser=summariser, spared=uids)
+    return plan_consolidation(members, budget, plan=EMPTY, summariser=summariser)
 
 
 def told(plan: Plan) -> list[tuple[str, list[str]]]:
     """What is done, to which keys."""
-    return [(step.action, [named.key for named in (*step.retired, *step.about)]) for step in plan.steps]
+    return [(step.action, [named.key for named in step.retired]) for step in plan.steps]
 
 
 def episodes(
@@ -83,7 +90,7 @@ def test_within_the_budget_nothing_is_planned() -> None:
 
 
 def test_the_steps_come_in_order_of_least_destruction() -> None:
-    """Duplicates, near duplicates, episodes, vectors, and evictions last."""
+    """Duplicates, near duplicates, episodes, and evictions last."""
     plan = planned(
         Budget(max_entries=3),
         member("a", "Blue", tags=("x",)),
@@ -91,7 +98,7 @@ def test_the_steps_come_in_order_of_least_destruction() -> None:
         member("old", "she likes green tea in the morning"),
         member("new", "she likes green tea in the early morning", ordinal=1, importance=0.9),
         *episodes(3),
-        member("worthless", "?", importance=0.1, vector=True),
+        member("worthless", "?", importance=0.1),
         member("worth little", "??", importance=0.2),
     )
 
@@ -99,7 +106,6 @@ def test_the_steps_come_in_order_of_least_destruction() -> None:
         ("merge", ["a"]),
         ("merge", ["old"]),
         ("fold", ["e0", "e1", "e2"]),
-        ("drop_vectors", ["worthless"]),
         ("evict", ["worthless"]),
         ("evict", ["worth little"]),
     ] == told(plan)
@@ -249,20 +255,6 @@ def test_a_summariser_that_says_too_much_is_cut() -> None:
     assert note.size_bytes < sum(each.entry.size_bytes for each in members)
 
 
-def test_what_is_being_saved_is_spared() -> None:
-    """Others are merged into it; it goes in no step, and the plan says if that is not enough."""
-    members = [
-        member("new", importance=0.0),
-        member("old", importance=0.9),
-        *episodes(2),
-        member("pin", "p", pinned=True),
-    ]
-    plan = planned(Budget(max_bytes=3), *members, spared=["new"])
-
-    assert [("merge", ["old"]), ("evict", ["e0"]), ("evict", ["e1"]), ("evict", ["pin"])] == told(plan)
-    assert (Tally(1, 4), False) == (plan.after, plan.is_enough)
-
-
 def test_what_is_not_seen_is_not_counted() -> None:
     """Expired, deleted and evicted entries are no part of it."""
     gone = member("gone", expires_at=SEEDED_AT)
@@ -295,7 +287,6 @@ FACETS: dict[str, st.SearchStrategy[Any]] = {
     "kind": st.sampled_from(["note", "episode"]),
     "importance": st.sampled_from([0.2, 0.5]),
     "pinned": st.booleans(),
-    "vector": st.booleans(),
     "source_run": st.sampled_from([None, "r"]),
     "ordinal": st.integers(0, 3),
 }
@@ -306,7 +297,7 @@ MEMBERS = st.lists(st.fixed_dictionaries(FACETS), min_size=1, max_size=10).map(n
 @given(MEMBERS, BUDGETS)
 def test_a_plan_does_what_it_says(members: list[Member], budget: Budget) -> None:
     """The numbers add up, the budget is met or it says so, no step comes after that, and none goes twice."""
-    plan = planned(budget, *members, spared=["k0"])
+    plan = planned(budget, *members)
     retired = [named.uid for step in plan.steps for named in step.retired]
     left = [each.summary for each in members if each.entry.uid not in retired]
     notes = [member(step.note.key, step.note.content).summary for step in plan.steps if step.note]
@@ -314,7 +305,7 @@ def test_a_plan_does_what_it_says(members: list[Member], budget: Budget) -> None
     for step in plan.steps:
         freed = freed.plus(step.freed)
 
-    assert len(set(retired)) == len(retired) and members[0].entry.uid not in retired
+    assert len(set(retired)) == len(retired)
     assert FolderTotals.of([*left, *notes]).within(ALL) == plan.after == plan.before.minus(freed)
     assert plan.is_enough == (not excess(budget, FolderTotals.of([*left, *notes])))
     if plan.steps:
@@ -401,7 +392,7 @@ def test_near_duplicates_are_those_that_comparing_all_finds(texts: list[tuple[st
 
 
 def test_a_step_names_what_it_rests_on() -> None:
-    """The retired, the survivor, and those of which only a vector goes."""
-    one, two, three = (Named(name, name, 1) for name in "abc")
+    """The retired, and the survivor."""
+    one, two = (Named(name, name, 1) for name in "ab")
 
-    assert (one, two, three) == Step("merge", "", retired=(one,), survivor=two, about=(three,)).named
+    assert (one, two) == Step("merge", "", retired=(one,), survivor=two).named

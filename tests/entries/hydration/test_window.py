@@ -23,7 +23,6 @@ from memfiles.entries.hydration.window import (
     heading_of,
     least_bytes,
     quoted,
-    unknown,
 )
 from tests.entries.summaries import COMING, CONTENTS, NOW, PASSED, STANDINGS, Said, Shelf, in_turn, standing
 from tests.support.records import many_times
@@ -295,7 +294,7 @@ def test_an_explanation_as_json_leaves_out_what_does_not_apply() -> None:
 
     assert expected == explained(sized("k", pinned=True)[0], sized("k", pinned=True)).to_dict()
     assert {"key": "k", "shown": False, "reason": "unknown", "sentence": "there is no such entry"} == (
-        unknown("k").to_dict()
+        Explanation("k", "unknown").to_dict()
     )
 
 
@@ -328,4 +327,4 @@ def test_hidden_forgotten_and_unknown_look_the_same() -> None:
     window = Window(PLENTY, now=NOW)
     told = explain("k", window, under_key=[], entries=[], lookup=Shelf({}))
 
-    assert unknown("k") == told == explained(standing("k", state="forgotten"))
+    assert Explanation("k", "unknown") == told == explained(standing("k", state="forgotten"))
