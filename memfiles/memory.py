@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet, WeakValueDictionary
 
+from memfiles.entries.callers import SessionProvenance
 from memfiles.entries.lazy import EntriesContext, LazyEntries
 from memfiles.errors import InvalidArgument, StorageFailed, WorkflowError
 from memfiles.files.manager import MemoryFiles, MemoryManager
@@ -24,7 +25,7 @@ from memfiles.storage.store import Store, real_directory
 from memfiles.sync.engine import Sync
 from memfiles.sync.ledger import Ledger
 from memfiles.sync.status import NullSync, settings_of, status_on_disk
-from memfiles.tools.session import OpenRun, Session, SessionProvenance
+from memfiles.tools.session import OpenRun, Session
 from memfiles.workflow.fields import check_tool_names
 from memfiles.workflow.workflow import AgentSpec, Workflow
 

@@ -16,8 +16,10 @@ Source of the span names: the OpenTelemetry semantic conventions for generative 
 from __future__ import annotations
 
 import sys
+import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
@@ -40,6 +42,7 @@ _OPERATIONS: dict[str, SpanOperation] = {
     **dict.fromkeys(("delete", "forget"), "delete_memory"),
     **dict.fromkeys(("get", "search", "list", "hydrate"), "search_memory"),
 }
+LABEL_BYTES_MAX = 255
 _API = "opentelemetry.trace"
 _NULL_SPAN = nullcontext()
 _ATTRIBUTES = {
@@ -53,24 +56,18 @@ _ATTRIBUTES = {
 }
 
 
-class CallerProvenance(Protocol):
-    """The origin of a session's changes; ``session.Provenance`` is one."""
+@dataclass(frozen=True, slots=True)
+class SessionProvenance:
+    """The origin of a session's changes. The history records ``run`` as the session of a change."""
 
-    @property
-    def agent(self) -> str:
-        """The calling agent."""
+    agent: str
+    run: str | None = None
+    channel: str | None = None
+    thread: str | None = None
 
-    @property
-    def run(self) -> str | None:
-        """The run, if there is one."""
-
-    @property
-    def channel(self) -> str | None:
-        """The channel that the user talks through."""
-
-    @property
-    def thread(self) -> str | None:
-        """The conversation thread."""
+    def __post_init__(self) -> None:
+        for what in ("agent", "run", "channel", "thread"):
+            check_label(getattr(self, what), what=what)
 
 
 class Caller(Protocol):
@@ -81,7 +78,7 @@ class Caller(Protocol):
         """The level at this moment."""
 
     @property
-    def provenance(self) -> CallerProvenance:
+    def provenance(self) -> SessionProvenance:
         """The origin of its changes."""
 
     def actor(self, call_id: str | None) -> Actor:
@@ -89,6 +86,19 @@ class Caller(Protocol):
 
     def check_open(self) -> None:
         """``InvalidArgument`` once the session is closed: its run may be over, and a save would belong to nobody."""
+
+
+def check_label(text: object, *, what: str) -> None:
+    """Refuse a label that cannot be recorded in a history: it has 1 to 255 bytes and no control characters."""
+    if text is None:
+        return
+    if not isinstance(text, str):
+        raise InvalidArgument(f"{what} must be text, not {type(text).__name__}")
+    size = len(text.encode(errors="replace"))
+    if not 1 <= size <= LABEL_BYTES_MAX:
+        raise InvalidArgument(f"{what} is {size} bytes long; 1 to {LABEL_BYTES_MAX} are allowed")
+    if any(unicodedata.category(character) in {"Cc", "Cs"} for character in text):
+        raise InvalidArgument(f"{what} holds a control character or half of a surrogate pair")
 
 
 def check_caller(caller: Caller, *, may_be_closed: bool = False) -> None:

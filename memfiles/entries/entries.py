@@ -19,7 +19,7 @@ from memfiles.entries.drafts import Deleted, Draft, EntryRules, Saved, drafts_of
 from memfiles.entries.forget import Forgetter, Forgotten, Selector
 from memfiles.entries.hydration.hydrator import Hydrator
 from memfiles.entries.hydration.window import Explanation, Hydration
-from memfiles.entries.moves import Relocator
+from memfiles.entries.moves import relocate
 from memfiles.entries.purge import Purger
 from memfiles.entries.reader import EntryDatabase, EntryReader, EntryRepository, Found, Page, Results, checked_filters
 from memfiles.entries.transfer.exchange import Exchange, Exported, ExportFormat, Imported
@@ -70,7 +70,6 @@ class Entries:
         self._db = db = EntryDatabase(store, repository, index, rules, now)
         self._reader = reader = EntryReader(db, embedder=embedder, begin=self._begin)
         self._writer = EntryWriter(db)
-        self._relocator = Relocator(db)
         self._purger = Purger(db)
         self._hydrator = Hydrator(db, reader)
         self._consolidator = Consolidator(db, reader, summariser=summariser)
@@ -199,7 +198,7 @@ class Entries:
     def relocate(self, session: Caller, moves: Mapping[str, str]) -> None:
         """Give entries at the session's level other keys, in one commit; ``RevisionConflict`` if one is taken."""
         with self._span("relocate", session), self._purger.thinning_out(session):
-            self._relocator.relocate(session, moves)
+            relocate(self._db, session, moves)
 
     def restore(self, session: Caller, key: str, *, call_id: str | None = None) -> Saved:
         """Bring back the deleted, evicted or expired entry of ``key`` at the session's level. ``EntryNotFound``."""

@@ -35,56 +35,48 @@ class _Move:
         return self.partition.path(self.draft.key)
 
 
-class Relocator:
-    """Gives new keys to entries at the level of a session."""
+def relocate(db: EntryDatabase, caller: Caller, keys: Mapping[str, str]) -> None:
+    """Give the entry of each key its new key, in one commit; ``EntryNotFound``, else errors as of ``Entries.save``."""
+    if not isinstance(keys, Mapping):
+        raise InvalidArgument(f"moves must map keys to new keys, not be {type(keys).__name__}")
+    stamp, own = Stamp(db.now(), caller.actor(None)), own_level(caller)
+    planned = [_planned(db, own, key, new, among=keys, now=stamp.at) for key, new in keys.items()]
+    places = [path for move in planned for path in (move.entry.path, move.target)]
 
-    def __init__(self, db: EntryDatabase) -> None:
-        self._db = db
+    def decide(records: RecordsByPath) -> tuple[None, list[EntryRecord]]:
+        after = dict(records)
+        for move in planned:
+            path, expected = move.entry.path, replace(stamp, expected_revision=move.entry.revision)
+            entry = decisions.present(after[path], key=move.entry.key, now=stamp.at)
+            decisions.check_revision(entry, expected, key=move.entry.key)
+            after[path] = vacated(entry, stamp.at, by=stamp.by, target=move.target)
+        for move in planned:
+            place = location_of(caller.provenance.agent, *move.partition, id="")
+            if is_live(after[move.target], stamp.at):
+                raise _taken(move.draft.key)
+            after |= decisions.relocated(after, move.entry, move.draft, stamp, place=place)
+        return None, [each for path, each in after.items() if each is not None and each is not records[path]]
 
-    def relocate(self, caller: Caller, keys: Mapping[str, str]) -> None:
-        """Give the entry of each key its new key; all or nothing, one commit.
+    db.repository.change([*places, *db.id_paths(places)], decide)
 
-        ``EntryNotFound``, ``RevisionConflict`` (a key is taken, or an entry was changed meanwhile), and the refusals of
-        a save: nothing changed.
-        """
-        if not isinstance(keys, Mapping):
-            raise InvalidArgument(f"moves must map keys to new keys, not be {type(keys).__name__}")
-        stamp, own = Stamp(self._db.now(), caller.actor(None)), own_level(caller)
-        planned = [self._planned(own, key, new, among=keys, now=stamp.at) for key, new in keys.items()]
-        places = [path for move in planned for path in (move.entry.path, move.target)]
 
-        def decide(records: RecordsByPath) -> tuple[None, list[EntryRecord]]:
-            after = dict(records)
-            for move in planned:
-                path, expected = move.entry.path, replace(stamp, expected_revision=move.entry.revision)
-                entry = decisions.present(after[path], key=move.entry.key, now=stamp.at)
-                decisions.check_revision(entry, expected, key=move.entry.key)
-                after[path] = vacated(entry, stamp.at, by=stamp.by, target=move.target)
-            for move in planned:
-                place = location_of(caller.provenance.agent, *move.partition, id="")
-                if is_live(after[move.target], stamp.at):
-                    raise _taken(move.draft.key)
-                after |= decisions.relocated(after, move.entry, move.draft, stamp, place=place)
-            return None, [each for path, each in after.items() if each is not None and each is not records[path]]
+def _planned(db: EntryDatabase, own: View, key: str, new: str, *, among: Mapping[str, str], now: str) -> _Move:
+    found = _live(db, own, check_key(key), now)
+    if found is None:
+        raise decisions.not_there(key)
+    entry, partition = found
+    draft = db.rules.check(draft_of_entry(entry, key=new), before=entry).draft
+    if new not in among and _live(db, own, new, now) is not None:
+        raise _taken(new)
+    return _Move(entry, partition, draft)
 
-        self._db.repository.change([*places, *self._db.id_paths(places)], decide)
 
-    def _planned(self, own: View, key: str, new: str, *, among: Mapping[str, str], now: str) -> _Move:
-        found = self._live(own, check_key(key), now)
-        if found is None:
-            raise decisions.not_there(key)
-        entry, partition = found
-        draft = self._db.rules.check(draft_of_entry(entry, key=new), before=entry).draft
-        if new not in among and self._live(own, new, now) is not None:
-            raise _taken(new)
-        return _Move(entry, partition, draft)
-
-    def _live(self, own: View, key: str, now: str) -> tuple[Entry, Partition] | None:
-        for partition in own:
-            entry = entry_at(self._db.repository, partition.path(key))
-            if is_live(entry, now):
-                return entry, partition
-        return None
+def _live(db: EntryDatabase, own: View, key: str, now: str) -> tuple[Entry, Partition] | None:
+    for partition in own:
+        entry = entry_at(db.repository, partition.path(key))
+        if is_live(entry, now):
+            return entry, partition
+    return None
 
 
 def _taken(key: str) -> RevisionConflict:

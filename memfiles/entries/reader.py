@@ -231,13 +231,8 @@ class EntryReader:
                 return entry
         return None
 
-    def search(
-        self, caller: Caller, query: str, *, max_results: int = 10, filters: Filters, associate: bool = True
-    ) -> Results:
-        """The visible entries that answer ``query``, best first; no text of a query raises.
-
-        ``InvalidArgument`` if ``max_results`` is not 1 to 50, or a filter cannot be one.
-        """
+    def search(self, caller: Caller, query: str, *, max_results: int, filters: Filters, associate: bool) -> Results:
+        """The visible entries that answer ``query``, best first; errors as of ``Entries.search``."""
         query = checked_query(query)
         check_whole(max_results, what="max_results", least=1, most=MAX_RESULTS)
         check_switch(associate, what="associate")
@@ -258,7 +253,7 @@ class EntryReader:
         matches = tuple(Match(found_in(entry), hit.score, hit.legs, hit.snippet) for entry, hit in read)
         return Results(query, matches, meaning=question is not None)
 
-    def page(self, caller: Caller, *, filters: Filters, limit: int = 50, cursor: str | None = None) -> Page:
+    def page(self, caller: Caller, *, filters: Filters, limit: int, cursor: str | None) -> Page:
         """The visible entries by key, ``limit`` at a time; ``cursor`` is the ``next`` of the page before."""
         check_whole(limit, what="limit", least=1, most=MAX_PAGE)
         after = check_key(cursor) if cursor else ""

@@ -91,11 +91,7 @@ class EntryWriter:
         expected_revision: int | None = None,
         call_id: str | None = None,
     ) -> list[Saved]:
-        """Save the drafts under their keys, all or nothing, with one flush; returns the receipts in their order.
-
-        ``SizeExceeded``, ``BudgetExceeded``, ``SecretRefused``, ``RevisionConflict``, ``ReadOnly`` (an episode),
-        ``LockTimeout``, ``StorageFailed``: nothing changed.
-        """
+        """Save the drafts under their keys, all or nothing, with one flush; errors as of ``Entries.save``."""
         if any(draft.content is None for draft in drafts):
             raise InvalidArgument("there is nothing to save: pass the content")
         checked = [self._db.rules.check(draft) for draft in drafts]

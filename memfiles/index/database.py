@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from memfiles.errors import StorageFailed
+from memfiles.index.rows import DECLARED
 from memfiles.index.text import fts
 from memfiles.storage.derived_database import DAMAGED, DerivedDatabase, DerivedFile
 
@@ -20,14 +21,9 @@ TABLES = (
     "CREATE TABLE folder (name TEXT PRIMARY KEY, mtime_ns INT) WITHOUT ROWID",
     "CREATE TABLE intent (token TEXT, path TEXT, PRIMARY KEY (token, path)) WITHOUT ROWID",
     "CREATE TABLE part (id INTEGER PRIMARY KEY, scope TEXT, level TEXT, run TEXT, UNIQUE (scope, level, run))",
-    """
+    f"""
     CREATE TABLE entry (
-        id INTEGER PRIMARY KEY, path TEXT UNIQUE, part INT, key TEXT, tags TEXT, links TEXT, category TEXT,
-        kind TEXT, pinned INT, kept INT, importance REAL, confidence REAL, size INT, successes INT, failures INT,
-        created_at TEXT, updated_at TEXT, expires_at TEXT, source_run TEXT, thread TEXT, ordinal INT, provenance TEXT,
-        state TEXT, retired_at TEXT, cause TEXT, revision INT, digest TEXT, inode INT, file_size INT, mtime_ns INT,
-        sources TEXT, lineage TEXT, aliases TEXT NOT NULL DEFAULT '[]', reads INT NOT NULL DEFAULT 0,
-        read_at TEXT NOT NULL DEFAULT ''
+        id INTEGER PRIMARY KEY, part INT, {DECLARED}, reads INT NOT NULL DEFAULT 0, read_at TEXT NOT NULL DEFAULT ''
     )
     """,
     """

@@ -37,38 +37,32 @@ class Row(NamedTuple):
     path: str
     scope: str
     level: str
-    run: str
-    key: str
-    tags: tuple[str, ...]
-    links: tuple[str, ...]
-    category: str
-    kind: str
-    pinned: bool
-    importance: float
-    confidence: float
-    size: int
-    successes: int
-    failures: int
-    created_at: str
-    updated_at: str
-    expires_at: str | None
-    provenance: Provenance
-    state: EntryState
-    retired_at: str
-    cause: str
-    revision: int
-    digest: str
+    run: str = ""
+    key: str = ""
+    tags: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    category: str = ""
+    kind: str = ""
+    pinned: bool = False
+    importance: float = 0.0
+    confidence: float = 0.0
+    size: int = 0
+    successes: int = 0
+    failures: int = 0
+    created_at: str = ""
+    updated_at: str = ""
+    expires_at: str | None = None
+    provenance: Provenance = Provenance()
+    state: EntryState = "forgotten"
+    retired_at: str = ""
+    cause: str = ""
+    revision: int = 1
+    digest: str = ""
     signature: Signature | None = None
     content: str = ""
     sources: tuple[str, ...] = ()
     lineage: str = ""
     aliases: tuple[str, ...] = ()
-
-
-_MARK = Row(
-    *("", "", "", "", "", (), (), "", "", False, 0.0, 0.0, 0, 0, 0),
-    *("", "", None, Provenance(), "forgotten", "", "", 1, ""),
-)
 
 
 _described = attrgetter(  # in the order of a ``Row``, up to its state
@@ -81,10 +75,10 @@ _described = attrgetter(  # in the order of a ``Row``, up to its state
 def row_of(record: EntryRecord, signature: Signature | None) -> Row:
     """The row of a record whose file has this signature; None if unknown, so that the file will be read."""
     if not isinstance(record, Entry):
-        return _MARK._replace(
-            path=record.path,
-            scope=record.folder,
-            level=record.level,
+        return Row(
+            record.path,
+            record.folder,
+            record.level,
             revision=record.revision,
             retired_at=record.at,
             cause=record.type,
@@ -98,11 +92,13 @@ def row_of(record: EntryRecord, signature: Signature | None) -> Row:
     return Row._make((*_described(record), *state, *content, record.sources, record.id, record.aliases))
 
 
-COLUMNS = (
-    "path key tags links category kind pinned kept importance confidence size successes failures created_at updated_at "
-    "expires_at source_run thread ordinal provenance state retired_at cause revision digest inode file_size mtime_ns "
-    "sources lineage aliases"
-).split()
+DECLARED = """
+    path TEXT UNIQUE, key TEXT, tags TEXT, links TEXT, category TEXT, kind TEXT, pinned INT, kept INT, importance REAL,
+    confidence REAL, size INT, successes INT, failures INT, created_at TEXT, updated_at TEXT, expires_at TEXT,
+    source_run TEXT, thread TEXT, ordinal INT, provenance TEXT, state TEXT, retired_at TEXT, cause TEXT, revision INT,
+    digest TEXT, inode INT, file_size INT, mtime_ns INT, sources TEXT, lineage TEXT, aliases TEXT NOT NULL DEFAULT '[]'
+"""
+COLUMNS = [column.split()[0] for column in DECLARED.split(",")]
 _TAGS_AT, _LINKS_AT, _PINNED_AT, _MEASURES_AT, _PROVENANCE_AT, _STATE_AT, _SIGNATURE_AT = (
     Row._fields.index(name) for name in "tags links pinned importance provenance state signature".split()
 )

@@ -80,10 +80,6 @@ class Retired:
     at: Timestamp
     cause: str = ""
 
-    def to_dict(self) -> dict[str, str]:
-        """The JSON object."""
-        return {"state": self.state, "at": self.at, "cause": self.cause}
-
 
 @dataclass(frozen=True)
 class Merged:
@@ -113,10 +109,6 @@ class Reorganised:
     plan: Annotated[str, Field(min_length=1, max_length=64)]
     changed: Annotated[int, Field(ge=1, le=MAX_COUNT)]
     revision: Revision
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object."""
-        return {"plan": self.plan, "changed": self.changed, "revision": self.revision}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ its level (no write down). Source: Bell and LaPadula's simple-security and stron
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memfiles.errors import InvalidArgument
@@ -47,10 +46,3 @@ class Levels:
     def raised(self, current: str, to: str) -> str:
         """The level of a session at ``current`` after it read an item at ``to``: it never falls."""
         return max(current, to, key=self.rank)
-
-
-def levels_of(names: Sequence[str]) -> Levels:
-    """Levels in the declared order, lowest first; refuses an empty or repeating list."""
-    if not names or len(set(names)) != len(names):
-        raise InvalidArgument("levels must be a list of different names, lowest first")
-    return Levels(tuple(names))

@@ -10,12 +10,11 @@ import hashlib
 import io
 import logging
 import threading
-import unicodedata
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from memfiles.entries.callers import LABEL_BYTES_MAX, SessionProvenance, check_label
 from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.records.keys import entry_place
 from memfiles.records.levels import Levels
@@ -34,26 +33,11 @@ if TYPE_CHECKING:
     from memfiles.storage.events import RecordChanged
     from memfiles.tools.entry_tools import EntryAccess
 
-LABEL_BYTES_MAX = 255
 _INTERNAL_ERROR = (
     "Internal error in the memory; the details were logged. If this was a change, read the current state before you "
     "try again: the change may or may not have been made."
 )
 _log = logging.getLogger("memfiles")
-
-
-@dataclass(frozen=True, slots=True)
-class SessionProvenance:
-    """The origin of a session's changes. The history records ``run`` as the session of a change."""
-
-    agent: str
-    run: str | None = None
-    channel: str | None = None
-    thread: str | None = None
-
-    def __post_init__(self) -> None:
-        for what in ("agent", "run", "channel", "thread"):
-            check_label(getattr(self, what), what=what)
 
 
 class OpenRun:
@@ -338,19 +322,6 @@ def recorded_id(call_id: str | None) -> str | None:
         return "sha256:" + hashlib.sha256(call_id.encode(errors="replace")).hexdigest()
     check_label(call_id or None, what="call_id")
     return call_id or None
-
-
-def check_label(text: object, *, what: str) -> None:
-    """Refuse a label that cannot be recorded in a history: it has 1 to 255 bytes and no control characters."""
-    if text is None:
-        return
-    if not isinstance(text, str):
-        raise InvalidArgument(f"{what} must be text, not {type(text).__name__}")
-    size = len(text.encode(errors="replace"))
-    if not 1 <= size <= LABEL_BYTES_MAX:
-        raise InvalidArgument(f"{what} is {size} bytes long; 1 to {LABEL_BYTES_MAX} are allowed")
-    if any(unicodedata.category(character) in {"Cc", "Cs"} for character in text):
-        raise InvalidArgument(f"{what} holds a control character or half of a surrogate pair")
 
 
 def _about(record: Record) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from memfiles.entries.callers import SessionProvenance
 from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.files.manager import MemoryManager
@@ -23,7 +24,7 @@ from memfiles.records.entry import Entry, Provenance, Retired
 from memfiles.records.levels import Levels
 from memfiles.storage.events import Subscribers
 from memfiles.storage.store import Store
-from memfiles.tools.session import Session, SessionProvenance
+from memfiles.tools.session import Session
 from tests.index.indexed import SUPPORT, Memory, many
 from tests.support.saved import buried, saved, tombstone
 

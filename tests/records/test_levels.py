@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memfiles.errors import InvalidArgument
-from memfiles.records.levels import DEFAULT_LEVELS, Levels, levels_of
+from memfiles.records.levels import DEFAULT_LEVELS, Levels
 
 LEVELS = Levels()
 
@@ -37,7 +37,7 @@ def test_a_level_rises_and_never_falls(current: str, to: str) -> None:
 
 def test_the_order_is_the_declared_one() -> None:
     """Not the alphabet's."""
-    levels = levels_of(["LOW", "HIGH", "AVERAGE"])
+    levels = Levels(("LOW", "HIGH", "AVERAGE"))
 
     assert [0, 1, 2] == [levels.rank(name) for name in ("LOW", "HIGH", "AVERAGE")]
     assert levels.may_read(session="AVERAGE", item="HIGH")
@@ -50,10 +50,3 @@ def test_an_undeclared_level_is_refused(level: str) -> None:
         LEVELS.may_read(session=level, item="PUBLIC")
     with pytest.raises(InvalidArgument):
         LEVELS.may_write(session="PUBLIC", item=level)
-
-
-@pytest.mark.parametrize("names", [[], ["A", "A"]])
-def test_levels_are_different_names(names: list[str]) -> None:
-    """At least one, none twice."""
-    with pytest.raises(InvalidArgument, match="different names, lowest first"):
-        levels_of(names)

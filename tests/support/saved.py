@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from memfiles.entries.callers import SessionProvenance
 from memfiles.entries.drafts import EntryRules, later
 from memfiles.entries.entries import Entries
 from memfiles.records.entry import Entry, Provenance, Retired, new_text
@@ -78,16 +79,6 @@ def location(entry: Entry, *, id: str = "", at: str = SEEDED_AT, revision: int =
     return Mark(id or entry.id, entry.agent, entry.level, "location", revision, at, key=entry.key)
 
 
-@dataclass(frozen=True)
-class Sender:
-    """Where a visitor's changes come from."""
-
-    agent: str
-    run: str | None = None
-    channel: str | None = None
-    thread: str | None = None
-
-
 class Visitor:
     """Somebody with a level that can be raised, as a session is."""
 
@@ -95,7 +86,7 @@ class Visitor:
         self, agent: str = "support", level: str = "INTERNAL", *, run: str | None = None, thread: str | None = None
     ) -> None:
         self.level = level
-        self.provenance = Sender(agent, run=run, thread=thread)
+        self.provenance = SessionProvenance(agent, run=run, thread=thread)
 
     def check_open(self) -> None:
         """A visitor is never sent away."""

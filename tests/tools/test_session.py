@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from memfiles.entries.callers import SessionProvenance
 from memfiles.errors import InvalidArgument
 from memfiles.files.manager import MemoryManager
 from memfiles.records.levels import Levels
 from memfiles.records.record import Actor
-from memfiles.tools.session import Session, SessionProvenance
+from memfiles.tools.session import Session
 from memfiles.workflow.workflow import MemoryFile
 
 FILES = [

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from memfiles.entries.callers import SessionProvenance
 from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.files.manager import MemoryManager
 from memfiles.records.levels import Levels
 from memfiles.records.record import Actor, Record
 from memfiles.tools.results import ToolResult
-from memfiles.tools.session import Session, SessionProvenance, Toolset, line_range, tools
+from memfiles.tools.session import Session, Toolset, line_range, tools
 from memfiles.tools.visibility import VisibleFile
 from memfiles.workflow.workflow import MemoryFile
 

@@ -19,7 +19,6 @@ from memfiles.cli.options import command, current, usage_error
 from memfiles.errors import ExtraMissing
 from memfiles.files.manager import MemoryManager
 from memfiles.memory import open as open_memory
-from memfiles.records.levels import levels_of
 from memfiles.tools.dialects import DIALECTS, render
 from memfiles.tools.session import definitions_of
 from memfiles.tools.visibility import VisibleFile, card_of_files, visible_files
@@ -110,7 +109,7 @@ def json_object(text: str) -> dict[str, Any]:
 def _visible(seen: opening.MemoryView, agent: str, level: str | None) -> list[VisibleFile]:
     """The files that a session of this agent sees."""
     opening.known_agent(seen.workflow, agent)
-    levels = levels_of(seen.workflow.memory.levels)
+    levels = seen.workflow.levels
     declared = seen.workflow.agents[agent]
     at = level or declared.level or levels.lowest
     levels.rank(at)

@@ -81,10 +81,7 @@ class Consolidator:
         )
 
     def apply(self, caller: Caller, plan: Plan) -> Applied:
-        """Apply the plan as one change; ``RevisionConflict`` if one of its entries changed since.
-
-        Its texts pass the same checks as a save, whoever made the plan; errors as of a save.
-        """
+        """Apply the plan as one change; its texts pass the same checks as a save, whoever made the plan."""
         if not isinstance(plan, Plan):
             raise InvalidArgument(f"apply takes a plan, as plan returns it, not {type(plan).__name__}")
         home = _home(caller)
