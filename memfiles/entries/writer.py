@@ -249,11 +249,9 @@ class EntryWriter:
     def _target(self, caller: Caller, draft: Draft, *, now: str) -> _Target:
         """The place that the draft's category asks for, or else where its key is seen, or the agent's own."""
         own = own_level(caller)
-        if draft.category is None:
-            at, above = self._position_seen(own, draft.key, now), ()
-        else:
-            at = self._position(own, draft.category)
-            above = own[:at]
+        category = draft.category
+        at = self._position_seen(own, draft.key, now) if category is None else self._position(own, category)
+        above = own[:at] if category is not None else ()
         shadows = tuple(path for each in above if self._is_seen(path := each.path(draft.key), now))
         place = location_of(caller.provenance.agent, *own[at], id=uuid.uuid4().hex)
         return _Target(own[at].path(draft.key), place, shadows)

@@ -270,7 +270,7 @@ def test_an_entry_that_moves_while_it_is_forgotten_is_forgotten(
             return found
 
         monkeypatch.setattr(Forgetter, "_find", find_and_move)
-        forgotten = entries.forget(visitor, **{by: {"key": "key", "id": id}[by]})
+        forgotten = entries.forget(visitor, key="key") if by == "key" else entries.forget(visitor, id=id)
 
         assert (1, ("new",)) == (forgotten.count, forgotten.keys)
         assert [] == files_holding(tmp_path, WORD)

@@ -12,6 +12,7 @@ import pytest
 
 from memfiles.errors import LockTimeout
 from memfiles.sync.dirty_scan import DirtyScan
+from memfiles.sync.engine import Sync
 from memfiles.sync.replica import Replica
 from memfiles.sync.status import status_on_disk
 from mirrors.memory import MemoryMirror
@@ -406,19 +407,20 @@ def test_an_error_that_was_put_right_is_told_no_more(
     open_machine: Opener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither that of a scan for records to push, nor that of a journal that could not be wiped."""
-    memory = open_machine()
-    memory.sync.flush(60)
+    sync = open_machine().sync
+    assert isinstance(sync, Sync)
+    sync.flush(60)
     told = []
     for owner, name in ((Replica, "release_forgotten"), (DirtyScan, "dirty")):
         with monkeypatch.context() as patched:
             patched.setattr(owner, name, _refuse)
-            memory.sync._ledger.meta.leave_to_wipe()
-            memory.sync._jobs.wipe()
-            memory.sync._jobs.sweep()
-            told.append(memory.sync._errors.last)
-        memory.sync._jobs.sweep()
-        memory.sync.flush(60)
-        told.append(memory.sync._errors.last)
+            sync._ledger.meta.leave_to_wipe()
+            sync._jobs.wipe()
+            sync._jobs.sweep()
+            told.append(sync._errors.last)
+        sync._jobs.sweep()
+        sync.flush(60)
+        told.append(sync._errors.last)
 
     assert told[0] is not None and "held" in told[0]
     assert told[2] is not None and "held" in told[2]
@@ -432,14 +434,15 @@ def _refuse(*_: object, **__: object) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # that there are threads is what is tested
 def test_a_child_that_is_forked_in_the_middle_of_a_download_works(open_machine: Opener) -> None:
     """What the parent's threads hold is not held in the child."""
-    memory = open_machine()
-    memory.sync.flush(60)
-    with memory.sync._scan._downloads.writing, memory.sync._errors._noting:
+    sync = open_machine().sync
+    assert isinstance(sync, Sync)
+    sync.flush(60)
+    with sync._scan._downloads.writing, sync._errors._noting:
         pid = os.fork()
         if pid == 0:
             signal.alarm(30)
-            memory.sync.status()
-            memory.sync._errors.note("a record", LockTimeout("held"))
+            sync.status()
+            sync._errors.note("a record", LockTimeout("held"))
             os._exit(0)
 
     assert 0 == os.waitpid(pid, 0)[1]

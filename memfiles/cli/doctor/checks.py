@@ -264,8 +264,8 @@ def check_entries(workflow: Workflow) -> Iterator[CheckResult]:
     others = "".join(f", {total[name]} {name}" for name in ("expired", "retired", "forgotten") if total[name])
     yield ok("entries", f"{output.entries(total['live'])}, {total['size_bytes']} bytes{others}")
     index = workflow.directory / INDEX
-    size = f", {index.stat().st_size // 1024} KiB; derived, rebuilt automatically" if index.is_file() else ""
-    yield ok("entry index", f"{index}{size or ' (created when needed)'}")
+    about = f", {index.stat().st_size // 1024} KiB; derived, rebuilt automatically" if index.is_file() else ""
+    yield ok("entry index", f"{index}{about or ' (created when needed)'}")
 
 
 def census(directory: Path, paths: Iterable[str]) -> tuple[Tallies, list[tuple[str, str]]]:

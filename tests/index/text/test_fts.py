@@ -19,7 +19,8 @@ def test_a_text_put_again_replaces_the_one_before() -> None:
     """Only the words of the newest text are found."""
     rows = Rows()
     rows.save(Row("drink", "green tea"))
-    texts.put(rows.connection, 1, rows.id("drink"), key="drink", content="black coffee", tags=["morning"])
+    texts.remove(rows.connection, 1, rows.id("drink"))
+    texts.put_many(rows.connection, 1, [(rows.id("drink"), "drink", "black coffee", ["morning"])])
 
     assert ([], ["drink"], ["drink"]) == (rows.keys("tea"), rows.keys("coffee"), rows.keys("morning"))
 
@@ -30,7 +31,7 @@ def test_what_was_not_committed_is_not_there() -> None:
     rows.connection.commit()
     before = _tables(rows.connection)
     rows.connection.execute("BEGIN")
-    texts.put(rows.connection, 4, 1, key="k", content="tea", tags=[])
+    texts.put_many(rows.connection, 4, [(1, "k", "tea", [])])
     found = texts.best(rows.connection, 4, '"tea"', limit=1)
     rows.connection.rollback()
 
