@@ -19,7 +19,7 @@ from memfiles.records.lineage import base_revision, relation
 from memfiles.records.marks import EntryRecord, Mark
 from memfiles.records.record import Record, decode, encode
 from memfiles.records.redactions import Piece, lacking
-from memfiles.sync.merge.merge_entries import Known, fate, includes, merge_entries
+from memfiles.sync.merge.merge_entries import Known, fate, includes, is_same, merge_entries
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge
 from memfiles.sync.merge.rebase import how_they_stand
 
@@ -108,9 +108,12 @@ def is_overtaken(local: SyncedRecord, by: SyncedRecord) -> bool:
     """
     if isinstance(local, Entry) and isinstance(by, Mark):
         return fate(local, by, {}) != "here"
-    if isinstance(local, Mark) or isinstance(by, Mark):
+    if isinstance(local, Entry) and isinstance(by, Entry) and is_same(local, by):
+        one, other = local.text, by.text
+    elif isinstance(local, Record) and isinstance(by, Record):
+        one, other = local, by
+    else:
         return False
-    one, other = (it.text if isinstance(it, Entry) else it for it in (local, by))
     return bool(lacking(one.redactions, other.redactions)) or how_they_stand(one, other) in ("behind", "diverged")
 
 
