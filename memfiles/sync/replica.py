@@ -169,12 +169,12 @@ class Replica:
         """Merge a copy of an entry into the record at the place where the entry is now, in one commit.
 
         A local copy leaves a mark. An entry that is in the way, and belongs elsewhere itself, moves on in the same way.
-        Returns the changed paths.
+        Returns the paths that may have changed.
         """
         entries, paths = self._kept_entries(), {copy.path}
 
         def decide(records: Mapping[str, EntryRecord | None]) -> tuple[str | None, list[EntryRecord]]:
-            there, after = records[copy.path], dict[str, EntryRecord]()
+            there, after, losers = records[copy.path], dict[str, EntryRecord](), list[tuple[str, SyncedRecord]]()
             if is_local and (there is None or not is_same(there, copy)):
                 return None, []
             hands = [there if is_local and isinstance(there, Entry) else copy]
@@ -192,11 +192,12 @@ class Replica:
                     there = vacated(there, self._now())
                 known = self.of_ids({*entry.ids, *(there.ids if there is not None else ())})
                 merged = placed(entry, there, place, on_conflict=on_conflict, at=self._now(), known=known)
-                if merged.loser is not None:
-                    self.keep(place.target, encode_copy(merged.loser), why=_MOVED, folder=quarantine.CONFLICTS)
+                losers += [(place.target, merged.loser)] if merged.loser is not None else []
                 is_new = merged.record.revision != entry.revision
                 is_made_here = is_new and entries.origin is not None
                 after[place.target] = merged.record.stamped(entries.origin or "") if is_made_here else merged.record
+            for path, loser in losers:
+                self.keep(path, encode_copy(loser), why=_MOVED, folder=quarantine.CONFLICTS)
             return None, [record for path, record in after.items() if record != records[path]]
 
         while (missing := entries.change(paths, decide, is_own=False, origin="mirror")) is not None:

@@ -38,6 +38,7 @@ Known = Mapping[str, Mark]
 """What is known of entries, by their ids: that they were forgotten, or where they are."""
 
 Fate = Literal["here", "elsewhere", "forgotten"]
+_EPISODES = "two machines saved an episode under this key, and episodes are not merged: the earlier one stays"
 
 
 def merge_entries(
@@ -239,7 +240,7 @@ def _texts(
     merged = supersede(local, remote, base=base, winner="local" if is_ours else "remote", at=at)
     if kind == "fact" or local.content == remote.content:
         return merged
-    return replace(merged, loser=remote if is_ours else local)
+    return replace(merged, loser=remote if is_ours else local, note=_EPISODES)
 
 
 def _source_of(text: Record, local: Entry, remote: Entry) -> Entry:
@@ -270,7 +271,7 @@ class EntryPair:
     def newer(self) -> Entry:
         """The copy that was changed last, in any way; the same on every machine."""
         return max(
-            self.local, self.remote, key=lambda it: (_changed_at(it), it.revision, it.text.sha256, repr(it.tags))
+            self.local, self.remote, key=lambda it: (_changed_at(it), it.revision, it.text.sha256, _facets_of(it))
         )
 
     def newer_of(self, name: str) -> Any:
@@ -349,6 +350,10 @@ def _retired(pair: EntryPair) -> Retired | None:
 def _is_same_life(base: Entry, shown: Entry) -> bool:
     """Whether the visible copy was never retired and restored since the base."""
     return not any(change.op == "restore" and change.revision > base.revision for change in shown.text.history)
+
+
+def _facets_of(entry: Entry) -> str:
+    return repr([getattr(entry, name) for name, _ in FACETS])
 
 
 def _changed_at(entry: Entry) -> str:

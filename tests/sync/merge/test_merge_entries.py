@@ -111,6 +111,7 @@ def test_of_episodes_the_first_stands() -> None:
 
     assert (remote.content, local) == (entry_of(merged(local, remote)).content, merged(local, remote).loser)
     assert (remote.content, local) == (entry_of(merged(remote, local)).content, merged(remote, local).loser)
+    assert "the earlier one stays" in (merged(local, remote).note or "")
 
 
 def test_labels_are_united_and_taken_away() -> None:
@@ -133,6 +134,15 @@ def test_single_facets_are_of_whoever_changed_them() -> None:
 
     assert (0.1, 0.4, "core", True) == (found.importance, found.confidence, found.category, found.pinned)
     assert base.updated_at == found.updated_at
+
+
+def test_facets_that_changed_at_the_same_time_are_the_same_on_every_machine() -> None:
+    """Also where the two changes differ in nothing that has an order but in these."""
+    base = shared(importance=0.5)
+    one, other = (refaceted(base, at=at(2), importance=importance) for importance in (0.9, 0.1))
+    results = [merged(here(one), there(other), base=base), merged(here(other), there(one), base=base)]
+
+    assert 1 == len({entry_of(result).importance for result in results})
 
 
 def test_signals_of_both_are_counted() -> None:
