@@ -61,14 +61,15 @@ def test_an_entry_that_is_forgotten_does_not_return_under_another_key(desk: Desk
     assert [] == files_holding(tmp_path, SECRET, "zebrafish")
 
 
+@pytest.mark.parametrize("order", ["ab", "ba"])
 @pytest.mark.parametrize("is_renamed_first", [True, False])
 def test_a_key_that_two_machines_saved_keeps_nothing_of_what_is_forgotten(
-    desk: Desk, tmp_path: Path, is_renamed_first: bool
+    desk: Desk, tmp_path: Path, is_renamed_first: bool, order: str
 ) -> None:
     """Not in the history or the conflicts of the key that it was saved under, nor in the notes on the mirror."""
-    desk("a", "entries", "save", "K", "tea at four")
+    for name in order:  # the later one is the newer
+        desk(name, "entries", "save", "K", {"a": "tea at four", "b": SECRET}[name])
     desk("a", "sync", "push")
-    desk("b", "entries", "save", "K", SECRET)
     if not is_renamed_first:
         desk("b", "sync", "pull")
     desk("b", rename={"K": "N"})
