@@ -18,6 +18,7 @@ from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import EntryRules
 from memfiles.errors import MirrorUnavailable
 from memfiles.records.record import Actor
+from memfiles.storage.store import Durability
 from memfiles.sync.dispatcher import Dispatcher, Progress
 from memfiles.sync.mirror import Mirror
 from memfiles.sync.pack import refresh_pack
@@ -71,7 +72,14 @@ class Machine:
     """A memory directory that is open; ``do`` carries out a step of a script."""
 
     def __init__(
-        self, directory: Path, mirror: Mirror, *, now: Callable[[], str], on_conflict: str, max_entries: int | None
+        self,
+        directory: Path,
+        mirror: Mirror,
+        *,
+        now: Callable[[], str],
+        on_conflict: str,
+        max_entries: int | None,
+        durability: Durability,
     ) -> None:
         self.directory = directory
         self._dispatchers: list[InlineDispatcher] = []
@@ -88,7 +96,7 @@ class Machine:
             files=[declared(uid, content=f"# {uid}\n", cap=CAP) for uid in FILES],
             rules=EntryRules(budget=Budget(max_entries=max_entries), secrets="off"),
             now=now,
-            durability="os",
+            durability=durability,
             dispatcher=Noted,
             on_conflict=on_conflict,
         )

@@ -59,9 +59,12 @@ class ForkedMachine:
         os.close(writing)
         with os.fdopen(reading, "rb") as file:
             answer = file.read()
-        os.waitpid(child, 0)
+        _, status = os.waitpid(child, 0)
         if not answer:
-            raise Killed(str(step))
+            is_planned = step.trouble.startswith("kill=") and os.WIFSIGNALED(status)
+            if is_planned and os.WTERMSIG(status) == signal.SIGKILL:
+                raise Killed(str(step))
+            raise AssertionError(f"{step}: the process ended by itself, with status {status}")
         error, self.pending, self._wire.puts = pickle.loads(answer)
         if error is not None:
             raise error
@@ -82,15 +85,18 @@ class ForkedMachine:
         if step.trouble.startswith("kill="):
             _die_before(int(step.trouble.removeprefix("kill=")))
         clock = SkewedClock(count(self.number * 60), skew_seconds=self._skew)
-        machine = Machine(self.directory, self._wire, now=clock, **self._settings)
-        error = None
+        pending, error = self.pending, None
         try:
-            if step.verb not in ("reopen", "restart"):
-                machine.do(step)
+            machine = Machine(self.directory, self._wire, now=clock, **self._settings)
+            try:
+                if step.verb not in ("reopen", "restart"):
+                    machine.do(step)
+            finally:
+                pending = machine.pending
+                machine.close()
         except Exception as raised:
             error = raised
-        machine.close()
-        return error, machine.pending, self._wire.puts
+        return error, pending, self._wire.puts
 
 
 def _end(writing: int, answer: Callable[[], Any]) -> None:

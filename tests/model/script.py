@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+WITH_MIRROR = ("sync", "push", "flush", "tick", "pack", "restart", "settle")  # changes of others may arrive
 FILES = ("notes", "plan")
 KEYS = ("K", "N", "M")
 CALLERS = ("", "low", "sales")  # another level, another agent

@@ -24,7 +24,8 @@ from memfiles.errors import (
     EntryNotFound,
     InvalidArgument,
     LevelDenied,
-    MemfilesError,
+    LockTimeout,
+    MirrorConflict,
     MirrorUnavailable,
     ReadOnly,
     RevisionConflict,
@@ -36,15 +37,15 @@ from mirrors.memory import MemoryMirror
 from tests.model.machine import Machine, SeededIds, SkewedClock
 from tests.model.oracle import Oracle, Records, Violation
 from tests.model.processes import ForkedMachine, Killed
-from tests.model.script import Script, Step, words
+from tests.model.script import WITH_MIRROR, Script, Step, words
 from tests.model.wire import Wire
 
 REFUSALS = (BudgetExceeded, EditNoMatch, EntryNotFound, LevelDenied, ReadOnly, RevisionConflict, RevisionUnknown)
 BUCKET, KILLED = "bucket", "killed"
-WITH_MIRROR = ("sync", "push", "flush", "tick", "pack", "restart")
 UNCHANGING = ("reopen", "amnesia", "again", "deploy", "empty", "rewind")  # the records of the machine
 _PACK = ".state/pack/"
 _SKEW_SECONDS = 3000
+_FSYNC = 0.25  # of the scripts: only then are there journals
 _ZEROS = bytes(1 << 16)
 
 
@@ -104,6 +105,8 @@ class World:
         problem = self._attempt(step)
         if is_killed := problem == KILLED:
             problem = self._attempt(replace(step, trouble=""))
+            if problem == KILLED:
+                raise Violation("killed", f"{step} was killed, and killed again without a reason")
         after = self._seen[name] = self.records(name)
         self._say(f"{number:3} {step}:{' killed, then' * is_killed} {problem or 'done'}")
         if problem and not is_killed and step.verb not in WITH_MIRROR and before != after:
@@ -176,14 +179,10 @@ class World:
             return f"refused: {refusal}"
         except InvalidArgument as refusal:
             return f"refused: {refusal}"
-        except MirrorUnavailable as error:
+        except (MirrorUnavailable, MirrorConflict, LockTimeout) as error:
             if not step.trouble:
                 raise
             return f"no answer: {error}"
-        except MemfilesError:
-            if not step.trouble:
-                raise
-            return "no answer"
         return None
 
     def _do(self, step: Step) -> None:
@@ -220,6 +219,7 @@ class World:
         skew = random.Random(f"{self._script.seed} {name}").randrange(-_SKEW_SECONDS, _SKEW_SECONDS)
         chosen: dict[str, Any] = {"on_conflict": self._script.on_conflict, "max_entries": self._script.max_entries}
         place, wire, seed = self._place / name, self._wires[name], str(self._script.seed)
+        chosen["durability"] = "fsync" if random.Random(f"{self._script.seed} durability").random() < _FSYNC else "os"
         if self._script.processes:
             self._machines[name] = ForkedMachine(place, wire, seed=seed, skew_seconds=skew, **chosen)
             self._do(Step(name, "restart" if skew % 2 else "reopen"))
