@@ -21,10 +21,10 @@ from memfiles.sync.reconciler import Reconciler
 from mirrors.urls import open_mirror
 from tests.durability.sweep import Acknowledge, run_sweeps
 from tests.support.records import declared
-from tests.support.saved import files_holding, saved
+from tests.support.saved import Visitor, files_holding, saved
 from tests.sync.entry_machine import AGENT, EntryMachine, bodies_in
 
-KEY = "color"
+KEY, MOVED = "color", "colour"
 SECRET = "the needle in it"
 Act = Callable[[EntryMachine], None]
 
@@ -33,7 +33,8 @@ Act = Callable[[EntryMachine], None]
 class Story:
     """What the other machine did and has pushed, and what this one did that is not pushed; it is killed then.
 
-    ``is_shared``: both had the entry before. ``content`` is what both have at the end, None for a tombstone.
+    ``is_shared``: both had the entry before. ``content`` is what both have at the end, None for a tombstone; it is
+    under ``key`` then, and nothing is under another one.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Story:
     there: Act | None
     content: str | None
     is_shared: bool = True
+    key: str = KEY
 
 
 def saves(content: str) -> Act:
@@ -51,6 +53,10 @@ def forgets(machine: EntryMachine) -> None:
     machine.forget(KEY)
 
 
+def renames(machine: EntryMachine) -> None:
+    machine.entries.relocate(Visitor(AGENT), {KEY: MOVED})
+
+
 STORIES = {
     story.name: story
     for story in (
@@ -58,6 +64,10 @@ STORIES = {
         Story("push-forgotten", forgets, None, None),
         Story("pull-forgotten", saves(f"{SECRET}, here"), forgets, None),
         Story("outlived", forgets, saves(f"{SECRET}, there"), None),
+        Story("changed-and-renamed", saves("here"), renames, "here", key=MOVED),
+        Story("renamed-and-changed", renames, saves("there"), "there", key=MOVED),
+        Story("renamed-and-forgotten", renames, forgets, None),
+        Story("forgotten-and-renamed", forgets, renames, None),
     )
 }
 
@@ -96,7 +106,8 @@ class EntryScenario:
         reconciler = Reconciler(replica, mirror, ledger, downloads, "local", now=utc_now)
 
         def act() -> None:
-            reconciler.reconcile(saved(KEY, agent=AGENT).path, look=True)
+            for key in (MOVED, KEY):  # an entry is pushed before what it left behind
+                reconciler.reconcile(saved(key, agent=AGENT).path, look=True)
             acknowledge()
 
         return act
@@ -124,8 +135,9 @@ def _examine(story: Story, place: Path) -> list[str]:
     for name in ("here", "there", "here"):
         with _machine(place, name) as machine:
             machine.pull()
-            if machine.content(KEY) != story.content:
-                problems.append(f"{name} has {machine.content(KEY)!r}")
+            found = {key: machine.content(key) for key in (KEY, MOVED)}
+            if found != {KEY: None, MOVED: None, story.key: story.content}:
+                problems.append(f"{name} has {found}")
     bodies = [bodies_in(place / name) for name in ("here", "there", "mirror")]
     if not bodies[0] == bodies[1] == bodies[2] != {}:
         problems.append("there are different copies")
