@@ -7,7 +7,8 @@ The rules this file guards:
 - A repeated call is recognised by the history and changes nothing.
 - An entry that moves keeps its ids, leaves a mark at its old path, and is found by its id at the new one.
 
-All functions are pure. A decision is the entry to commit, None if the disk already holds it; refusals are raised.
+All functions are pure. A decision is the entry to commit, the one before itself if nothing changes; refusals are
+raised.
 """
 
 from __future__ import annotations
@@ -48,12 +49,8 @@ def location_of(agent: str, scope: str, level: str, run: str, *, id: str) -> Ent
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The entry to commit (None: it is stored already), and the entry as it then is.
+    """The entry after a call; ``replayed`` is the revision that this very call made earlier."""
 
-    ``replayed`` is the revision that this very call made earlier.
-    """
-
-    record: Entry | None
     entry: Entry
     replayed: int | None = None
 
@@ -76,12 +73,12 @@ def save(
 ) -> Decided:
     """Save ``draft`` over the record of its key; an expired or retired entry counts as none."""
     if isinstance(before, Entry) and (revision := _saved_before(before, draft.content, stamp)) is not None:
-        return Decided(None, before, revision)
+        return Decided(before, revision)
     was_live = is_live(before, stamp.at)
     check_revision(before if was_live else None, stamp, key=draft.key)
     if not isinstance(before, Entry):
-        return _first(before, draft, stamp, place=place, by=by, expiry=expiry)
-    return _changed(before, draft, stamp, op="save", by=by, expiry=expiry, renews=not was_live)
+        return Decided(_first(before, draft, stamp, place=place, by=by, expiry=expiry))
+    return Decided(_changed(before, draft, stamp, op="save", by=by, expiry=expiry, renews=not was_live))
 
 
 def take_in(
@@ -99,27 +96,30 @@ def take_in(
     Content that is older there than the entry here is as new as this change.
     """
     decided = save(before, draft, stamp, place=place, by=by, expiry=expiry)
-    entry = _with_past(decided.entry, past)
-    if decided.record is None:
-        return decided if entry == decided.entry else _stored(entry, stamp, op="import", text=entry.text)
+    entry = replace(
+        decided.entry,
+        successes=max(decided.entry.successes, past.successes),
+        failures=max(decided.entry.failures, past.failures),
+        made_of=tuple(dict.fromkeys((*decided.entry.made_of, *past.made_of)))[-MAX_SOURCES:],
+    )
+    if decided.entry is before:
+        return decided if entry == before else Decided(amend(entry, stamp, op="import"))
     is_later = isinstance(before, Entry) and before.updated_at >= past.updated_at
     updated_at = entry.updated_at if is_later else past.updated_at
     created_at = min(before.created_at if isinstance(before, Entry) else past.created_at, updated_at)
     expires_at = past.expires_at or expiry(entry.category, updated_at, None)
     text = successor(entry.text, created_at=created_at, updated_at=updated_at)
-    taken = entry.amended(text=text, expires_at=expires_at)
-    if past.provenance is not None:
-        taken = taken.amended(provenance=past.provenance)
-    return Decided(taken, taken)
+    provenance = past.provenance or entry.provenance
+    return Decided(entry.amended(text=text, expires_at=expires_at, provenance=provenance))
 
 
 def update(before: EntryRecord | None, draft: Draft, stamp: Stamp, *, by: Provenance, expiry: Expiry) -> Decided:
     """Update an entry, which must be there; ``EntryNotFound``."""
     entry = present(before, key=draft.key, now=stamp.at)
     if (revision := _updated_before(entry, draft, stamp)) is not None:
-        return Decided(None, entry, revision)
+        return Decided(entry, revision)
     check_revision(entry, stamp, key=draft.key)
-    return _changed(entry, draft, stamp, op="update", by=by, expiry=expiry)
+    return Decided(_changed(entry, draft, stamp, op="update", by=by, expiry=expiry))
 
 
 def move(entry: Entry, there: EntryRecord | None, draft: Draft, stamp: Stamp, *, place: EntryLocation) -> Entry:
@@ -137,8 +137,8 @@ def move(entry: Entry, there: EntryRecord | None, draft: Draft, stamp: Stamp, *,
         ids |= {*there.ids}
         for earlier in [past.decode() for _, past in contents(there.text)][:_JOINED_MAX][::-1]:
             if earlier not in (content, moved.content):
-                moved = _stored(moved, stamp, op="save", text=with_content(moved.text, earlier)).entry
-    moved = _stored(moved, stamp, op="update", text=with_content(moved.text, content)).entry
+                moved = _stored(moved, stamp, op="save", text=with_content(moved.text, earlier))
+    moved = _stored(moved, stamp, op="update", text=with_content(moved.text, content))
     moved = moved.amended(text=successor(moved.text, updated_at=entry.updated_at))
     return with_ids(moved.with_origins(known), ids)  # not with its former path's
 
@@ -170,11 +170,10 @@ def relocated(
 def delete(before: EntryRecord | None, stamp: Stamp, *, key: str) -> Decided:
     """Hide an entry, which must be there; its content is kept until it is forgotten or purged."""
     if isinstance(before, Entry) and before.retired is not None and (done := _called_before(before, stamp)) is not None:
-        return Decided(None, before, done)
+        return Decided(before, done)
     entry = present(before, key=key, now=stamp.at)
     check_revision(entry, stamp, key=key)
-    hidden = retire(entry, stamp, Retired("deleted", stamp.at), op="delete")
-    return Decided(hidden, hidden)
+    return Decided(retire(entry, stamp, Retired("deleted", stamp.at), op="delete"))
 
 
 def retire(entry: Entry, stamp: Stamp, retired: Retired, *, op: EntryOperation) -> Entry:
@@ -184,7 +183,7 @@ def retire(entry: Entry, stamp: Stamp, retired: Retired, *, op: EntryOperation) 
 
 def amend(after: Entry, stamp: Stamp, *, op: EntryOperation) -> Entry:
     """The entry with a change of its other fields recorded; its text and its times stay."""
-    return _stored(after, stamp, op=op, text=after.text).entry
+    return _stored(after, stamp, op=op, text=after.text)
 
 
 def restore(before: EntryRecord | None, stamp: Stamp, *, key: str, expiry: Expiry) -> Decided:
@@ -192,11 +191,9 @@ def restore(before: EntryRecord | None, stamp: Stamp, *, key: str, expiry: Expir
     if not isinstance(before, Entry):
         raise not_there(key)
     if is_live(before, stamp.at):
-        return Decided(None, before)
-    expires_at = before.expires_at
-    if before.is_expired(stamp.at):
-        expires_at = expiry(before.category, stamp.at, None)
-    return _stored(before.amended(retired=None, expires_at=expires_at), stamp, op="restore", text=before.text)
+        return Decided(before)
+    expires_at = expiry(before.category, stamp.at, None) if before.is_expired(stamp.at) else before.expires_at
+    return Decided(amend(before.amended(retired=None, expires_at=expires_at), stamp, op="restore"))
 
 
 def of_id(type: MarkType, entry: Entry, path: str, known: EntryRecord | None, stamp: Stamp, *, why: str = "") -> Mark:
@@ -235,7 +232,7 @@ def check_revision(entry: EntryRecord | None, stamp: Stamp, *, key: str) -> None
 
 def _first(
     before: Mark | None, draft: Draft, stamp: Stamp, *, place: EntryLocation, by: Provenance, expiry: Expiry
-) -> Decided:
+) -> Entry:
     """The first revision of an entry, above that of the mark it is saved over."""
     content = draft.content or ""
     text = new_text(place.agent, draft.key, level=place.level, run=place.run, content=content, at=stamp.at)
@@ -254,9 +251,7 @@ def _first(
         **facets,
     )
     entry = _counted(entry, draft)
-    if before is not None:
-        entry = entry.amended(text=successor(entry.text, origins=before.origins))
-    return Decided(entry, entry)
+    return entry if before is None else entry.amended(text=successor(entry.text, origins=before.origins))
 
 
 def _changed(
@@ -268,7 +263,7 @@ def _changed(
     by: Provenance,
     expiry: Expiry,
     renews: bool = False,
-) -> Decided:
+) -> Entry:
     """The entry with the draft's content and facets; ``renews``: it was retired or expired and lives from now on."""
     is_new_text = draft.content not in (None, before.content)
     is_other_kind = draft.kind not in (None, before.kind)
@@ -279,7 +274,7 @@ def _changed(
     if is_new_text or renews:
         after = after.amended(provenance=replace(by, ordinal=before.provenance.ordinal or by.ordinal))
     if after == before and not is_new_text:
-        return Decided(None, before)
+        return before
     text = with_content(before.text, draft.content or "") if is_new_text else before.text
     return _stored(after, stamp, op=op, text=text, renews=renews)
 
@@ -304,17 +299,7 @@ def _own_lifetime(entry: Entry, expiry: Expiry) -> int | None:
     return max(1, seconds_between(entry.updated_at, entry.expires_at))
 
 
-def _with_past(entry: Entry, past: Past) -> Entry:
-    """The entry with its cumulative fields: how often it was of use, and its sources."""
-    return replace(
-        entry,
-        successes=max(entry.successes, past.successes),
-        failures=max(entry.failures, past.failures),
-        made_of=tuple(dict.fromkeys((*entry.made_of, *past.made_of)))[-MAX_SOURCES:],
-    )
-
-
-def _stored(entry: Entry, stamp: Stamp, *, op: EntryOperation, text: Record, renews: bool = False) -> Decided:
+def _stored(entry: Entry, stamp: Stamp, *, op: EntryOperation, text: Record, renews: bool = False) -> Entry:
     """The entry with ``text`` and its change recorded; ``updated_at`` moves only with the content."""
     before = entry.text
     splice = splice_between(before.content_bytes, text.content_bytes)
@@ -324,8 +309,7 @@ def _stored(entry: Entry, stamp: Stamp, *, op: EntryOperation, text: Record, ren
     longer = extend(text, change)
     if text.content == before.content and not renews:
         longer = successor(longer, updated_at=before.updated_at)
-    stored = entry.amended(text=longer)
-    return Decided(stored, stored)
+    return entry.amended(text=longer)
 
 
 def _counted(entry: Entry, draft: Draft) -> Entry:

@@ -13,7 +13,7 @@ from memfiles.entries import decisions
 from memfiles.entries.callers import Caller, Partition, View, own_level
 from memfiles.entries.decisions import RecordsByPath, is_live, location_of
 from memfiles.entries.drafts import Draft, draft_of_entry
-from memfiles.entries.reader import EntryDatabase, entry_at
+from memfiles.entries.reader import EntryDatabase
 from memfiles.errors import InvalidArgument, RevisionConflict
 from memfiles.records.entry import Entry
 from memfiles.records.keys import check_key
@@ -40,7 +40,7 @@ def relocate(db: EntryDatabase, caller: Caller, keys: Mapping[str, str]) -> None
     if not isinstance(keys, Mapping):
         raise InvalidArgument(f"moves must map keys to new keys, not be {type(keys).__name__}")
     stamp, own = Stamp(db.now(), caller.actor(None)), own_level(caller)
-    planned = [_planned(db, own, key, new, among=keys, now=stamp.at) for key, new in keys.items()]
+    planned = [_planned(db, own, key, new, among=keys) for key, new in keys.items()]
     places = [path for move in planned for path in (move.entry.path, move.target)]
 
     def decide(records: RecordsByPath) -> tuple[None, list[EntryRecord]]:
@@ -60,23 +60,14 @@ def relocate(db: EntryDatabase, caller: Caller, keys: Mapping[str, str]) -> None
     db.repository.change([*places, *db.id_paths(places)], decide)
 
 
-def _planned(db: EntryDatabase, own: View, key: str, new: str, *, among: Mapping[str, str], now: str) -> _Move:
-    found = _live(db, own, check_key(key), now)
-    if found is None:
+def _planned(db: EntryDatabase, own: View, key: str, new: str, *, among: Mapping[str, str]) -> _Move:
+    entry = db.visible(own, check_key(key))
+    if entry is None:
         raise decisions.not_there(key)
-    entry, partition = found
     draft = db.rules.check(draft_of_entry(entry, key=new), before=entry).draft
-    if new not in among and _live(db, own, new, now) is not None:
+    if new not in among and db.visible(own, new) is not None:
         raise _taken(new)
-    return _Move(entry, partition, draft)
-
-
-def _live(db: EntryDatabase, own: View, key: str, now: str) -> tuple[Entry, Partition] | None:
-    for partition in own:
-        entry = entry_at(db.repository, partition.path(key))
-        if is_live(entry, now):
-            return entry, partition
-    return None
+    return _Move(entry, Partition(entry.folder, entry.level, entry.run), draft)
 
 
 def _taken(key: str) -> RevisionConflict:

@@ -59,6 +59,18 @@ class EntryDatabase:
         """The entries at these paths, hidden or not."""
         return [entry for path in paths if (entry := entry_at(self.repository, path)) is not None]
 
+    def visible(self, view: View, key: str) -> Entry | None:
+        """The live entry of that key that shadows the others in the view."""
+        for partition in view:
+            entry = entry_at(self.repository, partition.path(key))
+            if entry is not None and self.is_live(entry):
+                return entry
+        return None
+
+    def is_live(self, entry: Entry) -> bool:
+        """Whether a read may return it: neither retired nor expired. Asks the clock only if the entry can expire."""
+        return entry.retired is None and (entry.expires_at is None or not entry.is_expired(self.now()))
+
     def mark(self, path: str) -> Mark | None:
         """The mark at a path, if there is one."""
         record = self.repository.look(path).record
@@ -210,7 +222,7 @@ class EntryReader:
 
     def get(self, caller: Caller, key: str) -> Found | None:
         """The entry that the caller sees under ``key``, None if there is none, hidden or not."""
-        entry = self.visible(view_of(caller, self._db.rules.levels), check_key(key))
+        entry = self._db.visible(view_of(caller, self._db.rules.levels), check_key(key))
         if entry is None:
             return None
         self._count_reads(caller, [(entry.path, entry.level)])
@@ -222,14 +234,6 @@ class EntryReader:
         for path, level in places:
             if is_read_counted(caller, path, level=level):
                 self._db.index.touch(path, at=now)
-
-    def visible(self, view: View, key: str) -> Entry | None:
-        """The entry of that key that shadows the others in the view."""
-        for partition in view:
-            entry = entry_at(self._db.repository, partition.path(key))
-            if entry is not None and self.is_live(entry):
-                return entry
-        return None
 
     def search(self, caller: Caller, query: str, *, max_results: int, filters: Filters, associate: bool) -> Results:
         """The visible entries that answer ``query``, best first; errors as of ``Entries.search``."""
@@ -284,10 +288,6 @@ class EntryReader:
     def begin_again(self) -> None:
         """Call ``begin`` once more before the next read."""
         self._has_begun = False
-
-    def is_live(self, entry: Entry) -> bool:
-        """Whether a read may return it: neither retired nor expired. Asks the clock only if the entry can expire."""
-        return entry.retired is None and (entry.expires_at is None or not entry.is_expired(self._db.now()))
 
     def _expire(self, view: View) -> None:
         """Take the expired entries of the view out of the search index."""
@@ -347,7 +347,7 @@ class EntryReader:
     def _read(self, path: str, revision: int) -> Entry | None:
         """The entry at ``path`` if the index is right about it; else the index checks it before the next question."""
         entry = shown_at(self._db.repository, path)
-        if entry is not None and self.is_live(entry) and entry.revision == revision:
+        if entry is not None and self._db.is_live(entry) and entry.revision == revision:
             return entry
         self._db.index.doubt([path])
         return None

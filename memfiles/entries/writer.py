@@ -201,7 +201,7 @@ class EntryWriter:
             entry = records[path] = updated(records[path]).entry
             _bring(records, target, entry.key, replace(stamp, expected_revision=None))
             moved = records[target.path]
-            return [Decided(None, moved if isinstance(moved, Entry) else entry)]
+            return [Decided(moved if isinstance(moved, Entry) else entry)]
 
         return self._write([*paths, *self._db.id_paths(paths)], decide, stamp=stamp)
 

@@ -69,7 +69,7 @@ class Consolidator:
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
             raise InvalidArgument("share must be a number above 0 and at most 1")
         home = _home(caller)
-        entries = [entry for entry in self._entries(home) if self._reader.is_live(entry)]
+        entries = [entry for entry in self._entries(home) if self._db.is_live(entry)]
         plan_id, now = f"plan-{uuid.uuid4().hex[:12]}", self._db.now()
         self._db.index.catch_up(reads=True)
         reads = self._db.index.ask(lambda connection: queries.reads(connection, queries.parts(connection, [home])))

@@ -105,7 +105,7 @@ class Exchange:
         self._reader.refresh()
         view = [partition for partition in view_of(caller, self._db.rules.levels) if not partition.run]
         found = self._db.entries(row.path for row in self._db.rows(view) if row.state == "live")
-        entries = [entry for entry in found if self._reader.is_live(entry)]
+        entries = [entry for entry in found if self._db.is_live(entry)]
         return sorted(entries, key=lambda entry: (entry.key, self._db.rules.levels.rank(entry.level), entry.agent))
 
     def import_(
