@@ -97,7 +97,9 @@ class Session:
         self._lock = threading.Lock()
         self._entries = entries
         self._audit = audit
-        self._toolset = Toolset(self, entries)
+        self._calls = {READ: self._read, APPEND: self._append, EDIT: self._edit}
+        if entries is not None:
+            self._calls |= entries.calls(self)
         self._open_run = open_run or OpenRun()
         self._open_run.join(self)
 
@@ -141,9 +143,9 @@ class Session:
         return "\n\n".join(block for block in blocks if block)
 
     def definitions(self) -> list[ToolDefinition]:
-        """The tools that the model has now, in the neutral form."""
+        """The tools that the model has now, in the neutral form: those for memory files, then those for entries."""
         self.check_open()
-        return self._toolset.definitions()
+        return definitions_of(self.files()) + (self._entries.definitions() if self._entries else [])
 
     def tools(self, dialect: str, *, strict: bool | None = None, examples: bool = False) -> list[dict[str, Any]]:
         """The tools that the model has now, in a vendor's shape.
@@ -162,7 +164,16 @@ class Session:
         """
         if self._closed:
             return refused("This session is closed; its memory can no longer be used.", code=SESSION_CLOSED)
-        return self._toolset.call(name, arguments, call_id=call_id)
+        try:
+            call = self._calls.get(name) if isinstance(name, str) else None
+            return call(arguments, call_id) if call else self._unknown(name)
+        except MemfilesError as error:
+            if name in (READ, APPEND, EDIT):  # entries report their own refusals
+                self.refused(name, error)
+            return failed(error)
+        except Exception:
+            _log.exception("the call of tool %s failed", shortened(name))
+            return refused(_INTERNAL_ERROR, code=INTERNAL)
 
     def files(self) -> list[VisibleFile]:
         """The memory files that the session may read now, sorted by name, and whether it may change them."""
@@ -223,40 +234,12 @@ class Session:
             self._warned.pop(what, None)
         return made
 
-
-class Toolset:
-    """The memory tools of one session. It keeps nothing between calls; threads may share it."""
-
-    def __init__(self, session: Session, entries: EntryAccess | None = None) -> None:
-        self._session = session
-        self._entries = entries
-        self._calls = {READ: self._read, APPEND: self._append, EDIT: self._edit}
-        if entries is not None:
-            self._calls |= entries.calls(session)
-
-    def definitions(self) -> list[ToolDefinition]:
-        """The tools that can be used now: first those for memory files (see ``file_tools``), then those for entries."""
-        return definitions_of(self._session.files()) + (self._entries.definitions() if self._entries else [])
-
-    def call(self, name: str, arguments: object = None, *, call_id: str | None = None) -> ToolResult:
-        """Carry out one tool call. ``arguments`` is an object or its JSON text; every failure is a result."""
-        try:
-            call = self._calls.get(name) if isinstance(name, str) else None
-            return call(arguments, call_id) if call else self._unknown(name)
-        except MemfilesError as error:
-            if name in (READ, APPEND, EDIT):  # entries report their own refusals
-                self._session.refused(name, error)
-            return failed(error)
-        except Exception:
-            _log.exception("the call of tool %s failed", shortened(name))
-            return refused(_INTERNAL_ERROR, code=INTERNAL)
-
     def _read(self, sent: object, call_id: str | None) -> ToolResult:
         arguments = parse_arguments(ReadMemory, sent, tool=READ)
-        file = visibility.find_file(self._session.files(), arguments.file)
-        record = self._session.manager.snapshot(file.card.uid)
+        file = visibility.find_file(self.files(), arguments.file)
+        record = self.manager.snapshot(file.card.uid)
         if record.level != file.card.level:  # a deploy changed the level meanwhile: check access again
-            visibility.find_file(self._session.files(), arguments.file)
+            visibility.find_file(self.files(), arguments.file)
         if arguments.offset is None and arguments.limit is None:
             return ToolResult(record.content, data=_about(record))
         text, place = line_range(record, offset=arguments.offset or 1, limit=arguments.limit)
@@ -264,17 +247,17 @@ class Toolset:
 
     def _append(self, sent: object, call_id: str | None) -> ToolResult:
         arguments = parse_arguments(AppendMemory, sent, tool=APPEND)
-        uid, by = self._writable(arguments.file), self._session.actor(call_id)
-        return appended(self._session.manager.append(uid, arguments.content, by=by))
+        uid, by = self._writable(arguments.file), self.actor(call_id)
+        return appended(self.manager.append(uid, arguments.content, by=by))
 
     def _edit(self, sent: object, call_id: str | None) -> ToolResult:
         arguments = parse_arguments(EditMemory, sent, tool=EDIT)
-        uid, by = self._writable(arguments.file), self._session.actor(call_id)
-        return edited(self._session.manager.edit(uid, arguments.old_string, arguments.new_string, by=by))
+        uid, by = self._writable(arguments.file), self.actor(call_id)
+        return edited(self.manager.edit(uid, arguments.old_string, arguments.new_string, by=by))
 
     def _writable(self, wanted: str) -> str:
         """The uid of a file that the session may change now."""
-        file = visibility.find_file(self._session.files(), wanted)
+        file = visibility.find_file(self.files(), wanted)
         visibility.check_writable(file)
         return file.card.uid
 

@@ -11,9 +11,9 @@ import pytest
 import memfiles
 from memfiles.cli.demo.command import (
     DemoFailed,
-    ScriptedModel,
     acknowledged_by_a_killed_writer,
     cold_start,
+    play,
     prepared,
 )
 from memfiles.cli.demo.support_desk import LOG, call, ticket, workflow_text
@@ -128,9 +128,10 @@ def test_a_mirror_that_lost_something(tmp_path: Path) -> None:
             list(cold_start(workflow))
 
 
-def test_the_model_calls_only_what_it_was_offered() -> None:
-    """The scripted model refuses to call a tool that is not among those it was given."""
-    model = ScriptedModel([[call(1, "read_memory", file="playbook")]])
+def test_the_model_calls_only_what_it_was_offered(tmp_path: Path) -> None:
+    """The demo ends with an error, not with a claim, if its script calls a tool that the session does not offer."""
+    script = [[call(1, "forget_memory", file="playbook")]]
+    with prepared(tmp_path / "demo") as workflow, memfiles.open(workflow, watch=False) as memory:
+        story = play(script, memory.session("support"))
 
-    with pytest.raises(ValueError, match="read_memory"):
-        model.create(system="card", tools=[{"name": "append_memory"}], messages=[{"role": "user"}])
+        pytest.raises(DemoFailed, list, story).match("not offered forget_memory")

@@ -18,7 +18,7 @@ from memfiles.files.manager import MemoryManager
 from memfiles.records.levels import Levels
 from memfiles.records.record import Actor, Record
 from memfiles.tools.results import ToolResult
-from memfiles.tools.session import Session, Toolset, line_range, tools
+from memfiles.tools.session import Session, line_range, tools
 from memfiles.tools.visibility import VisibleFile
 from memfiles.workflow.workflow import MemoryFile
 
@@ -45,19 +45,19 @@ def manager(tmp_path: Path) -> Iterator[MemoryManager]:
 
 
 @pytest.fixture
-def toolset(manager: MemoryManager) -> Toolset:
-    return Toolset(session_of(manager))
+def toolset(manager: MemoryManager) -> Session:
+    return session_of(manager)
 
 
 def session_of(manager: MemoryManager, *, refs: list[dict[str, str]] = REFS, level: str = "INTERNAL") -> Session:
     return Session(SessionProvenance("support", run="run-1"), refs=refs, manager=manager, levels=Levels(), level=level)
 
 
-def enums(toolset: Toolset) -> dict[str, list[str]]:
+def enums(toolset: Session) -> dict[str, list[str]]:
     return {tool.name: tool.parameters["properties"]["file"]["enum"] for tool in toolset.definitions()}
 
 
-def test_tools_list_what_may_be_touched(toolset: Toolset) -> None:
+def test_tools_list_what_may_be_touched(toolset: Session) -> None:
     """Reading lists every visible file, writing those that are RW and at the session's level."""
 
     assert enums(toolset) == {
@@ -70,23 +70,23 @@ def test_tools_list_what_may_be_touched(toolset: Toolset) -> None:
 def test_without_a_writable_file_there_are_no_tools_for_writing(manager: MemoryManager) -> None:
     """A session above all its files only reads."""
 
-    assert enums(Toolset(session_of(manager, level="CONFIDENTIAL"))) == {"read_memory": ["faq", "handbook", "notes"]}
+    assert enums(session_of(manager, level="CONFIDENTIAL")) == {"read_memory": ["faq", "handbook", "notes"]}
 
 
 def test_without_a_readable_file_there_are_no_tools(manager: MemoryManager) -> None:
     """Hidden files offer nothing."""
 
-    assert enums(Toolset(session_of(manager, refs=REFS[:2], level="PUBLIC"))) == {}
+    assert enums(session_of(manager, refs=REFS[:2], level="PUBLIC")) == {}
 
 
-def test_a_redeployed_file_shows_at_once(manager: MemoryManager, toolset: Toolset) -> None:
+def test_a_redeployed_file_shows_at_once(manager: MemoryManager, toolset: Session) -> None:
     """The tools are made anew from the live files."""
     manager.restore([FILES[0].model_copy(update={"name": "customers"})])
 
     assert enums(toolset)["read_memory"] == ["customers"]
 
 
-def test_reading_returns_the_raw_text(toolset: Toolset) -> None:
+def test_reading_returns_the_raw_text(toolset: Session) -> None:
     """Nothing is added to the text; what it is about stands in the data."""
     about = {"name": "notes", "revision": 1, "size_bytes": 46, "max_size_bytes": 100}
 
@@ -103,7 +103,7 @@ def test_reading_returns_the_raw_text(toolset: Toolset) -> None:
     ],
 )
 def test_reading_a_range_of_lines(
-    toolset: Toolset, offset: int | None, limit: int | None, text: str, last: int
+    toolset: Session, offset: int | None, limit: int | None, text: str, last: int
 ) -> None:
     """``offset`` is the first line, from 1, ``limit`` how many; the data says where the lines stand."""
     result = toolset.call("read_memory", {"file": "notes", "offset": offset, "limit": limit})
@@ -113,27 +113,27 @@ def test_reading_a_range_of_lines(
     assert (offset or 1, last, 4) == tuple(result.data[key] for key in ("first_line", "last_line", "lines"))
 
 
-def test_only_a_line_feed_ends_a_line(toolset: Toolset) -> None:
+def test_only_a_line_feed_ends_a_line(toolset: Session) -> None:
     """Other separators are text, so that the pieces of a file always add up to the file."""
     pieces = [toolset.call("read_memory", {"file": "faq", "offset": line, "limit": 1}).text for line in (1, 2, 3)]
 
     assert pieces == ["a\n", "b\u2028c\r\n", "d"]
 
 
-def test_reading_past_the_end_names_the_end(toolset: Toolset) -> None:
+def test_reading_past_the_end_names_the_end(toolset: Session) -> None:
     """The model learns how many lines there are."""
     result = toolset.call("read_memory", {"file": "notes", "offset": 10**5000})
 
     assert ("notes has 4 lines: pass an offset from 1 to 4", "invalid_argument") == (result.text, result.code)
 
 
-def test_an_empty_file_reads_as_nothing(toolset: Toolset) -> None:
+def test_an_empty_file_reads_as_nothing(toolset: Session) -> None:
     """Also as a range from line 1."""
 
     assert ["", ""] == [toolset.call("read_memory", {"file": "handbook", "offset": line}).text for line in (None, 1)]
 
 
-def test_appending_adds_exactly_and_returns_the_receipt(manager: MemoryManager, toolset: Toolset) -> None:
+def test_appending_adds_exactly_and_returns_the_receipt(manager: MemoryManager, toolset: Session) -> None:
     """The text lands at the end as it is; the numbers are in the text and in the data."""
     result = toolset.call("append_memory", {"file": "notes", "content": "- Di"})
 
@@ -145,7 +145,7 @@ def test_appending_adds_exactly_and_returns_the_receipt(manager: MemoryManager, 
     )
 
 
-def test_editing_replaces_and_tells_the_line(manager: MemoryManager, toolset: Toolset) -> None:
+def test_editing_replaces_and_tells_the_line(manager: MemoryManager, toolset: Session) -> None:
     """One match is replaced without further words."""
     result = toolset.call("edit_memory", {"file": "notes", "old_string": "Ada: Pro", "new_string": "Ada: Max"})
 
@@ -153,7 +153,7 @@ def test_editing_replaces_and_tells_the_line(manager: MemoryManager, toolset: To
     assert result.text.startswith("Replaced the text at line 2 of notes. Now at revision 2")
 
 
-def test_an_ambiguous_edit_replaces_the_first_and_says_so(manager: MemoryManager, toolset: Toolset) -> None:
+def test_an_ambiguous_edit_replaces_the_first_and_says_so(manager: MemoryManager, toolset: Session) -> None:
     """Two customers are on Free: the model is told which one it changed."""
     result = toolset.call("edit_memory", {"file": "notes", "old_string": "Free", "new_string": "Pro"})
 
@@ -161,21 +161,21 @@ def test_an_ambiguous_edit_replaces_the_first_and_says_so(manager: MemoryManager
     assert result.text.startswith("Replaced the first of 2 matches in notes, the one at line 3;")
 
 
-def test_an_edit_to_nothing_deletes(manager: MemoryManager, toolset: Toolset) -> None:
+def test_an_edit_to_nothing_deletes(manager: MemoryManager, toolset: Session) -> None:
     """An empty ``new_string`` is how text is removed."""
     toolset.call("edit_memory", {"file": "notes", "old_string": "- Bob: Free\n", "new_string": ""})
 
     assert manager.read("u-notes") == NOTES.replace("- Bob: Free\n", "")
 
 
-def test_a_nearly_full_file_is_warned_of(toolset: Toolset) -> None:
+def test_a_nearly_full_file_is_warned_of(toolset: Session) -> None:
     """From 80 % of the cap every write says so."""
     result = toolset.call("append_memory", {"file": "notes", "content": "x" * 40})
 
     assert "86 of 100 bytes used, 14 left. Warning: 86 % of the cap" in result.text
 
 
-def test_what_would_not_fit_is_refused_with_the_numbers(manager: MemoryManager, toolset: Toolset) -> None:
+def test_what_would_not_fit_is_refused_with_the_numbers(manager: MemoryManager, toolset: Session) -> None:
     """A megabyte is refused like any other text, in a short sentence, and nothing changes."""
     result = toolset.call("append_memory", {"file": "notes", "content": "x" * 1_000_000})
 
@@ -185,7 +185,7 @@ def test_what_would_not_fit_is_refused_with_the_numbers(manager: MemoryManager, 
     assert manager.read("u-notes") == NOTES
 
 
-def test_text_that_does_not_occur_is_answered_with_the_nearest_line(toolset: Toolset) -> None:
+def test_text_that_does_not_occur_is_answered_with_the_nearest_line(toolset: Session) -> None:
     """The model can correct itself without reading the file again."""
     result = toolset.call("edit_memory", {"file": "notes", "old_string": "- Bob: Fee", "new_string": "x"})
 
@@ -207,7 +207,7 @@ def test_text_that_does_not_occur_is_answered_with_the_nearest_line(toolset: Too
     ],
 )
 def test_a_refused_write_is_an_error_with_a_stable_code(
-    manager: MemoryManager, toolset: Toolset, arguments: object, code: str
+    manager: MemoryManager, toolset: Session, arguments: object, code: str
 ) -> None:
     """Nothing is raised and nothing changes."""
     before = [manager.snapshot(uid) for uid in manager.uids()]
@@ -230,7 +230,7 @@ def test_a_hidden_file_cannot_be_told_from_none(
     manager: MemoryManager, tool: str, texts: dict[str, str], asked: str
 ) -> None:
     """Referenced but hidden, not referenced, or made up: the same answer."""
-    with_it, without_it = (Toolset(session_of(manager, refs=refs)) for refs in (REFS, REFS[:3]))
+    with_it, without_it = (session_of(manager, refs=refs) for refs in (REFS, REFS[:3]))
     answers = [
         toolset.call(tool, {"file": name, **texts}).text.replace(name, "X")
         for toolset in (with_it, without_it)
@@ -243,13 +243,13 @@ def test_a_hidden_file_cannot_be_told_from_none(
 def test_a_session_whose_files_are_all_hidden_looks_like_one_without_files(manager: MemoryManager) -> None:
     """Every call gets the same answer from both."""
     calls = [("read_memory", {"file": "audit"}), ("append_memory", {"file": "audit", "content": "x"}), ("other", {})]
-    hidden, none = (Toolset(session_of(manager, refs=refs)) for refs in (REFS[3:], []))
+    hidden, none = (session_of(manager, refs=refs) for refs in (REFS[3:], []))
 
     assert [none.call(*call) for call in calls] == [hidden.call(*call) for call in calls]
 
 
 @pytest.mark.parametrize("name", ["delete_memory", "", None, 7, ["read_memory"], "READ_MEMORY", "x" * 10_000])
-def test_an_unknown_tool_is_answered_with_the_known_ones(toolset: Toolset, name: Any) -> None:
+def test_an_unknown_tool_is_answered_with_the_known_ones(toolset: Session, name: Any) -> None:
     """A model that invents a tool is told which there are."""
     result = toolset.call(name, {})
 
@@ -258,7 +258,7 @@ def test_an_unknown_tool_is_answered_with_the_known_ones(toolset: Toolset, name:
     assert len(result.text) < 250
 
 
-def test_the_first_answer_is_given_again_for_the_same_call(manager: MemoryManager, toolset: Toolset) -> None:
+def test_the_first_answer_is_given_again_for_the_same_call(manager: MemoryManager, toolset: Session) -> None:
     """A framework that repeats a call by its id changes nothing the second time."""
     call = {"file": "notes", "content": "- Di\n"}
     first, second = (toolset.call("append_memory", call, call_id="toolu_01") for _ in range(2))
@@ -267,7 +267,7 @@ def test_the_first_answer_is_given_again_for_the_same_call(manager: MemoryManage
     assert second.text == f"This call had already been carried out; nothing changed now. {first.text}"
 
 
-def test_the_history_tells_who_changed_what(manager: MemoryManager, toolset: Toolset) -> None:
+def test_the_history_tells_who_changed_what(manager: MemoryManager, toolset: Session) -> None:
     """Agent, run and call id are captured, not asked for."""
     toolset.call("append_memory", {"file": "notes", "content": "x"}, call_id="toolu_01")
 
@@ -288,7 +288,7 @@ ARGUMENT_NAMES = st.sampled_from(["file", "path", "content", "old_string", "new_
     arguments=st.dictionaries(ARGUMENT_NAMES, ANY_JSON) | ANY_JSON,
     call_id=st.none() | st.text() | st.integers(),
 )
-def test_no_call_whatever_raises(toolset: Toolset, name: Any, arguments: Any, call_id: Any) -> None:
+def test_no_call_whatever_raises(toolset: Session, name: Any, arguments: Any, call_id: Any) -> None:
     """Whatever a model or a framework sends, there is an answer, and never the one for the unforeseen."""
 
     assert toolset.call(name, arguments, call_id=call_id).code != "internal"
@@ -317,7 +317,7 @@ def test_the_unforeseen_is_an_error_result_too(
 ) -> None:
     """The model gets a general sentence, the log the traceback."""
     with caplog.at_level(logging.ERROR, logger="memfiles"):
-        result = Toolset(BrokenSession(manager, error)).call("read_memory", {"file": "notes"})
+        result = BrokenSession(manager, error).call("read_memory", {"file": "notes"})
 
     assert (True, "internal") == (result.is_error, result.code)
     assert "passwd" not in result.text
@@ -327,7 +327,7 @@ def test_the_unforeseen_is_an_error_result_too(
 def test_an_interrupt_is_not_swallowed(manager: MemoryManager) -> None:
     """A person who presses Ctrl-C stops the program, not the tool call."""
     with pytest.raises(KeyboardInterrupt):
-        Toolset(BrokenSession(manager, KeyboardInterrupt())).call("read_memory", {"file": "notes"})
+        BrokenSession(manager, KeyboardInterrupt()).call("read_memory", {"file": "notes"})
 
 
 def test_pieces_of_any_length_add_up_to_the_text(manager: MemoryManager) -> None:

@@ -197,7 +197,7 @@ def _work(memory: memfiles.Memory) -> Story:
     yield StoryStep("Work", "The model calls tools; a failure is an error result, never a crash.")
     yield Shown(TASK, kind="person")
     with closing(memory.session("support", run="monday")) as session:
-        results = yield from run_agent(ScriptedModel(SCRIPT), session, task=TASK)
+        results = yield from play(SCRIPT, session)
         _expect(results[REFUSED].is_error, "text over the cap was not refused")
         _expect("first of 2" in results[AMBIGUOUS].text, "an ambiguous edit did not say so")
         yield StoryStep("Card again", "The cap held, and the edit with two matches reported them.")
@@ -325,40 +325,18 @@ def _bytes_of(path: Path) -> bytes:
         return b""
 
 
-class ScriptedModel:
-    """A model that answers like the Messages API, from a script; it fails if a tool it calls was not offered."""
+def play(script: Iterable[list[Block]], session: Session) -> Generator[Shown, None, dict[str, ToolResult]]:
+    """Make the calls in a model's answers, turn by turn; returns their results by the ids of the calls.
 
-    def __init__(self, script: Iterable[list[Block]]) -> None:
-        self._turns = iter(script)
-
-    def create(self, *, system: str, tools: list[Block], messages: list[Block]) -> Block:
-        """The next message of the model; a real model would work from the three arguments."""
-        content = next(self._turns)
-        offered = {tool["name"] for tool in tools}
-        calls = [block for block in content if block["type"] == "tool_use"]
-        missing = sorted({block["name"] for block in calls} - offered)
-        if missing or not system or not messages:
-            raise ValueError(f"the model was not offered {', '.join(missing) or 'a system prompt and a message'}")
-        return {"role": "assistant", "content": content, "stop_reason": "tool_use" if calls else "end_turn"}
-
-
-def run_agent(model: ScriptedModel, session: Session, *, task: str) -> Generator[Shown, None, dict[str, ToolResult]]:
-    """Let the model work on ``task`` until it calls no more tools; returns the results by the ids of their calls.
-
-    A result goes back to the model also when it is an error.
+    ``DemoFailed`` if an answer calls a tool that the model was not offered in that turn.
     """
-    messages: list[Block] = [{"role": "user", "content": task}]
     results: dict[str, ToolResult] = {}
-    while True:
-        reply = model.create(system=session.system_prompt(), tools=session.tools("anthropic"), messages=messages)
-        messages.append({"role": "assistant", "content": reply["content"]})
-        if reply["stop_reason"] != "tool_use":
-            yield Shown(reply["content"][0]["text"])
-            return results
-        answers: list[Block] = []
-        for block in reply["content"]:
-            id = block["id"]
-            results[id] = result = yield from _shown_call(session, block["name"], block["input"], id)
-            content = {"content": result.text, "is_error": result.is_error}
-            answers.append({"type": "tool_result", "tool_use_id": id, **content})
-        messages.append({"role": "user", "content": answers})
+    for answer in script:
+        offered = {tool["name"] for tool in session.tools("anthropic")}
+        for block in answer:
+            if block["type"] == "text":
+                yield Shown(block["text"])
+                continue
+            _expect(block["name"] in offered, f"the model was not offered {block['name']}")
+            results[block["id"]] = yield from _shown_call(session, block["name"], block["input"], block["id"])
+    return results
