@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet, WeakValueDictionary
 
 from memfiles.entries.callers import SessionProvenance
-from memfiles.entries.lazy import EntriesContext, LazyEntries
+from memfiles.entries.lazy import LazyEntries, assembled
 from memfiles.errors import InvalidArgument, StorageFailed, WorkflowError
 from memfiles.files.manager import MemoryFiles, MemoryManager
 from memfiles.files.restore_report import RestoreReport
@@ -68,8 +68,8 @@ def open(
         report = manager.restore(workflow)
         manager.subscribe(log.record_change)
         replica = manager.replica if counted is not None else None
-        context = EntriesContext(manager.store, manager.subscribers, manager.origin, log, embedder)
-        entries = _make_entries(workflow, context, replica=replica)
+        assemble = partial(assembled, workflow, manager.store, manager.subscribers, audit=log, embedder=embedder)
+        entries = _make_entries(workflow, partial(assemble, origin=manager.origin), replica=replica)
         cleanup.callback(entries.close)
         sync: Sync | NullSync = NullSync()
         if counted is not None and ledger is not None and replica is not None:
@@ -118,7 +118,7 @@ def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], 
     report = manager.plan(workflow)
     cleanup = ExitStack()
     store = cleanup.enter_context(ExitStack())  # closed after the entries
-    entries = LazyEntries(workflow, partial(_open_store_to_read, workflow, store))
+    entries = LazyEntries(workflow, partial(_open_to_read, workflow, store))
     cleanup.callback(entries.close)
     sync = NullSync(partial(status_on_disk, workflow))
     return Memory(workflow, manager=manager, report=report, sync=sync, entries=entries, cleanup=cleanup)
@@ -298,9 +298,9 @@ def _make_manager(workflow: Workflow, *, mirror: Mirror | None, ledger: Ledger |
     )
 
 
-def _make_entries(workflow: Workflow, context: EntriesContext, *, replica: Replica | None) -> LazyEntries:
+def _make_entries(workflow: Workflow, assemble: Callable[[], Entries], *, replica: Replica | None) -> LazyEntries:
     """The entries, opened now if they are declared; a mirrored directory's replica learns of them at their opening."""
-    entries = LazyEntries(workflow, lambda: context)
+    entries = LazyEntries(workflow, assemble)
     if replica is not None:
         entries.when_opened(
             lambda opened: replica.with_entries(opened.repository, release_forgotten=opened.release_forgotten)
@@ -310,14 +310,14 @@ def _make_entries(workflow: Workflow, context: EntriesContext, *, replica: Repli
     return entries
 
 
-def _open_store_to_read(workflow: Workflow, cleanup: ExitStack) -> EntriesContext:
-    """A store of the memory directory; an empty temporary one where there is no directory, as none may be made."""
+def _open_to_read(workflow: Workflow, cleanup: ExitStack) -> Entries:
+    """The entries of the memory directory; where there is none, of an empty temporary one, as none may be made."""
     directory = workflow.directory
     if not directory.is_dir():
         directory = Path(cleanup.enter_context(TemporaryDirectory(prefix="memfiles-")))
     store = Store(directory, now=utc_now, durability=workflow.memory.durability)
     cleanup.callback(store.close)
-    return EntriesContext(store, Subscribers())
+    return assembled(workflow, store, Subscribers())
 
 
 def _counted(mirror: Mirror | None, progress: Callable[[int, int], None] | None) -> Mirror | None:

@@ -137,13 +137,6 @@ class Budget:
     per_kind: Mapping[str, Limit] = field(default_factory=dict)
     per_category: Mapping[str, Limit] = field(default_factory=dict)
 
-    def times(self, share: float) -> Budget:
-        """This share of every limit, rounded down, and of one entry and byte at least."""
-        whole = Limit(self.max_entries, self.max_bytes).times(share)
-        kinds = {name: limit.times(share) for name, limit in self.per_kind.items()}
-        categories = {name: limit.times(share) for name, limit in self.per_category.items()}
-        return Budget(whole.max_entries, whole.max_bytes, kinds, categories)
-
     @property
     def limits(self) -> dict[Scope, Limit]:
         """Every limit, the narrow ones first and sorted by name, so that their evictions count for the wide one."""
@@ -209,9 +202,9 @@ def check_fits(limits: Mapping[Scope, Limit], entry: Entry | EntrySummary) -> No
             )
 
 
-def excess(budget: Budget, totals: FolderTotals) -> dict[Scope, Tally]:
-    """The excess over each limit; empty if the totals are within the budget."""
-    over = {scope: limit.excess(totals.within(scope)) for scope, limit in budget.limits.items()}
+def excess(limits: Mapping[Scope, Limit], totals: FolderTotals) -> dict[Scope, Tally]:
+    """The excess over each limit; empty if the totals are within all of them."""
+    over = {scope: limit.excess(totals.within(scope)) for scope, limit in limits.items()}
     return {scope: tally for scope, tally in over.items() if not tally.is_met}
 
 

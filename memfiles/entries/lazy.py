@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memfiles.errors import ExtraMissing
@@ -27,32 +26,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger("memfiles")
 
 
-@dataclass(frozen=True, slots=True)
-class EntriesContext:
-    """The parts that entries are assembled from: the open store, subscribers, the directory's id, the audit log."""
-
-    store: Store
-    subscribers: Subscribers
-    origin: str | None = None
-    audit: AuditLog | None = None
-    embedder: Embedder | None = None
-
-
 class LazyEntries:
-    """The entries of one open memory. Threads may share it."""
+    """The entries of one open memory. Threads may share it. ``are_declared``: the workflow gives its agents entries."""
 
-    def __init__(self, workflow: Workflow, make_context: Callable[[], EntriesContext]) -> None:
-        """``make_context`` is called when the entries are opened."""
-        self._workflow = workflow
-        self._make_context = make_context
+    def __init__(self, workflow: Workflow, assemble: Callable[[], Entries]) -> None:
+        """``assemble`` is called when the entries are opened; see ``assembled``."""
+        self.are_declared = workflow.memory.entries is not None
+        self._assemble = assemble
         self._on_open: list[Callable[[Entries], object]] = []
         self._entries: Entries | None = None
         self._opening = threading.Lock()
-
-    @property
-    def are_declared(self) -> bool:
-        """Whether the workflow gives its agents entries."""
-        return self._workflow.memory.entries is not None
 
     def when_opened(self, callback: Callable[[Entries], object]) -> None:
         """Call ``callback`` once, with the entries, before anybody else has them; never if they are open already."""
@@ -62,7 +45,7 @@ class LazyEntries:
         """The entries, assembled at the first call."""
         with self._opening:
             if self._entries is None:
-                entries = self._assembled()
+                entries = self._assemble()
                 for callback in self._on_open:
                     callback(entries)
                 self._entries = entries
@@ -74,18 +57,28 @@ class LazyEntries:
             if self._entries is not None:
                 self._entries.close()
 
-    def _assembled(self) -> Entries:
-        from memfiles.entries.entries import Entries  # late: only users of entries need it and its parts
 
-        context, spec = self._make_context(), self._workflow.memory.entries or EntriesSpec()
-        return Entries(
-            context.store,
-            rules=rules_of(self._workflow, spec),
-            subscribers=context.subscribers,
-            origin=context.origin,
-            audit=context.audit,
-            embedder=context.embedder or _declared_embedder(spec),
-        )
+def assembled(
+    workflow: Workflow,
+    store: Store,
+    subscribers: Subscribers,
+    *,
+    origin: str | None = None,
+    audit: AuditLog | None = None,
+    embedder: Embedder | None = None,
+) -> Entries:
+    """The entries in an open store, under the rules of the workflow; ``origin`` is the id of a mirrored directory."""
+    from memfiles.entries.entries import Entries  # late: only users of entries need it and its parts
+
+    spec = workflow.memory.entries or EntriesSpec()
+    return Entries(
+        store,
+        rules=rules_of(workflow, spec),
+        subscribers=subscribers,
+        origin=origin,
+        audit=audit,
+        embedder=embedder or _declared_embedder(spec),
+    )
 
 
 def rules_of(workflow: Workflow, spec: EntriesSpec) -> EntryRules:

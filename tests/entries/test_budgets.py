@@ -49,7 +49,7 @@ def lowest_first(standings: list[EntrySummary]) -> Order:
 
 def evicted(budget: Budget, *standings: EntrySummary, saved: str = "") -> list[str]:
     """The keys that go when the entry ``saved`` was the last of these to come."""
-    over = excess(budget, FolderTotals.of(standings))
+    over = excess(budget.limits, FolderTotals.of(standings))
     return [each.key for each in victims(lowest_first([*standings]), over, saved={saved})]
 
 
@@ -127,7 +127,7 @@ def test_an_entry_larger_than_a_budget_is_refused() -> None:
 def test_a_batch_larger_than_a_budget_is_refused() -> None:
     """What is saved together must fit together: none of it goes for another."""
     batch = [standing("a", size_bytes=7), standing("b", size_bytes=7)]
-    over = excess(Budget(max_bytes=10), FolderTotals.of(batch))
+    over = excess(Budget(max_bytes=10).limits, FolderTotals.of(batch))
     with pytest.raises(BudgetExceeded, match="over the budget of all entries by 0 entries and 4 bytes"):
         victims(lowest_first(batch), over, saved={"a", "b"})
 
@@ -156,12 +156,12 @@ def test_afterwards_the_budget_is_met(standings: list[EntrySummary], budget: Bud
     assume(not any(limit.excess(FolderTotals.of([saved]).within(scope)).size_bytes
                    for scope, limit in budget.limits.items() if scope.holds(saved)))  # fmt: skip
     check_fits(budget.limits, saved)
-    gone = victims(lowest_first(standings), excess(budget, totals), saved={saved.uid})
+    gone = victims(lowest_first(standings), excess(budget.limits, totals), saved={saved.uid})
     rest = [each for each in standings if each not in gone]
 
     assert saved in rest
-    assert {} == excess(budget, FolderTotals.of(rest))
-    assert not gone or {} != excess(budget, FolderTotals.of([*rest, gone[-1]]))
+    assert {} == excess(budget.limits, FolderTotals.of(rest))
+    assert not gone or {} != excess(budget.limits, FolderTotals.of([*rest, gone[-1]]))
 
 
 @many_times

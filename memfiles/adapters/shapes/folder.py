@@ -102,15 +102,16 @@ class MemoryFolder:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._entries = session.entries
 
     def find(self, name: str) -> FileText | EntryText | None:
         """Find the text of a name; None if it is missing or hidden, and for "", which is the folder itself."""
         file = next((file for file in self._files() if file.card.name == name), None)
         if file is not None:
             return FileText(self._session, file)
-        entries = self._entries
-        found = entries.get(self._session, name) if entries is not None and name else None
-        return EntryText(self._session, entries, found) if entries is not None and found is not None else None
+        if self._entries is None or not name or (found := self._entries.get(self._session, name)) is None:
+            return None
+        return EntryText(self._session, self._entries, found)
 
     def create(self, name: str, text: str) -> bool:
         """Write a new text, or fill an empty declared file; False, and no change, if the name is taken."""
@@ -187,37 +188,29 @@ class MemoryFolder:
     def move_folder(self, folder: str, name: str) -> None:
         """Move all entries below ``folder`` to ``name``, in one commit, or none of them."""
         below = [check_level(self._session, each) for each in self._listed(f"{folder}/")]
-        if (entries := self._entries) is not None:
-            entries.relocate(self._session, {key: name + key.removeprefix(folder) for key in below})
+        if self._entries is not None:
+            self._entries.relocate(self._session, {key: name + key.removeprefix(folder) for key in below})
 
     def _remove(self, found: Iterable[Found]) -> int:
         keys = [check_level(self._session, each) for each in found]
-        entries = self._entries
-        return len(entries.delete_many(self._session, keys)) if entries is not None and keys else 0
+        return len(self._entries.delete_many(self._session, keys)) if self._entries is not None and keys else 0
 
     def _save(self, name: str, text: str) -> bool:
-        entries = self._entries
-        if entries is None:
+        if self._entries is None:
             names = ", ".join(file.card.name for file in self._files()) or "none"
             raise FileNotDeclared(
                 f"there is no memory file {shortened(name)}, and none can be created; the files are: {names}"
             )
         try:
-            entries.save(self._session, name, text, expected_revision=0)
+            self._entries.save(self._session, name, text, expected_revision=0)
         except RevisionConflict:  # a deleted one may come back; one that somebody made meanwhile stays
-            if entries.get(self._session, name) is not None:
+            if self._entries.get(self._session, name) is not None:
                 return False
-            entries.save(self._session, name, text)
+            self._entries.save(self._session, name, text)
         return True
 
     def _listed(self, prefix: str) -> Iterator[Found]:
-        entries = self._entries
-        return iter(()) if entries is None else list_entries(self._session, entries, prefix)
-
-    @property
-    def _entries(self) -> Entries | None:
-        self._session.check_open()
-        return self._session.entries
+        return iter(()) if self._entries is None else list_entries(self._session, self._entries, prefix)
 
     def _files(self) -> list[VisibleFile]:
         self._session.check_open()

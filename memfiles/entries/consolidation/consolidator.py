@@ -75,7 +75,7 @@ class Consolidator:
         reads = self._db.index.ask(lambda connection: queries.reads(connection, queries.parts(connection, [home])))
         return plan_consolidation(
             [Member(summary_of(row_of(each, None), reads=reads.get(each.path, (0, None))), each) for each in entries],
-            self._db.rules.budget.times(share),
+            {scope: limit.times(share) for scope, limit in self._db.rules.budget.limits.items()},
             plan=Plan(plan_id, now, home.scope, home.level, Tally(), Tally()),
             summariser=self._summariser,
         )

@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, groupby
 from operator import attrgetter
 
-from memfiles.entries.budgets import ALL, Budget, EntrySummary, FolderTotals, Tally, excess, select, value
+from memfiles.entries.budgets import ALL, EntrySummary, FolderTotals, Limit, Scope, Tally, excess, select, value
 from memfiles.entries.consolidation.plan import (
     FirstSentences,
     Named,
@@ -41,6 +41,7 @@ MOST_COMPARED = 200
 """The most texts with the same rarest word that a text is compared with; bounds the work."""
 
 TokenSequence = Sequence[str]
+Limits = Mapping[Scope, Limit]
 _WORD = re.compile(r"\w+")
 
 
@@ -58,15 +59,15 @@ class Member:
 
 
 def plan_consolidation(
-    members: Iterable[Member], budget: Budget, *, plan: Plan, summariser: Summariser | None = None
+    members: Iterable[Member], limits: Limits, *, plan: Plan, summariser: Summariser | None = None
 ) -> Plan:
-    """The empty ``plan`` filled for the usable ones of these entries; it stays empty if they are within the budget."""
+    """The empty ``plan`` filled for the usable ones of these entries; it stays empty if they are within the limits."""
     usable = [member for member in members if member.summary.is_usable(plan.made_at)]
-    planning = _Planning(usable, budget)
+    planning = _Planning(usable, limits)
     before = planning.totals.within(ALL)
     steps = tuple(planning.steps(summariser or FirstSentences()))
     if planning.over and any(step.note for step in steps):  # the notes are too large: evict their episodes
-        planning = _Planning(usable, budget)
+        planning = _Planning(usable, limits)
         steps = tuple(planning.steps(None))
     return replace(plan, before=before, after=planning.totals.within(ALL), is_enough=not planning.over, steps=steps)
 
@@ -74,13 +75,13 @@ def plan_consolidation(
 class _Planning:
     """The entries as they would be after the steps so far."""
 
-    def __init__(self, members: Sequence[Member], budget: Budget) -> None:
+    def __init__(self, members: Sequence[Member], limits: Limits) -> None:
         self.totals = FolderTotals.of(member.summary for member in members)
-        self.over = excess(budget, self.totals)
+        self.over = excess(limits, self.totals)
         self._left = {member.entry.uid: member for member in sorted(members, key=lambda each: value(each.summary))}
         self._tags = {member.entry.uid: member.entry.tags for member in members}
         self._links = {member.entry.uid: member.entry.links for member in members}
-        self._budget = budget
+        self._limits = limits
 
     def steps(self, summariser: Summariser | None) -> Iterator[Step]:
         """The steps in their order, until nothing is over; without a summariser nothing is folded."""
@@ -153,7 +154,7 @@ class _Planning:
         """The step; None if the note is not smaller than its episodes, or over a budget of its own."""
         new = EntrySummary("", note.key, members[0].entry.level, category=note.category, size_bytes=note.size_bytes)
         totals = self._without(members).plus(new)
-        over = excess(self._budget, totals)
+        over = excess(self._limits, totals)
         if new.size_bytes >= sum(member.summary.size_bytes for member in members) or set(over) - set(self.over):
             return None
         before = self.totals.within(ALL)
@@ -189,7 +190,7 @@ class _Planning:
         for member in members:
             del self._left[member.entry.uid]
         self.totals = self._without(members)
-        self.over = excess(self._budget, self.totals)
+        self.over = excess(self._limits, self.totals)
         return Tally(len(members), sum(member.summary.size_bytes for member in members))
 
 

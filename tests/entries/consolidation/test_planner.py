@@ -66,7 +66,7 @@ def member(key: str = "color", content: str = "blue", *, accesses: int = 0, **sa
 
 def planned(budget: Budget, *members: Member, summariser: Summariser | None = None) -> Plan:
     """The plan for these entries."""
-    return plan_consolidation(members, budget, plan=EMPTY, summariser=summariser)
+    return plan_consolidation(members, budget.limits, plan=EMPTY, summariser=summariser)
 
 
 def told(plan: Plan) -> list[tuple[str, list[str]]]:
@@ -307,12 +307,12 @@ def test_a_plan_does_what_it_says(members: list[Member], budget: Budget) -> None
 
     assert len(set(retired)) == len(retired)
     assert FolderTotals.of([*left, *notes]).within(ALL) == plan.after == plan.before.minus(freed)
-    assert plan.is_enough == (not excess(budget, FolderTotals.of([*left, *notes])))
+    assert plan.is_enough == (not excess(budget.limits, FolderTotals.of([*left, *notes])))
     if plan.steps:
         undone = {named.uid for named in plan.steps[-1].retired}
         kept = [each.summary for each in members if each.entry.uid in undone]
         last = notes[:-1] if plan.steps[-1].note else notes
-        assert excess(budget, FolderTotals.of([*left, *kept, *last]))
+        assert excess(budget.limits, FolderTotals.of([*left, *kept, *last]))
 
 
 @many_times
