@@ -81,14 +81,8 @@ def drafts_of(values: Iterable[Draft | Mapping[str, Any]]) -> list[Draft]:
     """The drafts in a list of drafts, or of objects with their fields."""
     if isinstance(values, (str, bytes, Mapping, Draft)) or not isinstance(values, Iterable):
         raise InvalidArgument(f"entries to save must be a list of objects, not {type(values).__name__}")
-    return [_draft_of(each) for each in values]
-
-
-def _draft_of(value: Draft | Mapping[str, Any]) -> Draft:
-    if isinstance(value, Draft):
-        return value
     try:
-        return Draft(**value)
+        return [each if isinstance(each, Draft) else Draft(**each) for each in values]
     except TypeError as error:
         raise InvalidArgument(
             f"an entry to save must be an object with key, content and other arguments of save: {error}"

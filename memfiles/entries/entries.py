@@ -17,7 +17,7 @@ from memfiles.entries.consolidation.consolidator import DEFAULT_SHARE, Applied, 
 from memfiles.entries.consolidation.plan import Plan, Summariser
 from memfiles.entries.drafts import Deleted, Draft, EntryRules, Saved, drafts_of
 from memfiles.entries.forget import Forgetter, Forgotten, Selector
-from memfiles.entries.hydration.hydrator import Hydrator
+from memfiles.entries.hydration import hydrator
 from memfiles.entries.hydration.window import Explanation, Hydration
 from memfiles.entries.moves import relocate
 from memfiles.entries.purge import Purger
@@ -67,14 +67,13 @@ class Entries:
             store, ENTRY_KIND, now=now, subscribers=subscribers, origin=origin, listener=index
         )
         self.files = EntryFiles(store, repository, index)
-        self._db = db = EntryDatabase(store, repository, index, rules, now)
-        self._reader = reader = EntryReader(db, embedder=embedder, begin=self._begin)
+        self._db = db = EntryDatabase(store, repository, index, rules, now, self._begin)
+        self._reader = EntryReader(db, embedder=embedder)
         self._writer = EntryWriter(db)
         self._purger = Purger(db)
-        self._hydrator = Hydrator(db, reader)
-        self._consolidator = Consolidator(db, reader, summariser=summariser)
-        self._exchange = Exchange(db, reader, self._writer)
-        self._forgetter = Forgetter(db, reader)
+        self._consolidator = Consolidator(db, summariser=summariser)
+        self._exchange = Exchange(db, self._writer)
+        self._forgetter = Forgetter(db)
         subscribers.add(self._heard, foreign_only=True)
 
     def save(
@@ -232,12 +231,12 @@ class Entries:
     def hydrate(self, session: Caller, *, budget_bytes: int | None = None) -> Hydration:
         """The system-prompt block with the entries that fit the budget; the same state gives the same bytes."""
         with self._span("hydrate", session):
-            return self._hydrator.hydrate(session, budget_bytes=budget_bytes)
+            return hydrator.hydrate(self._db, session, budget_bytes=budget_bytes)
 
     def explain(self, session: Caller, key: str, *, budget_bytes: int | None = None) -> Explanation:
         """Why ``hydrate`` shows the entry of ``key`` or not, in numbers."""
         check_caller(session)
-        return self._hydrator.explain(session, key, budget_bytes=budget_bytes)
+        return hydrator.explain(self._db, session, key, budget_bytes=budget_bytes)
 
     def plan(self, session: Caller, *, share: float = DEFAULT_SHARE) -> Plan:
         """A plan that brings the agent's entries at the session's level down to this share of their budget."""
@@ -279,7 +278,7 @@ class Entries:
 
     def counts(self) -> Sequence[Counted]:
         """The number of entries in each partition, for the operator of the directory."""
-        self._reader.refresh()
+        self._db.refresh()
         return self._index.ask(lambda connection: counted(connection, now=self._now()))
 
     def close(self) -> None:
@@ -323,14 +322,14 @@ class Entries:
             return
         record = self.repository.look(change.path).record
         if not isinstance(record, Entry) or record.sources or any(map(self._db.is_forgotten, record.ids)):
-            self._reader.begin_again()
+            self._db.has_begun = False
 
     def release_forgotten(self, paths: Sequence[str] = ()) -> None:
         """Remove the earlier content of these records, now tombstones, from everything but the mirror's ledger.
 
         Notes made of entries that were forgotten elsewhere are forgotten, too; errors as of ``forget``.
         """
-        self._reader.refresh()
+        self._db.refresh()
         self._forgetter.follow()
         self._forgetter.release(paths)
 

@@ -23,7 +23,7 @@ from memfiles.entries.callers import Caller, View, is_in_view, own_level
 from memfiles.entries.consolidation.plan import FOLDED, give_back, is_made_of, stands_for
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.drafts import check_category, check_kind, checked_tags
-from memfiles.entries.reader import EntryDatabase, EntryReader, entry_at
+from memfiles.entries.reader import EntryDatabase, entry_at
 from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.index import queries
 from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
@@ -152,9 +152,8 @@ class _Found:
 class Forgetter:
     """Removes the content of entries from one open memory."""
 
-    def __init__(self, db: EntryDatabase, reader: EntryReader) -> None:
+    def __init__(self, db: EntryDatabase) -> None:
         self._db = db
-        self._reader = reader
 
     def forget(self, caller: Caller, selector: Selector, *, why: str, dry_run: bool) -> Forgotten:
         """Forget the selected entries at the caller's level; ``dry_run`` only counts.
@@ -237,7 +236,7 @@ class Forgetter:
 
     def _find(self, view: View, selector: Selector) -> _Found:
         """The selection, read from the disk: the index only says where to look."""
-        self._reader.refresh()
+        self._db.refresh()
         entries = [entry for entry in self._matching(view, selector) if selector.means(entry)]
         entries = list({each.path: each for each in (*entries, *self._of_ids(entries))}.values())
         targets, sources = _targets_of(selector, entries, view=view), {id for each in entries for id in each.sources}

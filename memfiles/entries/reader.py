@@ -45,15 +45,32 @@ _log = logging.getLogger("memfiles")
 EntryRepository = RecordRepository[EntryRecord]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EntryDatabase:
-    """The records and the index of one open memory, with its rules and its clock; all operations share it."""
+    """The records and the index of one open memory, with its rules and its clock; all operations share it.
+
+    ``begin`` is called when the index is up to date for the first time, and again once ``has_begun`` is reset.
+    """
 
     store: Store
     repository: EntryRepository
     index: Index
     rules: EntryRules
     now: Callable[[], str]
+    begin: Callable[[], None]
+    has_begun: bool = False
+
+    def refresh(self) -> None:
+        """Bring the index up to date with every change that anyone made, and once with every file on disk.
+
+        The first check also finds and removes temp files that killed writers left.
+        """
+        if self.index.verify(once=True):
+            self.repository.sweep()
+        self.index.catch_up()
+        if not self.has_begun:
+            self.has_begun = True
+            self.begin()
 
     def entries(self, paths: Iterable[str]) -> list[Entry]:
         """The entries at these paths, hidden or not."""
@@ -208,17 +225,10 @@ class _Search:
 class EntryReader:
     """The reads of one open memory. Threads may share it."""
 
-    def __init__(
-        self, db: EntryDatabase, *, embedder: Embedder | None = None, begin: Callable[[], None] = lambda: None
-    ) -> None:
-        """``begin`` is called once, when the index is up to date for the first time.
-
-        Without ``embedder`` a search uses words alone.
-        """
+    def __init__(self, db: EntryDatabase, *, embedder: Embedder | None) -> None:
+        """Without ``embedder`` a search uses words alone."""
         self._db = db
         self._embedder = GuardedEmbedder(embedder) if embedder is not None else None
-        self._begin = begin
-        self._has_begun = False
 
     def get(self, caller: Caller, key: str) -> Found | None:
         """The entry that the caller sees under ``key``, None if there is none, hidden or not."""
@@ -242,7 +252,7 @@ class EntryReader:
         check_switch(associate, what="associate")
         asked = _Search(view_of(caller, self._db.rules.levels), query, max_results, filters, associate)
         for _ in range(_ROUNDS):
-            self.refresh()
+            self._db.refresh()
             question = self._embedded(asked)
             try:
                 hits = self._hits(asked, question)
@@ -264,7 +274,7 @@ class EntryReader:
         view, now = view_of(caller, self._db.rules.levels), self._db.now()
         found: list[Found] = []
         while len(found) <= limit:
-            self.refresh()
+            self._db.refresh()
             rows = self._rows(view, filters=filters, now=now, after=after, limit=limit + 1 - len(found))
             if not rows:
                 break
@@ -272,22 +282,6 @@ class EntryReader:
             found += (found_in(entry) for row in rows if (entry := self._read(row.path, row.revision)) is not None)
         is_more = len(found) > limit
         return Page(tuple(found[:limit]), found[limit - 1].key if is_more else None)
-
-    def refresh(self) -> None:
-        """Bring the index up to date with every change that anyone made, and once with every file on disk.
-
-        The first check also finds and removes temp files that killed writers left.
-        """
-        if self._db.index.verify(once=True):
-            self._db.repository.sweep()
-        self._db.index.catch_up()
-        if not self._has_begun:
-            self._has_begun = True
-            self._begin()
-
-    def begin_again(self) -> None:
-        """Call ``begin`` once more before the next read."""
-        self._has_begun = False
 
     def _expire(self, view: View) -> None:
         """Take the expired entries of the view out of the search index."""

@@ -122,15 +122,13 @@ def _flush(session: Saving, messages: Sequence[Any], model: Model, *, dialect: s
     calls = _within(deadline, lambda: list(islice(model(asked, tools) or (), MOST_CALLS)), what="the model failed")
     if isinstance(calls, str):
         return replace(shown, error=calls)
-    saved, skipped, error = _carry_out(session, calls, transcript.digest, deadline=deadline)
-    if error is None:
+    done = _carry_out(session, calls, transcript.digest, deadline=deadline)
+    if done.error is None:
         _remember(session, transcript.digest)
-    return replace(shown, saved=saved, skipped=skipped, error=error)
+    return replace(done, messages=shown.messages, size_bytes=shown.size_bytes)
 
 
-def _carry_out(
-    session: Saving, calls: Sequence[Any], digest: str, *, deadline: float
-) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
+def _carry_out(session: Saving, calls: Sequence[Any], digest: str, *, deadline: float) -> FlushReport:
     saved: list[str] = []
     skipped: list[str] = []
     for index, call in enumerate(calls):
@@ -138,7 +136,8 @@ def _carry_out(
             skipped.append(f"{len(calls) - index} calls over the limit of {MAX_SAVES} per flush")
             break
         if time.monotonic() > deadline:
-            return tuple(saved), tuple(skipped), f"the time limit was reached after {index} of {len(calls)} calls"
+            error = f"the time limit was reached after {index} of {len(calls)} calls"
+            return FlushReport(tuple(saved), tuple(skipped), error)
         if not isinstance(call, Mapping) or str(call.get("name")) not in SAVE_TOOLS:
             skipped.append(f"call {index}: only the save tool may be used here")
             continue
@@ -147,7 +146,7 @@ def _carry_out(
             skipped.append(f"call {index}: {result.text}")
         else:
             saved.append(str((result.data or {}).get("key", "")))
-    return tuple(saved), tuple(skipped), None
+    return FlushReport(tuple(saved), tuple(skipped))
 
 
 def _call_id(digest: str, index: int, call: Mapping[str, Any]) -> str:

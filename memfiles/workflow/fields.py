@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, PlainValidator, Strict, WithJsonSche
 
 from memfiles.errors import InvalidArgument
 from memfiles.records.keys import NAME_PATTERN, UID_PATTERN, WORKSPACE, check_name, check_uid
+from memfiles.records.record import check_text
 
 AGENT_NAME_MAX = 255
 """Bytes of an agent's name."""
@@ -58,22 +59,15 @@ def _agent_name(name: str) -> str:
     return name
 
 
-def _text(value: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ValueError("this holds half of a surrogate pair; remove it") from None
-    return value
-
-
-def _checked(check: Callable[[str], str]) -> Callable[[str], str]:
+def _checked(check: Callable[[str], object]) -> Callable[[str], str]:
     """``check``, with its ``InvalidArgument`` turned into the ``ValueError`` that pydantic collects."""
 
     def run(value: str) -> str:
         try:
-            return check(value)
+            check(value)
         except InvalidArgument as error:
             raise ValueError(str(error)) from None
+        return value
 
     return run
 
@@ -125,7 +119,7 @@ def _pull(value: object) -> int | str:
         raise ValueError(f"use 'cold-start', 'restore' or an interval: {error}") from None
 
 
-DeclaredText = Annotated[str, Strict(), AfterValidator(_text)]
+DeclaredText = Annotated[str, Strict(), AfterValidator(_checked(check_text))]
 Uid = Annotated[str, Strict(), AfterValidator(_checked(check_uid)), Field(json_schema_extra={"pattern": UID_PATTERN})]
 Name = Annotated[
     str, Strict(), AfterValidator(_checked(check_name)), Field(json_schema_extra={"pattern": NAME_PATTERN})

@@ -16,7 +16,7 @@ from memfiles.cli.demo.command import (
     play,
     prepared,
 )
-from memfiles.cli.demo.support_desk import LOG, call, ticket, workflow_text
+from memfiles.cli.demo.support_desk import LOG, ticket, workflow_text
 from tests.cli.command_line import files_under, run
 from tests.support.workflows import write_workflow
 
@@ -130,8 +130,7 @@ def test_a_mirror_that_lost_something(tmp_path: Path) -> None:
 
 def test_the_model_calls_only_what_it_was_offered(tmp_path: Path) -> None:
     """The demo ends with an error, not with a claim, if its script calls a tool that the session does not offer."""
-    script = [[call(1, "forget_memory", file="playbook")]]
     with prepared(tmp_path / "demo") as workflow, memfiles.open(workflow, watch=False) as memory:
-        story = play(script, memory.session("support"))
+        story = play([("forget_memory", {})], memory.session("support"))
 
         pytest.raises(DemoFailed, list, story).match("not offered forget_memory")

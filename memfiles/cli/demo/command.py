@@ -13,7 +13,7 @@ import sys
 import tempfile
 import textwrap
 import threading
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -22,8 +22,9 @@ import click
 
 import memfiles
 from memfiles.cli import output
+from memfiles.cli.commands.init import SCHEMA, write_new
 from memfiles.cli.demo import support_desk
-from memfiles.cli.demo.support_desk import ADA, AMBIGUOUS, DELICATE, KNOWN, LOG, NOTES, REFUSED, SCRIPT, TASK, ticket
+from memfiles.cli.demo.support_desk import ADA, AMBIGUOUS, ANSWER, DELICATE, KNOWN, LOG, NOTES, REFUSED, SCRIPT, TASK
 from memfiles.cli.failures import AlreadyThere
 from memfiles.cli.options import command, current
 from memfiles.errors import MemfilesError
@@ -39,7 +40,6 @@ _PREFIX = {"text": "", "person": "", "call": "-> ", "result": "<- ", "error": "<
 _COLOR = {"call": "cyan", "error": "yellow"}
 ACKNOWLEDGED = 60
 PATIENCE = 60.0  # seconds for the writer to get there, on a slow disk and a busy machine
-Block = dict[str, Any]
 LineKind = Literal["text", "call", "result", "error", "person"]
 
 
@@ -131,14 +131,11 @@ def _empty(directory: Path) -> None:
 
 
 def _written(directory: Path) -> Path:
-    workflow, schema = directory / "workflow.yaml", directory / "schemas" / "workflow.schema.json"
     (directory / MARK).write_text("created by memfiles demo, which empties this directory when it runs here again\n")
-    schema.parent.mkdir()
-    schema.write_text(as_text(workflow_schema()), encoding="utf-8")
     mirror = directory / "mirror"
     mirror.mkdir(mode=0o700)
-    workflow.write_text(support_desk.workflow_text(mirror), encoding="utf-8")
-    return workflow
+    write_new(directory, {"workflow.yaml": support_desk.workflow_text(mirror), SCHEMA: as_text(workflow_schema())})
+    return directory / "workflow.yaml"
 
 
 class DemoFailed(MemfilesError, code="demo_failed"):
@@ -198,6 +195,7 @@ def _work(memory: memfiles.Memory) -> Story:
     yield Shown(TASK, kind="person")
     with closing(memory.session("support", run="monday")) as session:
         results = yield from play(SCRIPT, session)
+        yield Shown(ANSWER)
         _expect(results[REFUSED].is_error, "text over the cap was not refused")
         _expect("first of 2" in results[AMBIGUOUS].text, "an ambiguous edit did not say so")
         yield StoryStep("Card again", "The cap held, and the edit with two matches reported them.")
@@ -232,7 +230,7 @@ def _forget(memory: memfiles.Memory) -> Story:
         yield Shown(f"{len(files)} files searched, none holds the text; a tombstone says who, when and why")
 
 
-def _call(session: Session, tool: str, **arguments: object) -> Generator[Shown, None, Block]:
+def _call(session: Session, tool: str, **arguments: object) -> Generator[Shown, None, dict[str, Any]]:
     """Make one tool call that succeeds, and return the data of its result."""
     result = yield from _shown_call(session, tool, arguments)
     _expect(not result.is_error, result.text)
@@ -240,7 +238,7 @@ def _call(session: Session, tool: str, **arguments: object) -> Generator[Shown, 
 
 
 def _shown_call(
-    session: Session, tool: str, arguments: Block, call_id: str | None = None
+    session: Session, tool: str, arguments: Mapping[str, object], call_id: str | None = None
 ) -> Generator[Shown, None, ToolResult]:
     result = session.call(tool, arguments, call_id=call_id)
     yield Shown(f"{tool} {json.dumps(arguments, ensure_ascii=False)}", kind="call")
@@ -252,7 +250,7 @@ def _restart(memory: memfiles.Memory, *, acknowledged: int) -> Story:
     yield StoryStep("Restart", "Opening the workflow recovers what the dead process left.")
     content = memory.manager.read(LOG)
     lines = content.count("\n")
-    _expect(content == "".join(map(ticket, range(1, lines + 1))), "the log has a torn or missing line")
+    _expect(content == "".join(map(support_desk.ticket, range(1, lines + 1))), "the log has a torn or missing line")
     is_right = acknowledged <= lines <= acknowledged + 1
     _expect(is_right, f"{acknowledged} appends were acknowledged, but {lines} lines are there")
     unacknowledged = f", and {lines - acknowledged} more that was not acknowledged yet" if lines > acknowledged else ""
@@ -325,18 +323,10 @@ def _bytes_of(path: Path) -> bytes:
         return b""
 
 
-def play(script: Iterable[list[Block]], session: Session) -> Generator[Shown, None, dict[str, ToolResult]]:
-    """Make the calls in a model's answers, turn by turn; returns their results by the ids of the calls.
-
-    ``DemoFailed`` if an answer calls a tool that the model was not offered in that turn.
-    """
-    results: dict[str, ToolResult] = {}
-    for answer in script:
-        offered = {tool["name"] for tool in session.tools("anthropic")}
-        for block in answer:
-            if block["type"] == "text":
-                yield Shown(block["text"])
-                continue
-            _expect(block["name"] in offered, f"the model was not offered {block['name']}")
-            results[block["id"]] = yield from _shown_call(session, block["name"], block["input"], block["id"])
+def play(script: Iterable[support_desk.Call], session: Session) -> Generator[Shown, None, list[ToolResult]]:
+    """Make the calls of a model in turn, and return their results; ``DemoFailed`` if a tool is not offered then."""
+    results = []
+    for number, (tool, arguments) in enumerate(script, 1):
+        _expect(tool in {each["name"] for each in session.tools("anthropic")}, f"the model was not offered {tool}")
+        results.append((yield from _shown_call(session, tool, arguments, f"toolu_{number:02}")))
     return results

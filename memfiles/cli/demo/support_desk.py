@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import memfiles
 
@@ -23,35 +22,33 @@ def workflow_text(mirror: Path) -> str:
 TASK = "Ada writes: I moved to Pro yesterday, and my card was charged twice."
 
 
-def call(number: int, tool: str, **arguments: str) -> dict[str, Any]:
-    """A tool call in Anthropic's format."""
-    return {"type": "tool_use", "id": f"toolu_{number:02}", "name": tool, "input": arguments}
+Call = tuple[str, dict[str, str]]  # a tool and its arguments
 
 
-def _edit(number: int, old: str, new: str) -> dict[str, Any]:
-    return call(number, "edit_memory", file="customer-notes", old_string=old, new_string=new)
+def _append(file: str, content: str) -> Call:
+    return "append_memory", {"file": file, "content": content}
 
 
-# The answers of the model, turn by turn: content blocks, as its API returns them.
-SCRIPT: tuple[list[dict[str, Any]], ...] = (
-    [call(1, "read_memory", file="playbook")],
-    [call(2, "append_memory", file="customer-notes", content="- Ada was charged twice in May; refunded.\n")],
-    [_edit(3, "is on Free", "is on Pro")],
-    [_edit(4, "Bob is on Pro", "Bob is on Free"), _edit(5, "Ada is on Free", "Ada is on Pro")],
-    [
-        call(
-            6,
-            "append_memory",
-            file="handover",
-            content="Ada wrote this morning that she had moved from Free to Pro and that her card was charged twice. "
-            "I refunded the second charge and wrote back. Please see in a week whether it has arrived.\n",
-        )
-    ],
-    [call(7, "append_memory", file="handover", content="- Ada: second charge refunded, see in a week.\n")],
-    [{"type": "text", "text": "Ada, the second charge is refunded. It will be back on your card within a week."}],
+def _edit(old: str, new: str) -> Call:
+    return "edit_memory", {"file": "customer-notes", "old_string": old, "new_string": new}
+
+
+# The calls of the model, and what it says at the end.
+SCRIPT: tuple[Call, ...] = (
+    ("read_memory", {"file": "playbook"}),
+    _append("customer-notes", "- Ada was charged twice in May; refunded.\n"),
+    _edit("is on Free", "is on Pro"),
+    _edit("Bob is on Pro", "Bob is on Free"),
+    _edit("Ada is on Free", "Ada is on Pro"),
+    _append(
+        "handover",
+        "Ada wrote this morning that she had moved from Free to Pro and that her card was charged twice. I refunded "
+        "the second charge and wrote back. Please see in a week whether it has arrived.\n",
+    ),
+    _append("handover", "- Ada: second charge refunded, see in a week.\n"),
 )
-REFUSED = "toolu_06"
-AMBIGUOUS = "toolu_03"
+AMBIGUOUS, REFUSED = 2, 5  # calls in the script, from 0
+ANSWER = "Ada, the second charge is refunded. It will be back on your card within a week."
 ADA = "customers/ada"
 KNOWN = "Ada moved from Free to Pro in November and was charged twice."
 DELICATE = "Ada is about to order 500 seats; she was offered 20 % off."

@@ -28,7 +28,7 @@ from memfiles.entries.consolidation.plan import (
 from memfiles.entries.consolidation.planner import Member, plan_consolidation
 from memfiles.entries.decisions import EntryLocation, Expiry, RecordsByPath, is_live
 from memfiles.entries.drafts import Draft
-from memfiles.entries.reader import EntryDatabase, EntryReader, summary_of
+from memfiles.entries.reader import EntryDatabase, summary_of
 from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
 from memfiles.index import queries
 from memfiles.index.rows import row_of
@@ -58,10 +58,9 @@ class Applied:
 class Consolidator:
     """Consolidates the entries of an agent at its session's level."""
 
-    def __init__(self, db: EntryDatabase, reader: EntryReader, *, summariser: Summariser | None = None) -> None:
+    def __init__(self, db: EntryDatabase, *, summariser: Summariser | None = None) -> None:
         """``summariser`` writes the notes that episodes are folded into; the default needs no model."""
         self._db = db
-        self._reader = reader
         self._summariser = summariser
 
     def plan(self, caller: Caller, *, share: float = DEFAULT_SHARE) -> Plan:
@@ -116,7 +115,7 @@ class Consolidator:
         return replace(step, note=replace(step.note, content=draft.content or ""))
 
     def _entries(self, partition: Partition) -> list[Entry]:
-        self._reader.refresh()
+        self._db.refresh()
         return self._db.entries(row.path for row in self._db.rows([partition]))
 
 

@@ -10,67 +10,61 @@ from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.callers import Caller, View, view_of
 from memfiles.entries.hydration import window
 from memfiles.entries.hydration.window import Explanation, Hydration, TextLookup, Window
-from memfiles.entries.reader import EntryDatabase, EntryReader, shown_at, summary_of
+from memfiles.entries.reader import EntryDatabase, shown_at, summary_of
 from memfiles.index import queries
 from memfiles.index.rows import row_of
 from memfiles.records.entry import Entry
 from memfiles.records.keys import check_key, check_whole
 
 
-class Hydrator:
-    """Fills the system-prompt block from one open memory."""
+def hydrate(db: EntryDatabase, caller: Caller, *, budget_bytes: int | None) -> Hydration:
+    """The block of the caller's entries; the same state and budget give the same bytes."""
+    budget, now, view = _prepared(db, caller, budget_bytes)
+    return db.index.ask(lambda connection: Window(budget, now=now).fill(*_visible(db, connection, view, now=now)))
 
-    def __init__(self, db: EntryDatabase, reader: EntryReader) -> None:
-        self._db = db
-        self._reader = reader
 
-    def hydrate(self, caller: Caller, *, budget_bytes: int | None = None) -> Hydration:
-        """The block of the caller's entries; the same state and budget give the same bytes."""
-        budget, now, view = self._prepared(caller, budget_bytes)
-        return self._db.index.ask(
-            lambda connection: Window(budget, now=now).fill(*self._visible(connection, view, now=now))
-        )
+def explain(db: EntryDatabase, caller: Caller, key: str, *, budget_bytes: int | None) -> Explanation:
+    """Why the entry of ``key`` is in that block or not, in numbers; a hidden key counts as unknown."""
+    check_key(key)
+    budget, now, view = _prepared(db, caller, budget_bytes)
+    found = db.entries(partition.path(key) for partition in view)
+    under_key = [summary_of(row_of(entry, None)) for entry in found]
 
-    def explain(self, caller: Caller, key: str, *, budget_bytes: int | None = None) -> Explanation:
-        """Why the entry of ``key`` is in that block or not, in numbers; a hidden key counts as unknown."""
-        check_key(key)
-        budget, now, view = self._prepared(caller, budget_bytes)
-        found = self._db.entries(partition.path(key) for partition in view)
-        under_key = [summary_of(row_of(entry, None)) for entry in found]
+    def explained(connection: sqlite3.Connection) -> Explanation:
+        entries, lookup = _visible(db, connection, view, now=now, known=found)
+        return window.explain(key, Window(budget, now=now), under_key=under_key, entries=entries, lookup=lookup)
 
-        def explain(connection: sqlite3.Connection) -> Explanation:
-            entries, lookup = self._visible(connection, view, now=now, known=found)
-            return window.explain(key, Window(budget, now=now), under_key=under_key, entries=entries, lookup=lookup)
+    return db.index.ask(explained)
 
-        return self._db.index.ask(explain)
 
-    def _prepared(self, caller: Caller, budget_bytes: int | None) -> tuple[int, str, View]:
-        """The checked budget, the present moment and the caller's view, of records that are up to date."""
-        budget = self._db.rules.hydrate_bytes if budget_bytes is None else budget_bytes
-        check_whole(budget, what="budget_bytes", least=0)
-        now, view = self._db.now(), view_of(caller, self._db.rules.levels)
-        self._reader.refresh()
-        return budget, now, view
+def _prepared(db: EntryDatabase, caller: Caller, budget_bytes: int | None) -> tuple[int, str, View]:
+    """The checked budget, the present moment and the caller's view, of records that are up to date."""
+    budget = db.rules.hydrate_bytes if budget_bytes is None else budget_bytes
+    check_whole(budget, what="budget_bytes", least=0)
+    now, view = db.now(), view_of(caller, db.rules.levels)
+    db.refresh()
+    return budget, now, view
 
-    def _visible(
-        self, connection: sqlite3.Connection, view: View, *, now: str, known: Iterable[Entry] = ()
-    ) -> tuple[Iterator[EntrySummary], TextLookup]:
-        """The pinned entries of a view and then the others, each newest first and read in batches; and their texts.
 
-        The texts of ``known`` entries can be looked up before the walk reaches them.
-        """
-        paths = {entry.uid: entry.path for entry in known}
-        parts = queries.parts(connection, view)
-        rows = chain.from_iterable(queries.recent(connection, parts, now=now, pinned=held) for held in (True, False))
+def _visible(
+    db: EntryDatabase, connection: sqlite3.Connection, view: View, *, now: str, known: Iterable[Entry] = ()
+) -> tuple[Iterator[EntrySummary], TextLookup]:
+    """The pinned entries of a view and then the others, each newest first and read in batches; and their texts.
 
-        def summaries() -> Iterator[EntrySummary]:
-            for row in rows:
-                summary = summary_of(row)
-                paths[summary.uid] = row.path
-                yield summary
+    The texts of ``known`` entries can be looked up before the walk reaches them.
+    """
+    paths = {entry.uid: entry.path for entry in known}
+    parts = queries.parts(connection, view)
+    rows = chain.from_iterable(queries.recent(connection, parts, now=now, pinned=held) for held in (True, False))
 
-        def text(uid: str) -> Entry | None:
-            entry = shown_at(self._db.repository, paths[uid]) if uid in paths else None
-            return entry if entry is not None and entry.retired is None else None
+    def summaries() -> Iterator[EntrySummary]:
+        for row in rows:
+            summary = summary_of(row)
+            paths[summary.uid] = row.path
+            yield summary
 
-        return summaries(), text
+    def text(uid: str) -> Entry | None:
+        entry = shown_at(db.repository, paths[uid]) if uid in paths else None
+        return entry if entry is not None and entry.retired is None else None
+
+    return summaries(), text

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from memfiles.entries.callers import Caller, Partition, own_level, view_of
 from memfiles.entries.decisions import Past
 from memfiles.entries.drafts import Draft
-from memfiles.entries.reader import EntryDatabase, EntryReader
+from memfiles.entries.reader import EntryDatabase
 from memfiles.entries.transfer import formats
 from memfiles.entries.transfer.document import EXTRAS, Document, Skipped, provenance_in, written_provenance
 from memfiles.entries.transfer.formats import Format
@@ -77,9 +77,8 @@ class Imported:
 class Exchange:
     """Writes the entries of one open memory to files, and reads files into it."""
 
-    def __init__(self, db: EntryDatabase, reader: EntryReader, writer: EntryWriter) -> None:
+    def __init__(self, db: EntryDatabase, writer: EntryWriter) -> None:
         self._db = db
-        self._reader = reader
         self._writer = writer
 
     def export(self, caller: Caller, target: str | os.PathLike[str], *, format: str) -> Exported:
@@ -102,7 +101,7 @@ class Exchange:
 
     def _entries(self, caller: Caller) -> list[Entry]:
         """The entries that the caller may see, by key and level; shadowed ones too, so that nothing is lost."""
-        self._reader.refresh()
+        self._db.refresh()
         view = [partition for partition in view_of(caller, self._db.rules.levels) if not partition.run]
         found = self._db.entries(row.path for row in self._db.rows(view) if row.state == "live")
         entries = [entry for entry in found if self._db.is_live(entry)]
