@@ -209,9 +209,9 @@ def test_a_model_that_hangs_is_left_behind() -> None:
 
 def test_the_time_ends_the_saves_as_well() -> None:
     """A model that answers in the last moment gets no saves made after it."""
-    saved, skipped, error = compaction._carry_out(SavingSession(), [ADA], "d", deadline=0.0)
+    report = compaction._carry_out(SavingSession(), [ADA], "d", deadline=0.0)
 
-    assert ((), (), "the time limit was reached after 0 of 1 calls") == (saved, skipped, error)
+    assert FlushReport(error="the time limit was reached after 0 of 1 calls") == report
 
 
 class FailingSession(SavingSession):
