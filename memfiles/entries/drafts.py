@@ -130,18 +130,17 @@ class Category:
     """The treatment of entries of one category. ``ttl`` is in seconds after the last change of content; None: no limit.
 
     ``is_shared``: they belong to ``@workspace``, for all agents. ``is_of_one_run``: one run alone sees them, they are
-    never mirrored, and they are gone when its session closes. ``is_pinned``: they are shown first and evicted last.
+    never mirrored, and they are gone when its session closes.
     """
 
     name: str
     ttl: int | None = None
-    is_pinned: bool = False
     is_shared: bool = False
     is_of_one_run: bool = False
 
 
 BUILT_IN: Mapping[str, Category] = {
-    CORE: Category(CORE, is_pinned=True),
+    CORE: Category(CORE),
     DAILY: Category(DAILY, ttl=72 * HOUR_SECONDS),
     CONVERSATION: Category(CONVERSATION, ttl=24 * HOUR_SECONDS, is_of_one_run=True),
     WORKSPACE_CATEGORY: Category(WORKSPACE_CATEGORY, is_shared=True),

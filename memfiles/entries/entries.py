@@ -254,7 +254,11 @@ class Entries:
             return self._consolidator.undo(session, plan_id)
 
     def export(self, session: Caller, target: str | os.PathLike[str], *, format: ExportFormat = "markdown") -> Exported:
-        """Write the entries that the session may see to ``target``: a folder for ``markdown``, a file for ``jsonl``."""
+        """Write the entries that the session may see to ``target``: a folder for ``markdown``, a file for ``jsonl``.
+
+        Files of the same names are replaced, others are left alone; the report names the files of an earlier export
+        whose entries are gone. ``InvalidArgument``, ``StorageFailed``.
+        """
         check_caller(session)
         return self._exchange.export(session, target, format=format)
 
@@ -263,7 +267,8 @@ class Entries:
     ) -> Imported:
         """Import the entries at ``source`` at the session's level, in one commit; the report says what was skipped.
 
-        ``format``: one of ours, or of another program; detected if it is left out.
+        ``format``: one of ours, or of another program; detected if it is left out. ``dry_run`` only reports.
+        ``InvalidArgument`` if the source cannot be read, ``BudgetExceeded``, ``StorageFailed``: nothing was changed.
         """
         with self._span("import", session):
             return self._exchange.import_(session, source, format=format, dry_run=dry_run)

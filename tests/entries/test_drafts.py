@@ -27,7 +27,7 @@ RULES = EntryRules()
 @pytest.mark.parametrize(
     "category",
     [
-        Category("core", is_pinned=True),
+        Category("core"),
         Category("daily", ttl=72 * 3600),
         Category("conversation", ttl=24 * 3600, is_of_one_run=True),
         Category("workspace", is_shared=True),
@@ -53,7 +53,7 @@ def test_a_workflow_declares_lifetimes() -> None:
         Category("daily", ttl=48 * 3600),
         Category("conversation", ttl=24 * 3600, is_of_one_run=True),
         Category("recipes", ttl=60),
-        Category("core", is_pinned=True),
+        Category("core"),
     ] == [rules.category(name) for name in ("daily", "conversation", "recipes", "core")]
 
 

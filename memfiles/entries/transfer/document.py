@@ -22,8 +22,6 @@ from memfiles.workflow.problems import printable, shown
 FILE_MAX_BYTES = 8 * 1024 * 1024
 """The most bytes of a file that holds one entry."""
 
-Extra = str | int | float | bool | tuple[str, ...]
-
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
@@ -35,12 +33,10 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One entry as the file formats know it. Times are ``2026-11-21T09:00:00.000Z``.
+    """One entry as the file formats know it; None is "not said". Times are ``2026-11-21T09:00:00.000Z``.
 
-    ``extra`` holds the other fields that are set: ``confidence`` and ``importance`` (numbers), ``pinned`` (bool),
-    ``expires_at`` (a time), ``links`` (keys), ``successes`` and ``failures`` (counts), ``made_of`` (ids), and
-    ``provenance`` (texts such as ``run=evt-1``). ``where`` is the place it was read from, which does not
-    count in comparisons.
+    ``links`` are keys, ``made_of`` are ids, and ``provenance`` are texts such as ``run=evt-1``. ``where`` is the place
+    it was read from, which does not count in comparisons.
     """
 
     key: str
@@ -51,7 +47,15 @@ class Document:
     level: str | None = None
     created: str | None = None
     updated: str | None = None
-    extra: Mapping[str, Extra] = field(default_factory=dict)
+    confidence: float | None = None
+    importance: float | None = None
+    pinned: bool | None = None
+    expires_at: str | None = None
+    links: tuple[str, ...] | None = None
+    successes: int | None = None
+    failures: int | None = None
+    made_of: tuple[str, ...] | None = None
+    provenance: tuple[str, ...] | None = None
     where: str = field(default="", compare=False)
 
     @property
@@ -105,9 +109,8 @@ def text_in(data: bytes, where: str) -> str | Skipped:
 
 def fields_of(document: Document) -> dict[str, Any]:
     """The fields that are set, without the content, by name in writing order."""
-    fields = {name: getattr(document, name) for name in FIELDS} | {name: document.extra.get(name) for name in EXTRAS}
-    fields = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
-    return {name: value for name, value in fields.items() if value is not None}
+    known = {name: value for name in FIELDS if (value := getattr(document, name)) is not None}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
 
 
 def document_of(fields: Mapping[str, Any], content: str, *, where: str) -> Parsed:
@@ -128,8 +131,7 @@ def document_of(fields: Mapping[str, Any], content: str, *, where: str) -> Parse
     left_out = tuple(Skipped(where, f"the field{shown(name)} is unknown; the rest was read")
                      for name in unknown)  # fmt: skip
     frozen: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
-    extra = {name: frozen.pop(name) for name in EXTRAS if name in frozen}
-    return Parsed((Document(content=content, extra=extra, where=where, **frozen),), left_out)
+    return Parsed((Document(content=content, where=where, **frozen),), left_out)
 
 
 def is_time(value: object) -> bool:
@@ -171,11 +173,8 @@ def _is_texts(value: object) -> TypeGuard[list[str]]:
 
 _ID = ENTRY_ID_PATTERN[1:-1]
 _ORIGINS = frozenset(each.name for each in fields(Provenance))
-FIELDS = ("key", "category", "kind", "tags", "level", "created", "updated")
-"""The fields that are written first, in this order."""
-
-EXTRAS = ("confidence", "importance", "pinned", "expires_at", "links", "successes", "failures", "made_of", "provenance")
-"""The fields that are written next, if they are set."""
+FIELDS = tuple(each.name for each in fields(Document) if each.name not in ("content", "where"))
+"""The fields in the order in which they are written, those that every entry has first."""
 
 _FieldType = tuple[str, Callable[[Any], bool]]
 _TEXT: _FieldType = "text", lambda value: isinstance(value, str)

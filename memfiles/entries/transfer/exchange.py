@@ -23,7 +23,7 @@ from memfiles.entries.decisions import Past
 from memfiles.entries.drafts import Draft
 from memfiles.entries.reader import EntryDatabase
 from memfiles.entries.transfer import formats
-from memfiles.entries.transfer.document import EXTRAS, Document, Skipped, provenance_in, written_provenance
+from memfiles.entries.transfer.document import Document, Skipped, provenance_in, written_provenance
 from memfiles.entries.transfer.formats import Format
 from memfiles.entries.transfer.sources import checked_path, read
 from memfiles.entries.writer import EntryWriter, ImportedDraft
@@ -36,6 +36,7 @@ from memfiles.storage import atomic
 ExportFormat = Literal["markdown", "jsonl"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = ("markdown", "jsonl")
 _DEFAULTS = {each.name: each.default for each in fields(Entry)}
+_OPTIONAL = ("confidence", "importance", "pinned", "expires_at", "links", "successes", "failures", "made_of")
 _SOURCE = "import"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -82,11 +83,7 @@ class Exchange:
         self._writer = writer
 
     def export(self, caller: Caller, target: str | os.PathLike[str], *, format: str) -> Exported:
-        """Write every entry the caller may see to ``target``: a folder for ``markdown``, a file for ``jsonl``.
-
-        Files of the same names are replaced, others are left alone; the report names the files of an earlier export
-        whose entries are gone. ``InvalidArgument``, ``StorageFailed``.
-        """
+        """See ``Entries.export``."""
         if format not in EXPORT_FORMATS:
             raise InvalidArgument(f"format {str(format)[:40]!r} is unknown: use one of {', '.join(EXPORT_FORMATS)}")
         target = checked_path(target, what="the target")
@@ -110,11 +107,7 @@ class Exchange:
     def import_(
         self, caller: Caller, source: str | os.PathLike[str], *, format: Format | None = None, dry_run: bool = False
     ) -> Imported:
-        """Import the entries at ``source`` at the caller's level; ``dry_run`` only reports.
-
-        ``InvalidArgument`` if the source cannot be read, ``BudgetExceeded`` if it is over a budget, ``StorageFailed``:
-        nothing was changed.
-        """
+        """See ``Entries.import_``."""
         check_switch(dry_run, what="dry_run")
         parsed = read(source, format=format)
         now = self._db.now()  # once: entries without times of their own must not be told apart by a tick of the clock
@@ -129,7 +122,7 @@ class Exchange:
 
     def _judge(self, caller: Caller, document: Document, *, now: str) -> ImportedDraft | Skipped | None:
         """Whether a document is imported or skipped, and why; None if it would change nothing."""
-        level, extra = document.level or caller.level, dict[str, Any](document.extra)
+        level = document.level or caller.level
         view = view_of(caller, self._db.rules.levels)
         place = self._place(caller, document, level)
         if isinstance(place, Skipped):
@@ -144,9 +137,8 @@ class Exchange:
         if isinstance(before, Entry) and (reason := _keeps(before, document)) is not None:
             return Skipped(document.where, reason)
         try:
-            self._db.rules.check_labels({"the provenance": "\n".join(extra.get("provenance", ()))})
-            said = extra | {name: getattr(document, name) for name in ("category", "kind", "tags")}
-            facets = {name: said.get(name) for name, _ in FACETS}
+            self._db.rules.check_labels({"the provenance": "\n".join(document.provenance or ())})
+            facets = {name: getattr(document, name) for name, _ in FACETS}
             checked = self._db.rules.check(Draft(document.key, document.content, source=_SOURCE, **facets))
         except MemfilesError as error:
             return Skipped(document.where, str(error))
@@ -176,12 +168,10 @@ class Exchange:
 
 def document_of(entry: Entry) -> Document:
     """The document of an entry; fields with default values are left out."""
-    values = ((name, getattr(entry, name)) for name in EXTRAS if name != "provenance")
-    extra = {name: value for name, value in values if value != _DEFAULTS[name]}
-    if provenance := written_provenance(entry.provenance):
-        extra["provenance"] = provenance
-    same = {name: getattr(entry, name) for name in ("key", "content", "category", "kind", "tags", "level")}
-    return Document(**same, created=entry.created_at, updated=entry.updated_at, extra=extra)
+    known = {name: getattr(entry, name) for name in ("key", "content", "category", "kind", "tags", "level")}
+    known |= {name: value for name in _OPTIONAL if (value := getattr(entry, name)) != _DEFAULTS[name]}
+    provenance = written_provenance(entry.provenance) or None
+    return Document(**known, created=entry.created_at, updated=entry.updated_at, provenance=provenance)
 
 
 def _write_folder(folder: Path, documents: Iterable[Document]) -> tuple[str, ...]:
@@ -219,14 +209,11 @@ def _write(path: Path, data: bytes) -> None:
 def _says_the_same(document: Document, entry: Entry) -> bool:
     """Whether the entry already has every value in the document."""
     known = document_of(entry)
-    said = dict[str, Any](document.extra)
-    unspecified = {name: known.extra[name] for name in ("made_of", "provenance") if name in known.extra}
-    highest = {name: max(said.get(name, 0), getattr(entry, name)) for name in ("successes", "failures")}
-    counts = {name: count for name, count in highest.items() if count}
-    merged = replace(document, level=known.level, extra={**unspecified, **said, **counts})
-    fields = ("category", "kind", "created", "updated")
-    filled = {name: getattr(merged, name) or getattr(known, name) for name in fields}
-    return replace(merged, **filled) == known
+    names = ("category", "kind", "created", "updated", "made_of", "provenance")
+    filled = {name: getattr(document, name) or getattr(known, name) for name in names}
+    counts = {name: max(getattr(document, name) or 0, getattr(entry, name)) for name in ("successes", "failures")}
+    counts = {name: count or None for name, count in counts.items()}
+    return replace(document, level=known.level, **filled, **counts) == known
 
 
 def _keeps(entry: Entry, document: Document) -> str | None:
@@ -242,14 +229,13 @@ def _keeps(entry: Entry, document: Document) -> str | None:
 
 def _past(document: Document, *, latest: str) -> Past:
     """The past of a document, no time in it later than now."""
-    extra = dict[str, Any](document.extra)  # the types were checked when it was read
     updated = min(document.updated or latest, latest)
     return Past(
         created_at=min(document.created or latest, updated),
         updated_at=updated,
-        expires_at=extra.get("expires_at"),
-        successes=extra.get("successes", 0),
-        failures=extra.get("failures", 0),
-        made_of=extra.get("made_of", ()),
-        provenance=provenance_in(extra["provenance"]) if "provenance" in extra else None,
+        expires_at=document.expires_at,
+        successes=document.successes or 0,
+        failures=document.failures or 0,
+        made_of=document.made_of or (),
+        provenance=provenance_in(document.provenance or ()) if document.provenance is not None else None,
     )

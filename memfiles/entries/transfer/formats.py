@@ -16,12 +16,12 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Literal, NoReturn, get_args
 
 from memfiles.entries.transfer.document import (
     Document,
-    Extra,
     Parsed,
     Skipped,
     document_of,
@@ -253,8 +253,7 @@ def _with_relations(entity: Document | Skipped, relations: dict[str, list[tuple[
     own = [relation for relation, _ in relations.pop(entity.key, [])]
     lines = [entity.content] * bool(entity.content) + [f"{it['relationType']}: {it['to']}" for it in own]
     links = tuple(dict.fromkeys(it["to"] for it in own))
-    return Parsed((Document(entity.key, "\n".join(lines), tags=entity.tags, extra={"links": links} if links else {},
-                            where=entity.where),))  # fmt: skip
+    return Parsed((replace(entity, content="\n".join(lines), links=links or None),))
 
 
 def claude_code_file(data: bytes, *, path: str, present: frozenset[str]) -> Parsed:
@@ -288,9 +287,8 @@ def _topic(fields: Mapping[str, Any], body: str, *, place: PurePosixPath) -> Par
     if isinstance(description, str) and description.strip() and description.strip() not in content:
         content = f"{description.strip()}\n\n{content}"
     links = tuple(dict.fromkeys(_WIKI_LINK.findall(content)))
-    extra: dict[str, Extra] = {"links": links} if links else {}
     key = _key(place, name if isinstance(name, str) and name.strip() else place.stem)
-    document = Document(key, content, tags=_tag(kind), extra=extra, where=str(place))
+    document = Document(key, content, tags=_tag(kind), links=links or None, where=str(place))
     return _checked(document)
 
 

@@ -70,7 +70,7 @@ def test_the_memory_server(tmp_path: Path, name: str) -> None:
     assert Parsed(
         (
             Document("Alice", "Works at Acme\nPrefers email\nmanages: Bob\nleads: Project X", tags=("person",),
-                     extra={"links": ("Bob", "Project X")}),
+                     links=("Bob", "Project X")),
             Document("Bob", "Lives in Haifa", tags=("person",)),
             Document("Project X", ""),
         ),
@@ -114,7 +114,7 @@ CLAUDE_CODE = {
     "notes.txt": "not read",
 }
 API = Document("api-conventions", "How errors are returned\n\nErrors are JSON. See [[deploy-steps]] and "
-               "[[deploy-steps|the steps]].", tags=("project",), extra={"links": ("deploy-steps",)})  # fmt: skip
+               "[[deploy-steps|the steps]].", tags=("project",), links=("deploy-steps",))  # fmt: skip
 
 
 def test_a_claude_code_memory(tmp_path: Path) -> None:
