@@ -323,7 +323,7 @@ def _bytes_of(path: Path) -> bytes:
         return b""
 
 
-def play(script: Iterable[support_desk.Call], session: Session) -> Generator[Shown, None, list[ToolResult]]:
+def play(script: Iterable[support_desk.ScriptedCall], session: Session) -> Generator[Shown, None, list[ToolResult]]:
     """Make the calls of a model in turn, and return their results; ``DemoFailed`` if a tool is not offered then."""
     results = []
     for number, (tool, arguments) in enumerate(script, 1):

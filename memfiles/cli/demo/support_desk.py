@@ -22,19 +22,19 @@ def workflow_text(mirror: Path) -> str:
 TASK = "Ada writes: I moved to Pro yesterday, and my card was charged twice."
 
 
-Call = tuple[str, dict[str, str]]  # a tool and its arguments
+ScriptedCall = tuple[str, dict[str, str]]  # a tool and its arguments
 
 
-def _append(file: str, content: str) -> Call:
+def _append(file: str, content: str) -> ScriptedCall:
     return "append_memory", {"file": file, "content": content}
 
 
-def _edit(old: str, new: str) -> Call:
+def _edit(old: str, new: str) -> ScriptedCall:
     return "edit_memory", {"file": "customer-notes", "old_string": old, "new_string": new}
 
 
 # The calls of the model, and what it says at the end.
-SCRIPT: tuple[Call, ...] = (
+SCRIPT: tuple[ScriptedCall, ...] = (
     ("read_memory", {"file": "playbook"}),
     _append("customer-notes", "- Ada was charged twice in May; refunded.\n"),
     _edit("is on Free", "is on Pro"),
