@@ -16,7 +16,6 @@ Source of the span names: the OpenTelemetry semantic conventions for generative 
 from __future__ import annotations
 
 import sys
-import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.records.keys import WORKSPACE, agent_folder, entry_path, entry_place, entry_uid
 from memfiles.records.levels import Levels
 from memfiles.records.record import Actor
+from memfiles.secrets.gate import check_label
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -42,7 +42,6 @@ _OPERATIONS: dict[str, SpanOperation] = {
     **dict.fromkeys(("delete", "forget"), "delete_memory"),
     **dict.fromkeys(("get", "search", "list", "hydrate"), "search_memory"),
 }
-LABEL_BYTES_MAX = 255
 _API = "opentelemetry.trace"
 _NULL_SPAN = nullcontext()
 _ATTRIBUTES = {
@@ -86,19 +85,6 @@ class Caller(Protocol):
 
     def check_open(self) -> None:
         """``InvalidArgument`` once the session is closed: its run may be over, and a save would belong to nobody."""
-
-
-def check_label(text: object, *, what: str) -> None:
-    """Refuse a label that cannot be recorded in a history: it has 1 to 255 bytes and no control characters."""
-    if text is None:
-        return
-    if not isinstance(text, str):
-        raise InvalidArgument(f"{what} must be text, not {type(text).__name__}")
-    size = len(text.encode(errors="replace"))
-    if not 1 <= size <= LABEL_BYTES_MAX:
-        raise InvalidArgument(f"{what} is {size} bytes long; 1 to {LABEL_BYTES_MAX} are allowed")
-    if any(unicodedata.category(character) in {"Cc", "Cs"} for character in text):
-        raise InvalidArgument(f"{what} holds a control character or half of a surrogate pair")
 
 
 def check_caller(caller: Caller, *, may_be_closed: bool = False) -> None:

@@ -20,7 +20,7 @@ from memfiles.records.history import contents, reverse
 from memfiles.records.keys import ENTRIES, WORKSPACE, record_path
 from memfiles.records.record import Change, Record, Stamp
 from memfiles.records.redactions import NONCE_BYTES, piece_of
-from memfiles.secrets.gate import Gated, Policy, Scanner, gate_labels, judge_change
+from memfiles.secrets.gate import Gated, LabelGate, Policy, Scanner, judge_change
 from memfiles.storage import quarantine
 from memfiles.storage.store import Store
 from memfiles.sync import ledger
@@ -37,20 +37,13 @@ _log = logging.getLogger("memfiles")
 
 
 class FileGate:
-    """Judges changes of memory files. ``allowed`` are the exceptions by uid. Threads may share it."""
+    """Judges changes of memory files, and the ``labels`` of who makes them. ``allowed`` are the exceptions by uid."""
 
     def __init__(self, policy: Policy, scan: Scanner | None) -> None:
         self.policy = policy
         self.allowed: Mapping[str, Collection[str]] = {}
+        self.labels = LabelGate(policy, scan)
         self._scan = scan
-        self._warned: set[str] = set()
-
-    def check_labels(self, labels: Mapping[str, str | None], *, allow: Collection[str] = ()) -> None:
-        """Refuse a credential in what is recorded of who changes something; where it may pass, it is logged once."""
-        found = gate_labels(labels, policy=self.policy, allow=allow, scan=self._scan)
-        for warning in set(found) - self._warned:
-            self._warned.add(warning)
-            _log.warning("%s", warning)
 
     def judged(self, record: Record, made: Decision, *, stamp: Stamp, lost: Lost, given: Given = "part") -> Decision:
         """The decision over ``record`` as it may be committed; ``lost`` takes what a redaction takes out of it."""

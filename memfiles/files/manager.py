@@ -356,11 +356,11 @@ class MemoryManager:
                 with suppress(MemfilesError):  # it is gone again
                     manager.gate.look_at_hand_edit(manager.snapshot(event.uid), event.revision)
 
-        self.subscribers.add(look)
+        self.subscribers.add(look, foreign_only=True)
 
     def _stamp(self, by: Actor | None, call_id: str | None, expected_revision: int | None) -> Stamp:
         stamp = stamp_of(by, at=self._now(), call_id=call_id, expected_revision=expected_revision)
-        self.gate.check_labels({"agent": stamp.by.agent, "run": stamp.by.session, "call_id": stamp.by.call})
+        self.gate.labels.check({"agent": stamp.by.agent, "run": stamp.by.session, "call_id": stamp.by.call})
         return stamp
 
 

@@ -26,6 +26,7 @@ SPARE_SUFFIX = ".spare.tmp"
 ENTRIES = "entries"
 WORKSPACE = "@workspace"
 IDS = "@ids"
+ID_PATHS = f"{ENTRIES}/{IDS}/"
 """The folder of what is known by the id of an entry: that it was forgotten, or where it is now."""
 
 KEY_MAX_BYTES = 255
@@ -124,7 +125,7 @@ def id_path(id: str) -> str:
 
 def is_id_path(path: str) -> bool:
     """Whether the record at ``path`` is known by an id, and not by a key."""
-    return path.startswith(f"{ENTRIES}/{IDS}/")
+    return path.startswith(ID_PATHS)
 
 
 def entry_place(path: str) -> tuple[str, str] | None:

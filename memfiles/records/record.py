@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
-from memfiles.records.keys import NAME_PATTERN, UID_PATTERN, check_revision, check_whole
+from memfiles.records.keys import MAX_FOREIGN_REVISION, NAME_PATTERN, UID_PATTERN, check_revision, check_whole
 from memfiles.records.redactions import Piece
 
 FORMAT: Literal["memfiles/1"] = "memfiles/1"
@@ -329,7 +329,8 @@ def check_order(record: Record, *, of: str, since: int = 0) -> None:
     revisions = [change.revision for change in record.history[since:]]
     if revisions != sorted(set(revisions)) or (revisions and revisions[-1] != record.revision):
         raise RecordCorrupt(f"record {of}: its history does not lead up to revision {record.revision}")
-    check_revision(record.revision, [change.revision for change in record.history[-2:]], of=of)
+    if record.revision > MAX_FOREIGN_REVISION:
+        check_revision(record.revision, [change.revision for change in record.history[-2:]], of=of)
     if record.origins and max(record.origins.values()) > record.revision:
         raise RecordCorrupt(f"record {of}: its origins are ahead of revision {record.revision}")
 

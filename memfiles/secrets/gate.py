@@ -7,7 +7,9 @@ what the text held before is not held against a change; and a change costs by it
 
 from __future__ import annotations
 
+import logging
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +21,13 @@ from memfiles.secrets.rules import REACH, REACH_OF_ANCHOR, RULES, UNBROKEN, Rule
 
 Policy = Literal["block", "redact", "warn", "off"]
 POLICIES: tuple[Policy, ...] = ("block", "redact", "warn", "off")
+LABEL_BYTES_MAX = 255
 _SHOWN = 5  # findings named in one message
 _ROUNDS = 8
 _UNBROKEN = re.compile(UNBROKEN)
 _KEY = "PRIVATE KEY"  # the match of its rule runs over many lines; in every other rule, two lines meet in a gap
 _GAP = 16
+_log = logging.getLogger("memfiles")
 _GAP_LETTERS = "\"'`*:=> \t\n\r\f\vis"
 
 
@@ -192,6 +196,35 @@ def gate_labels(
     strict: Policy = "block" if policy == "redact" else policy
     checked = [gate(text, policy=strict, allow=allow, scan=scan, what=what) for what, text in given.items()]
     return tuple(warning for each in checked for warning in each.warnings)
+
+
+class LabelGate:
+    """Refuses credentials in what is recorded of who changes something; one that may pass is logged once."""
+
+    def __init__(self, policy: Policy, scan: Scanner | None) -> None:
+        self._policy = policy
+        self._scan = scan
+        self._warned: set[str] = set()
+
+    def check(self, labels: Mapping[str, str | None], *, allow: Collection[str] = ()) -> None:
+        """See ``gate_labels``."""
+        found = gate_labels(labels, policy=self._policy, allow=allow, scan=self._scan)
+        for warning in set(found) - self._warned:
+            self._warned.add(warning)
+            _log.warning("%s", warning)
+
+
+def check_label(text: object, *, what: str) -> None:
+    """Refuse a label that cannot be recorded in a history: it has 1 to 255 bytes and no control characters."""
+    if text is None:
+        return
+    if not isinstance(text, str):
+        raise InvalidArgument(f"{what} must be text, not {type(text).__name__}")
+    size = len(text.encode(errors="replace"))
+    if not 1 <= size <= LABEL_BYTES_MAX:
+        raise InvalidArgument(f"{what} is {size} bytes long; 1 to {LABEL_BYTES_MAX} are allowed")
+    if any(unicodedata.category(character) in {"Cc", "Cs"} for character in text):
+        raise InvalidArgument(f"{what} holds a control character or half of a surrogate pair")
 
 
 def may_hold_secrets(text: str) -> bool:

@@ -23,7 +23,7 @@ from typing import Literal
 from pydantic_core import to_json
 
 from memfiles.errors import MemfilesError
-from memfiles.records.keys import is_id_path
+from memfiles.records.keys import ID_PATHS
 from memfiles.records.record import NOBODY, Actor
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor
@@ -166,7 +166,7 @@ class AuditLog:
 
     def record_change(self, event: RecordChanged) -> None:
         """Log a change, as a subscriber; changes of other processes are logged there."""
-        if event.origin != "process" and not is_id_path(event.path):  # the entry's own record tells of it
+        if event.origin != "process" and not event.path.startswith(ID_PATHS):  # the entry's own record tells of it
             by = event.by if event.origin == "local" else NOBODY
             self.record(
                 AuditEvent(

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from memfiles.entries.callers import LABEL_BYTES_MAX, SessionProvenance, check_label
+from memfiles.entries.callers import SessionProvenance
 from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.records.keys import entry_place
 from memfiles.records.levels import Levels
 from memfiles.records.record import Actor, Record
+from memfiles.secrets.gate import LABEL_BYTES_MAX, check_label
 from memfiles.storage.events import AuditLog
 from memfiles.tools import visibility
 from memfiles.tools.arguments import AppendMemory, EditMemory, ReadMemory, parse_arguments, shortened
@@ -85,7 +86,7 @@ class Session:
     ) -> None:
         levels.rank(level)
         labels = {"run": provenance.run, "channel": provenance.channel, "thread": provenance.thread}
-        manager.gate.check_labels(labels, allow=entries.entries.rules.allow if entries else ())
+        manager.gate.labels.check(labels, allow=entries.entries.rules.allow if entries else ())
         self.provenance = provenance
         self.manager = manager
         self._refs = visibility.as_refs(refs)
@@ -191,7 +192,7 @@ class Session:
     def actor(self, call_id: str | None) -> Actor:
         """The actor of a call for the history; ``InvalidArgument`` if the id cannot be recorded."""
         if (call := recorded_id(call_id)) is not None:
-            self.manager.gate.check_labels({"call_id": call})
+            self.manager.gate.labels.check({"call_id": call})
         return Actor(agent=self.agent, session=self.provenance.run, call=call)
 
     def refused(self, tool: str, error: MemfilesError) -> None:
