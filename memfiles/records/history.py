@@ -183,9 +183,10 @@ def without(record: Record, pieces: Sequence[Piece], *, traced_after: int | None
     """The record with these pieces and without their texts, as ``rewritten``; the very same record without pieces."""
     if not pieces:
         return record
-    longest = max(piece.size for piece in pieces)
-    texts = reveal(pieces, texts_in(record, reach=longest)).values()
-    cleaned = rewritten(record, Cleaner(tuple(texts)), traced_after=traced_after) if texts else record
+    longest, cleaned, texts = max(piece.size for piece in pieces), record, dict[Piece, bytes]()
+    while found := reveal((it for it in pieces if it not in texts), texts_in(cleaned, reach=longest)):
+        texts |= found  # one that holds a marker is found once the text that the marker replaced is gone
+        cleaned = rewritten(record, Cleaner(texts.values()), traced_after=traced_after)
     return with_redactions(cleaned, united(record.redactions, pieces))
 
 

@@ -158,6 +158,17 @@ def test_lines_that_only_together_make_the_text_are_cleaned() -> None:
         assert NEEDLE.encode() not in encode(result.record)
 
 
+def test_a_text_around_an_earlier_marker_is_cleaned() -> None:
+    """The other copy has this text only once it has lost the text that the marker stands for."""
+    start = shared("the word is hunter2, says ann\n")
+    clean = taken_out(taken_out(start, by=THERE), by=THERE, text="is [redacted], says")
+
+    for dirty in (done(start, APPENDED, by=HERE), done(taken_out(start, by=HERE), APPENDED, by=HERE)):
+        for result in both_ways(dirty, clean):
+            assert "the word [redacted] ann\nmore\n" == result.record.content
+            assert not any(part in encode(result.record) for part in (NEEDLE.encode(), b"says"))
+
+
 def test_an_undo_does_not_bring_it_back() -> None:
     """The text was out of the content already, and an undo on the other side put it in again."""
     start = done(shared(), partial(edit, old=f"the word is {NEEDLE}\n", new=""), by=THERE)
