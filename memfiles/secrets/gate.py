@@ -24,6 +24,7 @@ POLICIES: tuple[Policy, ...] = ("block", "redact", "warn", "off")
 LABEL_BYTES_MAX = 255
 _SHOWN = 5  # findings named in one message
 _ROUNDS = 8
+_REMEMBERED = 256
 _UNBROKEN = re.compile(UNBROKEN)
 _KEY = "PRIVATE KEY"  # the match of its rule runs over many lines; in every other rule, two lines meet in a gap
 _GAP = 16
@@ -204,11 +205,17 @@ class LabelGate:
     def __init__(self, policy: Policy, scan: Scanner | None) -> None:
         self._policy = policy
         self._scan = scan
+        self._passed: set[str] = set()  # a session and its manager ask about the same label
         self._warned: set[str] = set()
 
     def check(self, labels: Mapping[str, str | None], *, allow: Collection[str] = ()) -> None:
         """See ``gate_labels``."""
-        found = gate_labels(labels, policy=self._policy, allow=allow, scan=self._scan)
+        given = {what: text for what, text in labels.items() if text and text not in self._passed}
+        found = gate_labels(given, policy=self._policy, allow=allow, scan=self._scan) if given else ()
+        if not found and not allow:
+            if len(self._passed) > _REMEMBERED:
+                self._passed.clear()
+            self._passed.update(given.values())
         for warning in set(found) - self._warned:
             self._warned.add(warning)
             _log.warning("%s", warning)
