@@ -62,6 +62,13 @@ MUTANTS = (
         mode="files",
     ),
     Mutant(
+        "a conflict drops what was appended to the copy that loses",
+        "memfiles/sync/merge/merge_files.py",
+        'if step.change.op == "append"]',
+        "if False]",
+        mode="files",
+    ),
+    Mutant(
         "a tombstone buries nothing but the record that it replaced",
         "memfiles/sync/merge/merge_entries.py",
         "if tombstones or (other is not None and buries(other, record)):",
