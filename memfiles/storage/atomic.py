@@ -73,6 +73,11 @@ class Descriptor(int):
         """Open the directory at ``path``, which may be a link to one."""
         return cls(os.open(path, _OPEN_DIRECTORY))
 
+    @classmethod
+    def of_folder(cls, directory: int, folder: str) -> Descriptor:
+        """Open a folder of the directory; a link in its place is an ``OSError``."""
+        return cls(os.open(folder, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory))
+
     def __del__(self) -> None:
         os.close(self)
 
@@ -82,7 +87,7 @@ def make_folder(directory: int, folder: str) -> None:
     try:
         os.mkdir(folder, 0o700, dir_fd=directory)
     except FileExistsError:
-        os.close(os.open(folder, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory))
+        Descriptor.of_folder(directory, folder)
 
 
 def names(directory: int, folder: str = ".") -> list[str]:
@@ -90,11 +95,7 @@ def names(directory: int, folder: str = ".") -> list[str]:
 
     It is opened anew each time: the position in the list belongs to the open folder, which threads and forks share.
     """
-    descriptor = os.open(folder, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
-    try:
-        return os.listdir(descriptor)
-    finally:
-        os.close(descriptor)
+    return os.listdir(Descriptor.of_folder(directory, folder))
 
 
 def signature(directory: int, path: str) -> Signature | None:
@@ -113,15 +114,12 @@ def read(directory: int, path: str, *, limit: int) -> tuple[bytes, Signature] | 
     if the system does not tell: too many open files, a failing disk, a file that may not be read.
     """
     try:
-        descriptor = os.open(path, _OPEN_EXISTING, dir_fd=directory)
+        descriptor = Descriptor(os.open(path, _OPEN_EXISTING, dir_fd=directory))
     except FileNotFoundError:
         return None
     except OSError as error:
         _refuse_unopened(error, directory, path)
-    try:
-        return _read_all(descriptor, path=path, limit=limit)
-    finally:
-        os.close(descriptor)
+    return _read_all(descriptor, path=path, limit=limit)
 
 
 def remove(directory: int | None, path: str) -> None:
@@ -145,15 +143,21 @@ def remove_all(directory: int, path: str) -> None:
 
 
 def stage(directory: int, path: str, data: bytes, *, flush: bool) -> Signature:
-    """Write ``data`` into the temp file of ``path``; ``FileExistsError`` if that exists already.
+    """Write ``data`` into the temp file of ``path``; as ``create``."""
+    return create(directory, temp_path(path), data, flush=flush)
 
-    A failure leaves no temp file. With ``flush`` the data is on the disk when this returns.
+
+def create(directory: int, path: str, data: bytes, *, mode: int = 0o600, flush: bool = True) -> Signature:
+    """Create a file with ``data``, or leave nothing; ``FileExistsError`` if it exists.
+
+    With ``flush`` the data is on the disk when this returns.
     """
-    temp = temp_path(path)
-    descriptor = os.open(temp, _NEW_FILE, 0o600, dir_fd=directory)
+    descriptor = os.open(path, _NEW_FILE, mode, dir_fd=directory)
     try:
         try:
-            _write_all(descriptor, data)
+            written = os.write(descriptor, data)
+            while written < len(data):
+                written += os.write(descriptor, data[written:])
             now = time.time_ns()
             os.utime(descriptor, ns=(now, now))
             if flush:
@@ -162,7 +166,7 @@ def stage(directory: int, path: str, data: bytes, *, flush: bool) -> Signature:
         finally:
             os.close(descriptor)
     except BaseException:
-        os.unlink(temp, dir_fd=directory)
+        os.unlink(path, dir_fd=directory)
         raise
     return Signature(staged.st_ino, len(data), staged.st_mtime_ns)
 
@@ -173,16 +177,13 @@ def publish(directory: int, path: str, *, is_first: bool = False) -> bool:
     ``is_first``: nothing was at ``path`` when it was last looked at. A file put there since is not lost.
     """
     temp = temp_path(path)
-    if is_first and _move_if_free(directory, temp, path):
+    if is_first and _rename(directory, temp, path, how=_RENAME_NOREPLACE):
         return False
     try:
-        _rename(directory, temp, path, how=_RENAME_EXCHANGE)
+        if not _rename(directory, temp, path, how=_RENAME_EXCHANGE):
+            _publish_in_steps(directory, path)
     except FileNotFoundError:
-        os.rename(temp, path, src_dir_fd=directory, dst_dir_fd=directory)
-    except OSError as error:
-        if error.errno not in _NOT_SUPPORTED:
-            raise
-        _publish_in_steps(directory, path)
+        move(directory, temp, to=path)
     return True
 
 
@@ -192,12 +193,7 @@ def write_new(path: Path, data: bytes) -> None:
     temp = temp_path(path.name)
     try:
         remove(directory, temp)  # left by a process that was killed
-        descriptor = os.open(temp, _NEW_FILE, 0o666, dir_fd=directory)
-        try:
-            _write_all(descriptor, data)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        create(directory, temp, data, mode=0o666)
         os.link(temp, path.name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
         sync_folder(directory)
     finally:
@@ -208,14 +204,11 @@ def take_back(directory: int, path: str) -> None:
     """Undo ``publish``; the temp name holds the new version again, or nothing where names cannot be exchanged."""
     temp = temp_path(path)
     try:
-        _rename(directory, temp, path, how=_RENAME_EXCHANGE)
+        if not _rename(directory, temp, path, how=_RENAME_EXCHANGE):
+            source, target = (temp, path) if signature(directory, temp) else (path, temp)
+            move(directory, source, to=target)
     except FileNotFoundError:
-        os.rename(path, temp, src_dir_fd=directory, dst_dir_fd=directory)
-    except OSError as error:
-        if error.errno not in _NOT_SUPPORTED:
-            raise
-        source, target = (temp, path) if signature(directory, temp) else (path, temp)
-        os.rename(source, target, src_dir_fd=directory, dst_dir_fd=directory)
+        move(directory, path, to=temp)
 
 
 def drop(directory: int, path: str) -> None:
@@ -231,25 +224,21 @@ def move(directory: int, path: str, *, to: str) -> None:
 def sync_file(directory: int, path: str) -> None:
     """Flush the file at ``path``, if there is one."""
     try:
-        descriptor = os.open(path, _OPEN_EXISTING, dir_fd=directory)
+        descriptor = Descriptor(os.open(path, _OPEN_EXISTING, dir_fd=directory))
     except FileNotFoundError:
         return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    os.fsync(descriptor)
 
 
 def sync_folder(directory: int, folder: str = "") -> None:
-    """Flush the names in ``folder`` of the directory (by default, those in the directory itself)."""
-    if not folder:
-        _sync_names(directory)
-        return
-    descriptor = os.open(folder, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
-    try:
-        _sync_names(descriptor)
-    finally:
-        os.close(descriptor)
+    """Flush the names in ``folder`` of the directory (by default, those in the directory itself).
+
+    XFS that shut itself down (its log could not be written) reports success for the flush of a folder without having
+    done anything, as nothing is left to wait for. Only another look at the folder fails then.
+    """
+    descriptor = Descriptor.of_folder(directory, folder) if folder else directory
+    os.fsync(descriptor)
+    os.fstat(descriptor)
 
 
 def sync_published(directory: int, paths: Iterable[str]) -> None:
@@ -305,19 +294,15 @@ def _publish_in_steps(directory: int, path: str) -> None:
     temp = temp_path(path)
     spare = temp.removesuffix(TEMP_SUFFIX) + SPARE_SUFFIX
     remove(directory, spare)
-    try:
-        os.link(path, spare, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        os.rename(temp, path, src_dir_fd=directory, dst_dir_fd=directory)
-        return
-    os.rename(temp, path, src_dir_fd=directory, dst_dir_fd=directory)
-    os.rename(spare, temp, src_dir_fd=directory, dst_dir_fd=directory)
+    os.link(path, spare, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    move(directory, temp, to=path)
+    move(directory, spare, to=temp)
 
 
-def _move_if_free(directory: int, source: str, target: str) -> bool:
-    """Rename a file unless the new name is taken; False if it is, or if the system cannot check and rename at once."""
+def _rename(directory: int, source: str, target: str, *, how: int) -> bool:
+    """Call ``renameat2``; False if the new name is taken, or if the system cannot do ``how`` at once."""
     try:
-        _rename(directory, source, target, how=_RENAME_NOREPLACE)
+        _call("renameat2", directory, source.encode(), directory, target.encode(), how)
     except OSError as error:
         if error.errno not in (errno.EEXIST, *_NOT_SUPPORTED):
             raise
@@ -325,44 +310,27 @@ def _move_if_free(directory: int, source: str, target: str) -> bool:
     return True
 
 
-def _rename(directory: int, source: str, target: str, *, how: int) -> None:
-    """Call ``renameat2``; ``OSError`` ENOSYS where the system has no such call."""
-    try:
-        call = _libc.renameat2
-    except AttributeError:
-        raise OSError(errno.ENOSYS, "renameat2 is not available") from None
-    if call(directory, source.encode(), directory, target.encode(), how) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), target)
-
-
-def _sync_names(folder: int) -> None:
-    """Flush an open folder, and look at it once more.
-
-    XFS that shut itself down (its log could not be written) reports success for the flush of a folder without having
-    done anything, as nothing is left to wait for. Only a look at the folder fails then.
-    """
-    os.fsync(folder)
-    os.fstat(folder)
-
-
 def _sync_file_system(directory: int) -> bool:
     """Call ``syncfs``; False where there is none. Since Linux 5.8 it reports write errors."""
     try:
-        call = _libc.syncfs
-    except AttributeError:
+        _call("syncfs", directory)
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
         return False
-    if call(directory) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    os.fstat(directory)  # as in _sync_names
+    os.fstat(directory)  # as in ``sync_folder``
     return True
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    written = os.write(descriptor, data)
-    while written < len(data):
-        written += os.write(descriptor, data[written:])
+def _call(name: str, *arguments: int | bytes) -> None:
+    """Call a function of the C library; ``OSError`` ENOSYS where it has no such function."""
+    try:
+        function = getattr(_libc, name)
+    except AttributeError:
+        raise OSError(errno.ENOSYS, f"{name} is not available") from None
+    if function(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 def reason(error: OSError) -> str:

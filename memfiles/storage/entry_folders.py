@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterator
 
 from memfiles.records.keys import ENTRIES, TEMP_PREFIX, entry_path, entry_place
+from memfiles.storage.atomic import Descriptor
 
 MASK = 2**63 - 1  # the largest integer of SQLite; some file systems use larger inode numbers
 StoredSignature = tuple[int, int, int]  # a signature as stored in the index
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _ANY_UID = "0" * 40
 
@@ -54,13 +54,10 @@ def stamp(directory: int, folder: str) -> int:
 def _listed(directory: int, folder: str) -> Iterator[os.DirEntry[str]]:
     """The files in a folder; none if it does not exist, is not a folder, or is a link."""
     try:
-        descriptor = os.open(folder, _FOLDER, dir_fd=directory)
+        descriptor = Descriptor.of_folder(directory, folder)
     except OSError as error:
         if error.errno in _NO_FOLDER:
             return
         raise
-    try:
-        with os.scandir(descriptor) as found:
-            yield from found
-    finally:
-        os.close(descriptor)
+    with os.scandir(descriptor) as found:
+        yield from found

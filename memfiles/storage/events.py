@@ -31,7 +31,6 @@ from memfiles.storage.fork_safety import renew_in_child
 
 FOLDER = "audit"
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FIELDS = ("op", "outcome", "path", "level", "agent", "run", "call", "code", "count")
 _values_of = attrgetter(*_FIELDS)
 _CHECKED_EVERY_SECONDS = 0.02  # a check costs a quarter of a line; one written just before a deletion is lost anyway
@@ -231,7 +230,7 @@ def _open_month(directory: str, name: str) -> Descriptor:
     """Open a month's file for appending, without following a link below the memory directory."""
     root = Descriptor.of_directory(directory)
     atomic.make_folder(root, FOLDER)
-    folder = Descriptor(os.open(FOLDER, _FOLDER, dir_fd=root))
+    folder = Descriptor.of_folder(root, FOLDER)
     descriptor = Descriptor(os.open(name, _APPEND, 0o600, dir_fd=folder))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise OSError(f"{FOLDER}/{name} is not a regular file")

@@ -28,7 +28,6 @@ REASON_SUFFIX = ".reason.json"
 _AT_ONCE = 8 << 20
 _ESCAPES = re.compile(rb'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
 _ESCAPED_BYTES = 6  # that JSON may take for one byte
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def set_aside(directory: int, path: str, *, reason: str, at: str, of: str | None = None) -> str:
@@ -47,7 +46,7 @@ def set_aside(directory: int, path: str, *, reason: str, at: str, of: str | None
 def keep_copy(directory: int, path: str, data: bytes, *, reason: str, at: str, folder: str = FOLDER) -> str:
     """Keep a copy of bytes about to be replaced at ``path`` in ``folder``, with the reason; returns its path."""
     kept = _noted_place(directory, path, reason=reason, at=at, folder=folder)
-    _write(directory, kept, data)
+    atomic.create(directory, kept, data)
     atomic.sync_folder(directory, folder)
     atomic.sync_folder(directory)
     return kept
@@ -96,7 +95,8 @@ def _noted_place(directory: int, path: str, *, reason: str, at: str, folder: str
     atomic.make_folder(directory, folder)
     moment = at.replace(":", "").replace(".", "")
     kept = f"{folder}/{_name_of(path)}.{moment}.{uuid.uuid4().hex[:6]}"
-    _write(directory, kept + REASON_SUFFIX, (json.dumps({"path": path, "reason": reason, "at": at}) + "\n").encode())
+    note = json.dumps({"path": path, "reason": reason, "at": at}) + "\n"
+    atomic.create(directory, kept + REASON_SUFFIX, note.encode())
     return kept
 
 
@@ -151,9 +151,3 @@ def _texts_of(data: bytes) -> Iterator[bytes]:
     with suppress(RecordCorrupt):
         record = read_record(data)
         yield from texts_in(record, reach=len(record.content))
-
-
-def _write(directory: int, path: str, data: bytes) -> None:
-    with os.fdopen(os.open(path, _NEW, 0o600, dir_fd=directory), "wb") as file:
-        file.write(data)
-    atomic.sync_file(directory, path)
