@@ -17,6 +17,7 @@ import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import BytesIO, FileIO
 
 from filelock import lock_descriptor
 
@@ -25,7 +26,7 @@ from memfiles.records.entry_codec import inspect
 from memfiles.records.keys import ENTRIES, TEMP_PREFIX, staged_path
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic, quarantine
-from memfiles.storage.journal import CAPACITY, FOLDER, SUFFIX
+from memfiles.storage.journal import FOLDER, SUFFIX
 from memfiles.storage.journal_frames import (
     SCRUB_TOKEN_BYTES,
     Version,
@@ -106,30 +107,18 @@ def _dead_journal(directory: int, name: str, *, at: str | None = None) -> Iterat
 
     Anything else with the name of a journal is quarantined, or left alone if there is no time ``at`` for the note.
     """
-    path = f"{FOLDER}/{name}"
     try:
-        descriptor = os.open(path, _OPEN, dir_fd=directory)
-    except FileNotFoundError:
-        yield None
-        return
-    except OSError as error:
-        if error.errno not in _NOT_A_FILE:
-            raise
+        file = _open_journal(directory, name)
+    except RecordCorrupt as error:
+        file = None
         if at is not None:
-            quarantine.set_aside(directory, path, reason=f"not a journal: {error.strerror}", at=at)
+            quarantine.set_aside(directory, f"{FOLDER}/{name}", reason=str(error), at=at)
+    if file is None:
         yield None
         return
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            if at is not None:
-                quarantine.set_aside(directory, path, reason="not a journal: not a regular file", at=at)
-            yield None
-        else:
-            free = lock_descriptor(descriptor, blocking=False) and os.fstat(descriptor).st_nlink > 0
-            yield _read_all(descriptor) if free else None
-    finally:
-        os.close(descriptor)
+    with file:
+        is_free = lock_descriptor(file.fileno(), blocking=False) and os.fstat(file.fileno()).st_nlink > 0
+        yield file.readall() if is_free else None
 
 
 def _newest_versions(journal: bytes) -> dict[str, Version]:
@@ -282,23 +271,26 @@ def _remove_temp(directory: int, temp: str, *, at: str) -> None:
 def _journal_bytes(directory: int, name: str) -> bytes:
     """The bytes of a journal, whoever holds it; none if it is gone or not a file."""
     try:
-        descriptor = os.open(f"{FOLDER}/{name}", _OPEN, dir_fd=directory)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, *_NOT_A_FILE):
-            return b""
-        raise
+        with _open_journal(directory, name) or BytesIO() as file:
+            return file.read()
+    except RecordCorrupt:
+        return b""
+
+
+def _open_journal(directory: int, name: str) -> FileIO | None:
+    """A journal's file, None if it is gone; ``RecordCorrupt`` if what has its name is not a file."""
     try:
-        return _read_all(descriptor) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
-    finally:
-        os.close(descriptor)
-
-
-def _read_all(descriptor: int) -> bytes:
-    chunks, offset = [], 0
-    while chunk := os.pread(descriptor, 2 * CAPACITY, offset):
-        chunks.append(chunk)
-        offset += len(chunk)
-    return b"".join(chunks)
+        file = FileIO(f"{FOLDER}/{name}", opener=lambda path, _: os.open(path, _OPEN, dir_fd=directory))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno not in _NOT_A_FILE:
+            raise
+        raise RecordCorrupt(f"not a journal: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise RecordCorrupt("not a journal: not a regular file")
+    return file
 
 
 @contextmanager
