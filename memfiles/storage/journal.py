@@ -75,17 +75,27 @@ class JournalFile:
 
     @classmethod
     def _create(cls, directory: int, capacity: int, *, new_id: Callable[[], str], flush: bool) -> JournalFile:
-        name, descriptor = _create_locked(directory, new_id)
-        try:
-            if os.pwrite(descriptor, journal_header().ljust(capacity, b"\0"), 0) < capacity:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            if flush:
-                sync_folder(directory, FOLDER)
-                sync_folder(directory)
-            return cls(directory, name, descriptor, capacity=capacity, flush=flush)
-        except BaseException:
-            _discard(directory, name, descriptor)
-            raise
+        """A locked file.
+
+        A starting process may take a file that is not locked yet for a dead one's and remove it: then try again.
+        """
+        while True:
+            name = new_id() + SUFFIX
+            descriptor = os.open(f"{FOLDER}/{name}", _NEW, 0o600, dir_fd=directory)
+            try:
+                if lock_descriptor(descriptor, blocking=False) and os.fstat(descriptor).st_nlink:
+                    if os.pwrite(descriptor, journal_header().ljust(capacity, b"\0"), 0) < capacity:
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    if flush:
+                        sync_folder(directory, FOLDER)
+                        sync_folder(directory)
+                    return cls(directory, name, descriptor, capacity=capacity, flush=flush)
+            except BaseException:
+                os.close(descriptor)
+                with suppress(OSError):  # else the next start takes it for a dead process's
+                    os.unlink(f"{FOLDER}/{name}", dir_fd=directory)
+                raise
+            os.close(descriptor)
 
     def append(self, payloads: Sequence[bytes], *, first_number: int) -> list[FramePosition]:
         """Write a frame for each payload, all with one flush. If that fails, none of them counts."""
@@ -123,10 +133,6 @@ class JournalFile:
         self.high_water = HEADER_BYTES
         if token is not None:
             self.write([journal_header(token)], 0)
-
-    def mark_for_rewrite(self) -> None:
-        """Tell whoever recovers this file to write every published file anew."""
-        self.write([journal_header(rewrite=True)], 0)
 
     def write(self, parts: Iterable[bytes], offset: int) -> None:
         """Write whole blocks and flush them."""
@@ -324,7 +330,7 @@ class Journal:
             self._has_left = True
             if self._state is JournalState.UNSURE:
                 try:
-                    self._file.mark_for_rewrite()
+                    self._file.write([journal_header(rewrite=True)], 0)
                 except OSError as error:
                     _log.warning(
                         "%s could not be marked for a rewrite of its records: %s", self._file.name, reason(error)
@@ -341,27 +347,3 @@ class Journal:
         file, self._file, self._state, self._unsynced = self._file, None, then, {}
         if file is not None:
             file.close()
-
-
-def _create_locked(directory: int, new_id: Callable[[], str]) -> tuple[str, int]:
-    """The name and locked descriptor of a new file.
-
-    A starting process may take a file that is not locked yet for a dead one's and remove it: then try again.
-    """
-    while True:
-        name = new_id() + SUFFIX
-        descriptor = os.open(f"{FOLDER}/{name}", _NEW, 0o600, dir_fd=directory)
-        try:
-            if lock_descriptor(descriptor, blocking=False) and os.fstat(descriptor).st_nlink:
-                return name, descriptor
-        except BaseException:
-            _discard(directory, name, descriptor)
-            raise
-        os.close(descriptor)
-
-
-def _discard(directory: int, name: str, descriptor: int) -> None:
-    """Undo the creation of a file; if that fails, the next start takes it for a dead process's."""
-    os.close(descriptor)
-    with suppress(OSError):
-        os.unlink(f"{FOLDER}/{name}", dir_fd=directory)
