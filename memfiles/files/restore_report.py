@@ -26,7 +26,7 @@ class FileReport(NamedTuple):
 
     ``status``: kept (unchanged), updated (new metadata), hydrated (from the mirror), seeded (from the declaration),
     provisional (seeded while the mirror did not answer), quarantined (the local record was unreadable and moved to
-    quarantine; ``detail`` says why, and where the content came from).
+    quarantine; ``detail`` says why, and where the content came from). A file ``over_cap`` is kept, and may only shrink.
     """
 
     uid: str

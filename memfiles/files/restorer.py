@@ -19,7 +19,7 @@ from memfiles.errors import MirrorRefused, MirrorUnavailable, RecordCorrupt, Sto
 from memfiles.files import start_cache
 from memfiles.files.restore_report import FileReport, RestoreReport, Status, metadata_of
 from memfiles.files.start_cache import CacheRow
-from memfiles.records.declared_metadata import Metadata, is_over_cap, redeclared, seed
+from memfiles.records.declared_metadata import Metadata, redeclared, seed
 from memfiles.records.file_changes import absorb
 from memfiles.records.keys import record_path, uid_of
 from memfiles.records.record import MAX_RECORD_BYTES, Record, decode
@@ -164,7 +164,7 @@ class Restorer:
         metadata = metadata_of(file, lowest_level=self.lowest_level)
         size = start_cache.size_if_same(cached, signature, metadata) if cached is not None else None
         if size is not None:
-            return Examined(FileReport(file.uid, file.name, "kept", is_over_cap(metadata, size)))
+            return Examined(FileReport(file.uid, file.name, "kept", size > metadata.max_size_bytes))
         try:
             return self._from_disk(directory, file, metadata)
         except RecordCorrupt as error:
@@ -181,7 +181,7 @@ class Restorer:
         record = local if changed is local else self._stamped(changed)
         detail = "its content was changed by hand" if by_hand else None
         status: Status = "kept" if record is local else "updated"
-        row = FileReport(file.uid, file.name, status, is_over_cap(metadata, record.size_bytes), detail)
+        row = FileReport(file.uid, file.name, status, record.size_bytes > record.max_size_bytes, detail)
         seen = Observed(record, found[1], settled=is_settled(found[1]))
         return Examined(row, None if record is local else record, found[1], seen)
 
@@ -204,7 +204,7 @@ class Restorer:
         is_bad = problem is not None
         details = [problem, detail, f"its content is now {source}" if is_bad else None]
         status: Status = "quarantined" if is_bad else source
-        over = is_over_cap(metadata, record.size_bytes)
+        over = record.size_bytes > record.max_size_bytes
         row = FileReport(file.uid, file.name, status, over, "; ".join(filter(None, details)) or None)
         return Examined(row, record, signature, is_bad=is_bad, data=data, stored=stored)
 

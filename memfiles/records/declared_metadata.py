@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from memfiles.records.record import Change, Operation, Record, digest, extend
+from memfiles.records.record import Change, Record, digest, extend
 
 
 class Metadata(NamedTuple):
@@ -17,12 +17,12 @@ class Metadata(NamedTuple):
     level: str
 
 
-def redeclared(record: Record, metadata: Metadata, *, at: str, op: Operation = "declare") -> Record:
+def redeclared(record: Record, metadata: Metadata, *, at: str) -> Record:
     """The record with the declared metadata; the very same record if it has them already."""
     if metadata_in(record) == metadata:
         return record
     changed = replace(record, **metadata._asdict())
-    return extend(changed, Change(revision=record.revision + 1, at=at, op=op))
+    return extend(changed, Change(revision=record.revision + 1, at=at, op="declare"))
 
 
 def confirmed(record: Record, *, at: str) -> Record | None:
@@ -46,8 +46,3 @@ def seed(uid: str, metadata: Metadata, *, content: str, at: str, provisional: bo
     return Record(
         uid, name, description, cap, level, content, digest(data), 1, at, at, history=(first,), provisional=provisional
     )
-
-
-def is_over_cap(metadata: Metadata, size: int) -> bool:
-    """Whether content of ``size`` bytes is over the declared cap; such a file is kept and may only shrink."""
-    return size > metadata.max_size_bytes

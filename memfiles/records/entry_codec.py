@@ -153,7 +153,7 @@ def encode_entry(entry: EntryRecord) -> bytes:
         b'"revision":%d' % text.revision,
         b'"created_at":"%b"' % text.created_at.encode(),
         b'"updated_at":"%b"' % text.updated_at.encode(),
-        *([_origins_line(text.origins)] if text.origins else []),
+        *([b'"origins":' + to_json(dict(sorted(text.origins.items())))] if text.origins else []),
         b'"history":[\n' + text.history_json + b"]}\n",
     ]
     return b",\n".join(lines)
@@ -165,10 +165,6 @@ def _mark_lines(mark: Mark) -> Iterator[bytes]:
     needed = _NEEDED | {"why"} if mark.id else _NEEDED
     shown = (name for name in _OF_MARK if said[name] or name in needed)
     return (b'%b"%b":%b' % (b"" if at else b"{", name.encode(), to_json(said[name])) for at, name in enumerate(shown))
-
-
-def _origins_line(origins: Origins) -> bytes:
-    return b'"origins":' + to_json(dict(sorted(origins.items())))
 
 
 def is_entry(data: bytes) -> bool:
@@ -239,7 +235,9 @@ def _as_entry(found: _OnDisk) -> EntryRecord:
     """The entry, or the mark that stands for it; its uid must follow from its other fields."""
     if found.uid != entry_uid(folder_of(found.agent), found.level, check_key(found.key), found.run):
         raise InvalidArgument(f"its uid {found.uid} is not that of its agent, level and key")
-    if (found.id is not None or bool(found.aliases)) != (found.format == FORMAT_2) or not _are_ids(found):
+    ids = [id for id in (found.id, *found.aliases) if id is not None]
+    is_of_format_2 = found.format == FORMAT_2
+    if ids != sorted(set(ids)) or not (bool(ids) == (found.id is not None) == is_of_format_2):
         raise InvalidArgument("its ids are not those of an entry of its format")
     said = vars(found)
     text, entry = object.__new__(Record), object.__new__(Entry)  # a call of the class takes three times as long
@@ -276,12 +274,6 @@ def _checked(mark: Mark) -> Mark:
     if not mark.is_of_id and not re.fullmatch(ENTRY_UID_PATTERN[1:-1], mark.uid):
         raise InvalidArgument(f"its uid {mark.uid} is not that of a key")
     return mark
-
-
-def _are_ids(found: _OnDisk) -> bool:
-    """Whether an entry of format 2 has an id, and aliases in order that differ from it."""
-    ids = [*([found.id] if found.id is not None else []), *found.aliases]
-    return ids == sorted(set(ids)) and (found.id is not None or not ids)
 
 
 def entry_schemas() -> dict[str, dict[str, Any]]:

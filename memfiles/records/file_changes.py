@@ -10,7 +10,6 @@ import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 from memfiles.errors import EditNoMatch, EmptyText, InvalidArgument, RevisionConflict, RevisionUnknown, SizeExceeded
@@ -148,15 +147,17 @@ def append(record: Record, stamp: Stamp, *, text: str, earlier: Record | None = 
     of equal appends still to come.
     """
     data = text.encode()
-    repeats = partial(_repeats_append, text=data)
+
+    def repeats(change: Change, after: bytes | None) -> bool:
+        return change.bytes == len(data) and (after is None or inserted(after, change) == data)
+
     if replay := _replay_of(earlier or record, stamp, op="append", repeats=repeats, same_later=same_later):
         return Decision(None, replay)
     _check_revision(record, stamp)
     if not text:
         return Decision(None, receipt_of(record))
-    size = len(data)
-    check_cap(record, record.size_bytes + size)
-    changed = extend(grown(record, text), _change(record, stamp, op="append", splice=Splice(size)))
+    check_cap(record, record.size_bytes + len(data))
+    changed = extend(grown(record, text), _change(record, stamp, op="append", splice=Splice(len(data))))
     return Decision(changed, receipt_of(changed))
 
 
@@ -191,7 +192,12 @@ def edit(record: Record, stamp: Stamp, *, old: str, new: str) -> Decision:
     """Replace the first occurrence of ``old``; the receipt says how many there were and at which line."""
     if not old:
         raise EmptyText(f"nothing to find in {record.name}: pass the text to replace, or append instead")
-    repeats = partial(_repeats_edit, old=old, new=new.encode())
+    put = new.encode()
+
+    def repeats(change: Change, after: bytes | None) -> bool:
+        same_old = change.matches is not None and (change.opaque or change.old == old)
+        return same_old and change.bytes == len(put) and (after is None or inserted(after, change) == put)
+
     if replay := _replay_of(record, stamp, op="edit", repeats=repeats):
         return Decision(None, replay)
     _check_revision(record, stamp)
@@ -202,7 +208,7 @@ def edit(record: Record, stamp: Stamp, *, old: str, new: str) -> Decision:
     matches, line = record.content.count(old), before.count("\n") + 1
     if new == old:
         return Decision(None, replace(receipt_of(record), matches=matches, line=line))
-    splice = Splice(len(new.encode()), len(before.encode()), old)
+    splice = Splice(len(put), len(before.encode()), old)
     change = replace(_change(record, stamp, op="edit", splice=splice), matches=matches, line=line)
     return _spliced(record, change, content=before + new + after)
 
@@ -219,7 +225,7 @@ def replace_content(record: Record, stamp: Stamp, *, content: str) -> Decision:
     _check_revision(record, stamp)
     if content == record.content:
         return Decision(None, receipt_of(record))
-    splice = splice_between(record.content_bytes, content.encode())
+    splice = splice_between(record.content_bytes, data)
     return _spliced(record, _change(record, stamp, op="edit", splice=splice), content=content)
 
 
@@ -366,15 +372,6 @@ def _replay_of(record: Record, stamp: Stamp, *, op: Operation, repeats: Repeats,
     after = known.get(change.revision)
     size = record.size_bytes if after is None else len(after)
     return replace(receipt_of_change(record, change, size=size), replayed=True)
-
-
-def _repeats_append(change: Change, after: bytes | None, *, text: bytes) -> bool:
-    return change.bytes == len(text) and (after is None or inserted(after, change) == text)
-
-
-def _repeats_edit(change: Change, after: bytes | None, *, old: str, new: bytes) -> bool:
-    same_old = change.matches is not None and (change.opaque or change.old == old)
-    return same_old and change.bytes == len(new) and (after is None or inserted(after, change) == new)
 
 
 def _last_content_change(record: Record) -> Change:

@@ -65,20 +65,16 @@ def reverse(content: bytes, change: Change) -> bytes:
 def content_at(record: Record, revision: int) -> str:
     """The content at ``revision``, or ``RevisionUnknown`` with the known revisions."""
     check_whole(revision, what="a revision")
+    oldest = oldest_known(record)
+    if not oldest <= revision <= record.revision:
+        known = f"{oldest} to {record.revision}"
+        raise RevisionUnknown(f"{record.name} has no revision {revision}; its history holds {known}")
     content = record.content_bytes
-    if revision == record.revision:
-        return record.content
-    past = record.history if revision < record.revision else ()
-    for change in reversed(past):
+    for change in reversed(record.history):
         if change.revision <= revision:
-            return content.decode()
-        if change.opaque:
             break
         content = reverse(content, change)
-        if change.revision == revision + 1 and revision >= 1:
-            return content.decode()
-    known = f"{oldest_known(record)} to {record.revision}"
-    raise RevisionUnknown(f"{record.name} has no revision {revision}; its history holds {known}")
+    return content.decode()
 
 
 def oldest_known(record: Record) -> int:

@@ -46,16 +46,12 @@ _ROOM = 2**32  # changes that a record at that revision has left
 
 def check_name(name: str) -> str:
     """Return ``name`` if a model may be shown a file under it, else raise ``InvalidArgument``."""
-    if not _NAME.fullmatch(name):
-        raise InvalidArgument(_explain("name", name, NAME_MAX))
-    return name
+    return _matching(_NAME, name, what="name", most=NAME_MAX)
 
 
 def check_uid(uid: str) -> str:
     """Return ``uid`` if a record may be stored under it, else raise ``InvalidArgument``."""
-    if not _UID.fullmatch(uid):
-        raise InvalidArgument(_explain("uid", uid, UID_MAX))
-    return uid
+    return _matching(_UID, uid, what="uid", most=UID_MAX)
 
 
 @lru_cache(maxsize=4096)
@@ -162,11 +158,13 @@ def case_clashes(uids: Iterable[str]) -> list[tuple[str, str]]:
     return [(seen[folded], uid) for uid in uids if seen.setdefault(folded := uid.casefold(), uid) != uid]
 
 
-def _explain(what: str, value: str, limit: int) -> str:
-    return (
-        f"{what} {value[:80]!r} is not allowed: use 1 to {limit} ASCII letters, digits, '_', '.' or '-', "
-        f"starting with a letter, digit or '_'"
-    )
+def _matching(pattern: re.Pattern[str], value: str, *, what: str, most: int) -> str:
+    if not pattern.fullmatch(value):
+        raise InvalidArgument(
+            f"{what} {value[:80]!r} is not allowed: use 1 to {most} ASCII letters, digits, '_', '.' or '-', "
+            f"starting with a letter, digit or '_'"
+        )
+    return value
 
 
 def check_whole(value: object, *, what: str, least: int | None = None, most: int | None = None) -> int:
@@ -205,9 +203,7 @@ def check_switch(value: object, *, what: str) -> None:
 
 def listed(values: object, what: str) -> list[str]:
     """The texts in a list of texts; a single text is not a list of its letters. ``InvalidArgument``."""
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise InvalidArgument(f"{what} must be a list of texts")
-    found = list(values)
+    found = list(values) if isinstance(values, Iterable) and not isinstance(values, (str, bytes)) else [None]
     if not all(isinstance(value, str) for value in found):
         raise InvalidArgument(f"{what} must be a list of texts")
     return found

@@ -6,7 +6,7 @@ import pytest
 
 from memfiles.errors import InvalidArgument, WorkflowError
 from memfiles.files.restore_report import FileReport, RestoreReport, check_declarations, metadata_of
-from memfiles.records.declared_metadata import Metadata, is_over_cap, metadata_in, redeclared, seed
+from memfiles.records.declared_metadata import Metadata, metadata_in, redeclared, seed
 from memfiles.workflow.workflow import MemoryFile
 from tests.support.records import LATER, SEEDED_AT, declared, seeded, unchecked
 
@@ -63,12 +63,6 @@ def test_declared_metadata_is_authoritative_and_content_survives(metadata: Metad
 
     assert (metadata, "x" * 20, 2, LATER) == (metadata_in(record), record.content, record.revision, record.updated_at)
     assert ("declare", 0, "") == tuple(getattr(record.history[-1], name) for name in ("op", "bytes", "old"))
-
-
-def test_over_cap_means_larger_than_the_cap() -> None:
-    """Such a file is kept, and may only shrink."""
-
-    assert [False, True] == [is_over_cap(METADATA, size) for size in (4096, 4097)]
 
 
 def test_good_declarations_are_good() -> None:
