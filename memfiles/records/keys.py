@@ -203,7 +203,8 @@ def check_switch(value: object, *, what: str) -> None:
 
 def listed(values: object, what: str) -> list[str]:
     """The texts in a list of texts; a single text is not a list of its letters. ``InvalidArgument``."""
-    found = list(values) if isinstance(values, Iterable) and not isinstance(values, (str, bytes)) else [None]
-    if not all(isinstance(value, str) for value in found):
-        raise InvalidArgument(f"{what} must be a list of texts")
-    return found
+    if isinstance(values, Iterable) and not isinstance(values, (str, bytes)):
+        found = list(values)
+        if all(isinstance(value, str) for value in found):
+            return found
+    raise InvalidArgument(f"{what} must be a list of texts")
