@@ -25,6 +25,7 @@ from memfiles.errors import StorageFailed
 from memfiles.index.database import IndexUnusable
 from memfiles.records.keys import ENTRIES, RECORD_SUFFIX, entry_path, entry_place
 from memfiles.storage import atomic
+from memfiles.storage.atomic import storage_failure
 
 PATH = ".state/entries.log"
 HEADER_BYTES = 14
@@ -120,13 +121,10 @@ class ChangeLog:
         """Begin a new log in the same file, locked exclusively. Raises ``IndexUnusable``: then it has no header."""
         self.id = secrets.token_hex(6)
         header = f"#{self.id}\n".encode()
-        try:
+        with storage_failure(f"{PATH} cannot be written", IndexUnusable):
             os.ftruncate(self._descriptor, 0)
-            is_written = os.write(self._descriptor, header) == len(header)
-        except OSError as error:
-            raise IndexUnusable(f"{PATH} cannot be written: {error.strerror}") from error
-        if not is_written:
-            raise IndexUnusable(f"{PATH} cannot be written: the disk is full")
+            if os.write(self._descriptor, header) < len(header):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def share(self) -> None:
         """Let other processes open it again."""
@@ -134,7 +132,7 @@ class ChangeLog:
         fcntl.flock(self._descriptor, fcntl.LOCK_SH)
 
     def _open(self) -> int:
-        try:
+        with storage_failure(f"{PATH} cannot be opened", IndexUnusable):
             atomic.make_folder(self._directory, ".state")
             try:
                 return os.open(PATH, _FLAGS, 0o600, dir_fd=self._directory)
@@ -143,8 +141,6 @@ class ChangeLog:
                     raise
                 _remove(self._directory)
                 return os.open(PATH, _FLAGS, 0o600, dir_fd=self._directory)
-        except OSError as error:
-            raise IndexUnusable(f"{PATH} cannot be opened: {error.strerror}") from error
 
     def _begin(self) -> bool:
         """Lock the open file and read its header; False if the log must be opened again."""
@@ -207,8 +203,7 @@ class Announcements:
     def intend(self, paths: Sequence[str]) -> str:
         """Announce a change of these records; returns its token."""
         token = f"{self.process}:{next(self._numbers):x}"
-        self._linked()
-        self._append(intent_line(token, paths))
+        self._append(self._linked(), intent_line(token, paths))
         self.open_intents[token] = tuple(paths)
         return token
 
@@ -216,8 +211,7 @@ class Announcements:
         """End a change, done or not; returns its paths. If that cannot be written, all records must be verified."""
         paths = self.open_intents.pop(token, ())
         try:
-            self._linked()
-            self._append(done_line(token))
+            self._append(self._linked(), done_line(token))
         except StorageFailed:
             self.is_incomplete = True
         return paths
@@ -256,13 +250,12 @@ class Announcements:
         log.share()
         self._end = -1
         for token, paths in self.open_intents.items():
-            self._append(intent_line(token, paths))
+            self._append(log, intent_line(token, paths))
         return log
 
-    def _append(self, line: bytes) -> None:
-        if self.log is not None:
-            self.log.append(line)
-            self._end += len(line)
+    def _append(self, log: ChangeLog, line: bytes) -> None:
+        log.append(line)
+        self._end += len(line)
 
 
 def intent_line(token: str, paths: Iterable[str]) -> bytes:
@@ -290,7 +283,5 @@ def _parsed(line: str) -> Line | None:
 
 def _remove(directory: int) -> None:
     """Remove the log: every process notices that and verifies all records."""
-    try:
+    with storage_failure(f"{PATH} cannot be replaced", IndexUnusable):
         atomic.remove(directory, PATH)
-    except OSError as error:
-        raise IndexUnusable(f"{PATH} cannot be replaced: {error.strerror}") from error

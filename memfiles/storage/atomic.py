@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from memfiles.errors import RecordCorrupt, StorageFailed
+from memfiles.errors import MemfilesError, RecordCorrupt, StorageFailed
 from memfiles.records.keys import SPARE_SUFFIX, TEMP_SUFFIX, temp_path
 
 _OPEN_EXISTING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -345,9 +345,9 @@ def is_forbidden(error: StorageFailed) -> bool:
 
 
 @contextmanager
-def storage_failure(what: str) -> Iterator[None]:
-    """Map ``OSError`` to ``StorageFailed``, with ``what`` failed and why."""
+def storage_failure(what: str, failure: type[MemfilesError] = StorageFailed) -> Iterator[None]:
+    """Map ``OSError`` to ``failure``, with ``what`` failed and why."""
     try:
         yield
     except OSError as error:
-        raise StorageFailed(f"{what}: {reason(error)}") from error
+        raise failure(f"{what}: {reason(error)}") from error

@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from memfiles.errors import StorageFailed
 from memfiles.storage import atomic
+from memfiles.storage.atomic import storage_failure
 
 DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _HELD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -200,13 +201,9 @@ class DerivedDatabase:
     def start_over(self) -> None:
         """Remove whatever is at the path; the next use creates an empty database."""
         self.close()
-        try:
+        with storage_failure(f"{self.file.title} ({self.file.path}) cannot be replaced", self.file.unusable):
             for suffix in ("", *_SIDE_FILES):
                 atomic.remove(self._descriptor, self._path + suffix)
-        except OSError as error:
-            raise self.file.unusable(
-                f"{self.file.title} ({self.file.path}) cannot be replaced: {error.strerror}"
-            ) from error
 
     def leave_to_parent(self) -> None:
         """In a forked child: drop the connection unclosed, as the parent may be in the middle of a transaction."""

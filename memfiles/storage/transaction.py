@@ -25,7 +25,7 @@ from memfiles.errors import OutcomeUnknown, SizeExceeded, StorageFailed
 from memfiles.records.keys import temp_path
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic, quarantine
-from memfiles.storage.atomic import Signature, reason
+from memfiles.storage.atomic import Signature, reason, storage_failure
 from memfiles.storage.journal import CAPACITY, FramePosition, Journal
 from memfiles.storage.journal_frames import Version
 
@@ -106,14 +106,10 @@ class Transactions:
         path = transaction.changes[0].path
         try:
             atomic.publish(self._directory, path)
-            try:
-                if self._flush:
+            if self._flush:
+                unflushed = f"{path} was replaced, but may be lost in a power cut, as its folder could not be flushed"
+                with storage_failure(unflushed, OutcomeUnknown):
                     atomic.sync_folder(self._directory, path.rpartition("/")[0])
-            except OSError as error:
-                raise OutcomeUnknown(
-                    f"{path} was replaced, but flushing its folder failed ({reason(error)}): the change is visible and "
-                    f"may be lost in a power cut"
-                ) from error
         finally:
             self._drop_temps(transaction)
 
