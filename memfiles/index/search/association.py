@@ -91,7 +91,10 @@ def _ties(
         yield from ((source, target, LINK) for target in _linked(connection, parts, json.loads(links)))
         for tag in json.loads(tags)[:MAX_TAGS]:
             if tag not in tagged:
-                tagged[tag] = _tagged(connection, parts, tag, but)
+                found = [
+                    id for part in parts for id in fts.tagged(connection, part, tag, limit=MAX_TAGGED + 1, but=but)
+                ]
+                tagged[tag] = found if len(found) <= MAX_TAGGED else []
             yield from ((source, target, TAG) for target in tagged[tag])
 
 
@@ -105,13 +108,14 @@ def _neighbours(
     return found if len(parts) == 1 else _nearest(connection, found)
 
 
-def _near_columns(side: str, order: str, *, but: str) -> Iterator[str]:
-    return (f"ifnull({_NEAR.format(side=side, order=order, but=but, place=place)}, 0)" for place in range(REACH))
-
-
 def _statement(but: str) -> str:
     """The statement that finds neighbours in one partition: an index lookup for each is the cheapest way."""
-    return _NEIGHBOURS.format(near=", ".join([*_near_columns(">", "", but=but), *_near_columns("<", "DESC", but=but)]))
+    columns = [
+        f"ifnull({_NEAR.format(side=side, order=order, but=but, place=place)}, 0)"
+        for side, order in ((">", ""), ("<", "DESC"))
+        for place in range(REACH)
+    ]
+    return _NEIGHBOURS.format(near=", ".join(columns))
 
 
 _STATEMENT, _STATEMENT_BUT = _statement(""), _statement(_BUT)
@@ -136,9 +140,3 @@ def _linked(connection: sqlite3.Connection, parts: Sequence[int], keys: Sequence
         return []
     asked = fts.as_json(parts), fts.as_json(keys[:MAX_LINKS])
     return [id for (id,) in connection.execute(_LINKED, asked)]
-
-
-def _tagged(connection: sqlite3.Connection, parts: Sequence[int], tag: str, but: Collection[int]) -> list[int]:
-    """The entries with the tag; none if many share it."""
-    found = [row for part in parts for row in fts.tagged(connection, part, tag, limit=MAX_TAGGED + 1, but=but)]
-    return found if len(found) <= MAX_TAGGED else []
