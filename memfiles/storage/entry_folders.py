@@ -33,7 +33,7 @@ def is_folder(name: str) -> bool:
 def files(directory: int, folder: str, left_over: list[str]) -> Iterator[tuple[str, StoredSignature]]:
     """The path and signature of every file in a folder of entries; temp files are added to ``left_over`` instead."""
     start = f"{ENTRIES}/{folder}/"
-    for each in _listed(directory, start):
+    for each in _listed(directory, f"{ENTRIES}/{folder}"):
         if each.name.startswith(TEMP_PREFIX):
             left_over.append(start + each.name)
             continue
