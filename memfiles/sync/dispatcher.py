@@ -13,12 +13,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from random import SystemRandom
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from memfiles.errors import CopyRefused, FileNotDeclared, LockTimeout, MirrorRefused, MirrorUnavailable
 from memfiles.records.keys import record_path
@@ -30,6 +31,7 @@ FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 30.0
 WRITING_SECONDS = 0.25  # after a write, its thread is assumed to go on writing for this time
 Progress = Callable[[int, int], None]
+T = TypeVar("T")
 _AGAIN_SECONDS = 1.0
 _WORKERS = 16
 _ELSEWHERE_SECONDS = 0.2  # until a record that another process works on is tried again
@@ -123,15 +125,15 @@ class Dispatcher:
             self._schedule.at_once(path, now=time.monotonic(), look=look)
             self._turn.notify_all()
 
-    def in_background(self, job: Callable[[], None]) -> threading.Event:
-        """Have a worker do this job; the event is set once it is done."""
-        done = threading.Event()
+    def in_background(self, job: Callable[[], T]) -> Future[T]:
+        """Have a worker do this job; the future has its result or error."""
+        done: Future[T] = Future()
 
         def run() -> None:
             try:
-                job()
-            finally:
-                done.set()
+                done.set_result(job())
+            except BaseException as error:  # the edge of the thread: raised where the result is read
+                done.set_exception(error)
 
         self._workers.submit(run)
         return done

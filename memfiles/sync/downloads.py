@@ -169,7 +169,7 @@ class EntryDownloads:
             )
         dead = [record.path for record in written if is_dead(record)]
         if dead:
-            self.ledger.meta.leave_to_wipe()  # 3 nothing here holds a forgotten text
+            self.ledger.meta.note("unwiped", "yes")  # 3 nothing here holds a forgotten text
         return [record.path for record in written]
 
     def _admitted(self, record: EntryRecord) -> EntryRecord:

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Set
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -90,7 +91,7 @@ class Sync:
         """Reset to a state in which nothing was done, as at first and in the child of a fork."""
         self._dispatcher.renew()
         self._noting = threading.Lock()
-        self._looking: threading.Event | None = None
+        self._looking: Future[None] | None = None
         self._outcomes: dict[str, Outcome] = {}
 
     def start(self, *, hydrated: Mapping[str, Stored] | None = None) -> None:
@@ -194,7 +195,7 @@ class Sync:
 
     def _look_later(self, look: Callable[[], None]) -> bool:
         """Have a worker look at the mirror; False while another look is under way."""
-        if self._looking is not None and not self._looking.is_set():
+        if self._looking is not None and not self._looking.done():
             return False
 
         def attempt() -> None:
@@ -210,19 +211,10 @@ class Sync:
         """Look at the mirror in a worker, to give up after ``timeout`` seconds if it hangs."""
         if self._dispatcher.is_closed:
             raise InvalidArgument("this memory is closed; open it again")
-        failure: Exception | None = None
-
-        def attempt() -> None:
-            nonlocal failure
-            try:
-                look()
-            except Exception as error:
-                failure = error
-
-        if not self._dispatcher.in_background(attempt).wait(timeout):
+        looking = self._dispatcher.in_background(look)
+        if not wait([looking], timeout).done:
             raise MirrorUnavailable(f"the mirror did not answer within {timeout:g} s")
-        if failure is not None:
-            raise failure
+        looking.result()
 
     def _reconcile(self, task: Task) -> bool:
         """Reconcile one record with its copy; returns whether the mirror had to be asked."""

@@ -290,8 +290,8 @@ class LedgerMeta:
         chores = redactions > removed, "unwiped" in meta
         return LedgerState(unpacked, redactions, *chores, "entries_fetched" in meta, _shortcomings(meta))
 
-    def note(self, key: Literal["last_error", "entries_fetched"], value: str | None) -> None:
-        """Note the last error, for other processes, or that all entries were fetched.
+    def note(self, key: Literal["last_error", "entries_fetched", "unwiped"], value: str | None) -> None:
+        """Note the last error, for other processes, that all entries were fetched, or that something is to be wiped.
 
         An acknowledgement of the record that an error names clears it.
         """
@@ -313,11 +313,6 @@ class LedgerMeta:
         """A pack was written with ``count`` copies that were not in one before."""
         with self._change() as run:
             run("UPDATE meta SET value = max(0, value - ?) WHERE key = 'unpacked'", count)
-
-    def leave_to_wipe(self) -> None:
-        """Something was forgotten elsewhere: its traces here are still to be removed."""
-        with self._change() as run:
-            run("INSERT OR REPLACE INTO meta VALUES ('unwiped', 'yes')")
 
     def wipe(self) -> None:
         """Remove all traces of buried rows from the file."""

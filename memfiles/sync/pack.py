@@ -168,15 +168,20 @@ def encode_parts(records: Iterable[tuple[str, Stored]]) -> Iterator[bytes]:
 
 
 def decode_part(key: str, data: bytes) -> list[tuple[str, Stored]]:
-    """The records of the part at ``key``, or ``PackDamaged``. Only a listing tells whether they are current."""
+    """The records of the part at ``key``, or ``PackDamaged``. Only a listing tells whether they are current.
+
+    Most stores make versions of digests (S3: MD5); then a record whose version is another digest is left out. If no
+    version of the part is the digest of its record, the store makes them in another way.
+    """
     if len(data) > PART_MAX_BYTES:
         raise PackDamaged(f"{key} has {len(data)} bytes")
     if part_key(data) != key or not data.startswith(_MAGIC):
         raise PackDamaged(f"{key} has bytes that do not match its name")
     try:
-        return _believable(list(_decode_records(data)))
+        records = list(_decode_records(data))
     except (struct.error, UnicodeDecodeError) as error:
         raise PackDamaged(f"{key} cannot be read: {error}") from None
+    return [(name, stored) for name, stored in records if _is_own_digest(stored)] or records
 
 
 def _records(mirror: Mirror) -> Iterator[tuple[str, Stored]]:
@@ -202,16 +207,6 @@ def _decode_records(data: bytes) -> Iterator[tuple[str, Stored]]:
         key = data[version_at - key_size : version_at].decode()
         if is_key(key):
             yield key, Stored(data[body_at:offset], data[version_at:body_at].decode())
-
-
-def _believable(records: list[tuple[str, Stored]]) -> list[tuple[str, Stored]]:
-    """The records without those whose version should be the digest of their bytes and is not.
-
-    Most stores make versions of digests (S3: MD5). If no version of the part is a digest, the store makes them in
-    another way.
-    """
-    doubtful = {key for key, stored in records if not _is_own_digest(stored)}
-    return records if len(doubtful) == len(records) else [pair for pair in records if pair[0] not in doubtful]
 
 
 def _is_own_digest(stored: Stored) -> bool:

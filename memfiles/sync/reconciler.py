@@ -271,11 +271,8 @@ class Reconciler:
         self.ledger.find(path)  # raises if the ledger was closed meanwhile: nothing may change any more
         if not self._has_place(local, step.remote):
             return "equal"
-        resolution = None
-        for is_last_try in (False, False, False, True):
-            resolution = self._try_merge(step.remote, path, row, is_last_try=is_last_try)
-            if resolution is not None:
-                break
+        tries = (self._try_merge(step.remote, path, row, is_last_try=last) for last in (False, False, False, True))
+        resolution = next(filter(None, tries), None)
         if resolution is None:
             return "equal"  # the record is gone
         if resolution.note is not None:

@@ -18,6 +18,7 @@ from memfiles.storage import atomic, quarantine
 from memfiles.storage import entry_folders as folders
 from memfiles.storage.atomic import Signature, storage_failure
 from memfiles.sync.dirty_scan import Dirty
+from memfiles.sync.dispatcher import Progress
 from memfiles.sync.ledger import LedgerSnapshot, peek
 from memfiles.sync.replica import Outcome
 from memfiles.workflow.workflow import MirrorSpec, Workflow
@@ -201,13 +202,11 @@ class NullSync:
         """How far the mirror is behind."""
         return self._status()
 
-    def flush(
-        self, timeout: float = 30.0, *, insist: bool = True, progress: Callable[[int, int], None] | None = None
-    ) -> bool:
+    def flush(self, timeout: float = 30.0, *, insist: bool = True, progress: Progress | None = None) -> bool:
         """True at once."""
         return True
 
-    def push(self, timeout: float = 300.0, *, progress: Callable[[int, int], None] | None = None) -> SyncReport:
+    def push(self, timeout: float = 300.0, *, progress: Progress | None = None) -> SyncReport:
         """Nothing is pushed or fetched."""
         return SyncReport({}, ())
 

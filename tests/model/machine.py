@@ -8,11 +8,11 @@ import random
 import re
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from threading import Event
-from typing import Any
+from typing import Any, TypeVar
 
 from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import EntryRules
@@ -27,6 +27,7 @@ from tests.support.records import declared, rewrite
 from tests.support.saved import Visitor
 from tests.sync.entry_machine import EntryMachine
 
+T = TypeVar("T")
 ROUNDS = 3  # how often a waiting caller has each record tried that the mirror refused
 CAP = 1 << 16
 _PLAN = re.compile(rb'"reorganised":\{"plan":"(plan-[0-9a-f]{12})"')
@@ -44,11 +45,10 @@ class InlineDispatcher(Dispatcher):
     def _ensure_running(self) -> None:
         """There is no thread to start."""
 
-    def in_background(self, job: Callable[[], None]) -> Event:
+    def in_background(self, job: Callable[[], T]) -> Future[T]:
         """See ``Dispatcher``."""
-        job()
-        done = Event()
-        done.set()
+        done: Future[T] = Future()
+        done.set_result(job())
         return done
 
     def wait(self, timeout: float, *, insist: bool, progress: Progress | None) -> bool:

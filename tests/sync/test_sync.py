@@ -414,7 +414,7 @@ def test_an_error_that_was_put_right_is_told_no_more(
     for owner, name in ((Replica, "release_forgotten"), (DirtyScan, "dirty")):
         with monkeypatch.context() as patched:
             patched.setattr(owner, name, _refuse)
-            sync._ledger.meta.leave_to_wipe()
+            sync._ledger.meta.note("unwiped", "yes")
             sync._jobs.wipe()
             sync._jobs.sweep()
             told.append(sync._errors.last)

@@ -342,14 +342,11 @@ def _retired(pair: EntryPair) -> Retired | None:
         return None
     if pair.base is not None and pair.base.retired == hidden.retired:
         return None  # only the other copy changed it: it was brought back
-    if pair.base is not None and pair.base.retired is None and _is_same_life(pair.base, shown):
-        return hidden.retired
+    if pair.base is not None and pair.base.retired is None:
+        since = [change.op for change in shown.text.history if change.revision > pair.base.revision]
+        if "restore" not in since:  # else the visible copy was retired as well, and restored
+            return hidden.retired
     return hidden.retired if hidden.retired.at >= _changed_at(shown) else None
-
-
-def _is_same_life(base: Entry, shown: Entry) -> bool:
-    """Whether the visible copy was never retired and restored since the base."""
-    return not any(change.op == "restore" and change.revision > base.revision for change in shown.text.history)
 
 
 def _facets_of(entry: Entry) -> str:

@@ -125,7 +125,8 @@ def _merge(local: SyncedRecord, remote: SyncedRecord, context: MergeContext) -> 
     if isinstance(local, Record) or isinstance(remote, Record):
         raise InvalidArgument("a memory file and an entry cannot be merged")
     entries = [copy for copy in context.known if not isinstance(copy, Record)]
-    known = _base(entries, _diverged_at(local, remote))
+    parted = base_revision(local.text, remote.text) if isinstance(local, Entry) and isinstance(remote, Entry) else 0
+    known = _base(entries, parted)
     return merge_entries(
         local, remote, base=known, on_conflict=context.on_conflict, at=context.at, known=context.of_ids
     )
@@ -135,12 +136,6 @@ def _base(known: Sequence[R], revision: int) -> R | None:
     """The known copy at the revision at which the two diverged, else the newest known one."""
     exact = next((copy for copy in known if copy.revision == revision), None)
     return exact or (known[-1] if known else None)
-
-
-def _diverged_at(local: EntryRecord, remote: EntryRecord) -> int:
-    if isinstance(local, Entry) and isinstance(remote, Entry):
-        return base_revision(local.text, remote.text)
-    return 0
 
 
 def _keeps(merged: SyncedRecord, local: SyncedRecord) -> bool:
