@@ -15,7 +15,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO, FileIO
 
@@ -62,7 +62,7 @@ def recover(directory: int, locks: RecordLocks, *, at: str, flush: bool, thoroug
     while True:
         for name in journal_names(directory):
             thorough |= _recover_journal(directory, name, locks, at=at, flush=flush)
-        if _sweep(directory, at=at, folders=["", *(_entry_folders(directory) if thorough else ())]):
+        if _sweep(directory, at=at, thorough=thorough):
             if (request := _locked_request(directory, create=False)) is not None:
                 _withdraw(directory, request)  # of a dead process
             return
@@ -89,7 +89,7 @@ def may_hold_content(directory: int, name: str, *, token: bytes) -> bool:
 
 
 def _recover_journal(directory: int, name: str, locks: RecordLocks, *, at: str, flush: bool) -> bool:
-    """Replay and remove a journal if its process is dead; returns whether it was."""
+    """Replay a journal if its process is dead, flush what it names and remove it; returns whether it was dead."""
     with _dead_journal(directory, name, at=at) as data:
         if data is None:
             return False
@@ -97,7 +97,11 @@ def _recover_journal(directory: int, name: str, locks: RecordLocks, *, at: str, 
         with locks.hold(versions):
             for version in versions.values():
                 _replay(directory, version, at=at, flush=flush, always=must_rewrite(data))
-        _remove_journal(directory, name, versions=versions, flush=flush)
+        if flush:
+            atomic.sync_published(directory, versions)
+        atomic.remove(directory, f"{FOLDER}/{name}")
+        if flush:
+            atomic.sync_folder(directory, FOLDER)
         return True
 
 
@@ -186,22 +190,13 @@ def _may_be_by_hand(directory: int, path: str, data: bytes, seen: atomic.Signatu
     return (path, seen.mtime_ns) not in staged
 
 
-def _remove_journal(directory: int, name: str, *, versions: dict[str, Version], flush: bool) -> None:
-    """Flush every file that the journal names, then remove it."""
-    if flush:
-        atomic.sync_published(directory, versions)
-    atomic.remove(directory, f"{FOLDER}/{name}")
-    if flush:
-        atomic.sync_folder(directory, FOLDER)
-
-
-def _sweep(directory: int, *, at: str, folders: Sequence[str]) -> bool:
+def _sweep(directory: int, *, at: str, thorough: bool) -> bool:
     """Remove dead writers' temp files; False while one holds a change whose journal is not free yet.
 
     A temp file whose record's lock is free is a dead writer's. But a dying process releases its locks one after
     another: if its journal names the staged version, that must be replayed before the temp file goes.
     """
-    temps = [temp for folder in folders for temp in _temp_files(directory, folder)]
+    temps = _temp_files(directory, thorough=thorough)
     found = {temp: path for temp in temps if (path := staged_path(temp)) is not None}
     if not found:
         return True
@@ -218,20 +213,15 @@ def _sweep(directory: int, *, at: str, folders: Sequence[str]) -> bool:
     return swept
 
 
-def _temp_files(directory: int, folder: str) -> list[str]:
-    names = sorted(name for name in atomic.names(directory, folder or ".") if name.startswith(TEMP_PREFIX))
-    return [f"{folder}/{name}" for name in names] if folder else names
-
-
-def _entry_folders(directory: int) -> list[str]:
-    """The folders of entries; anything else, such as a link, is left alone."""
-    folders = []
+def _temp_files(directory: int, *, thorough: bool) -> list[str]:
+    """The temp files, among entries only if ``thorough``; what is not a folder there, such as a link, is left alone."""
+    found = [name for name in atomic.names(directory) if name.startswith(TEMP_PREFIX)]
     with suppress(OSError):
-        for name in sorted(atomic.names(directory, ENTRIES)):
+        for folder in atomic.names(directory, ENTRIES) if thorough else ():
             with suppress(OSError):
-                atomic.names(directory, f"{ENTRIES}/{name}")
-                folders.append(f"{ENTRIES}/{name}")
-    return folders
+                names = atomic.names(directory, f"{ENTRIES}/{folder}")
+                found += [f"{ENTRIES}/{folder}/{name}" for name in names if name.startswith(TEMP_PREFIX)]
+    return sorted(found)
 
 
 def _if_free(directory: int, locks: RecordLocks, temp: str, path: str) -> atomic.Signature | None:
