@@ -147,10 +147,10 @@ def stage(directory: int, path: str, data: bytes, *, flush: bool) -> Signature:
     return create(directory, temp_path(path), data, flush=flush)
 
 
-def create(directory: int, path: str, data: bytes, *, mode: int = 0o600, flush: bool = True) -> Signature:
+def create(directory: int | None, path: str, data: bytes, *, mode: int = 0o600, flush: bool = True) -> Signature:
     """Create a file with ``data``, or leave nothing; ``FileExistsError`` if it exists.
 
-    With ``flush`` the data is on the disk when this returns.
+    With ``flush`` the data is on the disk when this returns. Without a directory, the path is absolute.
     """
     descriptor = os.open(path, _NEW_FILE, mode, dir_fd=directory)
     try:

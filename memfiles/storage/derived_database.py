@@ -29,7 +29,6 @@ _HELD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 _COPY_SECONDS = 0.2
 _MAPPED_BYTES = 4096
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MARK = (
     "INSERT INTO meta (key, value) VALUES ('boot', ?)"
@@ -247,7 +246,7 @@ class DerivedDatabase:
             for suffix in _SIDE_FILES:
                 atomic.remove(self._descriptor, self._path + suffix)
             with suppress(FileExistsError):
-                os.close(os.open(self._path, _NEW, 0o600, dir_fd=self._descriptor))
+                atomic.create(self._descriptor, self._path, b"", flush=False)
             return
         if not stat.S_ISREG(found.st_mode):
             raise DatabaseLost(f"{self.file.path} is not a regular file")

@@ -52,13 +52,12 @@ class FramePosition:
 class JournalFile:
     """One locked, preallocated file, written in whole blocks. One thread at a time may use it."""
 
-    def __init__(self, directory: int, name: str, descriptor: int, *, capacity: int, flush: bool) -> None:
-        """Take over a file that holds nothing but a header and zeros; ``directory`` is the memory directory's."""
+    def __init__(self, name: str, descriptor: int, *, capacity: int, flush: bool) -> None:
+        """Take over a file that holds nothing but a header and zeros."""
         self.name = name
         self.capacity = capacity
         self.tail = HEADER_BYTES  # the end of the last frame
         self.high_water = HEADER_BYTES  # beyond it the file is still zeros
-        self._directory = directory
         self._descriptor = descriptor
         self._flush = flush
         self._blocks = BlockWriter(descriptor, directly=flush)
@@ -89,7 +88,7 @@ class JournalFile:
                     if flush:
                         sync_folder(directory, FOLDER)
                         sync_folder(directory)
-                    return cls(directory, name, descriptor, capacity=capacity, flush=flush)
+                    return cls(name, descriptor, capacity=capacity, flush=flush)
             except BaseException:
                 os.close(descriptor)
                 with suppress(OSError):  # else the next start takes it for a dead process's
@@ -139,10 +138,6 @@ class JournalFile:
         self._blocks.write(parts, offset=offset)
         if self._flush:
             os.fdatasync(self._descriptor)
-
-    def unlink(self) -> None:
-        """Remove the name; the file stays open."""
-        os.unlink(f"{FOLDER}/{self.name}", dir_fd=self._directory)
 
     def close(self) -> None:
         """Close the file, which gives up its lock."""
@@ -339,7 +334,7 @@ class Journal:
 
     def _remove(self, file: JournalFile) -> None:
         """Remove a file that holds nothing that is not flushed in place."""
-        file.unlink()
+        os.unlink(f"{FOLDER}/{file.name}", dir_fd=self._directory)
         self._forget_file(JournalState.ABSENT)
 
     def _forget_file(self, then: JournalState) -> None:
