@@ -39,10 +39,6 @@ class Piece:
     hint: Annotated[int, Field(ge=0, lt=2**24)]
     mac: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
-    def is_of(self, text: bytes) -> bool:
-        """Whether this is the redacted text."""
-        return len(text) == self.size and hmac.compare_digest(_mac(self.key, text), self.mac)
-
 
 def piece_of(text: bytes, *, known: Sequence[Piece], nonce: bytes) -> Piece:
     """The piece of a text that is redacted now; ``nonce`` are random bytes, ``known`` the pieces of the record so far.
@@ -205,7 +201,7 @@ def _find(piece: Piece, text: bytes, coded: bytes) -> bytes | None:
     at = coded.find(needle)
     while at >= 0:
         part = text[at : at + piece.size]
-        if part != wrong and piece.is_of(part):
+        if part != wrong and len(part) == piece.size and hmac.compare_digest(_mac(piece.key, part), piece.mac):
             return part
         wrong, at = part, coded.find(needle, at + 1)
     return None

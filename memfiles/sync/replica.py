@@ -109,11 +109,10 @@ class Replica:
             turns.leave_to_parent()
         self._turns = self._new_turns()
 
-    def _new_turns(self) -> tuple[RecordLocks, RecordLocks]:
+    def _new_turns(self) -> list[RecordLocks]:
         """The turns of records, and of those known by an id: these are taken within the turn of an entry."""
         folders = (TURNS, TURNS_OF_IDS)
-        records, ids = (RecordLocks(self._store.descriptor, timeout=0.0, folder=folder) for folder in folders)
-        return records, ids
+        return [RecordLocks(self._store.descriptor, timeout=0.0, folder=folder) for folder in folders]
 
     def read(self, path: str) -> LocalCopy | None:
         """The record at ``path``, after a hand edit was made a revision; None while it cannot be read."""

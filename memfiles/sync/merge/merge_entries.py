@@ -69,15 +69,15 @@ def merge_entries(
         return _two_entries(local, remote, base=base, on_conflict=on_conflict, at=at)
     is_outlived, is_buried = theirs == "forgotten", ours == "forgotten"
     if isinstance(local, Mark) and isinstance(remote, Mark):
-        found = _survived(mark := _two_marks(local, remote), local, remote, at=at)
+        record: EntryRecord = (mark := _two_marks(local, remote))
         is_buried = mark.type == "tombstone" != local.type
     elif isinstance(local, Entry) and ours == "here":
-        found = _survived(_heir(local, remote), local, remote, at=at)
+        record = _heir(local, remote)
     elif isinstance(remote, Entry) and theirs == "here":
-        found = _survived(_heir(remote, local), local, remote, at=at)
+        record = _heir(remote, local)
     else:
-        found = _survived(_mark_of(local, remote, at=at), local, remote, at=at)
-    return replace(found, is_outlived=is_outlived, is_buried=is_buried)
+        record = _mark_of(local, remote, at=at)
+    return replace(_survived(record, local, remote, at=at), is_outlived=is_outlived, is_buried=is_buried)
 
 
 def fate(record: EntryRecord, other: EntryRecord | None, known: Known) -> Fate:
