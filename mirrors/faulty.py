@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, TypeVar
 
 from memfiles.errors import MirrorConflict, MirrorUnavailable
-from memfiles.sync.bulk_reads import get_many
-from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys
+from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, get_many
 
 Fault = Literal["timeout", "slow_down", "reset", "conflict", "truncated"]
 T = TypeVar("T")

@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 from memfiles.errors import MirrorUnavailable
-from memfiles.sync.bulk_reads import get_many
-from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, shortcomings_of
+from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, get_many, shortcomings_of
 
 
 class LazyMirror:

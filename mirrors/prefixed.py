@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from memfiles.sync.bulk_reads import get_many
 from memfiles.sync.mirror import (
     ANY,
     Answer,
@@ -13,6 +12,7 @@ from memfiles.sync.mirror import (
     Stored,
     check_key,
     check_prefix,
+    get_many,
     is_key,
     shortcomings_of,
 )

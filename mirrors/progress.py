@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from memfiles.sync.bulk_reads import get_many
-from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, shortcomings_of, takes
+from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, get_many, shortcomings_of, takes
 
 
 class CountingMirror:

@@ -25,12 +25,11 @@ from memfiles.records.keys import entry_place, is_id_path
 from memfiles.records.marks import vacated
 from memfiles.records.record import digest
 from memfiles.storage.fork_safety import renew_in_child
-from memfiles.sync.bulk_reads import THREADS, get_many, in_parallel
 from memfiles.sync.ledger import Acknowledged, Ledger
 from memfiles.sync.merge.merge_entries import fate
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.record_types import decode_entry_copy, encode_copy, is_dead
-from memfiles.sync.mirror import Answer, Mirror, Stored
+from memfiles.sync.mirror import THREADS, Answer, Mirror, Stored, get_many, in_parallel
 from memfiles.sync.pack import read_pack
 
 if TYPE_CHECKING:

@@ -1,19 +1,26 @@
 """The mirror contract: a second store for records, under the same relative paths as on disk.
 
-The rules this file guards: every call may be repeated, because an answer can get lost; and no write removes data that
-its caller has not seen, because each names the version it replaces.
+The rules this file guards: every call may be repeated, because an answer can get lost; no write removes data that its
+caller has not seen, because each names the version it replaces; and the threads that read many objects are daemons and
+start nothing new once nobody listens, so a store that hangs delays neither its caller nor the end of the process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from queue import SimpleQueue
+from typing import Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from memfiles.errors import InvalidArgument, MirrorConflict, MirrorUnavailable
 
 KEY_MAX_BYTES = 1024
 BODY_MAX_BYTES = 64 * 1024 * 1024  # the limit of a record on disk; nothing larger is read into memory
+THREADS = 32
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +103,7 @@ class Mirror(Protocol):
 class BulkMirror(Mirror, Protocol):
     """A mirror that reads many objects faster than many calls of ``get``.
 
-    ``bulk_reads.get_many`` takes any mirror, and makes those calls if it lacks this power.
+    The function ``get_many`` takes any mirror, and makes those calls if it lacks this power.
     """
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
@@ -134,6 +141,45 @@ def takes(mirror: Mirror, key: str) -> bool:
 def shortcomings_of(mirror: Mirror, key: str) -> tuple[str, ...]:
     """The broken promises of a mirror; none if it cannot tell."""
     return mirror.shortcomings(key) if isinstance(mirror, CandidMirror) else ()
+
+
+def get_many(mirror: Mirror, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+    """``BulkMirror.get_many`` for any mirror, by threads if need be. Wrappers pass their own calls on with this."""
+    if isinstance(mirror, BulkMirror):
+        return mirror.get_many(keys)
+    return in_parallel(mirror.get, check_keys(keys))
+
+
+def in_parallel(
+    get: Callable[[str], T], keys: Iterable[str], *, threads: int = THREADS
+) -> Iterator[tuple[str, T | MirrorUnavailable]]:
+    """Each key with the result of ``get``, as they arrive, by at most ``threads`` threads.
+
+    A ``MirrorUnavailable`` is the answer for its key; any other error is raised here.
+    """
+    waiting = deque(keys)
+    count = len(waiting)
+    arrived: SimpleQueue[tuple[str, T | BaseException]] = SimpleQueue()
+
+    def work() -> None:
+        with suppress(IndexError):  # nothing waits any longer
+            while True:
+                key = waiting.popleft()
+                try:
+                    arrived.put((key, get(key)))
+                except BaseException as error:  # the edge of the thread: raised where the answers are read
+                    arrived.put((key, error))
+
+    try:
+        for _ in range(min(threads, count)):
+            threading.Thread(target=work, name="memfiles-mirror", daemon=True).start()
+        for _ in range(count):
+            key, answer = arrived.get()
+            if isinstance(answer, BaseException) and not isinstance(answer, MirrorUnavailable):
+                raise answer
+            yield key, answer
+    finally:
+        waiting.clear()  # nobody listens any longer
 
 
 def check_keys(keys: Iterable[str]) -> tuple[str, ...]:

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 from pydantic_core import from_json, to_json
 
 from memfiles.errors import CopyRefused, MirrorConflict, MirrorUnavailable
-from memfiles.sync.bulk_reads import in_parallel
-from memfiles.sync.mirror import ABSENT, Mirror, Stored, equals, is_key
+from memfiles.sync.mirror import ABSENT, Mirror, Stored, equals, in_parallel, is_key
 
 if TYPE_CHECKING:
     from memfiles.sync.ledger import Ledger

@@ -11,8 +11,18 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from memfiles.errors import MirrorUnavailable
-from memfiles.sync.bulk_reads import in_parallel
-from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_body, check_key, check_keys, check_prefix
+from memfiles.sync.mirror import (
+    ANY,
+    Answer,
+    Condition,
+    Mirror,
+    Stored,
+    check_body,
+    check_key,
+    check_keys,
+    check_prefix,
+    in_parallel,
+)
 from mirrors.prefixed import PrefixedMirror
 from mirrors.s3.bucket import Bucket, md5_of
 from mirrors.s3.client import TRANSFERS, make_client, make_session

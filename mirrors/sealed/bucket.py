@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from memfiles.errors import CopyRefused, MirrorConflict, MirrorUnavailable
-from memfiles.sync.bulk_reads import get_many, in_parallel
-from memfiles.sync.mirror import Mirror, Stored, equals
+from memfiles.sync.mirror import Mirror, Stored, equals, get_many, in_parallel
 from mirrors.sealed.envelope import MirrorKeys, check_encryption, is_sealed
 
 DERIVED = ".state/"  # the pack: it names versions, which sealing changes, so it is removed and rewritten later

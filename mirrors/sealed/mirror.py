@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 from memfiles.errors import CopyRefused, InvalidArgument, MirrorConflict
-from memfiles.sync.bulk_reads import get_many
 from memfiles.sync.mirror import (
     ANY,
     BODY_MAX_BYTES,
@@ -20,6 +19,7 @@ from memfiles.sync.mirror import (
     Stored,
     check_body,
     check_key,
+    get_many,
     shortcomings_of,
     takes,
 )

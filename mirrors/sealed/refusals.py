@@ -12,8 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from memfiles.errors import CopyRefused, MirrorUnavailable
-from memfiles.sync.bulk_reads import get_many
-from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, shortcomings_of, takes
+from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, get_many, shortcomings_of, takes
 from mirrors.directory import DirectoryMirror
 
 PATH = ".state/refused.json"  # {key: [version or null, why]}

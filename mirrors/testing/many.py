@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from memfiles.errors import InvalidArgument
-from memfiles.sync.bulk_reads import get_many
-from memfiles.sync.mirror import Answer, Mirror
+from memfiles.sync.mirror import Answer, Mirror, get_many
 from mirrors.testing.bodies_and_keys import BAD_KEYS, ODD_KEYS
 from mirrors.testing.place import Place, expect, expect_error, got, question
 

@@ -14,8 +14,7 @@ from statistics import median
 import pytest
 
 from memfiles import MemoryFile, MemoryManager
-from memfiles.sync.bulk_reads import get_many
-from memfiles.sync.mirror import Answer, Mirror, Stored
+from memfiles.sync.mirror import Answer, Mirror, Stored, get_many
 from memfiles.sync.pack import FOLDER, write_pack
 from mirrors import S3Mirror
 from mirrors.memory import MemoryMirror

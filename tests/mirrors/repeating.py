@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from memfiles.errors import MirrorUnavailable
-from memfiles.sync.bulk_reads import get_many
-from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys
+from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, get_many
 
 T = TypeVar("T")
 ATTEMPTS = 200

@@ -230,7 +230,7 @@ def test_without_credentials_there_is_no_store(monkeypatch: pytest.MonkeyPatch) 
 
 HANGING = """
 import sys
-from memfiles.sync.bulk_reads import get_many
+from memfiles.sync.mirror import get_many
 from mirrors.s3.opening import open_url
 answers = get_many(open_url(sys.argv[1]), [sys.argv[2], "hang.json"])
 print(next(answers)[0], flush=True)

@@ -8,8 +8,7 @@ import secrets
 import pytest
 
 from memfiles.errors import CopyRefused, InvalidArgument, MirrorConflict, MirrorRefused
-from memfiles.sync.bulk_reads import get_many
-from memfiles.sync.mirror import ABSENT, ANY, BODY_MAX_BYTES, Condition, Stored, equals, shortcomings_of
+from memfiles.sync.mirror import ABSENT, ANY, BODY_MAX_BYTES, Condition, Stored, equals, get_many, shortcomings_of
 from mirrors import HttpMirror, MemoryMirror, MirrorKeys, SealedMirror
 from mirrors.sealed.envelope import OVERHEAD_MAX_BYTES, is_sealed
 from mirrors.sealed.mirror import UnsealedMirror, guarded

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from memfiles.errors import CopyRefused
-from memfiles.sync.bulk_reads import get_many
-from memfiles.sync.mirror import takes
+from memfiles.sync.mirror import get_many, takes
 from memfiles.sync.status import REFUSED, refused_in
 from mirrors import MemoryMirror, MirrorKeys, SealedMirror
 from mirrors.sealed.refusals import NOTED_MAX, PATH, NotedMirror

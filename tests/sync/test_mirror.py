@@ -1,21 +1,37 @@
-"""The words of the mirror's contract: which keys it takes, and when a condition holds."""
+"""The words of the mirror's contract: which keys it takes, when a condition holds, and how many objects are read.
+
+Each key is answered once, and nobody waits for what is not wanted any more.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+
 import pytest
 
-from memfiles.errors import InvalidArgument, MirrorConflict
+from memfiles.errors import InvalidArgument, MirrorConflict, MirrorRefused, MirrorUnavailable
 from memfiles.sync.mirror import (
     ABSENT,
     ANY,
     BODY_MAX_BYTES,
+    Answer,
+    BulkMirror,
     Condition,
+    Stored,
     check_body,
     check_key,
     check_prefix,
     equals,
+    get_many,
+    in_parallel,
     is_key,
 )
+from mirrors import FaultyMirror, HttpMirror, LazyMirror, MemoryMirror, PrefixedMirror, S3Mirror
+from tests.support.records import wait_until
 
 
 @pytest.mark.parametrize("key", ["a.json", "entries/@workspace/a.json", "Ünïcode 1.json", "x" * 1024, "a.b", "..a"])
@@ -91,3 +107,122 @@ def test_when_a_condition_holds(condition: Condition, of_absent: bool, of_v1: bo
     """``ANY`` always, ``ABSENT`` without a version, ``equals`` at exactly that version."""
 
     assert (of_absent, of_v1) == (condition.holds(None), condition.holds("v1"))
+
+
+KEYS = [f"{number}.json" for number in range(50)]
+
+
+class PowerfulMirror(MemoryMirror):
+    """A mirror in memory that gets many in one call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, ...]] = []
+
+    def get(self, key: str) -> Stored | None:
+        raise AssertionError("this one has more power than that")
+
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+        self.asked.append(tuple(keys))
+        return ((key, super(PowerfulMirror, self).get(key)) for key in self.asked[-1])
+
+
+def test_a_mirror_with_the_power_uses_it() -> None:
+    """One call, for all keys."""
+    mirror = PowerfulMirror()
+    version = mirror.put("1.json", b"1")
+
+    assert [("0.json", None), ("1.json", Stored(b"1", version))] == list(get_many(mirror, KEYS[:2]))
+    assert [tuple(KEYS[:2])] == mirror.asked
+
+
+def test_a_mirror_without_the_power_is_asked_by_threads() -> None:
+    """All at the same time."""
+    together = threading.Barrier(8, timeout=60)
+
+    class Slow(MemoryMirror):
+        def get(self, key: str) -> Stored | None:
+            together.wait()
+            return super().get(key)
+
+    assert dict.fromkeys(KEYS[:8]) == dict(get_many(Slow(), KEYS[:8]))
+
+
+def test_the_wrappers_pass_it_on() -> None:
+    """Through all of them the inner mirror is asked once, by its own power."""
+    inner = PowerfulMirror()
+    inner.put("desk/1.json", b"1")
+    wrapped = FaultyMirror(LazyMirror(lambda: PrefixedMirror(inner, "desk")), rate=0)
+
+    assert {key: b"1" if key == "1.json" else None for key in KEYS} == {
+        key: answer.body if isinstance(answer, Stored) else answer for key, answer in get_many(wrapped, KEYS)
+    }
+    assert 1 == len(inner.asked)
+
+
+@pytest.mark.parametrize("kind", [FaultyMirror, HttpMirror, LazyMirror, PrefixedMirror, S3Mirror])
+def test_who_has_the_power(kind: type) -> None:
+    """The wrappers, and the stores that have a better way than a call for each key."""
+
+    assert issubclass(kind, BulkMirror)
+
+
+@pytest.mark.parametrize("error", [MirrorUnavailable("down"), MirrorRefused("no access")])
+def test_a_failure_is_the_answer_of_its_key(error: MirrorUnavailable) -> None:
+    """And not that of the others."""
+
+    def get(key: str) -> Stored | None:
+        if key == "1.json":
+            raise error
+        return None
+
+    assert {"0.json": None, "1.json": error, "2.json": None} == dict(in_parallel(get, KEYS[:3]))
+
+
+def test_any_other_error_is_raised() -> None:
+    """A mistake in a mirror is not hidden in an answer."""
+
+    def get(key: str) -> Stored | None:
+        raise ZeroDivisionError(key)
+
+    with pytest.raises(ZeroDivisionError):
+        list(in_parallel(get, KEYS))
+
+
+def test_a_bad_key_is_refused_before_anything_is_asked() -> None:
+    """Also where threads would ask."""
+    with pytest.raises(InvalidArgument):
+        get_many(MemoryMirror(), ["a.json", "../b.json"])
+
+
+def test_nothing_more_is_asked_when_nobody_listens() -> None:
+    """What is in flight comes to its end, and no thread stays."""
+    asked: list[str] = []
+
+    def get(key: str) -> Stored | None:
+        asked.append(key)
+        time.sleep(0.01)
+        return None
+
+    earlier = set(threading.enumerate())  # an earlier test's threads may still wait for their stores
+    answers = in_parallel(get, [f"{number}.json" for number in range(10_000)], threads=4)
+    next(answers)
+    answers.close()  # type: ignore[attr-defined]
+    wait_until(lambda: not [each for each in set(threading.enumerate()) - earlier if each.name == "memfiles-mirror"])
+
+    assert len(asked) < 100
+
+
+HANGING = """
+import threading
+from memfiles.sync.mirror import in_parallel
+answers = in_parallel(lambda key: threading.Event().wait(600) if key == "hang.json" else None, ["hang.json", "a.json"])
+print(next(answers)[0], flush=True)
+"""
+
+
+def test_a_store_that_hangs_does_not_keep_the_process() -> None:
+    """Its threads are daemons."""
+    ended = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=180, check=True)
+
+    assert "a.json\n" == ended.stdout
