@@ -71,19 +71,17 @@ def refresh_pack(replica: Replica, mirror: Mirror, ledger: Ledger) -> None:
     ledger.meta.packed(before.unpacked)
 
 
-def read_pack(mirror: Mirror, *, listed: Mapping[str, str] | None = None) -> Iterator[tuple[str, Stored]]:
+def read_pack(mirror: Mirror, *, listed: Mapping[str, str]) -> Iterator[tuple[str, Stored]]:
     """Each packed record that is still current in the mirror, once, as the parts arrive; nothing without a pack.
 
-    ``listed`` is the mirror's present listing, if known. A damaged pack ends the iteration early with a warning;
-    ``MirrorUnavailable`` is raised only for a listing made here.
+    ``listed`` is the mirror's present listing. A damaged pack ends the iteration early with a warning.
     """
-    there = dict(mirror.list()) if listed is None else listed
-    if INDEX not in there:
+    if INDEX not in listed:
         return
     given: set[str] = set()
     try:
         for key, stored in _records(mirror):
-            if there.get(key) == stored.version and key not in given:
+            if listed.get(key) == stored.version and key not in given:
                 given.add(key)
                 yield key, stored
     except (PackDamaged, MirrorUnavailable) as error:

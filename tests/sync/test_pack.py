@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfiles.errors import MirrorRefused, MirrorUnavailable
-from memfiles.sync.mirror import ANY, Condition, Stored, check_key
+from memfiles.sync.mirror import ANY, Condition, Mirror, Stored, check_key
 from memfiles.sync.pack import (
     FOLDER,
     INDEX,
@@ -83,6 +83,10 @@ def pack_keys(mirror: MemoryMirror) -> list[str]:
     return [key for key, _ in mirror.list(FOLDER)]
 
 
+def packed(mirror: Mirror) -> dict[str, Stored]:
+    return dict(read_pack(mirror, listed=dict(mirror.list())))
+
+
 BIG = os.urandom(200_000)  # ten to a part
 
 
@@ -92,7 +96,7 @@ def test_what_was_packed_is_read() -> None:
     records = filled(mirror, 25, text=BIG)
 
     assert write_pack(mirror, records.items())
-    assert records == dict(read_pack(mirror))
+    assert records == packed(mirror)
     assert 4 == len(pack_keys(mirror))
 
 
@@ -102,7 +106,7 @@ def test_without_a_pack_there_is_nothing_to_read() -> None:
     filled(mirror)
     mirror.calls.clear()
 
-    assert ({}, []) == (dict(read_pack(mirror)), mirror.calls)
+    assert ({}, []) == (packed(mirror), mirror.calls)
 
 
 def test_reading_costs_a_request_for_each_part_and_one_more() -> None:
@@ -110,7 +114,7 @@ def test_reading_costs_a_request_for_each_part_and_one_more() -> None:
     mirror = Counting()
     write_pack(mirror, filled(mirror, 1000).items())
     mirror.calls.clear()
-    dict(read_pack(mirror, listed=dict(mirror.list())))
+    packed(mirror)
 
     assert 2 == len(mirror.calls)
 
@@ -123,7 +127,7 @@ def test_a_copy_that_is_out_of_date_is_not_read() -> None:
     mirror.put("3.json", b"newer")
     mirror.delete("4.json")
 
-    assert records.keys() - {"3.json", "4.json"} == dict(read_pack(mirror)).keys()
+    assert records.keys() - {"3.json", "4.json"} == packed(mirror).keys()
 
 
 def test_the_pack_is_not_packed() -> None:
@@ -133,7 +137,7 @@ def test_the_pack_is_not_packed() -> None:
     everything = [(key, stored) for key, _ in mirror.list() if (stored := mirror.get(key))]
     write_pack(mirror, everything)
 
-    assert 10 == len(dict(read_pack(mirror)))
+    assert 10 == len(packed(mirror))
 
 
 def test_the_next_pack_takes_the_place_of_the_earlier() -> None:
@@ -142,7 +146,7 @@ def test_the_next_pack_takes_the_place_of_the_earlier() -> None:
     write_pack(mirror, filled(mirror, 25, text=BIG).items())
     write_pack(mirror, filled(mirror, 3).items())
 
-    assert (3, 2) == (len(dict(read_pack(mirror))), len(pack_keys(mirror)))
+    assert (3, 2) == (len(packed(mirror)), len(pack_keys(mirror)))
 
 
 def test_a_pack_can_be_removed() -> None:
@@ -180,9 +184,9 @@ def test_killed_anywhere_the_pack_is_whole_or_seen_to_be_broken() -> None:
     kills = 0
     for _, mirror, records in packed_at_each_kill():
         kills += 1
-        assert dict(read_pack(mirror)).items() <= records.items()
+        assert packed(mirror).items() <= records.items()
         write_pack(mirror, records.items())
-        assert (records, 4) == (dict(read_pack(mirror)), len(pack_keys(mirror)))
+        assert (records, 4) == (packed(mirror), len(pack_keys(mirror)))
 
     assert kills >= 8
 
@@ -195,9 +199,9 @@ def test_of_two_writers_one_pack_stays() -> None:
     mirror.meanwhile = partial(write_pack, mirror, others.items())
 
     assert not write_pack(mirror, records.items())
-    assert others == dict(read_pack(mirror))
+    assert others == packed(mirror)
     assert write_pack(mirror, records.items())
-    assert (records, 4) == (dict(read_pack(mirror)), len(pack_keys(mirror)))
+    assert (records, 4) == (packed(mirror), len(pack_keys(mirror)))
 
 
 def test_the_parts_of_another_writer_stay() -> None:
@@ -223,7 +227,7 @@ def test_where_conditions_are_ignored_a_meeting_is_seen() -> None:
     mirror.meanwhile = partial(write_pack, mirror, dict(list(records.items())[:12]).items())
     write_pack(mirror, records.items())
 
-    assert dict(read_pack(mirror)).items() <= records.items()
+    assert packed(mirror).items() <= records.items()
 
 
 def hostile(mirror: MemoryMirror, part: bytes, *, name: str | None = None) -> None:
@@ -245,7 +249,7 @@ def test_a_damaged_pack_is_not_used(spoil: str, caplog: pytest.LogCaptureFixture
     if spoil == "index":
         mirror.put(INDEX, b'{"format": "memf')
     with caplog.at_level(logging.WARNING):
-        assert {} == dict(read_pack(mirror))
+        assert {} == packed(mirror)
 
     assert ["stopped using the mirror's pack"] == [text.partition(":")[0] for text in caplog.messages]
 
@@ -261,7 +265,7 @@ def test_a_pack_that_cannot_be_got_is_not_used(error: MirrorUnavailable) -> None
     mirror = Refusing()
     hostile(mirror, next(encode_parts(filled(mirror).items())))
 
-    assert {} == dict(read_pack(mirror))
+    assert {} == packed(mirror)
 
 
 def test_a_pack_cannot_bring_what_the_mirror_does_not_list() -> None:
@@ -276,7 +280,7 @@ def test_a_pack_cannot_bring_what_the_mirror_does_not_list() -> None:
     ]
     hostile(mirror, next(encode_parts(lies)))
 
-    assert [("3.json", records["3.json"])] == list(read_pack(mirror))
+    assert [("3.json", records["3.json"])] == list(read_pack(mirror, listed=dict(mirror.list())))
 
 
 def stored(body: bytes, version: str = "") -> Stored:
