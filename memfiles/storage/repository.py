@@ -146,15 +146,6 @@ class RecordRepository(Generic[R]):
         self._subscribers.tell(events)
         return result
 
-    def adopt(self, records: Mapping[str, R]) -> list[R]:
-        """Write records that were made elsewhere where there are none, byte for byte; returns those written."""
-
-        def decide(present: Mapping[str, R | None]) -> tuple[list[R], list[R]]:
-            missing = [record for path, record in records.items() if present[path] is None]
-            return missing, missing
-
-        return self.change(records, decide, is_own=False, origin="mirror")
-
     def merge(self, path: str, decide: Callable[[R], tuple[R | None, bool]]) -> None:
         """Apply a decision over the newest version and the mirror's copy, under the record's lock.
 

@@ -157,7 +157,12 @@ class Replica:
 
     def adopt(self, records: Mapping[str, EntryRecord]) -> list[EntryRecord]:
         """Write entries that do not exist here, byte for byte and in one commit; returns those written."""
-        return self._kept_entries().adopt(records)
+
+        def decide(present: Mapping[str, EntryRecord | None]) -> tuple[list[EntryRecord], list[EntryRecord]]:
+            missing = [record for path, record in records.items() if present[path] is None]
+            return missing, missing
+
+        return self._kept_entries().change(records, decide, is_own=False, origin="mirror")
 
     def of_ids(self, ids: Iterable[str]) -> Known:
         """What is known here of the entries with these ids."""
