@@ -107,15 +107,11 @@ def with_warnings(receipt: Receipt, warnings: Sequence[str]) -> Receipt:
 
 
 def _receipt(record: Record, *, revision: int, size: int) -> Receipt:
-    cap = record.max_size_bytes
-    warning = _warning(size, cap) if size >= WARN_SHARE * cap else None
-    left, share = max(0, cap - size), round(size / cap, 4)
-    return Receipt(record.uid, record.name, revision, size, cap, left, share, warning)
-
-
-def _warning(size: int, cap: int) -> str:
-    left = f"{cap - size} bytes are left" if size <= cap else f"{size - cap} bytes over it"
-    return f"{size * 100 // cap} % of the cap is used ({size} of {cap} bytes, {left}): shorten the file soon"
+    cap, warning = record.max_size_bytes, None
+    if size >= WARN_SHARE * cap:
+        left = f"{cap - size} bytes are left" if size <= cap else f"{size - cap} bytes over it"
+        warning = f"{size * 100 // cap} % of the cap is used ({size} of {cap} bytes, {left}): shorten the file soon"
+    return Receipt(record.uid, record.name, revision, size, cap, max(0, cap - size), round(size / cap, 4), warning)
 
 
 @dataclass(frozen=True, slots=True)

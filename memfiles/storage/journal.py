@@ -249,13 +249,21 @@ class Journal:
                     self._empty(self._file)
                     self._remove(self._file)
             finally:
-                self._leave(then=JournalState.CLOSED)
+                self.leave(then=JournalState.CLOSED)
             return not self._has_left
 
-    def leave(self) -> None:
-        """Release the file as it is: whoever recovers next replays it. The turn is held."""
+    def leave(self, *, then: JournalState = JournalState.ABSENT) -> None:
+        """Release the file as it is, if there is one: whoever recovers next replays it. The turn is held."""
         if self._file is not None:
-            self._leave(then=JournalState.ABSENT)
+            self._has_left = True
+            if self._state is JournalState.UNSURE:
+                try:
+                    self._file.write([journal_header(rewrite=True)], 0)
+                except OSError as error:
+                    _log.warning(
+                        "%s could not be marked for a rewrite of its records: %s", self._file.name, reason(error)
+                    )
+        self._forget_file(then)
 
     def retire_broken(self) -> None:
         """Give up a broken file at once, and not only before the next frame."""
@@ -319,18 +327,6 @@ class Journal:
             self._state = JournalState.UNSURE
             raise
         self._unsynced = {}
-
-    def _leave(self, *, then: JournalState) -> None:
-        if self._file is not None:
-            self._has_left = True
-            if self._state is JournalState.UNSURE:
-                try:
-                    self._file.write([journal_header(rewrite=True)], 0)
-                except OSError as error:
-                    _log.warning(
-                        "%s could not be marked for a rewrite of its records: %s", self._file.name, reason(error)
-                    )
-        self._forget_file(then)
 
     def _remove(self, file: JournalFile) -> None:
         """Remove a file that holds nothing that is not flushed in place."""
