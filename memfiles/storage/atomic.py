@@ -119,7 +119,19 @@ def read(directory: int, path: str, *, limit: int) -> tuple[bytes, Signature] | 
         return None
     except OSError as error:
         _refuse_unopened(error, directory, path)
-    return _read_all(descriptor, path=path, limit=limit)
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFLNK: "a link"}
+        raise RecordCorrupt(f"{path} is {kinds.get(stat.S_IFMT(found.st_mode), 'a device')}, not a regular file")
+    if found.st_size > limit:
+        raise RecordCorrupt(f"{path} has {found.st_size} bytes, more than the {limit} a record may have")
+    chunks = [os.read(descriptor, found.st_size + 1)]
+    while chunks[-1] and sum(map(len, chunks)) <= limit:
+        chunks.append(os.read(descriptor, limit + 1))
+    data = b"".join(chunks)
+    if len(data) > limit:
+        raise RecordCorrupt(f"{path} grew beyond the {limit} bytes a record may have")
+    return data, Signature(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def remove(directory: int | None, path: str) -> None:
@@ -250,26 +262,6 @@ def sync_published(directory: int, paths: Iterable[str]) -> None:
         sync_file(directory, path)
     for folder in sorted({path.rpartition("/")[0] for path in published}):
         sync_folder(directory, folder)
-
-
-def _read_all(descriptor: int, *, path: str, limit: int) -> tuple[bytes, Signature]:
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        raise RecordCorrupt(f"{path} is {_kind_of(found.st_mode)}, not a regular file")
-    if found.st_size > limit:
-        raise RecordCorrupt(f"{path} has {found.st_size} bytes, more than the {limit} a record may have")
-    chunks = [os.read(descriptor, found.st_size + 1)]
-    while chunks[-1] and sum(map(len, chunks)) <= limit:
-        chunks.append(os.read(descriptor, limit + 1))
-    data = b"".join(chunks)
-    if len(data) > limit:
-        raise RecordCorrupt(f"{path} grew beyond the {limit} bytes a record may have")
-    return data, Signature(found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-def _kind_of(mode: int) -> str:
-    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFLNK: "a link"}
-    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def _refuse_unopened(error: OSError, directory: int, path: str) -> NoReturn:
