@@ -25,14 +25,6 @@ def redeclared(record: Record, metadata: Metadata, *, at: str) -> Record:
     return extend(changed, Change(revision=record.revision + 1, at=at, op="declare"))
 
 
-def confirmed(record: Record, *, at: str) -> Record | None:
-    """The record without its provisional mark, None if it has none."""
-    if not record.provisional:
-        return None
-    settled = replace(record, provisional=False)
-    return extend(settled, Change(revision=record.revision + 1, at=at, op="declare"))
-
-
 def metadata_in(record: Record) -> Metadata:
     """The metadata of a record."""
     return Metadata(record.name, record.description, record.max_size_bytes, record.level)

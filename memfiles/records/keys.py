@@ -169,10 +169,11 @@ def _matching(pattern: re.Pattern[str], value: str, *, what: str, most: int) -> 
 
 def check_whole(value: object, *, what: str, least: int | None = None, most: int | None = None) -> int:
     """The number as a plain ``int``, or an ``InvalidArgument`` with the allowed range of ``what``."""
+    allowed = "" if least is None else f", {least} or more" if most is None else f" from {least} to {most}"
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidArgument(f"{what} must be a whole number{_range(least, most)}, not {type(value).__name__}")
+        raise InvalidArgument(f"{what} must be a whole number{allowed}, not {type(value).__name__}")
     if (least is not None and value < least) or (most is not None and value > most):
-        raise InvalidArgument(f"{what} must be a whole number{_range(least, most)}")
+        raise InvalidArgument(f"{what} must be a whole number{allowed}")
     return int(value)
 
 
@@ -187,12 +188,6 @@ def check_revision(revision: int, changes: Sequence[int], *, of: str) -> None:
         raise RecordCorrupt(
             f"record {of}: nobody changed it {revision} times; at most {MAX_FOREIGN_REVISION} is believed"
         )
-
-
-def _range(least: int | None, most: int | None) -> str:
-    if least is None:
-        return ""
-    return f", {least} or more" if most is None else f" from {least} to {most}"
 
 
 def check_switch(value: object, *, what: str) -> None:

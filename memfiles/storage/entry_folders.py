@@ -17,17 +17,12 @@ _ANY_UID = "0" * 40
 
 
 def folder_times(directory: int) -> dict[str, int]:
-    """When each folder of entries last changed, in nanoseconds."""
+    """When each folder last changed that can hold entries by its name, in nanoseconds."""
     return {
         each.name: each.stat(follow_symlinks=False).st_mtime_ns
         for each in _listed(directory, ENTRIES)
-        if is_folder(each.name) and each.is_dir(follow_symlinks=False)
+        if entry_place(entry_path(each.name, _ANY_UID)) is not None and each.is_dir(follow_symlinks=False)
     }
-
-
-def is_folder(name: str) -> bool:
-    """Whether a folder of this name can hold entries."""
-    return entry_place(entry_path(name, _ANY_UID)) is not None
 
 
 def files(directory: int, folder: str, left_over: list[str]) -> Iterator[tuple[str, StoredSignature]]:

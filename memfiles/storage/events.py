@@ -153,7 +153,8 @@ class AuditLog:
         """Append ``event``; never raises. A failing log is reported once, until it works again."""
         at = self._now()
         try:
-            line = _line(event, at)
+            given = {name: value for name, value in zip(_FIELDS, _values_of(event), strict=True) if value is not None}
+            line = to_json({"at": at, **given}) + b"\n"
             with self._lock:
                 self._append(at[:7] + ".jsonl", line)
                 if self._is_closed:
@@ -236,8 +237,3 @@ def _open_month(directory: str, name: str) -> Descriptor:
         raise OSError(f"{FOLDER}/{name} is not a regular file")
     os.fchmod(descriptor, 0o600)
     return descriptor
-
-
-def _line(event: AuditEvent, at: str) -> bytes:
-    given = {name: value for name, value in zip(_FIELDS, _values_of(event), strict=True) if value is not None}
-    return to_json({"at": at, **given}) + b"\n"

@@ -166,8 +166,7 @@ class EntryDownloads:
                 ],
                 *[Acknowledged(it.path, batch[it.path].version, None, 1) for it in written if it.path in refused],
             )
-        dead = [record.path for record in written if is_dead(record)]
-        if dead:
+        if any(map(is_dead, written)):
             self.ledger.meta.note("unwiped", "yes")  # 3 nothing here holds a forgotten text
         return [record.path for record in written]
 

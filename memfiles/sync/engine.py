@@ -136,8 +136,8 @@ class Sync:
         with suppress(MirrorUnavailable):  # the report says what is pending
             self._look(self._jobs.find_lost_copies, timeout)
         left = max(0.0, timeout - (time.monotonic() - begun))
-        if self.flush(left, progress=progress):
-            self._jobs.refresh_pack()
+        if self.flush(left, progress=progress) and is_pack_stale(self._replica, self._ledger):
+            refresh_pack(self._replica, self._jobs.mirror, self._ledger)
         return self._report()
 
     def pull(self, timeout: float = 300.0, *, progress: Progress | None = None) -> SyncReport:
@@ -383,11 +383,6 @@ class _Jobs:
             self.errors.solved(_UNWIPED, answered=False)
         except MemfilesError as error:
             self.errors.note(_UNWIPED, error)
-
-    def refresh_pack(self) -> None:
-        """Write the pack anew if it is worth it."""
-        if is_pack_stale(self.replica, self.ledger):
-            refresh_pack(self.replica, self.mirror, self.ledger)
 
     def _fetch_entries(self, listed: Mapping[str, str]) -> None:
         """Download the entries that only the mirror has, if entries are used here."""

@@ -7,17 +7,16 @@ in the same way for both types.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
-from memfiles.records.declared_metadata import confirmed
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.keys import entry_place, uid_of
 from memfiles.records.lineage import base_revision, relation
 from memfiles.records.marks import EntryRecord, Mark
-from memfiles.records.record import Record, decode, encode
+from memfiles.records.record import Change, Record, decode, encode, extend
 from memfiles.records.redactions import Piece, lacking
 from memfiles.sync.merge.merge_entries import Known, fate, includes, is_same, merge_entries
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge
@@ -81,7 +80,9 @@ def merge_copies(local: SyncedRecord, remote: SyncedRecord, *, context: MergeCon
 
 def confirm(record: SyncedRecord, *, at: str) -> SyncedRecord | None:
     """A provisional memory file as an ordinary one; None if the record is not provisional. No entry is."""
-    return confirmed(record, at=at) if isinstance(record, Record) else None
+    if not isinstance(record, Record) or not record.provisional:
+        return None
+    return extend(replace(record, provisional=False), Change(revision=record.revision + 1, at=at, op="declare"))
 
 
 def has_same_content_only(remote: SyncedRecord, local: SyncedRecord) -> bool:
