@@ -16,9 +16,7 @@ from memfiles.entries.budgets import Budget
 from memfiles.errors import InvalidArgument, SizeExceeded
 from memfiles.records.entry import (
     CONVERSATION,
-    CORE,
     FACETS,
-    GENERAL,
     KINDS,
     MAX_ENTRY_BYTES,
     MAX_LABEL_BYTES,
@@ -140,11 +138,9 @@ class Category:
 
 
 BUILT_IN: Mapping[str, Category] = {
-    CORE: Category(CORE),
     DAILY: Category(DAILY, ttl=72 * HOUR_SECONDS),
     CONVERSATION: Category(CONVERSATION, ttl=24 * HOUR_SECONDS, is_of_one_run=True),
     WORKSPACE_CATEGORY: Category(WORKSPACE_CATEGORY, is_shared=True),
-    GENERAL: Category(GENERAL),
 }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from memfiles.entries import purge
 from memfiles.entries.callers import Caller, OperationSpan, check_caller
 from memfiles.entries.consolidation.consolidator import DEFAULT_SHARE, Applied, Consolidator
 from memfiles.entries.consolidation.plan import Plan, Summariser
@@ -20,7 +21,6 @@ from memfiles.entries.forget import Forgetter, Forgotten, Selector
 from memfiles.entries.hydration import hydrator
 from memfiles.entries.hydration.window import Explanation, Hydration
 from memfiles.entries.moves import relocate
-from memfiles.entries.purge import Purger
 from memfiles.entries.reader import EntryDatabase, EntryReader, EntryRepository, Found, Page, Results, checked_filters
 from memfiles.entries.transfer.exchange import Exchange, Exported, ExportFormat, Imported
 from memfiles.entries.transfer.formats import Format
@@ -70,7 +70,6 @@ class Entries:
         self._db = db = EntryDatabase(store, repository, index, rules, now, self._begin)
         self._reader = EntryReader(db, embedder=embedder)
         self._writer = EntryWriter(db)
-        self._purger = Purger(db)
         self._consolidator = Consolidator(db, summariser=summariser)
         self._exchange = Exchange(db, self._writer)
         self._forgetter = Forgetter(db)
@@ -176,7 +175,7 @@ class Entries:
         ``outcome`` counts a success or a failure of the advice in the entry.
         """
         draft = Draft(key, content, tags, category, kind, confidence, importance, pinned, links, ttl, outcome)
-        with self._span("update", session), self._purger.thinning_out(session):
+        with self._span("update", session), purge.thinning_out(self._db, session):
             return self._writer.update(session, draft, expected_revision=expected_revision, call_id=call_id)
 
     def delete(
@@ -186,17 +185,17 @@ class Entries:
 
         ``RevisionConflict`` if it is not at ``expected_revision``: nothing changed.
         """
-        with self._span("delete", session), self._purger.thinning_out(session):
+        with self._span("delete", session), purge.thinning_out(self._db, session):
             return self._writer.delete(session, key, expected_revision=expected_revision, call_id=call_id)
 
     def delete_many(self, session: Caller, keys: Iterable[str]) -> Sequence[Deleted]:
         """Hide the entries of these keys at the session's level, in one commit; returns those that were there."""
-        with self._span("delete", session), self._purger.thinning_out(session):
+        with self._span("delete", session), purge.thinning_out(self._db, session):
             return self._writer.delete_many(session, keys)
 
     def relocate(self, session: Caller, moves: Mapping[str, str]) -> None:
         """Give entries at the session's level other keys, in one commit; ``RevisionConflict`` if one is taken."""
-        with self._span("relocate", session), self._purger.thinning_out(session):
+        with self._span("relocate", session), purge.thinning_out(self._db, session):
             relocate(self._db, session, moves)
 
     def restore(self, session: Caller, key: str, *, call_id: str | None = None) -> Saved:
@@ -279,7 +278,7 @@ class Entries:
         At the session's level, or at those given: a run may go on at another level.
         """
         check_caller(session, may_be_closed=True)
-        return self._purger.end_run(session, levels=[session.level] if levels is None else levels)
+        return purge.end_run(self._db, session, levels=[session.level] if levels is None else levels)
 
     def counts(self) -> Sequence[Counted]:
         """The number of entries in each partition, for the operator of the directory."""
@@ -300,7 +299,7 @@ class Entries:
     ) -> Sequence[Saved]:
         saved = self._writer.save(session, drafts, expected_revision=expected_revision, call_id=call_id)
         if any(each.evicted for each in saved):
-            self._purger.thin_out(session)
+            purge.thin_out(self._db, session)
         return saved
 
     def _span(self, op: str, session: Caller) -> OperationSpan:

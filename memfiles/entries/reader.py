@@ -193,10 +193,10 @@ class Results:
     def to_dict(self) -> dict[str, Any]:
         """The JSON object; a query of which not all was searched for is cut to ``SHOWN_BYTES``."""
         results = [match.to_dict() for match in self.matches]
-        if (note := self.note) is None:
-            return {"results": results, "query": self.query, "meaning": self.meaning}
-        shown = first_bytes(self.query, SHOWN_BYTES)
-        return {"results": results, "query": shown, "meaning": self.meaning, "note": note}
+        shown = {"results": results, "query": self.query, "meaning": self.meaning}
+        if (note := self.note) is not None:
+            shown |= {"query": first_bytes(self.query, SHOWN_BYTES), "note": note}
+        return shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ class EntryReader:
 
     def search(self, caller: Caller, query: str, *, max_results: int, filters: Filters, associate: bool) -> Results:
         """The visible entries that answer ``query``, best first; errors as of ``Entries.search``."""
-        query = checked_query(query)
+        query = _text(query, "the query")
         check_whole(max_results, what="max_results", least=1, most=MAX_RESULTS)
         check_switch(associate, what="associate")
         asked = _Search(view_of(caller, self._db.rules.levels), query, max_results, filters, associate)
@@ -355,13 +355,6 @@ def found_in(entry: Entry) -> Found:
     return known
 
 
-def checked_query(query: object) -> str:
-    """The query as text; ``InvalidArgument`` for anything else."""
-    if (text := _text(query, "the query")) is None:
-        raise InvalidArgument("the query must be text")
-    return text
-
-
 def checked_filters(
     *, tags: object, category: object, kind: object, prefix: object = None, among: object = None
 ) -> Filters:
@@ -370,16 +363,15 @@ def checked_filters(
     named = None if category is None else check_category(category)
     keys = None if among is None else tuple(check_key(key) for key in listed(among, "among"))
     wanted_tags = () if tags == () else checked_tags(tags)
-    return Filters(wanted_tags, named, wanted, _text(prefix, "prefix") or "", keys)
+    return Filters(wanted_tags, named, wanted, "" if prefix is None else _text(prefix, "prefix"), keys)
 
 
 def _shown(found: Found, names: Sequence[str]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value := getattr(found, name), tuple) else value for name in names}
 
 
-def _text(value: object, what: str) -> str | None:
-    if value is None:
-        return None
+def _text(value: object, what: str) -> str:
+    """The text, halves of surrogate pairs replaced; ``InvalidArgument`` for anything else."""
     if not isinstance(value, str):
         raise InvalidArgument(f"{what} must be text")
     return value.encode(errors="replace").decode()

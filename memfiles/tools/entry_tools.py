@@ -22,11 +22,10 @@ from memfiles.workflow.fields import ToolNames, ToolOperation, operations_of
 
 if TYPE_CHECKING:
     from memfiles.entries.callers import Caller
-    from memfiles.entries.drafts import Deleted, Saved
     from memfiles.entries.entries import Entries
-    from memfiles.entries.reader import Found, Page, Results
     from memfiles.storage.events import RecordChanged
 
+_CHANGES = ("save", "update", "delete")
 Call = Callable[[object, str | None], ToolResult]
 
 
@@ -67,20 +66,9 @@ class EntryAccess:
         given = parse_arguments(entry_definitions.OPERATIONS[operation].arguments, sent, tool=tool).given()
         if operation == "recall":
             operation, given = _recalled(given, tool=tool)
-        done: Saved | Deleted | Found | Results | Page | None
-        match operation:
-            case "save":
-                done = self.entries.save(caller, call_id=call_id, **given)
-            case "update":
-                done = self.entries.update(caller, call_id=call_id, **given)
-            case "delete":
-                done = self.entries.delete(caller, call_id=call_id, **given)
-            case "get":
-                done = self.entries.get(caller, **given)
-            case "list":
-                done = self.entries.list(caller, **given)
-            case _:
-                done = self.entries.search(caller, **given)
+        if operation in _CHANGES:
+            given["call_id"] = call_id
+        done = getattr(self.entries, operation)(caller, **given)  # each method has the name of its operation
         data = {"found": False, "key": given["key"]} if done is None else done.to_dict()  # hidden or not
         return ToolResult(json.dumps(data, ensure_ascii=False, separators=(",", ":")), data=data)
 

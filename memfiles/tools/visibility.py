@@ -81,12 +81,9 @@ def find_file(files: Iterable[VisibleFile], wanted: str) -> VisibleFile:
     Case is ignored if that leaves exactly one file, as Anthropic's strict tools do not hold models to an enum's case.
     """
     shown = list(files)
-    for file in shown:
-        if file.card.name == wanted:
-            return file
-    for file in shown:
-        if file.card.uid == wanted:
-            return file
+    known = {file.card.uid: file for file in shown} | {file.card.name: file for file in shown}  # a name comes first
+    if wanted in known:
+        return known[wanted]
     alike = [file for file in shown if file.card.name.casefold() == wanted.casefold()]
     if len(alike) == 1:
         return alike[0]

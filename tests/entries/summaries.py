@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
 
 from memfiles.entries.budgets import EntrySummary
+from memfiles.records.entry import Entry
 from tests.support.records import SEEDED_AT
+from tests.support.saved import saved
 
 NOW = "2026-11-25T12:00:00.000Z"
 PASSED, COMING = "2026-11-25T11:59:59.999Z", "2026-11-25T12:00:00.001Z"
 
 
-@dataclass(frozen=True)
-class Said:
-    """What an entry says."""
-
-    content: str = "blue"
-    tags: tuple[str, ...] = ()
+def said(content: str = "blue", tags: tuple[str, ...] = ()) -> Entry:
+    """An entry that says this."""
+    return saved(content=content, tags=tags)
 
 
 class Shelf:
     """Entries and what they say; counts how many were read."""
 
-    def __init__(self, said: dict[str, Said]) -> None:
-        self.said = said
+    def __init__(self, entries: dict[str, Entry]) -> None:
+        self.entries = entries
         self.read: list[str] = []
 
-    def __call__(self, uid: str) -> Said | None:
+    def __call__(self, uid: str) -> Entry | None:
         self.read.append(uid)
-        return self.said.get(uid)
+        return self.entries.get(uid)
 
 
 def standing(key: str = "color", **known: Any) -> EntrySummary:

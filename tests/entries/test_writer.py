@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from memfiles.entries import purge
 from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.purge import Purger
 from memfiles.errors import EntryNotFound, InvalidArgument, SecretRefused, StorageFailed
 from tests.secrets.secret_corpus import TOKENS
 from tests.support.saved import Clock, Visitor, entries_in
@@ -176,7 +176,7 @@ def test_what_was_deleted_is_deleted_though_older_ones_cannot_go(
         raise StorageFailed("the disk is full")
 
     entries.save(Visitor(), "a", "text")
-    monkeypatch.setattr(Purger, "_surplus", full)
+    monkeypatch.setattr(purge, "_surplus", full)
 
     assert "a" == entries.delete(Visitor(), "a").key
     assert "the disk is full" in caplog.text

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Literal
 
 from memfiles.cli import output
-from memfiles.errors import MemfilesError, RecordCorrupt, StorageFailed
+from memfiles.errors import RecordCorrupt, StorageFailed
 from memfiles.files.restorer import stored_record
 from memfiles.index.database import PATH as INDEX
-from memfiles.memory import load
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import decode_entry
 from memfiles.records.keys import ENTRIES, WORKSPACE, agent_folder, entry_place, staged_path, uid_of
@@ -67,18 +66,6 @@ def check_platform() -> Iterator[CheckResult]:
         yield fail("python", f"{found}; memfiles runs on Linux and macOS only (it needs flock)")
     else:
         yield ok("python", found)
-
-
-def load_checked(path: Path) -> tuple[Workflow | None, list[CheckResult]]:
-    """The workflow, if it can be used, and the findings about it."""
-    try:
-        workflow = load(path)
-    except (MemfilesError, OSError) as error:
-        return None, [fail("workflow", str(error))]
-    declared = (
-        f"{output.count(len(workflow.memory.files), 'memory file')}, {output.count(len(workflow.agents), 'agent')}"
-    )
-    return workflow, [ok("workflow", f"{path}: {declared}")]
 
 
 def check_schema_comment(path: Path) -> Iterator[CheckResult]:

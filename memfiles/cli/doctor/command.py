@@ -17,7 +17,7 @@ from memfiles.cli.failures import failure_of
 from memfiles.cli.opening import name_of, pending_in, quiet_log
 from memfiles.cli.options import command, current
 from memfiles.errors import CopyRefused, MemfilesError, MirrorRefused, RecordCorrupt
-from memfiles.memory import keeper_of, open_mirror_of, unmirrored
+from memfiles.memory import keeper_of, load, open_mirror_of, unmirrored
 from memfiles.records.keys import record_path, uid_of
 from memfiles.records.record import decode
 from memfiles.storage import quarantine
@@ -49,11 +49,14 @@ def doctor_command() -> None:
 def look(path: Path) -> Iterator[CheckResult]:
     """Every finding, in the order to fix them in."""
     yield from _findings_of("platform", checks.check_platform())
-    workflow, findings = checks.load_checked(path)
-    yield from findings
-    if workflow is None:
+    try:
+        workflow = load(path)
+    except (MemfilesError, OSError) as error:
+        yield fail("workflow", str(error))
         return
     directory, files = workflow.directory, workflow.memory.files
+    declared = f"{output.count(len(files), 'memory file')}, {output.count(len(workflow.agents), 'agent')}"
+    yield ok("workflow", f"{path}: {declared}")
     yield from _findings_of("editor schema", checks.check_schema_comment(path))
     yield from _findings_of("directory", checks.check_directory(directory))
     if directory.is_dir():

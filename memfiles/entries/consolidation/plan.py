@@ -296,14 +296,13 @@ def give_back(entry: Entry, ids: Collection[str]) -> Entry:
     if not gone:
         return entry
     kept = tuple(each for each in entry.merged if each.uid not in ids)
-    tags = {tag for each in gone for tag in each.tags} - {tag for each in kept for tag in each.tags}
-    links = {link for each in gone for link in each.links} - {link for each in kept for link in each.links}
-    return replace(
-        entry,
-        merged=kept,
-        tags=tuple(tag for tag in entry.tags if tag not in tags),
-        links=tuple(link for link in entry.links if link not in links),
-    )
+
+    def own(name: Literal["tags", "links"]) -> tuple[str, ...]:
+        taken = set(chain.from_iterable(getattr(each, name) for each in gone))
+        taken -= set(chain.from_iterable(getattr(each, name) for each in kept))
+        return tuple(label for label in getattr(entry, name) if label not in taken)
+
+    return replace(entry, merged=kept, tags=own("tags"), links=own("links"))
 
 
 def stands_for(entry: Entry, ids: Collection[str]) -> bool:

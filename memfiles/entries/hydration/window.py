@@ -16,9 +16,10 @@ import json
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from memfiles.entries.budgets import EntrySummary
+from memfiles.records.entry import Entry
 
 HEADING = "## Saved memory"
 HOW_TO = (
@@ -32,20 +33,8 @@ _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 Reason = Literal["pinned", "windowed", "too_big", "over_budget", "expired", "evicted", "deleted", "shadowed", "unknown"]
 
 
-class ShownText(Protocol):
-    """The parts of an entry that its block shows; an ``Entry`` has them."""
-
-    @property
-    def content(self) -> str:
-        """The saved text."""
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """The tags in display order."""
-
-
-TextLookup = Callable[[str], ShownText | None]
-"""The text of the entry of a uid, None if it is gone meanwhile. Called only for entries that may still fit."""
+TextLookup = Callable[[str], Entry | None]
+"""The entry of a uid, None if it is gone meanwhile. Called only for entries that may still fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +224,7 @@ def _not_offered(entry: EntrySummary, *, by_level: str | None, now: str) -> Expl
     return Explanation(entry.key, "shadowed", entry.level, by_level=by_level)
 
 
-def block_of(entry: EntrySummary, text: ShownText) -> str:
+def block_of(entry: EntrySummary, text: Entry) -> str:
     """One entry as the model sees it, without a final newline: a heading, and its text in barred lines."""
     return f"{heading_of(entry, text.tags)}\n{barred(text.content)}"
 

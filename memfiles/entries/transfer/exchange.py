@@ -14,7 +14,7 @@ import errno
 import os
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,13 +66,7 @@ class Imported:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object."""
-        return {
-            "added": self.added,
-            "updated": self.updated,
-            "unchanged": self.unchanged,
-            "skipped": [{"where": each.where, "why": each.why} for each in self.skipped],
-            "dry_run": self.dry_run,
-        }
+        return asdict(self) | {"skipped": [asdict(each) for each in self.skipped]}
 
 
 class Exchange:

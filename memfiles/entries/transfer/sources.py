@@ -52,9 +52,6 @@ class _Place:
     path: str
     depth: int
 
-    def below(self, name: str) -> str:
-        return f"{self.path}/{name}" if self.path else name
-
 
 def read(path: str | os.PathLike[str], *, format: Format | None = None) -> Parsed:
     """The entries in the file or folder at ``path``, and what was skipped and why.
@@ -242,7 +239,7 @@ def _walk(place: _Place, wanted: Wanted) -> Iterator[SourceFile | Skipped]:
 
 
 def _look(place: _Place, name: str, wanted: Wanted) -> Iterator[SourceFile | Skipped]:
-    path = place.below(name)
+    path = f"{place.path}/{name}" if place.path else name
     try:
         found = os.stat(name, dir_fd=place.descriptor, follow_symlinks=False)
         mode = found.st_mode
@@ -253,7 +250,7 @@ def _look(place: _Place, name: str, wanted: Wanted) -> Iterator[SourceFile | Ski
         elif stat.S_ISREG(mode) and found.st_size > FILE_MAX_BYTES:
             yield Skipped(printed(path), f"it has {found.st_size} bytes; at most {FILE_MAX_BYTES} are read")
         elif not stat.S_ISDIR(mode):
-            yield _file(place, name)
+            yield _file(place, name, path)
         elif place.depth >= DEPTH_MAX:
             yield Skipped(printed(path), f"this is more than {DEPTH_MAX} folders deep")
         else:
@@ -263,8 +260,7 @@ def _look(place: _Place, name: str, wanted: Wanted) -> Iterator[SourceFile | Ski
         yield Skipped(printed(path), f"it cannot be read: {_reason(error)}")
 
 
-def _file(place: _Place, name: str) -> SourceFile | Skipped:
-    path = place.below(name)
+def _file(place: _Place, name: str, path: str) -> SourceFile | Skipped:
     try:
         path.encode()
         read = atomic.read(place.descriptor, name, limit=FILE_MAX_BYTES)

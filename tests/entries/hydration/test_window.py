@@ -24,7 +24,8 @@ from memfiles.entries.hydration.window import (
     least_bytes,
     quoted,
 )
-from tests.entries.summaries import COMING, CONTENTS, NOW, PASSED, STANDINGS, Said, Shelf, in_turn, standing
+from memfiles.records.entry import Entry
+from tests.entries.summaries import COMING, CONTENTS, NOW, PASSED, STANDINGS, Shelf, in_turn, said, standing
 from tests.support.records import many_times
 
 PLENTY = 1 << 20
@@ -34,48 +35,48 @@ STORES: st.SearchStrategy[Store] = st.lists(st.tuples(STANDINGS, CONTENTS, TAGS)
 BUDGETS = st.integers(0, 1200)
 
 
-def hydrated(*entries: tuple[EntrySummary, Said], budget: int = PLENTY, shelf: Shelf | None = None) -> Hydration:
+def hydrated(*entries: tuple[EntrySummary, Entry], budget: int = PLENTY, shelf: Shelf | None = None) -> Hydration:
     """The block of these entries."""
     standings = [each for each, _ in entries]
-    words = shelf or Shelf({each.uid: said for each, said in entries})
+    words = shelf or Shelf({each.uid: entry for each, entry in entries})
     return Window(budget, now=NOW).fill(in_turn(standings), words)
 
 
-def sized(key: str, content: str = "x", **known: object) -> tuple[EntrySummary, Said]:
+def sized(key: str, content: str = "x", **known: object) -> tuple[EntrySummary, Entry]:
     """An entry of that content, with its size right."""
-    return standing(key, size_bytes=len(content.encode()), **known), Said(content)
+    return standing(key, size_bytes=len(content.encode()), **known), said(content)
 
 
-def cost(*entries: tuple[EntrySummary, Said]) -> int:
+def cost(*entries: tuple[EntrySummary, Entry]) -> int:
     """The size of a block of exactly these."""
-    blocks = [block_of(each, said) for each, said in entries]
+    blocks = [block_of(each, text) for each, text in entries]
     return len("\n".join([HEAD, *blocks]).encode()) if blocks else 0
 
 
 def explained(
     entry: EntrySummary,
-    *entries: tuple[EntrySummary, Said],
+    *entries: tuple[EntrySummary, Entry],
     budget: int = PLENTY,
     under_key: Sequence[EntrySummary] = (),
 ) -> Explanation:
     """Why the entry is in the block of all these, or not."""
-    words = Shelf({each.uid: said for each, said in entries})
+    words = Shelf({each.uid: text for each, text in entries})
     standings = in_turn(each for each, _ in entries)
     window = Window(budget, now=NOW)
     return explain(entry.key, window, under_key=under_key or [entry], entries=standings, lookup=words)
 
 
-def numbered(drawn: Store) -> list[tuple[EntrySummary, Said]]:
+def numbered(drawn: Store) -> list[tuple[EntrySummary, Entry]]:
     """Entries of keys of their own, with the size of what they say."""
     return [
-        (replace(each, uid=f"k{n}", key=f"k{n}", size_bytes=len(content.encode(errors="replace"))), Said(content, tags))
+        (replace(each, uid=f"k{n}", key=f"k{n}", size_bytes=len(content.encode(errors="replace"))), said(content, tags))
         for n, (each, content, tags) in enumerate(drawn)
     ]
 
 
-def tried(entries: list[tuple[EntrySummary, Said]], budget: int) -> list[tuple[EntrySummary, Said]]:
+def tried(entries: list[tuple[EntrySummary, Entry]], budget: int) -> list[tuple[EntrySummary, Entry]]:
     """What is shown, found by writing the whole block anew for every entry in turn."""
-    shown: list[tuple[EntrySummary, Said]] = []
+    shown: list[tuple[EntrySummary, Entry]] = []
     for entry in sorted(entries, key=lambda it: it[0].turn, reverse=True):
         if entry[0].is_usable(NOW) and cost(*shown, entry) <= budget:
             shown.append(entry)
@@ -85,8 +86,8 @@ def tried(entries: list[tuple[EntrySummary, Said]], budget: int) -> list[tuple[E
 def test_the_block_is_exact() -> None:
     """A heading, what it is, and of each entry a line about it and its text behind bars."""
     entries = [
-        (standing("color", level="PUBLIC", updated_at="2026-11-22T09:00:00.000Z"), Said("blue\n\n# not a heading")),
-        (standing("who am I?", pinned=True), Said("Åsa <admin>", ("me", "a, b"))),
+        (standing("color", level="PUBLIC", updated_at="2026-11-22T09:00:00.000Z"), said("blue\n\n# not a heading")),
+        (standing("who am I?", pinned=True), said("Åsa <admin>", ("me", "a, b"))),
     ]
     expected = (
         "## Saved memory\n"
@@ -104,7 +105,7 @@ def test_the_block_is_exact() -> None:
 
 
 @pytest.mark.parametrize("entries", [[], [sized("expired", expires_at=NOW)], [sized("big", "x" * PLENTY)]])
-def test_nothing_to_show_is_no_block(entries: list[tuple[EntrySummary, Said]]) -> None:
+def test_nothing_to_show_is_no_block(entries: list[tuple[EntrySummary, Entry]]) -> None:
     """No heading stands without an entry."""
 
     assert Hydration("", (), PLENTY) == hydrated(*entries)
@@ -148,7 +149,7 @@ def test_what_is_gone_is_never_shown(gone: dict[str, str]) -> None:
 def test_an_entry_that_vanished_meanwhile_is_passed_over() -> None:
     """Between the index and the record another process may have forgotten it."""
 
-    assert ("b",) == hydrated(sized("a"), sized("b"), shelf=Shelf({"b": Said("x")})).keys
+    assert ("b",) == hydrated(sized("a"), sized("b"), shelf=Shelf({"b": said("x")})).keys
 
 
 def test_only_what_may_fit_is_read() -> None:
@@ -161,7 +162,8 @@ def test_only_what_may_fit_is_read() -> None:
             walked += 1
             yield standing(f"key-{number:06}", size_bytes=100 if number % 2 else 10**6, ordinal=number)
 
-    shelf = Shelf({f"key-{number:06}": Said("x" * 100) for number in range(100_001)})
+    text = said("x" * 100)
+    shelf = Shelf({f"key-{number:06}": text for number in range(100_001)})
     block = Window(cost(*[sized("key-000001", "x" * 100)] * 10) + 50, now=NOW).fill(newest(), shelf)
 
     assert (10, 10, 20) == (len(block.keys), len(shelf.read), walked)
@@ -171,7 +173,7 @@ def test_the_room_is_what_still_fits() -> None:
     """An entry larger than the room would not be taken; with no room left it is below zero."""
     window = Window(cost(sized("k", "x" * 10, level="L")), now=NOW)
     before = window.room
-    window.fill([sized("k", "x" * 10, level="L")[0]], Shelf({"k": Said("x" * 10)}))
+    window.fill([sized("k", "x" * 10, level="L")[0]], Shelf({"k": said("x" * 10)}))
 
     assert (13, -1) == (before, window.room)  # not 10: it leaves out only what surely is too large
 
@@ -194,19 +196,19 @@ def test_every_entry_is_explained_as_it_was_decided(store: Store, budget: int) -
     """In or out, its place, and numbers that add up: what is shown fits at its turn, what is not does not."""
     entries = numbered(store)
     keys = [each.key for each, _ in tried(entries, budget)]
-    told = [(each, said, explained(each, *entries, budget=budget)) for each, said in entries]
+    told = [(each, text, explained(each, *entries, budget=budget)) for each, text in entries]
 
     assert {*keys} == {why.key for _, _, why in told if why.is_shown}
-    for each, said, why in told:
+    for each, text, why in told:
         if why.is_shown:
             place = keys.index(each.key)
             used, through = (cost(*tried(entries, budget)[:n]) for n in (place, place + 1))
             reason: Reason = "pinned" if each.is_held else "windowed"
             assert Explanation(each.key, reason, each.level, place + 1, through - used, used, budget) == why
         elif why.reason == "too_big":
-            assert (cost((each, said)), True) == (why.needed_bytes, cost((each, said)) > budget)
+            assert (cost((each, text)), True) == (why.needed_bytes, cost((each, text)) > budget)
         elif why.reason == "over_budget":
-            assert cost((each, said)) <= budget and (why.needed_bytes or 0) > (why.left_bytes or 0)
+            assert cost((each, text)) <= budget and (why.needed_bytes or 0) > (why.left_bytes or 0)
         else:
             assert why.reason == (each.state if each.state != "live" else "expired")
 
@@ -216,7 +218,7 @@ def test_every_entry_is_explained_as_it_was_decided(store: Store, budget: int) -
 def test_leaving_out_what_is_larger_than_the_room_changes_nothing(store: Store, budget: int) -> None:
     """So an index may be asked for small entries only, page by page."""
     entries = numbered(store)
-    words = Shelf({each.uid: said for each, said in entries})
+    words = Shelf({each.uid: text for each, text in entries})
     window = Window(budget, now=NOW)
     newest = in_turn(each for each, _ in entries)
     paged = window.fill((each for each in newest if each.size_bytes <= window.room), words)
@@ -232,13 +234,13 @@ def test_leaving_out_what_is_larger_than_the_room_changes_nothing(store: Store, 
 def test_nothing_saved_passes_for_anything_else(content: str, tags: tuple[str, ...], key: str) -> None:
     """One heading, then barred lines; nothing unseen but tabs and joiners, no tag, and never smaller than promised."""
     entry = standing(key, size_bytes=len(content.encode(errors="replace")))
-    head, *lines = block_of(entry, Said(content, tags)).split("\n")
+    head, *lines = block_of(entry, said(content, tags)).split("\n")
 
     assert head.startswith('### "') and head == heading_of(entry, tags)
     assert lines and all(line == "|" or line.startswith("| ") for line in lines)
     for line in (head, *lines):
         assert "<" not in line and not set(line) & set("\r\x0b\x0c\x1b\x85\u202e\u2028\u2029\ufeff\U000e0041")
-    assert least_bytes(entry) <= len(block_of(entry, Said(content, tags)).encode())
+    assert least_bytes(entry) <= len(block_of(entry, said(content, tags)).encode())
 
 
 @many_times
