@@ -18,11 +18,10 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 class Settings:
     """The values of the shared options (a plain class: ``dataclasses`` would be loaded for it alone)."""
 
-    def __init__(self) -> None:
-        self.workflow = DEFAULT_WORKFLOW
-        self.json = False
-        self.debug = False
-        self.color: bool | None = None
+    workflow = DEFAULT_WORKFLOW
+    json = False
+    debug = False
+    color: bool | None = None
 
 
 def current() -> Settings:

@@ -7,7 +7,7 @@ alone. Budgets count the live entries of one folder and level. Pure functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from memfiles.errors import BudgetExceeded
@@ -123,9 +123,6 @@ class Limit:
         """This share of the limit, rounded down, and of one entry and byte at least."""
         entries = None if self.max_entries is None else max(1, int(self.max_entries * share))
         return Limit(entries, None if self.max_bytes is None else max(1, int(self.max_bytes * share)))
-
-
-NO_LIMIT = Limit()
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,19 +241,16 @@ def victims(order: Order, over: Mapping[Scope, Tally], *, saved: Collection[str]
 def select(
     order: Order, over: Mapping[Scope, Tally], *, spared: Collection[str] = ()
 ) -> tuple[tuple[EntrySummary, ...], dict[Scope, Tally]]:
-    """The entries to evict, except the ``spared`` uids; and the excess that is left once they are gone."""
+    """The entries to evict, except the ``spared`` uids; and the excess that is left once they are gone.
+
+    No more are read of a scope than it takes to meet its excess.
+    """
     chosen: dict[str, EntrySummary] = {}
     left = dict(over)
     for scope in over:
-        for entry in _needed(order, scope, left):
+        entries = iter(order(scope) if not left[scope].is_met else ())
+        while not left[scope].is_met and (entry := next(entries, None)) is not None:
             if entry.uid not in spared and entry.uid not in chosen:
                 chosen[entry.uid] = entry
                 left.update({each: left[each].minus(Tally(1, entry.size_bytes)) for each in left if each.holds(entry)})
     return tuple(chosen.values()), left
-
-
-def _needed(order: Order, scope: Scope, left: Mapping[Scope, Tally]) -> Iterator[EntrySummary]:
-    """The entries of the scope in their order, until its excess is met."""
-    entries = iter(order(scope) if not left[scope].is_met else ())
-    while not left[scope].is_met and (entry := next(entries, None)) is not None:
-        yield entry

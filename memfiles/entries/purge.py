@@ -46,8 +46,7 @@ def thin_out(db: EntryDatabase, caller: Caller) -> None:
     """
     try:
         for partition in own_level(caller):
-            if surplus := _surplus(db, partition):
-                _bury_oldest(db, partition, surplus, Stamp(db.now(), caller.actor(None)))
+            _bury_surplus(db, partition, caller)
     except MemfilesError as error:
         _log.warning("more deleted entries are kept than there should be: %s", error)
 
@@ -59,12 +58,14 @@ def thinning_out(db: EntryDatabase, caller: Caller) -> Iterator[None]:
     thin_out(db, caller)
 
 
-def _surplus(db: EntryDatabase, partition: Partition) -> int:
+def _bury_surplus(db: EntryDatabase, partition: Partition, caller: Caller) -> None:
     most = db.rules.budget.max_entries
-    if most is None:
-        return 0
-    found = db.index.totals(partition).retired[0]
-    return found - most if found > most + _SPARE_RETIRED else 0
+    if most is None or (found := db.index.totals(partition).retired[0]) <= most + _SPARE_RETIRED:
+        return
+    db.index.catch_up()
+    limit = min(found - most, _AT_ONCE)
+    rows = db.index.ask(lambda connection: queries.retired(connection, partition, limit=limit))
+    _vacate(db, [row.path for row in rows], Stamp(db.now(), caller.actor(None)), only_retired=True)
 
 
 def _remove(db: EntryDatabase, paths: Sequence[str], stamp: Stamp) -> None:
@@ -79,12 +80,6 @@ def _remove(db: EntryDatabase, paths: Sequence[str], stamp: Stamp) -> None:
         finally:
             db.index.settle(intent)
     db.repository.forget(paths)
-
-
-def _bury_oldest(db: EntryDatabase, partition: Partition, count: int, stamp: Stamp) -> None:
-    db.index.catch_up()
-    rows = db.index.ask(lambda connection: queries.retired(connection, partition, limit=min(count, _AT_ONCE)))
-    _vacate(db, [row.path for row in rows], stamp, only_retired=True)
 
 
 def _vacate(db: EntryDatabase, paths: Sequence[str], stamp: Stamp, *, only_retired: bool) -> None:

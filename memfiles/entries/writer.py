@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from memfiles.entries import budgets, decisions
-from memfiles.entries.budgets import NO_LIMIT, Budget, EntrySummary, Scope, Tally
+from memfiles.entries.budgets import Budget, EntrySummary, Limit, Scope, Tally
 from memfiles.entries.callers import Caller, Partition, View, own_level
 from memfiles.entries.decisions import Decided, EntryLocation, Past, RecordsByPath, is_live, location_of
 from memfiles.entries.drafts import Checked, Deleted, Draft, Saved, draft_of_entry
@@ -308,7 +308,7 @@ class EvictionPolicy:
 
     def __init__(self, index: Index, *, budget: Budget) -> None:
         self._index = index
-        self._limits = {scope: limit for scope, limit in budget.limits.items() if limit != NO_LIMIT}
+        self._limits = {scope: limit for scope, limit in budget.limits.items() if limit != Limit()}
 
     def excess(self, before: RecordsByPath, after: RecordsByPath) -> Excess | None:
         """The excess of the first partition that the commit leaves over a budget and adds to; None if there is none.

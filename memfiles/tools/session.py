@@ -309,5 +309,4 @@ def recorded_id(call_id: str | None) -> str | None:
 
 
 def _about(record: Record) -> dict[str, Any]:
-    names = ("name", "revision", "size_bytes", "max_size_bytes")
-    return {name: getattr(record, name) for name in names}
+    return {name: getattr(record, name) for name in ("name", "revision", "size_bytes", "max_size_bytes")}

@@ -99,7 +99,12 @@ class Items:
                   self._category)
             for it in last if it.value is not None
         ]  # fmt: skip
-        deleted = [key for change in last if change.value is None and (key := self._deletable(change)) is not None]
+        gone = ((change.key, self._find(change.namespace, change.key)) for change in last if change.value is None)
+        deleted = [
+            check_level(self._session, found, shown=f"item {key[:80]!r}", tool="store")
+            for key, found in gone
+            if found is not None
+        ]
         if drafts and (evicted := self._entries.save_many(self._session, drafts)[0].evicted):
             _log.warning("evicted to keep the budget of %s: entries, %d", self._session.agent, len(evicted))
         if deleted:
@@ -134,13 +139,6 @@ class Items:
         for found in list_entries(self._session, self._entries, prefix):
             if (item := _item(found)) is not None and matches_filter(item.value, wanted):
                 yield found, item
-
-    def _deletable(self, change: ItemChange) -> str | None:
-        """The key of the entry to delete, None if there is none."""
-        found = self._find(change.namespace, change.key)
-        if found is None:
-            return None
-        return check_level(self._session, found, shown=f"item {change.key[:80]!r}", tool="store")
 
     def _find(self, namespace: Namespace, key: str) -> Found | None:
         try:

@@ -9,7 +9,7 @@ import click
 
 from memfiles.cli import output
 from memfiles.cli.commands.entries_read import entries_command
-from memfiles.cli.commands.write import CALL_ID, TextCommand, fail_until_pushed, given_text
+from memfiles.cli.commands.write import CALL_ID, TextCommand, expected_revision, fail_until_pushed, given_text
 from memfiles.cli.opening import AUTHOR, As, as_session, changing_entries, reading_entries
 from memfiles.cli.options import command, current, options, usage_error
 from memfiles.entries.consolidation.plan import Plan
@@ -43,12 +43,7 @@ _entry_fields = options(
     click.option("--pinned/--not-pinned", default=None, help="Show it to agents at the start of every run."),
     click.option("--link", "links", multiple=True, metavar="KEY", help="Related entry; repeatable."),
     click.option("--ttl", callback=_in_seconds, metavar="TIME", help="Time to live after the last change, e.g. 72h."),
-    click.option(
-        "--expected-revision",
-        type=click.IntRange(min=0),
-        metavar="REVISION",
-        help="Fail unless the entry is at this revision (0: must not exist).",
-    ),
+    expected_revision("Fail unless the entry is at this revision (0: must not exist).", least=0),
     CALL_ID,
 )
 _selector = options(

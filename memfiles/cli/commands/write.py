@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import click
 from memfiles.cli import output
 from memfiles.cli.failures import NotFound, failure_of
 from memfiles.cli.opening import AUTHOR, view, writing
-from memfiles.cli.options import command, options, usage_error
+from memfiles.cli.options import Decorated, command, options, usage_error
 from memfiles.errors import InvalidArgument, MemfilesError, MirrorRefused, MirrorUnavailable
 from memfiles.records.file_changes import Receipt
 from memfiles.records.keys import record_path
@@ -26,15 +27,14 @@ from memfiles.sync.status import pending_records
 CALL_ID = click.option(
     "--call-id", metavar="ID", help="Idempotency key: repeating the change with the same ID has no effect."
 )
-checked_options = options(
-    click.option(
-        "--expected-revision",
-        type=click.IntRange(min=1),
-        metavar="REVISION",
-        help="Fail unless the file is at this revision.",
-    ),
-    CALL_ID,
-)
+
+
+def expected_revision(help: str, *, least: int) -> Callable[[Decorated], Decorated]:
+    """The option for the revision that a change must find, ``least`` or more."""
+    return click.option("--expected-revision", type=click.IntRange(min=least), metavar="REVISION", help=help)
+
+
+checked_options = options(expected_revision("Fail unless the file is at this revision.", least=1), CALL_ID)
 """Options of a change, by the names under which the manager takes them."""
 
 PERSON = Actor(session=AUTHOR)

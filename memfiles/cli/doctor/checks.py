@@ -162,8 +162,7 @@ def check_records(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[Ch
 def check_leftovers(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[CheckResult]:
     """Report temp files and records that nobody declared."""
     names = names_in(directory)
-    entries = [f"{ENTRIES}/{folder}/{name}" for folder, name in _in_folders(directory / ENTRIES)]
-    temps = [path for path in (*names, *entries) if staged_path(path) is not None]
+    temps = [path for path in (*names, *_entry_files(directory)) if staged_path(path) is not None]
     left = warn("temp files", f"{len(temps)} left by a writer that died; the next start removes them")
     yield left if temps else ok("temp files", "none")
     declared = {file.uid for file in files}
@@ -226,8 +225,7 @@ Tallies = dict[tuple[str, str], Counter[str]]
 def check_entries(workflow: Workflow) -> Iterator[CheckResult]:
     """Check that the entries are readable, belong to declared agents, and keep their budgets."""
     declared = workflow.memory.entries
-    found = (f"{ENTRIES}/{folder}/{name}" for folder, name in _in_folders(workflow.directory / ENTRIES))
-    paths = [path for path in found if entry_place(path) is not None]
+    paths = [path for path in _entry_files(workflow.directory) if entry_place(path) is not None]
     if declared is None:
         if paths:
             remedy = "but none are declared: agents do not see them; add `entries: {}` under memory"
@@ -275,5 +273,7 @@ def census(directory: Path, paths: Iterable[str]) -> tuple[Tallies, list[tuple[s
     return dict(tallies), broken
 
 
-def _in_folders(parent: Path) -> Iterator[tuple[str, str]]:
-    return ((folder, name) for folder in names_in(parent) for name in names_in(parent / folder))
+def _entry_files(directory: Path) -> list[str]:
+    """The paths of all files in the folders of entries, relative to the memory directory."""
+    folder = directory / ENTRIES
+    return [f"{ENTRIES}/{agent}/{name}" for agent in names_in(folder) for name in names_in(folder / agent)]
