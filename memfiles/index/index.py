@@ -272,7 +272,8 @@ class BackgroundWriter:
 
     def wait(self) -> None:
         """Wait until the work is done."""
-        thread = self._thread
+        with self._asking:  # a thread can be joined only once it was started
+            thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 

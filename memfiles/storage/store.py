@@ -221,11 +221,8 @@ class Checkpointer:
 
     def __init__(self, directory: int, journal: Journal, *, recover: Callable[[], None]) -> None:
         """The thread starts with the first ``wake``; ``recover`` replays a journal that had to be given up."""
-        self._recover = recover
-        self._directory = directory
-        self._journal = journal
-        self._is_awake = False
-        self._is_ending = self._is_dropped = False
+        self._directory, self._journal, self._recover = directory, journal, recover
+        self._is_awake = self._is_ending = self._is_dropped = False
         self._calls: SimpleQueue[None] = SimpleQueue()  # an event could not be set by the garbage collector
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -244,8 +241,10 @@ class Checkpointer:
         """End the thread and wait for it; the journal stays as it is."""
         self._is_ending = True
         self._calls.put(None)
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        with self._starting:  # a thread can be joined only once it was started
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
 
     def finish(self) -> None:
         """End the thread once it has closed the journal, without waiting: the store was dropped without a close."""

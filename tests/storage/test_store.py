@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,10 @@ import pytest
 import memfiles
 from memfiles import MemoryFile, MemoryManager
 from memfiles.errors import StorageFailed
+from memfiles.index.index import BackgroundWriter
+from memfiles.storage.atomic import Descriptor
+from memfiles.storage.journal import Journal
+from memfiles.storage.store import Checkpointer
 from tests.support.another_process import another_process
 from tests.support.records import rewrite, wait_until
 from tests.support.workflows import write_workflow
@@ -180,3 +186,40 @@ def test_a_manager_that_is_gone_holds_nothing_open(tmp_path: Path) -> None:
         gc.enable()
 
     assert [] == held
+
+
+def _ended_while_starting(monkeypatch: pytest.MonkeyPatch, begin: Callable[[], object], end: Callable[[], None]) -> str:
+    """Call ``begin``, and ``end`` in another thread at the moment when ``begin`` starts a thread; returns the error."""
+    start, told = threading.Thread.start, [""]
+    monkeypatch.setattr(threading, "excepthook", lambda failed: told.append(str(failed.exc_value)))
+    ending = threading.Thread(target=end, name="ending")
+
+    def start_late(thread: threading.Thread) -> None:
+        if thread.name in ("memfiles-checkpoint", "memfiles-index"):
+            start(ending)
+            ending.join(0.2)  # until it has failed, or waits for this start
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_late)
+    begin()
+    ending.join()
+    return told[-1]
+
+
+def test_a_close_waits_for_a_checkpointer_that_another_thread_is_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sync may make the first change of a process just when the memory is closed."""
+    directory = Descriptor.of_directory(tmp_path)
+    checkpointer = Checkpointer(directory, Journal(directory, new_id=lambda: "one"), recover=lambda: None)
+
+    assert "" == _ended_while_starting(monkeypatch, checkpointer.wake, checkpointer.stop)
+
+
+def test_a_close_waits_for_an_index_writer_that_another_thread_is_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for the checkpointer; and the work is done."""
+    done: list[int] = []
+    writer = BackgroundWriter(lambda: done.append(1))
+
+    assert "" == _ended_while_starting(monkeypatch, writer.begin, writer.wait)
+    assert [1] == done
