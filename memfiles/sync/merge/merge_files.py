@@ -213,13 +213,13 @@ def _diverged(copies: _Copies, *, on_conflict: ConflictPolicy) -> MergeResult[Re
     ours = _rebased(copies, winner="second")
     if ours.is_clean:
         return MergeResult(copies.finished(ours.changes or [copies.change], ours.content, onto=remote))
-    content, loser = ours.content, remote
+    content, loser, winner = ours.content, remote, local
     if on_conflict == "remote":
         content = remote.content if copies.merge_base is None else _rebased(copies, winner="first").content
-        loser = local
+        loser, winner = local, remote
     if copies.merge_base is not None:  # appends changed no other line, so a conflict must not drop them
         texts = [step.text.decode() for step in copies.suffix(loser).steps if step.change.op == "append"]
-        content = with_lines(content, [line for text in texts for line in lines_of(text)], of=loser.content)
+        content = with_lines(content, [*chain(*map(lines_of, texts))], of=loser.content, won=winner.content)
     changes = list(ours.changes)
     if content != ours.content:
         changes.append(splice_change(ours.content, content, copies.change))

@@ -77,10 +77,11 @@ def unite_text(first: str, second: str) -> MergedText:
     return MergedText(_joined(united), is_clean=False)
 
 
-def with_lines(text: str, lines: Lines, *, of: str) -> str:
-    """Append to ``text`` the ``lines`` that it lacks and the text ``of`` has."""
-    wanted = Counter(lines) & Counter(lines_of(of))
-    missing = wanted - Counter(lines_of(text))
+def with_lines(text: str, lines: Lines, *, of: str, won: str) -> str:
+    """Append to ``text``, merged from ``of`` and ``won``, the ``lines`` that it lacks and the text ``of`` has."""
+    missing = (Counter(lines) & Counter(lines_of(of))) - Counter(lines_of(text))
+    for seam in Counter(lines_of(text)) - Counter(lines_of(of)) - Counter(lines_of(won)):  # joined, one had no end
+        missing -= Counter(sorted((line for line in missing if line in seam), key=len)[-1:])
     added = []
     for line in lines:
         if missing[line] > 0:

@@ -254,6 +254,17 @@ def test_no_conflict_costs_an_appended_line(on_conflict: ConflictPolicy) -> None
 # more than the history holds
 
 
+@pytest.mark.parametrize("on_conflict", ["local", "remote"])
+def test_an_append_to_a_line_without_an_end_is_not_doubled_by_a_conflict(on_conflict: ConflictPolicy) -> None:
+    """It is there, though not as a line of its own; and so is the line without an end."""
+    ends = done(shared("first\nlast\n"), edits("first", "theirs"), *appends("open"), by=THERE)
+    appended = done(shared("first\nlast\n"), edits("first", "ours"), *appends("more\n", "more\n"), by=HERE)
+
+    for one, other in ((ends, appended), (appended, ends)):
+        content = merged(one, other, on_conflict=on_conflict).record.content
+        assert (1, 2) == (content.count("open"), content.count("more"))
+
+
 def test_more_changes_than_the_history_holds_are_kept() -> None:
     """The base is then in the other side's history; what is left of the changes is made again one by one."""
     local = done(shared(), *appends(*[f"ours {number}\n" for number in range(150)]), by=HERE)

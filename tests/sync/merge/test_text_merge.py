@@ -244,8 +244,9 @@ def test_what_two_texts_share_is_told_by_lines() -> None:
 def test_lines_that_are_missing_can_be_put_back() -> None:
     """As often as the other text has them, and not those that it does not have."""
 
-    assert "a\nx\nx\ny\n" == with_lines("a\nx\n", ["x\n", "y\n", "x\n", "z\n"], of="x\ny\nx\n")
-    assert "a\nx\n" == with_lines("a", ["x\n"], of="x\n")
+    assert "a\nx\nx\ny\n" == with_lines("a\nx\n", ["x\n", "y\n", "x\n", "z\n"], of="x\ny\nx\n", won="a\nx\n")
+    assert "ax\n" == with_lines("ax\n", ["x\n"], of="x\n", won="a")
+    assert "a\nx\n" == with_lines("a", ["x\n"], of="x\n", won="a")
 
 
 @pytest.mark.slow
