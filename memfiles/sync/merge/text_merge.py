@@ -80,8 +80,11 @@ def unite_text(first: str, second: str) -> MergedText:
 def with_lines(text: str, lines: Lines, *, of: str, won: str) -> str:
     """Append to ``text``, merged from ``of`` and ``won``, the ``lines`` that it lacks and the text ``of`` has."""
     missing = (Counter(lines) & Counter(lines_of(of))) - Counter(lines_of(text))
-    for seam in Counter(lines_of(text)) - Counter(lines_of(of)) - Counter(lines_of(won)):  # joined, one had no end
-        missing -= Counter(sorted((line for line in missing if line in seam), key=len)[-1:])
+    known = Counter(lines_of(of)) + Counter(lines_of(won))
+    for tail in [line for line in known if not line.endswith("\n")]:
+        for line in Counter(lines_of(text)) - known:
+            if line.startswith(tail) and (rest := line.removeprefix(tail)) in known:  # the merge joined the two
+                missing -= Counter((tail, rest))
     added = []
     for line in lines:
         if missing[line] > 0:
