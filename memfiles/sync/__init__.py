@@ -3,5 +3,5 @@
 ``engine`` runs it, ``dispatcher`` says what is due when, ``reconciler`` reconciles a record with its copy in the
 mirror, and ``ledger`` keeps what the mirror acknowledged. Mirrors import the contract from ``mirror``.
 
-Other rooms use ``downloads``, ``engine``, ``ledger``, ``mirror``, ``replica`` and ``status``.
+Other rooms use ``downloads``, ``engine``, ``ledger``, ``mirror``, ``reconciler``, ``replica`` and ``status``.
 """

@@ -245,7 +245,10 @@ class Sync:
         with self._noting:
             outcomes, self._outcomes = self._outcomes, {}
         pending = tuple(record.path for record in self._scan.dirty())
-        return SyncReport(dict(sorted(outcomes.items())), pending, refused_in(self._replica.directory))
+        unused = {
+            path: why for path, why in self._errors.open.items() if path.endswith(".json") and path not in pending
+        }
+        return SyncReport(dict(sorted(outcomes.items())), pending, unused | refused_in(self._replica.directory))
 
 
 class _ErrorLog:
@@ -254,7 +257,7 @@ class _ErrorLog:
     def __init__(self, ledger: Ledger, dispatcher: Dispatcher) -> None:
         self._ledger = ledger
         self._dispatcher = dispatcher
-        self._open: dict[str, str] = {}  # by record or job, the latest last; replaced, never changed
+        self.open: dict[str, str] = {}  # by record or job, the latest last; replaced, never changed
         self._renew()
         renew_in_child(self, _ErrorLog._renew)
 
@@ -264,14 +267,14 @@ class _ErrorLog:
     @property
     def last(self) -> str | None:
         """The last error of what still fails."""
-        return next(reversed(self._open.values()), None)
+        return next(reversed(self.open.values()), None)
 
     def note(self, what: str, error: Exception) -> None:
         """Log an error of a record or a job; one that is not ours with its traceback."""
         told = f"{what}: {error}".replace(f"{what}: {what}: ", f"{what}: ", 1)
         with self._noting:
-            is_news = not self._dispatcher.is_closed and self._open.get(what) != told
-            self._open = {**self._without({what}), what: told}
+            is_news = not self._dispatcher.is_closed and self.open.get(what) != told
+            self.open = {**self._without({what}), what: told}
             if is_news:
                 with suppress(MemfilesError):
                     self._ledger.meta.note("last_error", told)
@@ -280,7 +283,7 @@ class _ErrorLog:
 
     def solved(self, what: str, *, answered: bool) -> None:
         """A record is in order now; if the mirror ``answered``, it answers the jobs as well."""
-        if what in self._open or (answered and not self._open.keys().isdisjoint(_JOBS)):
+        if what in self.open or (answered and not self.open.keys().isdisjoint(_JOBS)):
             self._remove({what, *(_JOBS if answered else ())})
 
     def answered(self) -> None:
@@ -289,12 +292,12 @@ class _ErrorLog:
 
     def _remove(self, solved: Set[str]) -> None:
         with self._noting:
-            self._open = self._without(solved)
+            self.open = self._without(solved)
             with suppress(MemfilesError):
                 self._ledger.meta.note("last_error", self.last)
 
     def _without(self, solved: Set[str]) -> dict[str, str]:
-        return {what: told for what, told in self._open.items() if what not in solved}
+        return {what: told for what, told in self.open.items() if what not in solved}
 
 
 @dataclass(slots=True)

@@ -374,7 +374,7 @@ class Reconciler:
 
     def _replace(self, step: Replace, path: str, local: LocalCopy) -> None:
         """Let the next round overwrite a copy that is not a record, after two reads returned the same bytes."""
-        if _has_another_format(step.stored.body):
+        if has_another_format(step.stored.body):
             raise RecordCorrupt(f"{step.why}; it has a format that this version does not know, and is left as it is")
         if self.mirror.get(path) != step.stored:
             return  # it was read badly, or has changed: the next round reads it again
@@ -394,7 +394,8 @@ def _worse(one: Outcome, other: Outcome) -> Outcome:
     return max(one, other, key=OUTCOMES.index)
 
 
-def _has_another_format(body: bytes) -> bool:
+def has_another_format(body: bytes) -> bool:
+    """Whether the bytes are a record in a format of a later version."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):

@@ -229,6 +229,19 @@ def test_a_copy_of_a_later_format_is_left_alone(open_machine: Opener, mirror: Me
     assert "format" in str(memory.sync.status().last_error)
 
 
+def test_a_pull_tells_of_a_copy_that_it_cannot_use(open_machine: Opener, mirror: MemoryMirror) -> None:
+    """Although nothing is pending here; once the copy can be used, nothing is told."""
+    memory = open_machine()
+    memory.sync.flush(60)
+    sound = in_mirror(mirror)
+    mirror.put("notes.json", b'{"format": "memfiles/9", "type": "file"}\n')
+    told = memory.sync.pull(60)
+    mirror.put("notes.json", sound or b"")
+
+    assert (["notes.json"], ()) == (list(told.refused), told.pending)
+    assert {} == memory.sync.pull(60).refused
+
+
 def test_a_refused_record_is_told_while_others_are_taken(open_machine: Opener, mirror: MemoryMirror) -> None:
     """The last error stays until that record is taken, here and for a look from outside; then it is gone."""
     memory = open_machine(uids=("a", "b"))

@@ -22,6 +22,7 @@ from memfiles.records.keys import record_path, uid_of
 from memfiles.records.record import decode
 from memfiles.storage import quarantine
 from memfiles.sync.mirror import Mirror, shortcomings_of
+from memfiles.sync.reconciler import has_another_format
 from memfiles.sync.status import status_on_disk
 from memfiles.workflow.workflow import Workflow
 
@@ -158,8 +159,9 @@ def _copies(mirror: Mirror, paths: list[str], *, workflow: Workflow) -> Iterator
         except CopyRefused as error:
             yield fail(check, f"refused: {error}")
             continue
-        if why := _fault_in(stored.body, path) if stored else None:
+        if stored and (why := _fault_in(stored.body, path)):
             remedy = "memfiles sync pull moves it to quarantine/ and pushes the local record"
+            remedy = "a later version of memfiles is needed for it" if has_another_format(stored.body) else remedy
             yield warn(check, f"{path} cannot be used: {why}; {remedy}")
         else:
             sound += 1
