@@ -149,9 +149,10 @@ def keeper_of(workflow: Workflow) -> Keeper:
     from mirrors.sealed.keeper import Keeper
 
     declared = workflow.memory.mirror
-    mirror = _mirror_at(declared.url) if declared else None
-    key, encrypt = (declared.key, declared.encrypt) if declared else (None, False)
-    return Keeper(mirror, workflow.directory, key=key, encrypt=encrypt)
+    if declared is None:
+        return Keeper(None, workflow.directory, url="", key=None, encrypt=False)
+    url, key, encrypt = declared.url, declared.key, declared.encrypt
+    return Keeper(_mirror_at(url), workflow.directory, url=url, key=key, encrypt=encrypt)
 
 
 def unmirrored(workflow: Workflow) -> str | None:

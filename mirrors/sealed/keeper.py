@@ -12,16 +12,17 @@ from mirrors.sealed.bucket import OnProgress, Sealing, SealReport
 from mirrors.sealed.copy import open_copy
 from mirrors.sealed.envelope import MirrorKeys, check_encryption
 
-_NOTE = ".state/signing"
+_NOTE = ".state/signing"  # the state and the mirror's URL, which earlier builds left out
 _BEGUN, _DONE = b"begun", b"done"
 
 
 class Keeper:
     """The mirror that a workflow declares, not sealed and not yet connected to, and the directory of its memory."""
 
-    def __init__(self, mirror: Mirror | None, directory: Path, *, key: str | None, encrypt: bool) -> None:
-        """``key`` is ``env:NAME``; without one, only ``problem`` can be asked."""
+    def __init__(self, mirror: Mirror | None, directory: Path, *, url: str, key: str | None, encrypt: bool) -> None:
+        """``url`` is the mirror's. ``key`` is ``env:NAME``; without one, only ``problem`` can be asked."""
         self._mirror = mirror
+        self._url = url.encode()
         self._directory = directory
         self._key = key
         self._encrypt = encrypt
@@ -58,10 +59,10 @@ class Keeper:
         noted = self._noted(notes)
         is_first = accept_unsigned or noted == _BEGUN or (noted is None and not sealing.has_signed_objects())
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        notes.put(_NOTE, _BEGUN if is_first else _DONE)  # 1 a call after a kill goes on with it
+        notes.put(_NOTE, b"%b %b" % (_BEGUN if is_first else _DONE, self._url))  # 1 a call after a kill goes on
         report = sealing.run(progress=progress)  # 2
         if not report.failed:
-            notes.put(_NOTE, _DONE)  # 3
+            notes.put(_NOTE, b"%b %b" % (_DONE, self._url))  # 3
         return report
 
     def open_copy(self, copied: Path, *, to: Path | None = None, progress: OnProgress | None = None) -> SealReport:
@@ -69,10 +70,11 @@ class Keeper:
         return open_copy(copied, self.keys, to=to, progress=progress)
 
     def _noted(self, notes: Mirror) -> bytes | None:
-        """Whether this machine began to sign an unsigned bucket, or is done with it; None if it did neither."""
+        """Whether this machine began to sign this mirror's unsigned objects, or is done with it; None: neither."""
         with suppress(MirrorUnavailable):  # there is no directory yet
             if noted := notes.get(_NOTE):
-                return noted.body
+                state, _, url = noted.body.partition(b" ")
+                return state if url in (b"", self._url) else None
         return None
 
     def _has(self, key: str, body: bytes) -> bool:

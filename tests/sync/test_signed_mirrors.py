@@ -7,6 +7,7 @@ import random
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from memfiles.sync.pack import FEWEST_RECORDS, INDEX
 from memfiles.sync.status import status_on_disk
 from mirrors import DirectoryMirror, MemoryMirror, MirrorKeys
 from mirrors.sealed.envelope import is_sealed
-from tests.support.workflows import opened
+from tests.support.workflows import opened, write_workflow
 from tests.sync.mirrors_for_tests import CountingMirror
 
 NEW, OLD = secrets.token_hex(32), secrets.token_hex(32)
@@ -322,6 +323,34 @@ def test_what_was_slipped_in_is_not_signed_with_the_rest(tmp_path: Path, bucket:
     assert (1, ["notes-1.json"]) == (first.signed, list(first.refused))
     assert (1, {}) == (second.signed, second.refused)
     assert forged == KEYS.open("notes-1.json", (bucket / "notes-1.json").read_bytes())
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def _killed(done: int, total: int) -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize("is_signed", [False, True])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_another_bucket_is_signed_by_what_is_in_it(
+    tmp_path: Path, bucket: Path, is_killed: bool, is_signed: bool
+) -> None:
+    """Whether the signing of an earlier bucket was finished or killed says nothing of the next one."""
+    signed_world(tmp_path / "one", bucket, "")
+    first = Workflow.load(write_workflow(tmp_path / "one", workflow(bucket)))
+    with suppress(Killed):
+        keeper_of(first).rekey(progress=_killed if is_killed else None)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "unsigned.json").write_bytes(b"{}")
+    if is_signed:
+        (other / "notes-1.json").write_bytes(KEYS.seal("notes-1.json", b"{}", encrypt=False))
+    report = keeper_of(Workflow.load(write_workflow(tmp_path / "one", workflow(other)))).rekey()
+
+    assert ((0, ["unsigned.json"]) if is_signed else (1, [])) == (report.signed, list(report.refused))
 
 
 def test_a_key_is_replaced_while_machines_work(tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
