@@ -172,7 +172,7 @@ class Forgetter:
             return _forgotten(view, found.entries, dry_run=dry_run, held_by=found.held_by)
         targets = _targets_of(selector, found.entries, view=view)
         paths, survivors = [entry.path for entry in found.entries], [entry.path for entry in found.survivors]
-        self._note([*paths, *survivors])  # 1 a kill from here on is finished by the next start
+        self._note([*found.entries, *found.survivors])  # 1 the next start finishes what follows
         changed: list[EntryRecord] = []
         buried: list[Entry] = []
         for start in range(0, len(paths), _AT_ONCE):  # 2 durable
@@ -181,9 +181,13 @@ class Forgetter:
         return _forgotten(view, buried, held_by=found.held_by)
 
     def finish(self) -> None:
-        """Remove what a killed forget left behind; errors as of ``forget``."""
-        found = (self._db.repository.look(path).record for path in self._db.index.ask(noted_forgets))
-        if changed := [record for record in found if record is not None and _was_forgotten_from(record)]:
+        """Remove what a killed forget left behind; errors as of ``forget``.
+
+        These are the noted records that changed since, also by a save over the mark of a forgotten entry.
+        """
+        noted = self._db.index.ask(noted_forgets)
+        found = ((self._db.repository.look(path).record, revision) for path, revision in noted.items())
+        if changed := [record for record, revision in found if record is not None and record.revision > revision]:
             self._finish(changed)
 
     def follow(self) -> None:
@@ -201,7 +205,7 @@ class Forgetter:
                 graves.setdefault(note.path, []).extend(found)
         if not graves:
             return
-        self._note(graves)
+        self._note(self._db.entries(graves))
         changed: list[EntryRecord] = []
         for path, marks in graves.items():
             targets, last = _Targets(frozenset(id for mark in marks for id in mark.buried)), marks[-1]
@@ -300,8 +304,8 @@ class Forgetter:
             (into if into is not None else []).extend(taken)
         return [record for path, record in changed.items() if not is_id_path(path)]
 
-    def _note(self, paths: Iterable[str]) -> None:
-        noted = list(paths)
+    def _note(self, entries: Iterable[Entry]) -> None:
+        noted = {entry.path: entry.revision for entry in entries}
         self._db.index.change(lambda connection: note_forgets(connection, noted))
 
     def _finish(self, changed: Sequence[EntryRecord], *, noted: Sequence[str] = ()) -> None:
@@ -373,8 +377,3 @@ def _forgotten(
 
 def _is_seen(view: View, entry: Entry) -> bool:
     return is_in_view(view, entry.path, key=entry.key, level=entry.level)
-
-
-def _was_forgotten_from(record: EntryRecord) -> bool:
-    """Whether the record is a mark, or an entry whose last change removed labels of a forgotten one."""
-    return isinstance(record, Mark) or bool(record.text.history and record.text.history[-1].op == "redact")

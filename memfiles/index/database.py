@@ -6,7 +6,7 @@ Whatever its tables hold is derived from the records, so the file may be lost at
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from memfiles.errors import StorageFailed
@@ -82,19 +82,20 @@ def index_database(directory: Path, descriptor: int) -> DerivedDatabase:
     return DerivedDatabase(_FILE, directory, descriptor=descriptor)
 
 
-def note_forgets(connection: sqlite3.Connection, paths: Iterable[str]) -> None:
-    """Note records that are to be forgotten, before their content goes; may be repeated.
+def note_forgets(connection: sqlite3.Connection, revisions: Mapping[str, int]) -> None:
+    """Note records that are to be forgotten, by path, with their revisions, before their content goes; may be repeated.
 
     A kill in between leaves the note, and the next process that opens the index finishes the work. A lost index loses
     the note together with the content that it held.
     """
-    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, 1)", [(_FORGET + path,) for path in paths])
+    noted = [(_FORGET + path, revision) for path, revision in revisions.items()]
+    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", noted)
 
 
-def noted_forgets(connection: sqlite3.Connection) -> list[str]:
-    """The records whose content may not be gone completely."""
-    found = connection.execute("SELECT key FROM meta WHERE key > ? AND key < ?", (_FORGET, _FORGET + "~")).fetchall()
-    return [key.removeprefix(_FORGET) for (key,) in found]
+def noted_forgets(connection: sqlite3.Connection) -> dict[str, int]:
+    """The records whose content may not be gone completely, by path, and their revisions when they were noted."""
+    found = connection.execute("SELECT key, value FROM meta WHERE key > ? AND key < ?", (_FORGET, _FORGET + "~"))
+    return {key.removeprefix(_FORGET): revision for key, revision in found}
 
 
 def strike_forgets(connection: sqlite3.Connection, paths: Iterable[str]) -> None:

@@ -86,6 +86,31 @@ def test_a_kill_in_the_middle_is_made_good_at_the_next_start(
         assert 0 == entries.forget(visitor, key="animal").count
 
 
+@pytest.mark.parametrize("saves", [(), ("a fish",), ("a fish", "a bird")])
+def test_a_kill_in_the_middle_is_made_good_although_the_key_is_saved_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: tuple[str, ...]
+) -> None:
+    """The first calls after the start are saves under the forgotten key, before anything looks at the entries."""
+    visitor = Visitor()
+    with entries_in(tmp_path, durability="fsync") as entries:
+        entries.save(visitor, "animal", f"a {WORD} swims")
+        (path,) = (found.relative_to(tmp_path) for found in (tmp_path / "entries").rglob("*.json"))
+        body = (tmp_path / path).read_bytes()
+        descriptor = os.open(tmp_path, os.O_RDONLY)
+        quarantine.keep_copy(descriptor, path.as_posix(), body, reason="test", at="2026-11-22T00:00:00.000Z")
+        os.close(descriptor)
+        entries.search(visitor, WORD)
+    _in_a_child(lambda: _forget_until(tmp_path, monkeypatch, Index, "forget"))
+    with entries_in(tmp_path, durability="fsync") as entries:
+        for content in saves:
+            entries.save(visitor, "animal", content)
+        entries.search(visitor, "stays")
+
+        assert [] == files_holding(tmp_path, WORD)
+        found = entries.get(visitor, "animal")
+        assert (saves or (None,))[-1] == (found.content if found is not None else None)
+
+
 def _forget_until(directory: Path, monkeypatch: pytest.MonkeyPatch, owner: object, method: str) -> None:
     with entries_in(directory, durability="fsync") as entries:
         entries.search(Visitor(), "stays")
