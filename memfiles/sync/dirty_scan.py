@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Literal, NamedTuple
 
 from memfiles.errors import RecordCorrupt
-from memfiles.records.keys import ENTRIES
+from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.records.record import digest
 from memfiles.storage.atomic import Signature, is_settled
 from memfiles.sync.downloads import EntryDownloads
@@ -71,6 +71,12 @@ class DirtyScan:
         for folder, changed_ns in listing.folders().items():
             dirty += self._compare_folder(folder, changed_ns, care=care)
         return dirty
+
+    def recheck(self, path: str) -> None:
+        """Compare this record again in the next scan although its folder did not change: its copy may be lost."""
+        place = entry_place(path)
+        if place is not None and (before := self._compared.get(place[0])) is not None:
+            self._compared[place[0]] = replace(before, dirty=[*before.dirty, path])
 
     def changed(self, listed: Mapping[str, str]) -> list[str]:
         """The records whose copies are not at the version last known, or are gone."""

@@ -228,6 +228,7 @@ class Sync:
             raise
         except Exception as error:
             self._errors.note(task.path, error)
+            self._scan.recheck(task.path)
             raise
         self._note(task.path, outcome)
         answered = task.look or outcome != "equal"

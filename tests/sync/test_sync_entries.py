@@ -16,6 +16,7 @@ import memfiles
 from memfiles import Workflow
 from memfiles.records.entry import Entry
 from memfiles.records.marks import Mark
+from memfiles.storage.atomic import Signature, is_settled
 from memfiles.sync.mirror import Mirror
 from memfiles.sync.status import pending_records
 from mirrors.memory import MemoryMirror
@@ -214,6 +215,26 @@ def test_a_wiped_mirror_is_filled_from_the_directory(machine: Machines, shared: 
 
     assert one.bodies() == bodies_of(shared)
     assert isinstance(record_in(shared, "size"), Mark)
+
+
+def test_a_lost_copy_that_the_mirror_does_not_take_back_is_pending(machine: Machines, shared: Mirror) -> None:
+    """The entry has not changed since it was pushed, and neither has its folder; the mirror lacks it nevertheless."""
+    picky = AbsentMirror(shared, is_away=False)
+    one = machine("one", through=picky)
+    one.save("color", "blue")
+    one.flush()
+    (path,) = one.bodies()
+    folder = (one.directory / path).parent
+    assert wait_for(lambda: is_settled(Signature(0, 0, folder.stat().st_mtime_ns)))
+    assert 0 == one.sync.status().pending
+    shared.delete(path)
+    picky.takes_nothing = True
+
+    assert (path,) == one.sync.push(2).pending
+    assert 1 == one.sync.status().pending
+    picky.takes_nothing = False
+    assert () == one.sync.push(60).pending
+    assert 0 == one.sync.status().pending
 
 
 @in_a_bucket_too
