@@ -51,7 +51,7 @@ _IS_SOLVED = "UPDATE meta SET value = NULL WHERE key = 'last_error' AND instr(va
 _BETWEEN = " AND path >= ? AND path < ?"
 _COPIES = "SELECT path, body, version FROM note WHERE version IS NOT NULL AND length(body) > 0 AND path > ?"
 _COPIES_AT_ONCE = 500
-_REMOVED = "redactions_unpacked"  # how many redactions there had been when the pack was last removed
+_REMOVED = "redactions_unpacked"  # how many redactions there had been when the pack was removed, or its copies read
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,16 +303,17 @@ class LedgerMeta:
         with self._change() as run:
             run("INSERT OR REPLACE INTO meta VALUES ('shortcomings', ?)", json.dumps(found))
 
-    def pack_is_removed(self) -> None:
-        """The mirror's pack is gone; the next one is worth writing soon."""
+    def pack_is_removed(self, *, redactions: int) -> None:
+        """The mirror's pack is gone after so many redactions; the next one is worth writing soon."""
         with self._change() as run:
             run("UPDATE meta SET value = (SELECT count(*) FROM note WHERE body IS NOT NULL) WHERE key = 'unpacked'")
-            run("INSERT OR REPLACE INTO meta SELECT ?, value FROM meta WHERE key = 'redactions'", _REMOVED)
+            run("INSERT OR REPLACE INTO meta VALUES (?, ?)", _REMOVED, redactions)
 
-    def packed(self, count: int) -> None:
-        """A pack was written with ``count`` copies that were not in one before."""
+    def packed(self, count: int, *, redactions: int) -> None:
+        """A pack was written of copies from after so many redactions; ``count`` of them were not in one before."""
         with self._change() as run:
             run("UPDATE meta SET value = max(0, value - ?) WHERE key = 'unpacked'", count)
+            run("UPDATE meta SET value = min(value + 0, ?) WHERE key = ?", redactions, _REMOVED)
 
     def wipe(self) -> None:
         """Remove all traces of buried rows from the file."""

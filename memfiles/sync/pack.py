@@ -66,9 +66,9 @@ def refresh_pack(replica: Replica, mirror: Mirror, ledger: Ledger) -> None:
     copies = ((path, it) for path, it in ledger.copies() if path in wanted and listed.get(path) == it.version)
     with suppress(CopyRefused):  # a pack that does not verify stays as it is
         write_pack(mirror, copies)
+    ledger.meta.packed(before.unpacked, redactions=before.redactions)  # if removing it fails, the next push removes it
     if ledger.meta.state().redactions != before.redactions:
         remove_pack(mirror)
-    ledger.meta.packed(before.unpacked)
 
 
 def read_pack(mirror: Mirror, *, listed: Mapping[str, str]) -> Iterator[tuple[str, Stored]]:

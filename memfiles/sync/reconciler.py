@@ -212,7 +212,8 @@ class Reconciler:
 
     def remove_stale_pack(self) -> None:
         """Remove the pack after a redaction, as it holds the redacted text; on failure it is tried again later."""
-        if self.ledger.meta.state().must_remove_pack:
+        state = self.ledger.meta.state()
+        if state.must_remove_pack:
             try:
                 remove_pack(self.mirror)
             except MirrorUnavailable as error:
@@ -221,7 +222,7 @@ class Reconciler:
                     _log.warning("the mirror's pack may hold a redacted text and cannot be removed: %s", error)
             else:
                 self.last_warning = ""
-                self.ledger.meta.pack_is_removed()
+                self.ledger.meta.pack_is_removed(redactions=state.redactions)
 
     def _carry_out(self, step: Step, path: str, local: LocalCopy, row: LedgerRow) -> Outcome:
         """Carry out one step; the next round does the rest."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,11 @@ from memfiles.records.record import decode
 from memfiles.storage import quarantine
 from memfiles.sync import ledger
 from memfiles.sync.mirror import ANY, Condition
-from memfiles.sync.pack import INDEX
+from memfiles.sync.pack import INDEX, refresh_pack
 from mirrors.memory import MemoryMirror
 from tests.support.records import files_under
 from tests.sync.conftest import Opener, content_in, in_mirror
+from tests.sync.entry_machine import EntryMachine
 from tests.sync.mirrors_for_tests import AbsentMirror
 
 SECRET, ALICE = "swordfish", "alice"
@@ -223,6 +226,47 @@ def test_a_pack_with_the_text_is_removed(open_machine: Opener, mirror: MemoryMir
     two.sync.pull(60)
 
     assert [] == objects_holding(mirror, SECRET)
+
+
+class InterruptedPack(MemoryMirror):
+    """Lets something happen before the part of a pack is put; nothing can be deleted once ``keeps_all`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.keeps_all = False
+
+    def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
+        if key.endswith(".part"):
+            self.meanwhile()
+        return super().put(key, body, when=when)
+
+    def delete(self, key: str, *, when: Condition = ANY) -> None:
+        if self.keeps_all:
+            raise MirrorUnavailable("nothing can be deleted now")
+        super().delete(key, when=when)
+
+
+def test_a_pack_that_was_being_written_during_a_redaction_is_removed_in_the_end(tmp_path: Path) -> None:
+    """The push of the redaction removes the earlier pack, and the mirror fails when the new one is to be removed."""
+    mirror = InterruptedPack()
+    with EntryMachine(tmp_path, mirror) as one:
+
+        def redacted_and_pushed() -> None:
+            one.manager.redact("notes", SECRET)
+            assert one.flush()
+            mirror.keeps_all = True
+
+        one.manager.append("notes", f"one: {SECRET}\n")
+        assert one.flush()
+        mirror.meanwhile = redacted_and_pushed
+        with suppress(MirrorUnavailable):
+            refresh_pack(one.replica, mirror, one.book)
+        assert objects_holding(mirror, SECRET)
+        mirror.keeps_all = False
+        one.pull()
+
+        assert [] == objects_holding(mirror, SECRET)
 
 
 def test_the_records_agree_on_the_pieces(open_machine: Opener, mirror: MemoryMirror) -> None:
