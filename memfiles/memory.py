@@ -77,7 +77,7 @@ def open(
             cleanup.callback(sync.close)
             manager.subscribe(sync.notice)
             sync.start(hydrated=manager.take_hydrated())
-            entries.when_opened(lambda _: sync.entries_are_kept())  # those opened later are fetched at their opening
+            entries.when_opened(lambda _: sync.entries_opened())  # those opened later are fetched at their opening
         if watch:
             from memfiles.storage.watcher import Watcher  # late: watchdog takes 55 ms to import
 

@@ -88,7 +88,7 @@ class Selector:
                 raise InvalidArgument(f"provenance {name} must be text that is not empty")
             check_text(value)
 
-    def means(self, entry: Entry) -> bool:
+    def matches(self, entry: Entry) -> bool:
         """Whether the entry matches."""
         wanted = ((name, getattr(self, name)) for name in ("key", "uid", "kind", "category"))
         known = entry.provenance.to_dict()
@@ -132,10 +132,10 @@ class _Targets:
     selector: Selector | None = None
     view: View = ()
 
-    def hold(self, entry: Entry) -> bool:
+    def include(self, entry: Entry) -> bool:
         """Whether the entry is one of them; asked again under its lock, as it may have changed."""
         is_seen = _is_seen(self.view, entry)
-        is_selected = is_seen and self.selector is not None and self.selector.means(entry)
+        is_selected = is_seen and self.selector is not None and self.selector.matches(entry)
         is_known = not self.ids.isdisjoint(entry.ids)
         return is_selected or is_known or is_made_of(entry, ids=self.ids, keys=self.episodes if is_seen else ())
 
@@ -241,14 +241,14 @@ class Forgetter:
     def _find(self, view: View, selector: Selector) -> _Found:
         """The selection, read from the disk: the index only says where to look."""
         self._db.refresh()
-        entries = [entry for entry in self._matching(view, selector) if selector.means(entry)]
+        entries = [entry for entry in self._matching(view, selector) if selector.matches(entry)]
         entries = list({each.path: each for each in (*entries, *self._of_ids(entries))}.values())
         targets, sources = _targets_of(selector, entries, view=view), {id for each in entries for id in each.sources}
         paths = {entry.path for entry in entries}
         made = [note for note in self._made_of_others(view) if note.path not in paths] if entries else []
-        entries += (note for note in made if targets.hold(note))
+        entries += (note for note in made if targets.include(note))
         targets = _targets_of(selector, entries, view=view)
-        survivors = [note for note in made if stands_for(note, targets.ids) and not targets.hold(note)]
+        survivors = [note for note in made if stands_for(note, targets.ids) and not targets.include(note)]
         held_at = self._db.index.ask(lambda connection: queries.of_ids(connection, sources - targets.ids))
         holders = [*self._db.entries(held_at), *self._moved_from(view, selector.key), *survivors]
         held_by = tuple(sorted({entry.key for entry in holders if _is_seen(view, entry)}))
@@ -286,7 +286,7 @@ class Forgetter:
                 if not isinstance(entry, Entry):
                     if isinstance(entry, Mark) and entry.path not in changed:
                         missing += self._moved_to(targets.ids.intersection(entry.left))
-                elif targets.hold(entry):
+                elif targets.include(entry):
                     if all(id_path(id) in records for id in entry.ids):
                         after |= _buried(records, entry, stamp, why=why)
                         taken.append(entry)

@@ -79,7 +79,7 @@ def _remove(db: EntryDatabase, paths: Sequence[str], stamp: Stamp) -> None:
             db.store.discard(marks)
         finally:
             db.index.settle(intent)
-    db.repository.forget(paths)
+    db.repository.drop_cached(paths)
 
 
 def _vacate(db: EntryDatabase, paths: Sequence[str], stamp: Stamp, *, only_retired: bool) -> None:

@@ -206,8 +206,8 @@ class RecordRepository(Generic[R]):
         except MemfilesError as error:
             _log.warning("temp files of dead writers could not be removed from the entries: %s", error)
 
-    def forget(self, paths: Iterable[str]) -> None:
-        """Drop the remembered content of these records; marks, which hold none, stay remembered."""
+    def drop_cached(self, paths: Iterable[str]) -> None:
+        """Forget what was last seen of these records; marks, which hold no content, stay cached."""
         with self._remembering:
             for path in paths:
                 if (seen := self._seen.get(path)) is not None and not isinstance(seen.record, Mark):
@@ -279,7 +279,7 @@ class RecordRepository(Generic[R]):
             return self._commit({path: seen}, [seen.record], is_own=seen.by_hand, origin="external")
         kept = self.store.set_aside(path, why=seen.problem or "unreadable")
         _log.warning("%s; it is in quarantine now: %s", seen.problem, kept)
-        self.forget([path])
+        self.drop_cached([path])
         self._doubt(path)
         return []
 

@@ -106,8 +106,8 @@ class Sync:
         if is_looking:
             self._bring_entries()
 
-    def entries_are_kept(self) -> None:
-        """Entries are used for the first time after the start: wait for them as a start does."""
+    def entries_opened(self) -> None:
+        """The first use opened the entries after the start: wait for those of the mirror, as a start does."""
         if not self._dispatcher.is_closed and self._lacks_all_entries():
             self._bring_entries()
 

@@ -156,8 +156,8 @@ def plan_merge(
         why=merged.note or f"the {on_conflict} copy won where both had changed the same lines",
         note=merged.note,
         settled=None if merged.is_news else digest(encode_copy(merged.record)),
-        buries=merged.record.revision if merged.is_buried or merged.is_outlived else None,
-        is_outlived=merged.is_outlived or bool(lacking(pieces_in(remote), pieces_in(merged.record))),
+        buries=merged.record.revision if merged.forgets_local or merged.forgets_remote else None,
+        drops_copy=merged.forgets_remote or bool(lacking(pieces_in(remote), pieces_in(merged.record))),
         redacts=lacking(pieces_in(local), pieces_in(merged.record)),
     )
 
@@ -194,7 +194,7 @@ class Reconciler:
             if local.is_private:
                 return outcome
             row = self.ledger.find(path)
-            if self._settle(local, row):
+            if self._push_ids_first(local, row):
                 continue
             step = next_step(path, local, row, look=look)
             if step == "read":
@@ -279,7 +279,7 @@ class Reconciler:
         if resolution.note is not None:
             _log.warning("%s: %s", path, resolution.note)
         if step.stored.version:
-            body = None if resolution.is_outlived else step.stored.body  # which may hold redacted or forgotten text
+            body = None if resolution.drops_copy else step.stored.body  # which may hold redacted or forgotten text
             self.ledger.acknowledge(
                 Acknowledged(path, step.stored.version, body, step.remote.revision, digest=resolution.settled)
             )
@@ -316,8 +316,8 @@ class Reconciler:
         )
         return plan_merge(path, local, remote, row, on_conflict=self.on_conflict, at=self.now(), of_ids=of_ids)
 
-    def _settle(self, local: LocalCopy, row: LedgerRow) -> bool:
-        """Push what is known of the entry's ids before the entry; returns whether the entry is no longer here.
+    def _push_ids_first(self, local: LocalCopy, row: LedgerRow) -> bool:
+        """Push the id records of an entry before the entry; returns whether it turned out to be forgotten or moved.
 
         A mark waits until the entry that left is pushed, so that it is always somewhere in the mirror.
         """

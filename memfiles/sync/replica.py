@@ -57,8 +57,8 @@ class Resolution:
     """What becomes of a record: ``record`` is written (None: it stays), and ``loser`` is kept in ``conflicts/``.
 
     ``is_ours``: the record holds changes that only this directory has made so far. ``settled`` is the digest of a
-    record that needs no push. Nothing of the record from before the revision ``buries`` may be kept; ``is_outlived``:
-    nor the mirror's copy. ``redacts`` are the pieces of texts that were redacted elsewhere. ``note`` is for the log.
+    record that needs no push. ``buries``: nothing may keep its content from before this revision. ``drops_copy``: nor
+    the mirror's copy. ``redacts`` are the pieces of texts that were redacted elsewhere. ``note`` is for the log.
     """
 
     record: SyncedRecord | None
@@ -69,7 +69,7 @@ class Resolution:
     note: str | None = None
     settled: str | None = None
     buries: int | None = None
-    is_outlived: bool = False
+    drops_copy: bool = False
     redacts: tuple[Piece, ...] = ()
 
 
@@ -162,11 +162,11 @@ class Replica:
             missing = [record for path, record in records.items() if present[path] is None]
             return missing, missing
 
-        return self._kept_entries().change(records, decide, is_own=False, origin="mirror")
+        return self._opened_entries().change(records, decide, is_own=False, origin="mirror")
 
     def of_ids(self, ids: Iterable[str]) -> Known:
         """What is known here of the entries with these ids."""
-        found = {id: self._kept_entries().look(id_path(id)).record for id in ids}
+        found = {id: self._opened_entries().look(id_path(id)).record for id in ids}
         return {id: mark for id, mark in found.items() if isinstance(mark, Mark)}
 
     def place(self, copy: Entry, *, is_local: bool, on_conflict: ConflictPolicy) -> Sequence[str]:
@@ -175,7 +175,7 @@ class Replica:
         A local copy leaves a mark. An entry that is in the way, and belongs elsewhere itself, moves on in the same way.
         Returns the paths that may have changed.
         """
-        entries, paths = self._kept_entries(), {copy.path}
+        entries, paths = self._opened_entries(), {copy.path}
 
         def decide(records: Mapping[str, EntryRecord | None]) -> tuple[str | None, list[EntryRecord]]:
             there, after, losers = records[copy.path], dict[str, EntryRecord](), list[tuple[str, SyncedRecord]]()
@@ -222,9 +222,9 @@ class Replica:
         self._release_forgotten([])
 
     def _repository(self, path: str) -> RecordRepository[Any]:
-        return self._files if entry_place(path) is None else self._kept_entries()
+        return self._files if entry_place(path) is None else self._opened_entries()
 
-    def _kept_entries(self) -> RecordRepository[EntryRecord]:
+    def _opened_entries(self) -> RecordRepository[EntryRecord]:
         if self._entries is None:
             raise InvalidArgument("this memory keeps no entries")
         return self._entries

@@ -80,11 +80,10 @@ ADAPTERS = {
 """What a module of ``memfiles.adapters`` offers. They load when they are asked for: the frameworks take seconds."""
 
 INTERNAL = {
-    "Memory": {"watcher"},
     "Session": {"actor", "refused", "check_open", "may_know", "definitions"},
-    "MemoryManager": {"replica", "store", "mend", "recover", "subscribers", "take_hydrated", "view"},
-    "Entries": {"let_go", "counts", "end_run", "close"},
-    "Sync": {"start", "entries_are_kept", "notice"},
+    "MemoryManager": {"replica", "store", "recover", "take_hydrated", "view"},
+    "Entries": {"release_forgotten", "counts", "end_run", "close"},
+    "Sync": {"start", "entries_opened"},
 }
 """Methods that other rooms of memfiles call, and users do not."""
 
@@ -114,7 +113,8 @@ def chosen(words: str) -> list[str]:
     return [name for word in words.split() for name in all_of.get(word, [word])]
 
 
-def _named(name: str) -> Any:
+def named(name: str) -> Any:
+    """What the reference shows under this name."""
     module, _, last = name.rpartition(".")
     if module == "mirrors":
         return getattr(mirrors, last)
@@ -129,7 +129,7 @@ def _api(names: str) -> str:
     """For each name a heading, the signature and the docstring; for a class of our own also its public methods."""
     shown = []
     for name in chosen(names):
-        thing = _named(name)
+        thing = named(name)
         if inspect.isclass(thing):
             parts = _class(thing, methods="." not in name)
         else:
@@ -249,7 +249,7 @@ def _errors(_: str) -> str:
 
 
 def _workflow(name: str) -> str:
-    return _fields(_named(name))
+    return _fields(named(name))
 
 
 def _fields(model: type[BaseModel]) -> str:

@@ -49,6 +49,13 @@ def test_a_page_is_up_to_date(page: Path, tmp_path: Path) -> None:
         assert rendered(text, runner) == text
 
 
+def test_every_internal_method_exists() -> None:
+    """A method that got another name would be documented under that one."""
+    internal = [(kind, name) for kind, names in reference.INTERNAL.items() for name in names]
+
+    assert [] == [(kind, name) for kind, name in internal if not hasattr(reference.named(kind), name)]
+
+
 WRONG = [
     "```python\n1/0\n```",
     "```python\nprint(1)\n```",

@@ -112,12 +112,12 @@ class EntryMachine:
             return False
         base, policy = self.acknowledged, self.on_conflict
         merged = merge_entries(local, remote, base=base, on_conflict=policy, at=self.now(), known=self.known)
-        if merged.is_buried:
+        if merged.forgets_local:
             self.leaves_no_copies()
         self.conflicts += [merged.loser] if isinstance(merged.loser, Entry) else []
         is_new = merged.record.revision > max(local.revision, remote.revision)
         (self.keeps if is_new else self.stores)(merged.record)
-        self.acknowledged = None if merged.is_outlived else remote
+        self.acknowledged = None if merged.forgets_remote else remote
         return merged.is_news
 
 

@@ -67,17 +67,17 @@ def merge_entries(
     if isinstance(local, Entry) and isinstance(remote, Entry) and ours == theirs == "here":
         base = base if isinstance(base, Entry) and is_same(base, local) and is_same(base, remote) else None
         return _two_entries(local, remote, base=base, on_conflict=on_conflict, at=at)
-    is_outlived, is_buried = theirs == "forgotten", ours == "forgotten"
+    forgets_remote, forgets_local = theirs == "forgotten", ours == "forgotten"
     if isinstance(local, Mark) and isinstance(remote, Mark):
         record: EntryRecord = (mark := _two_marks(local, remote))
-        is_buried = mark.type == "tombstone" != local.type
+        forgets_local = mark.type == "tombstone" != local.type
     elif isinstance(local, Entry) and ours == "here":
         record = _heir(local, remote)
     elif isinstance(remote, Entry) and theirs == "here":
         record = _heir(remote, local)
     else:
         record = _mark_of(local, remote, at=at)
-    return replace(_survived(record, local, remote, at=at), is_outlived=is_outlived, is_buried=is_buried)
+    return replace(_survived(record, local, remote, at=at), forgets_remote=forgets_remote, forgets_local=forgets_local)
 
 
 def fate(record: EntryRecord, other: EntryRecord | None, known: Known) -> Fate:

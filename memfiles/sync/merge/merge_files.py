@@ -50,16 +50,16 @@ class MergeResult(Generic[R_co]):
 
     A merge was made here, and is to be stamped, if the record's revision is higher than that of both copies.
     ``is_news``: the mirror lacks something of the record. If not, nothing is pushed, even if the bytes differ because
-    the file is declared differently here. ``is_outlived``: what the remote copy holds was forgotten, and no copy of it
-    may be kept anywhere. ``is_buried``: so was what the local copy held.
+    the file is declared differently here. ``forgets_remote``: the remote copy is of a forgotten entry, whose content
+    nothing may keep. ``forgets_local``: so is the local copy.
     """
 
     record: R_co
     loser: R_co | None = None
     note: str | None = None
     is_news: bool = True
-    is_outlived: bool = False
-    is_buried: bool = False
+    forgets_remote: bool = False
+    forgets_local: bool = False
 
 
 def adopt(remote: Record, *, metadata: Metadata, revision: int, at: str) -> Record:

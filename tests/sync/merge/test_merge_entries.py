@@ -213,8 +213,8 @@ def test_a_tombstone_beats_every_copy_that_does_not_name_it() -> None:
     pulled, pushed = merged(stale, tombstone), merged(tombstone, stale)
 
     assert (tombstone.id, tombstone.id) == (pulled.record.id, pushed.record.id)
-    assert (True, False) == (pulled.is_buried, pulled.is_outlived)
-    assert (False, True) == (pushed.is_buried, pushed.is_outlived)
+    assert (True, False) == (pulled.forgets_local, pulled.forgets_remote)
+    assert (False, True) == (pushed.forgets_local, pushed.forgets_remote)
     assert pulled.record.revision == pushed.record.revision == stale.revision + 1
     assert None is pulled.loser is pushed.loser
 
