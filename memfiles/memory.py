@@ -148,11 +148,10 @@ def keeper_of(workflow: Workflow) -> Keeper:
     """What checks, replaces and uses the key of the declared mirror as a whole."""
     from mirrors.sealed.keeper import Keeper
 
-    declared = workflow.memory.mirror
-    if declared is None:
+    spec = workflow.memory.mirror
+    if spec is None:
         return Keeper(None, workflow.directory, url="", key=None, encrypt=False)
-    url, key, encrypt = declared.url, declared.key, declared.encrypt
-    return Keeper(_mirror_at(url), workflow.directory, url=url, key=key, encrypt=encrypt)
+    return Keeper(_mirror_at(spec.url), workflow.directory, url=spec.url, key=spec.key, encrypt=spec.encrypt)
 
 
 def unmirrored(workflow: Workflow) -> str | None:

@@ -328,14 +328,11 @@ class Entries:
         if not isinstance(record, Entry) or record.sources or any(map(self._db.is_forgotten, record.ids)):
             self._db.has_begun = False
 
-    def release_forgotten(self, paths: Sequence[str] = ()) -> None:
-        """Remove the earlier content of these records, now tombstones, from everything but the mirror's ledger.
-
-        Notes made of entries that were forgotten elsewhere are forgotten, too; errors as of ``forget``.
-        """
+    def release_forgotten(self) -> None:
+        """Remove what other machines forgot from everything but the ledger of the mirror; errors as of ``forget``."""
         self._db.refresh()
         self._forgetter.follow()
-        self._forgetter.release(paths)
+        self._forgetter.release([])
 
 
 class EntryFiles:

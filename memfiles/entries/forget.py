@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -173,8 +173,7 @@ class Forgetter:
         targets = _targets_of(selector, found.entries, view=view)
         paths, survivors = [entry.path for entry in found.entries], [entry.path for entry in found.survivors]
         self._note([*found.entries, *found.survivors])  # 1 the next start finishes what follows
-        changed: list[EntryRecord] = []
-        buried: list[Entry] = []
+        changed, buried = list[EntryRecord](), list[Entry]()
         for start in range(0, len(paths), _AT_ONCE):  # 2 durable
             changed += self._bury([*paths[start : start + _AT_ONCE], *survivors], targets, stamp, why=why, into=buried)
         self._finish(changed, noted=[*paths, *survivors])  # 3 everything but the records
@@ -242,22 +241,22 @@ class Forgetter:
         """The selection, read from the disk: the index only says where to look."""
         self._db.refresh()
         entries = [entry for entry in self._matching(view, selector) if selector.matches(entry)]
-        entries = list({each.path: each for each in (*entries, *self._of_ids(entries))}.values())
+        elsewhere = self._db.entries(self._paths_of({id for entry in entries for id in entry.ids}))
+        entries = list({each.path: each for each in (*entries, *elsewhere)}.values())
         targets, sources = _targets_of(selector, entries, view=view), {id for each in entries for id in each.sources}
         paths = {entry.path for entry in entries}
         made = [note for note in self._made_of_others(view) if note.path not in paths] if entries else []
         entries += (note for note in made if targets.include(note))
         targets = _targets_of(selector, entries, view=view)
         survivors = [note for note in made if stands_for(note, targets.ids) and not targets.include(note)]
-        held_at = self._db.index.ask(lambda connection: queries.of_ids(connection, sources - targets.ids))
+        held_at = self._paths_of(sources - targets.ids)
         holders = [*self._db.entries(held_at), *self._moved_from(view, selector.key), *survivors]
         held_by = tuple(sorted({entry.key for entry in holders if _is_seen(view, entry)}))
         return _Found(tuple(entries), tuple(survivors), held_by)
 
-    def _of_ids(self, entries: Sequence[Entry]) -> list[Entry]:
-        """The entries with one of the ids of these, wherever they are."""
-        ids = {id for entry in entries for id in entry.ids}
-        return self._db.entries(self._db.index.ask(lambda connection: queries.of_ids(connection, ids)) if ids else ())
+    def _paths_of(self, ids: Collection[str]) -> list[str]:
+        """The paths of all records of the entries with these ids."""
+        return self._db.index.ask(lambda connection: queries.of_ids(connection, ids)) if ids else []
 
     def _moved_from(self, view: View, key: str | None) -> list[Entry]:
         """The entries that had this key before they moved."""
@@ -316,8 +315,7 @@ class Forgetter:
         paths = [record.path for record in changed]
         self.release(paths)
         ids = {id for record in changed if isinstance(record, Mark) for id in record.left}
-        left = self._db.index.ask(lambda connection: queries.of_ids(connection, ids)) if ids else []
-        marks = (mark for path in left if not is_id_path(path) and (mark := self._db.mark(path)) is not None)
+        marks = (mark for path in self._paths_of(ids) if not is_id_path(path) and (mark := self._db.mark(path)))
         ledger.scrub(self._db.store.directory, {record.path: record.revision for record in (*marks, *changed)})
         self._db.index.change(lambda connection: strike_forgets(connection, [*paths, *noted]))
 

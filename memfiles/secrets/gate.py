@@ -125,10 +125,9 @@ def gate(
 ) -> Gated:
     """Check ``text`` according to ``policy``; return the text to store, or raise ``SecretRefused``.
 
-    ``block`` refuses a text that holds a credential, ``redact`` puts ``[redacted:<rule>]`` in its place, ``warn``
-    lets it pass with a warning, ``off`` does not look. ``allow`` lists exceptions: names of rules,
-    or the exact texts of false alarms. Findings of ``scan`` count as well; if it fails, that is a warning. ``what``
-    names the text in an error or warning.
+    ``block`` refuses a text that holds a credential, ``redact`` puts ``[redacted:<rule>]`` in its place, ``warn`` lets
+    it pass with a warning, ``off`` does not look. ``allow`` lists exceptions: names of rules, or the exact texts of
+    false alarms. Findings of ``scan`` count as well; if it fails, that is a warning. ``what`` names the text.
     """
     check_policy(policy)
     return judge_change(

@@ -124,14 +124,13 @@ class RecordRepository(Generic[R]):
         paths: Iterable[str],
         decide: Callable[[Mapping[str, R | None]], tuple[T, Sequence[R]]],
         *,
-        is_own: bool = True,
         origin: Origin = "local",
     ) -> T:
         """Apply one decision to several records under their locks: all of its records are committed, or none.
 
         ``decide`` gets the newest versions by path, and returns a result and the records to write, among these paths.
-        ``is_own`` False writes them byte for byte, without the stamp of this directory. Durable on return. Errors as
-        of ``Store.commit``, ``Store.hold`` and ``look``, besides those of ``decide``.
+        Those of another ``origin`` than here are written byte for byte, without the stamp of this directory. Durable on
+        return. Errors as of ``Store.commit``, ``Store.hold`` and ``look``, and those of ``decide``.
         """
         wanted = sorted(set(paths))
         for path in wanted:
@@ -140,7 +139,7 @@ class RecordRepository(Generic[R]):
         def run() -> tuple[T, list[RecordChanged]]:
             before = {path: self.look(path) for path in wanted}
             result, records = decide({path: seen.record for path, seen in before.items()})
-            return result, self._commit(before, records, is_own=is_own, origin=origin)
+            return result, self._commit(before, records, is_own=origin == "local", origin=origin)
 
         result, events = self._attempt(wanted, run)
         self._subscribers.tell(events)

@@ -145,7 +145,7 @@ class Dispatcher:
         answer. ``progress`` is called with (done, total).
         """
         begun = time.monotonic()
-        with self._throttle.waived(), self._turn:
+        with self._turn, self._throttle.waived():
             self._ensure_running()
             self._schedule.hurry(now=begun)
             self._turn.notify_all()
@@ -235,7 +235,7 @@ class Workers:
             threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True).start()
 
     def close(self) -> None:
-        """Let every thread end after its current job, without waiting for it."""
+        """Let every thread end once the queue is empty, without waiting for it."""
         with self._counting:
             for _ in range(self._threads):
                 self._jobs.put(None)

@@ -136,7 +136,7 @@ class EntryDownloads:
             raise failure
 
     def bring_one(self, path: str) -> bool:
-        """Fetch the entry at ``path``, which cannot be read here; whether it was saved. ``LockTimeout`` for a file."""
+        """Fetch the entry at ``path``, unreadable here; whether it was written. ``LockTimeout`` for a memory file."""
         if entry_place(path) is None:
             raise LockTimeout(f"{path} cannot be read now: another program is changing it")
         stored = self.mirror.get(path) if self.replica.listing.has_entries else None

@@ -212,8 +212,7 @@ class Reconciler:
 
     def remove_stale_pack(self) -> None:
         """Remove the pack after a redaction, as it holds the redacted text; on failure it is tried again later."""
-        state = self.ledger.meta.state()
-        if state.must_remove_pack:
+        if (state := self.ledger.meta.state()).must_remove_pack:
             try:
                 remove_pack(self.mirror)
             except MirrorUnavailable as error:

@@ -84,12 +84,12 @@ class Replica:
         self._files = files
         self._entries: RecordRepository[EntryRecord] | None = None
         self.listing = RecordListing(files)
-        self._release_forgotten: Callable[[Sequence[str]], None] = lambda paths: files.store.scrub()
+        self._release_forgotten = files.store.scrub
         self._turns = self._new_turns()
         renew_in_child(self, Replica._leave_to_parent)
 
     def with_entries(
-        self, repository: RecordRepository[EntryRecord], *, release_forgotten: Callable[[Sequence[str]], None]
+        self, repository: RecordRepository[EntryRecord], *, release_forgotten: Callable[[], None]
     ) -> Replica:
         """Add the entries; ``release_forgotten`` removes earlier versions of records from everything that has them."""
         self._entries = repository
@@ -162,7 +162,7 @@ class Replica:
             missing = [record for path, record in records.items() if present[path] is None]
             return missing, missing
 
-        return self._opened_entries().change(records, decide, is_own=False, origin="mirror")
+        return self._opened_entries().change(records, decide, origin="mirror")
 
     def of_ids(self, ids: Iterable[str]) -> Known:
         """What is known here of the entries with these ids."""
@@ -204,7 +204,7 @@ class Replica:
                 self.keep(path, encode_copy(loser), why=_MOVED, folder=quarantine.CONFLICTS)
             return None, [record for path, record in after.items() if record != records[path]]
 
-        while (missing := entries.change(paths, decide, is_own=False, origin="mirror")) is not None:
+        while (missing := entries.change(paths, decide, origin="mirror")) is not None:
             paths.add(missing)
         return sorted(paths)
 
@@ -219,7 +219,7 @@ class Replica:
 
     def release_forgotten(self) -> None:
         """Remove earlier versions of what was forgotten or redacted elsewhere from journals and index."""
-        self._release_forgotten([])
+        self._release_forgotten()
 
     def _repository(self, path: str) -> RecordRepository[Any]:
         return self._files if entry_place(path) is None else self._opened_entries()
