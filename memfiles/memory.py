@@ -155,7 +155,7 @@ def keeper_of(workflow: Workflow) -> Keeper:
 
 
 def unmirrored(workflow: Workflow) -> str | None:
-    """Why the declared mirror never takes some of what is declared, None if it takes all; makes no request."""
+    """Why the mirror can never take some of the declared records; None if it takes all. Makes no request."""
     mirror = open_mirror_of(workflow)
     if mirror is None or workflow.memory.entries is None:
         return None

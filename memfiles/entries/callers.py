@@ -5,8 +5,8 @@ The rules this file guards:
 - Every read and every write of entries asks here, and nowhere else, which partitions to look in, so a hidden entry is
   hidden everywhere. For one key the highest visible level shadows the others; at one level an entry of the run shadows
   the agent's, and that one the entry that all agents share.
-- A read counts in evictions only where nobody observes them but sessions that may know of it: at the reader's level, in
-  its agent's own entries.
+- A read influences evictions only at the reader's own level and among its agent's own entries, so that no
+  session learns from an eviction of a read that it may not know of.
 - A span and an audit event say whose session it was and which operation; they never hold content, keys or the text of
   an error. A program that does not trace pays nothing: OpenTelemetry is not imported here unless it already is.
 
@@ -131,7 +131,7 @@ def is_in_view(view: View, path: str, *, key: str, level: str) -> bool:
 
 
 def is_read_counted(caller: Caller, path: str, *, level: str) -> bool:
-    """Whether a read of the entry at ``path`` may decide what is evicted: no lower level or other agent may notice."""
+    """Whether a read of the entry at ``path`` may influence evictions; no lower level or other agent may notice it."""
     place = entry_place(path)
     return place is not None and place[0] != WORKSPACE and level == caller.level
 

@@ -21,8 +21,8 @@ from memfiles.entries.drafts import Draft, facets_of, seconds_between
 from memfiles.errors import EntryNotFound, ReadOnly, RevisionConflict
 from memfiles.records.entry import GENERAL, MAX_SOURCES, Entry, Provenance, Retired, folder_of, new_text, with_ids
 from memfiles.records.history import contents, splice_between
-from memfiles.records.keys import RECORD_SUFFIX, WORKSPACE, entry_path, entry_uid, id_path
-from memfiles.records.marks import EntryRecord, Mark, MarkType, passed, vacated
+from memfiles.records.keys import WORKSPACE, entry_path, entry_uid, id_path, uid_at
+from memfiles.records.marks import EntryRecord, Mark, MarkType, tombstones_in, vacated
 from memfiles.records.record import Change, EntryOperation, Record, Stamp, extend, successor, with_content
 
 RecordsByPath = Mapping[str, EntryRecord | None]
@@ -81,7 +81,7 @@ def save(
     return Decided(_changed(before, draft, stamp, op="save", by=by, expiry=expiry, renews=not was_live))
 
 
-def take_in(
+def import_(
     before: EntryRecord | None,
     draft: Draft,
     stamp: Stamp,
@@ -127,7 +127,7 @@ def move(entry: Entry, there: EntryRecord | None, draft: Draft, stamp: Stamp, *,
 
     An entry that is there already is joined with it: its contents go to the history.
     """
-    revision, forgotten, known = (there.revision, passed(there), there.origins) if there is not None else (0, (), {})
+    revision, forgotten, known = (there.revision, tombstones_in(there), there.origins) if there else (0, (), {})
     uid = entry_uid(folder_of(place.agent), place.level, draft.key, place.run)
     text = successor(entry.text, uid=uid, level=place.level, revision=max(entry.revision, revision))
     moved = replace(entry, text=text, key=draft.key, agent=place.agent, run=place.run, forgotten=forgotten)
@@ -199,7 +199,7 @@ def restore(before: EntryRecord | None, stamp: Stamp, *, key: str, expiry: Expir
 def of_id(type: MarkType, entry: Entry, path: str, known: EntryRecord | None, stamp: Stamp, *, why: str = "") -> Mark:
     """The tombstone or location of one of the ids of an entry, over what is ``known`` of it at ``path``."""
     revision, origins = (known.revision, known.origins) if known is not None else (0, {})
-    named = (path.rpartition("/")[2].removesuffix(RECORD_SUFFIX), entry.agent, entry.level, type, revision + 1)
+    named = (uid_at(path), entry.agent, entry.level, type, revision + 1)
     key = entry.key if type == "location" else ""
     return Mark(*named, stamp.at, stamp.by, why=why, key=key, origins=origins)
 
@@ -246,7 +246,7 @@ def _first(
         run=place.run,
         provenance=by,
         expires_at=expiry(facets["category"], stamp.at, draft.ttl),
-        forgotten=passed(before) if before is not None else (),
+        forgotten=tombstones_in(before) if before is not None else (),
         given_id=place.id,
         **facets,
     )

@@ -1,4 +1,4 @@
-"""A batch of new keys for entries.
+"""Renames of entries in one batch.
 
 The rule this file guards: new keys are given all or none, not to entries that changed meanwhile, and an entry keeps its
 id, its times and all its fields. ``decisions.relocated`` says what a move leaves behind.

@@ -83,7 +83,7 @@ def _remove(db: EntryDatabase, paths: Sequence[str], stamp: Stamp) -> None:
 
 
 def _vacate(db: EntryDatabase, paths: Sequence[str], stamp: Stamp, *, only_retired: bool) -> None:
-    """Replace entries by marks, which yield to a copy with a change that was not known here."""
+    """Replace entries by marks. A copy from elsewhere with a change that was not known here wins over such a mark."""
 
     def decide(records: RecordsByPath) -> tuple[None, list[EntryRecord]]:
         return None, [

@@ -99,7 +99,7 @@ class EntryWriter:
         targets = [self._target(caller, each.draft, now=stamp.at) for each in checked]
         return self._save_all(caller, checked, targets, stamp)
 
-    def take_in(self, caller: Caller, drafts: Sequence[ImportedDraft]) -> list[Saved]:
+    def import_(self, caller: Caller, drafts: Sequence[ImportedDraft]) -> list[Saved]:
         """Save drafts from elsewhere, all or nothing, with the times they had there; errors as of ``save``."""
         agent = caller.provenance.agent
         places = [(each, location_of(agent, *each.place, id=uuid.uuid4().hex)) for each in drafts]
@@ -125,7 +125,7 @@ class EntryWriter:
                 elif isinstance(before, Mark) and self._db.is_grave(before):
                     raise EntryNotFound(f"{draft.key[:80]!r} was forgotten meanwhile: import again")
                 else:
-                    made = decisions.take_in(before, draft, stamp, place=place, by=source, expiry=expiry, past=past)
+                    made = decisions.import_(before, draft, stamp, place=place, by=source, expiry=expiry, past=past)
                 decided.append(made)
                 records[target.path] = made.entry
             return decided

@@ -167,11 +167,6 @@ def _mark_lines(mark: Mark) -> Iterator[bytes]:
     return (b'%b"%b":%b' % (b"" if at else b"{", name.encode(), to_json(said[name])) for at, name in enumerate(shown))
 
 
-def is_entry(data: bytes) -> bool:
-    """Whether ``data`` declares itself, in our layout, an entry or a mark."""
-    return _TYPE.match(data) is not None
-
-
 def is_of_one_run(data: bytes, *, path: str) -> bool:
     """Whether ``data`` is the record of ``path`` and belongs to one run alone; decoded only if it names a run."""
     try:
@@ -292,10 +287,7 @@ class Inspection:
 def inspect(data: bytes) -> Inspection | None:
     """Inspect a record of any type; None if ``data`` is not one."""
     try:
-        if not is_entry(data):
-            found: Record | EntryRecord = read_record(data)
-        else:
-            found = read_entry(data)
+        found: Record | EntryRecord = read_entry(data) if _TYPE.match(data) else read_record(data)
         text = found.text if isinstance(found, Entry) else found
         changes = [change.revision for change in text.history] if isinstance(text, Record) else [found.revision]
         check_revision(found.revision, changes, of="")

@@ -132,6 +132,11 @@ def entry_place(path: str) -> tuple[str, str] | None:
     return (found[2], found[3]) if found[2] else (IDS, found[4])
 
 
+def uid_at(path: str) -> str:
+    """The uid in the path of an entry's record."""
+    return path.rpartition("/")[2].removesuffix(RECORD_SUFFIX)
+
+
 @lru_cache(maxsize=4096)
 def temp_path(path: str) -> str:
     """Where the next version of the record at ``path`` is staged: in the same folder, hidden.

@@ -96,7 +96,7 @@ def _tells_all(record: Record) -> bool:
 def _contradict(local: Record, remote: Record) -> bool:
     """Whether the origins are wrong: the histories differ at a revision that the origins call common.
 
-    A full version vector may have lost an early origin. That of a path where another entry was tells of its revisions.
+    A full version vector may have lost an early origin, and the vector of a path may count an earlier entry there.
     """
     if _may_have_lost(local, remote) or _may_have_lost(remote, local):
         return True

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from memfiles.records.entry import FORGOTTEN_KEPT, MAX_WHY_BYTES, Entry, EntryId, TombstoneId, earlier_lives, folder_of
-from memfiles.records.keys import ENTRY_PATH_PATTERN, IDS, WORKSPACE, entry_path, entry_uid
+from memfiles.records.keys import ENTRY_PATH_PATTERN, IDS, WORKSPACE, entry_path, entry_uid, uid_at
 from memfiles.records.record import FORMAT_2, MAX_ORIGINS, NOBODY, Actor, Origins, Revision, Timestamp, latest_origins
 
 MAX_MOVED = 8
@@ -89,7 +89,7 @@ class Mark:
         if self.is_of_id:
             return frozenset({self.uid} if self.type == "tombstone" else ())
         moved = self.moved if self.type == "tombstone" else ()
-        return frozenset({*earlier_lives(self.uid, passed(self)), *(path[-45:-5] for path in moved)})
+        return frozenset({*earlier_lives(self.uid, tombstones_in(self)), *map(uid_at, moved)})
 
     def stamped(self, origin: str) -> Mark:
         """The mark as a change made in the memory directory ``origin``."""
@@ -118,15 +118,15 @@ def vacated(entry: Entry, at: str, *, by: Actor = NOBODY, target: str = "", is_p
     )
 
 
-def passed(record: EntryRecord) -> tuple[str, ...]:
-    """The format 1 tombstones that a save over this record must name, newest last."""
+def tombstones_in(record: EntryRecord) -> tuple[str, ...]:
+    """The ids of the format 1 tombstones in this record, newest last; a save over it must name them."""
     return (*record.forgotten, *([record.id] if isinstance(record, Mark) and record.id else ()))[-FORGOTTEN_KEPT:]
 
 
 def buries(record: EntryRecord, entry: Entry) -> bool:
-    """Whether a record says that the entry was forgotten; one of format 1 means entries of its own level and agent."""
+    """Whether a record says that the entry was forgotten; in format 1, only an entry of its own level and agent."""
     if not record.buried.isdisjoint(entry.ids):
         is_of_id = isinstance(record, Mark) and record.is_of_id
         return is_of_id or (entry.level == record.level and entry.folder in (folder_of(record.agent), WORKSPACE))
-    names = passed(record)  # a full list may have dropped older ones: one that shares no name is of an earlier life
+    names = tombstones_in(record)  # a full list may have dropped older ones: one that shares none is of an earlier life
     return len(names) >= FORGOTTEN_KEPT and bool(entry.forgotten) and {*names}.isdisjoint(entry.forgotten)

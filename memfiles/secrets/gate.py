@@ -150,7 +150,7 @@ def judge_change(
     """Judge the change of ``before`` into ``after``, whose characters from ``start`` to ``end`` are new.
 
     ``is_given``: the new text is what the caller gave, and may hold no credential by itself either. The rest as of
-    ``gate``; places are those in ``after``. ``redact`` replaces a whole credential, also what of it was there before.
+    ``gate``; places are those in ``after``. ``redact`` replaces all of a credential, also what was there before.
     """
     if policy == "off":
         return Gated(after)
@@ -199,7 +199,7 @@ def gate_labels(
 
 
 class LabelGate:
-    """Refuses credentials in what is recorded of who changes something; one that may pass is logged once."""
+    """Refuses credentials in the labels of changes, such as agent and run; logs once each one that it lets pass."""
 
     def __init__(self, policy: Policy, scan: Scanner | None) -> None:
         self._policy = policy
@@ -262,7 +262,7 @@ def _new_spans(
 
 
 def _was_there(value: str, known: Counter[str]) -> bool:
-    """Whether this credential, or a longer one of which it is what is left, was in the text before."""
+    """Whether the text before held this credential, or a longer one that contains it."""
     if known[value] > 0:
         known[value] -= 1
         return True

@@ -122,6 +122,7 @@ class EntryDownloads:
         ids = [path for path in paths if is_id_path(path)]  # what is known of entries comes before these
         entries = [path for path in paths if not is_id_path(path)]
         of_ids = _until_down(get_many(self.mirror, ids))
+        # the empty path between the two has the ids written before any entry is
         for path, answer in chain(of_ids, [("", None)], get_objects(self.mirror, entries, listed=listed)):
             if isinstance(answer, MirrorUnavailable):
                 failure = failure or (answer if _is_failure(answer) else None)
@@ -172,7 +173,7 @@ class EntryDownloads:
 
     def _admitted(self, record: EntryRecord) -> EntryRecord:
         """The record to write for one of the mirror's: a mark for an entry that was forgotten, or is elsewhere now."""
-        found = fate(record, None, self.replica.of_ids(record.ids))
+        found = fate(record, None, self.replica.marks_of(record.ids))
         if not isinstance(record, Entry) or found == "here":
             return record
         if found == "elsewhere":

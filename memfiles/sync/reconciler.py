@@ -23,7 +23,7 @@ from memfiles.storage import quarantine
 from memfiles.storage.atomic import is_settled
 from memfiles.sync.downloads import EntryDownloads
 from memfiles.sync.ledger import Acknowledged, Ledger, LedgerRow
-from memfiles.sync.merge.merge_entries import Known, fate, is_same, place_of
+from memfiles.sync.merge.merge_entries import MarksById, fate, is_same, place_of
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.record_types import (
     MergeContext,
@@ -130,14 +130,14 @@ def plan_merge(
     *,
     on_conflict: ConflictPolicy,
     at: str,
-    of_ids: Known | None = None,
+    marks: MarksById | None = None,
 ) -> Resolution:
     """What becomes of the local record, given the mirror's copy and the copies that the mirror is known to have had."""
     sent = row.sent.body if row.sent else None
     known = [decode_copy(body, path=path) for body in (sent, row.body) if body]
     settled_before = {row.digest, digest(sent) if sent else None}
     is_settled = settled_before == {None} or digest(encode_copy(local)) in settled_before
-    merged = merge_copies(local, remote, context=MergeContext(known, is_settled, on_conflict, at, of_ids or {}))
+    merged = merge_copies(local, remote, context=MergeContext(known, is_settled, on_conflict, at, marks or {}))
     record: SyncedRecord | None = merged.record
     outcome: Outcome
     if merged.record == local:
@@ -310,10 +310,10 @@ class Reconciler:
         return planned
 
     def _plan(self, path: str, local: SyncedRecord, remote: SyncedRecord, row: LedgerRow) -> Resolution:
-        of_ids = self.replica.of_ids(
+        marks = self.replica.marks_of(
             {id for copy in (local, remote) if not isinstance(copy, Record) for id in copy.ids}
         )
-        return plan_merge(path, local, remote, row, on_conflict=self.on_conflict, at=self.now(), of_ids=of_ids)
+        return plan_merge(path, local, remote, row, on_conflict=self.on_conflict, at=self.now(), marks=marks)
 
     def _push_ids_first(self, local: LocalCopy, row: LedgerRow) -> bool:
         """Push the id records of an entry before the entry; returns whether it turned out to be forgotten or moved.
@@ -323,8 +323,8 @@ class Reconciler:
         record = local.record
         if isinstance(record, Record) or is_id_path(record.path) or row.digest == local.digest:
             return False
-        self._look_up(self.replica.of_ids(record.ids), look=False)
-        known = self.replica.of_ids(record.ids)
+        self._look_up(self.replica.marks_of(record.ids), look=False)
+        known = self.replica.marks_of(record.ids)
         if isinstance(record, Mark):
             for mark in known.values():
                 if mark.type == "location" and self._is_dirty(mark.target):
@@ -362,7 +362,7 @@ class Reconciler:
 
         The mirror is asked first what became of another entry that is there: it may have been forgotten.
         """
-        known = self.replica.of_ids(entry.ids)
+        known = self.replica.marks_of(entry.ids)
         if fate(entry, None, known) != "elsewhere":
             return False
         there = self.replica.read(place.target) if (place := place_of(entry, known)) is not None else None

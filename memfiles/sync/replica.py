@@ -22,7 +22,7 @@ from memfiles.storage.atomic import Signature, storage_failure
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.locks import RecordLocks
 from memfiles.storage.repository import RecordRepository
-from memfiles.sync.merge.merge_entries import Known, is_same, place_of, placed
+from memfiles.sync.merge.merge_entries import MarksById, is_same, place_of, placed
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.record_types import SyncedRecord, decode_entry_copy, encode_copy
 
@@ -164,8 +164,8 @@ class Replica:
 
         return self._opened_entries().change(records, decide, origin="mirror")
 
-    def of_ids(self, ids: Iterable[str]) -> Known:
-        """What is known here of the entries with these ids."""
+    def marks_of(self, ids: Iterable[str]) -> MarksById:
+        """The tombstones and locations of the entries with these ids, by id."""
         found = {id: self._opened_entries().look(id_path(id)).record for id in ids}
         return {id: mark for id, mark in found.items() if isinstance(mark, Mark)}
 
@@ -186,15 +186,15 @@ class Replica:
                 after[copy.path] = vacated(hands[0], self._now())
             while hands:
                 entry = hands.pop()
-                place = place_of(entry, self.of_ids(entry.ids))
+                place = place_of(entry, self.marks_of(entry.ids))
                 if place is None or place.target not in records:
                     return (place.target if place is not None else None), []
                 there = after.get(place.target, records[place.target])
                 is_in_the_way = place.target not in after and there is not None and not is_same(there, entry)
-                if isinstance(there, Entry) and is_in_the_way and place_of(there, self.of_ids(there.ids)) is not None:
+                if isinstance(there, Entry) and is_in_the_way and place_of(there, self.marks_of(there.ids)) is not None:
                     hands.append(there)
                     there = vacated(there, self._now())
-                known = self.of_ids({*entry.ids, *(there.ids if there is not None else ())})
+                known = self.marks_of({*entry.ids, *(there.ids if there is not None else ())})
                 merged = placed(entry, there, place, on_conflict=on_conflict, at=self._now(), known=known)
                 losers += [(place.target, merged.loser)] if merged.loser is not None else []
                 is_new = merged.record.revision != entry.revision

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from memfiles.errors import RecordCorrupt
 from memfiles.records.entry import MAX_ENTRY_BYTES, Entry, Provenance, Retired
-from memfiles.records.entry_codec import Inspection, decode_entry, encode_entry, inspect, is_entry
-from memfiles.records.marks import passed
+from memfiles.records.entry_codec import Inspection, decode_entry, encode_entry, inspect
+from memfiles.records.marks import tombstones_in
 from memfiles.records.record import encode
 from tests.support.records import LATER, many_times, seeded
 from tests.support.saved import buried, resaved, saved
@@ -132,7 +132,9 @@ def test_what_is_not_the_entry_asked_for_is_refused(what: str) -> None:
 def test_an_entry_says_what_it_is() -> None:
     """Recovery tells entries from memory files by their beginning alone."""
 
-    assert [True, True, False] == [is_entry(data) for data in (encode_entry(FULL), encode_entry(buried(FULL)), b"{}")]
+    assert [True, True, False] == [
+        inspect(data) is not None for data in (encode_entry(FULL), encode_entry(buried(FULL)), b"{}")
+    ]
 
 
 def test_a_content_changed_by_hand_shows() -> None:
@@ -147,8 +149,8 @@ def test_only_so_many_tombstones_are_remembered() -> None:
     """A key that is forgotten again and again does not grow without end."""
     tombstone = buried(saved(forgotten=tuple(f"{number:012x}" for number in range(8))), id="a" * 12)
 
-    assert 8 == len(passed(tombstone))
-    assert "a" * 12 == passed(tombstone)[-1]
+    assert 8 == len(tombstones_in(tombstone))
+    assert "a" * 12 == tombstones_in(tombstone)[-1]
 
 
 def test_the_largest_content_is_within_what_a_record_may_have() -> None:

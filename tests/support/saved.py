@@ -12,7 +12,7 @@ from memfiles.entries.callers import SessionProvenance
 from memfiles.entries.drafts import EntryRules, later
 from memfiles.entries.entries import Entries
 from memfiles.records.entry import Entry, Provenance, Retired, new_text
-from memfiles.records.marks import Mark, passed
+from memfiles.records.marks import Mark, tombstones_in
 from memfiles.records.record import FORMAT, Actor, Change, Operation, extend, successor, with_content
 from memfiles.storage.events import Subscribers, utc_now
 from memfiles.storage.store import Store
@@ -54,7 +54,7 @@ def saved_over(mark: Mark, key: str, content: str, *, at: str, **said: Any) -> E
     text = new_text(mark.agent, key, level=mark.level, run="", content=content, at=at)
     change = Change(revision=mark.revision + 1, at=at, op="save", bytes=text.size_bytes, offset=0)
     text = successor(extend(text, change), origins=dict(mark.origins))
-    return Entry(text, mark.agent, key, forgotten=passed(mark), **said)
+    return Entry(text, mark.agent, key, forgotten=tombstones_in(mark), **said)
 
 
 def buried(entry: Entry, *, id: str = "0123456789ab", at: str = SEEDED_AT, why: str = "asked to") -> Mark:

@@ -111,7 +111,7 @@ class Exchange:
         unchanged = sum(each is None for each in judged)
         added = sum(not each.is_there for each in taken)
         if not dry_run and taken:
-            self._writer.take_in(caller, taken)
+            self._writer.import_(caller, taken)
         return Imported(added, len(taken) - added, unchanged, tuple(skipped), dry_run)
 
     def _judge(self, caller: Caller, document: Document, *, now: str) -> ImportedDraft | Skipped | None:

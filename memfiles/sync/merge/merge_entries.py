@@ -2,7 +2,7 @@
 
 The rules this file guards:
 
-- A forgotten entry never comes back, and one that moved is never merged with what has its key now: an entry is known by
+- A forgotten entry never comes back, and one that moved is never merged with what has its key now. An entry is known by
   its ids, not by the path where a copy of it is met.
 - Two live copies keep everything that both writers were promised. A field that one copy changed is taken from it; of a
   field that both changed, the newer value, or all of it if it can be added up; and deleting an entry never hides a text
@@ -28,14 +28,15 @@ from memfiles.records.entry import (
     Retired,
     with_ids,
 )
+from memfiles.records.keys import uid_at
 from memfiles.records.lineage import base_revision, common_revision, joined
-from memfiles.records.marks import MAX_LEFT, MAX_MOVED, EntryRecord, Mark, buries, passed, vacated
+from memfiles.records.marks import MAX_LEFT, MAX_MOVED, EntryRecord, Mark, buries, tombstones_in, vacated
 from memfiles.records.record import Change, Record, extend, successor
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge, supersede
 from memfiles.sync.merge.rebase import how_they_stand
 
-Known = Mapping[str, Mark]
-"""What is known of entries, by their ids: that they were forgotten, or where they are."""
+MarksById = Mapping[str, Mark]
+"""The tombstones and locations that are known here, by the ids of their entries."""
 
 Fate = Literal["here", "elsewhere", "forgotten"]
 _EPISODES = "two machines saved an episode under this key, and episodes are not merged: the earlier one stays"
@@ -48,7 +49,7 @@ def merge_entries(
     base: EntryRecord | None = None,
     on_conflict: ConflictPolicy,
     at: str,
-    known: Known | None = None,
+    known: MarksById | None = None,
 ) -> MergeResult[EntryRecord]:
     """Merge two copies of the record at a path; ``base`` is the copy that the mirror last acknowledged, if known.
 
@@ -80,8 +81,8 @@ def merge_entries(
     return replace(_survived(record, local, remote, at=at), forgets_remote=forgets_remote, forgets_local=forgets_local)
 
 
-def fate(record: EntryRecord, other: EntryRecord | None, known: Known) -> Fate:
-    """What became of an entry whose copy is met, together with the ``other`` record of its path if there is one."""
+def fate(record: EntryRecord, other: EntryRecord | None, known: MarksById) -> Fate:
+    """Whether the entry of this copy is at its path, elsewhere or forgotten; ``other`` is the other copy there."""
     if not isinstance(record, Entry):
         return "here"
     tombstones = [mark for id in record.ids if (mark := known.get(id)) is not None and mark.type == "tombstone"]
@@ -92,7 +93,7 @@ def fate(record: EntryRecord, other: EntryRecord | None, known: Known) -> Fate:
     return "here" if place_of(record, known) is None else "elsewhere"
 
 
-def place_of(entry: Entry, known: Known) -> Mark | None:
+def place_of(entry: Entry, known: MarksById) -> Mark | None:
     """The location of an entry that is not where this copy of it is; None if it is here, or nothing is known."""
     found = [mark for id in entry.ids if (mark := known.get(id)) is not None and mark.type == "location"]
     is_here = entry.run or any(mark.target == entry.path for mark in found)
@@ -100,7 +101,7 @@ def place_of(entry: Entry, known: Known) -> Mark | None:
 
 
 def includes(other: EntryRecord, entry: EntryRecord) -> bool:
-    """Whether whoever made the other record knew this version; a change made without a mirror cannot be attributed."""
+    """Whether the other record was made with knowledge of this version; False for a version without origins."""
     made = entry.origins
     return entry.revision in made.values() and all(other.origins.get(origin, 0) >= made[origin] for origin in made)
 
@@ -112,7 +113,7 @@ def is_same(one: EntryRecord, other: EntryRecord) -> bool:
 
 def _heir(entry: Entry, other: EntryRecord) -> Entry:
     """The entry with the tombstones of format 1 that the other record names."""
-    missing = [each for each in passed(other) if each not in entry.forgotten]
+    missing = [each for each in tombstones_in(other) if each not in entry.forgotten]
     if not missing:
         return entry
     forgotten = (*missing, *entry.forgotten)[-FORGOTTEN_KEPT:]
@@ -129,7 +130,7 @@ def _two_marks(local: Mark, remote: Mark) -> Mark:
     wanted, other = max(pairs, key=lambda it: (it[0].type == "tombstone" and it[0].id not in it[1].forgotten, it[0].at))
     if wanted.is_of_id or wanted == other:
         return wanted
-    missing = [each for each in passed(other) if each not in passed(wanted)]
+    missing = [each for each in tombstones_in(other) if each not in tombstones_in(wanted)]
     is_known = includes(wanted, other)  # whoever forgot it knew where it went, and meant this place alone
     moved = wanted.moved if is_known else tuple(dict.fromkeys((*other.moved, *wanted.moved)))[-MAX_MOVED:]
     left = tuple(sorted({*wanted.left, *other.left}))[:MAX_LEFT] if wanted.type == "vacated" else ()
@@ -146,10 +147,10 @@ def _mark_of(local: EntryRecord, remote: EntryRecord, *, at: str) -> EntryRecord
 
 
 def placed(
-    copy: Entry, there: EntryRecord | None, place: Mark, *, on_conflict: ConflictPolicy, at: str, known: Known
+    copy: Entry, there: EntryRecord | None, place: Mark, *, on_conflict: ConflictPolicy, at: str, known: MarksById
 ) -> MergeResult[EntryRecord]:
     """The record at the ``place`` of an entry, from the one that is ``there`` and a copy that was elsewhere."""
-    text = successor(copy.text, uid=place.target[-45:-5], level=place.level, origins={})  # they tell of its former path
+    text = successor(copy.text, uid=uid_at(place.target), level=place.level, origins={})  # they tell of its former path
     moved = with_ids(replace(copy, text=text, agent=place.agent, key=place.key, run="", forgotten=()), copy.ids)
     if there is None:
         return MergeResult(moved)

@@ -18,7 +18,7 @@ from memfiles.records.lineage import base_revision, relation
 from memfiles.records.marks import EntryRecord, Mark
 from memfiles.records.record import Change, Record, decode, encode, extend
 from memfiles.records.redactions import Piece, lacking
-from memfiles.sync.merge.merge_entries import Known, fate, includes, is_same, merge_entries
+from memfiles.sync.merge.merge_entries import MarksById, fate, includes, is_same, merge_entries
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge
 from memfiles.sync.merge.rebase import how_they_stand
 
@@ -28,17 +28,17 @@ R = TypeVar("R", Record, EntryRecord)
 
 @dataclass(frozen=True, slots=True)
 class MergeContext:
-    """What is known when two copies are merged: the ``known`` copies that the mirror had, the newest last.
+    """What is known when two copies are merged: ``known`` are copies that the mirror had, the newest last.
 
-    ``is_settled``: the mirror had all of the local record, as far as it was ever to be sent. ``of_ids`` is what is
-    known of the entries of both copies.
+    ``is_settled``: the mirror had all of the local record, as far as it was ever to be sent. ``marks`` tell
+    of the entries of both copies.
     """
 
     known: Sequence[SyncedRecord]
     is_settled: bool
     on_conflict: ConflictPolicy
     at: str
-    of_ids: Known = field(default_factory=dict)
+    marks: MarksById = field(default_factory=dict)
 
 
 def decode_copy(body: bytes, *, path: str) -> SyncedRecord:
@@ -119,18 +119,15 @@ def is_overtaken(local: SyncedRecord, by: SyncedRecord) -> bool:
 
 
 def _merge(local: SyncedRecord, remote: SyncedRecord, context: MergeContext) -> MergeResult[SyncedRecord]:
+    policy, at = context.on_conflict, context.at
     if isinstance(local, Record) and isinstance(remote, Record):
         files = [copy for copy in context.known if isinstance(copy, Record)]
-        base = _base(files, base_revision(local, remote))
-        return merge(local, remote, base=base, on_conflict=context.on_conflict, at=context.at)
+        return merge(local, remote, base=_base(files, base_revision(local, remote)), on_conflict=policy, at=at)
     if isinstance(local, Record) or isinstance(remote, Record):
         raise InvalidArgument("a memory file and an entry cannot be merged")
     entries = [copy for copy in context.known if not isinstance(copy, Record)]
     parted = base_revision(local.text, remote.text) if isinstance(local, Entry) and isinstance(remote, Entry) else 0
-    known = _base(entries, parted)
-    return merge_entries(
-        local, remote, base=known, on_conflict=context.on_conflict, at=context.at, known=context.of_ids
-    )
+    return merge_entries(local, remote, base=_base(entries, parted), on_conflict=policy, at=at, known=context.marks)
 
 
 def _base(known: Sequence[R], revision: int) -> R | None:

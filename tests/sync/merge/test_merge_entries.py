@@ -12,7 +12,7 @@ from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.history import contents
 from memfiles.records.marks import EntryRecord, Mark, buries, vacated
 from memfiles.records.record import successor
-from memfiles.sync.merge.merge_entries import Known, merge_entries, placed
+from memfiles.sync.merge.merge_entries import MarksById, merge_entries, placed
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult
 from tests.support.saved import buried, deleted, location, refaceted, resaved, saved, saved_over, tombstone
 
@@ -314,7 +314,7 @@ ELSEWHERE = {X: location(saved("then", given_id=X))}
 @pytest.mark.parametrize(
     ("known", "stands"), [({X: tombstone(X)}, "y"), ({Y: tombstone(Y)}, "x"), (ELSEWHERE, "y"), ({}, "both")]
 )
-def test_two_entries_of_one_key_are_joined_if_both_are_here(known: Known, stands: str) -> None:
+def test_two_entries_of_one_key_are_joined_if_both_are_here(known: MarksById, stands: str) -> None:
     """One that was forgotten or moved away is not merged with what has its key now, and leaves no loser."""
     x, y = here(saved("steps", "x\n", given_id=X)), there(saved("steps", "y\n", given_id=Y))
     for local, remote in ((x, y), (y, x)):
