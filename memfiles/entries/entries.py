@@ -368,4 +368,4 @@ class EntryFiles:
         """Compare every file with the index, remove temp files of dead writers, and name the records to look at."""
         if self._index.verify():
             self._repository.sweep()
-        return self._repository.untold()
+        return self._repository.unhandled()

@@ -115,7 +115,7 @@ class MemoryManager:
                 store, FILE_KIND, now=self._now, subscribers=self.subscribers, origin=self.origin
             )
             self._look_at_hand_edits()
-        self._settle()
+        self._repair_files()
         restored = self._restorer().restore(self.store, declared)
         self._live.declare(restored.seen)
         self.gate.allowed = {file.uid: file.secrets_allow for file in declared}
@@ -290,7 +290,7 @@ class MemoryManager:
         if self._records is None:
             return
         try:
-            self._settle()
+            self._repair_files()
         except MemfilesError as error:
             _log.warning("a change by hand may not have been read before the memory closed: %s", str(error))
         self._cached = start_cache.update(self.store.descriptor, self._cached, self._live)
@@ -323,7 +323,7 @@ class MemoryManager:
             raise InvalidArgument(f"the manager is {why} call restore")
         return self._records
 
-    def _settle(self) -> None:
+    def _repair_files(self) -> None:
         """Before a restore and a close, repair files whose last good version only this process knows."""
         for path in self._live.known():
             try:

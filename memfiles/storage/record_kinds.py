@@ -76,7 +76,7 @@ class Observed(Generic[R]):
         return self.signature is None and self.problem is None
 
     @property
-    def is_told(self) -> bool:
+    def is_handled(self) -> bool:
         """Whether nothing is left to do about it."""
         return not self.by_hand and self.problem is None and self.news is None
 

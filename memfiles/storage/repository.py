@@ -93,9 +93,9 @@ class RecordRepository(Generic[R]):
         with self._remembering:
             return {path: seen for path, seen in self._seen.items() if seen is not None}
 
-    def untold(self) -> list[str]:
+    def unhandled(self) -> list[str]:
         """The paths of records that are known to have changed and were not dealt with yet."""
-        return sorted(path for path, seen in self.known().items() if not seen.is_told)
+        return sorted(path for path, seen in self.known().items() if not seen.is_handled)
 
     def look(self, path: str) -> Observed[R]:
         """The state of a record now; one stat if nothing changed.
@@ -174,7 +174,7 @@ class RecordRepository(Generic[R]):
         if self._kind.is_declared and not is_known:
             return True
         seen = self.look(path)
-        if seen.is_told and is_known and not seen.is_first:
+        if seen.is_handled and is_known and not seen.is_first:
             return True
 
         def run() -> tuple[bool, list[RecordChanged]]:

@@ -91,7 +91,7 @@ class Sync:
         """Reset to a state in which nothing was done, as at first and in the child of a fork."""
         self._dispatcher.renew()
         self._noting = threading.Lock()
-        self._looking: Future[None] | None = None
+        self._job_under_way: Future[None] | None = None
         self._outcomes: dict[str, Outcome] = {}
 
     def start(self, *, hydrated: Mapping[str, Stored] | None = None) -> None:
@@ -100,10 +100,10 @@ class Sync:
         If there are no entries at all, waits for those of the mirror; if it does not answer, they come later.
         """
         self._jobs.hydrated = hydrated or {}
-        is_looking = self._lacks_all_entries()
-        self._loss_after = _LOSS_SECONDS if is_looking else 0.0
+        lacks_entries = self._lacks_all_entries()
+        self._loss_after = _LOSS_SECONDS if lacks_entries else 0.0
         self._dispatcher.start()
-        if is_looking:
+        if lacks_entries:
             self._bring_entries()
 
     def entries_opened(self) -> None:
@@ -134,7 +134,7 @@ class Sync:
         """
         begun = time.monotonic()
         with suppress(MirrorUnavailable):  # the report says what is pending
-            self._look(self._jobs.find_lost_copies, timeout)
+            self._run_job(self._jobs.find_lost_copies, timeout)
         left = max(0.0, timeout - (time.monotonic() - begun))
         if self.flush(left, progress=progress) and is_pack_stale(self._replica, self._ledger):
             refresh_pack(self._replica, self._jobs.mirror, self._ledger)
@@ -147,7 +147,7 @@ class Sync:
         arrived by then is kept, and the rest follows in the background.
         """
         begun = time.monotonic()
-        self._look(self._jobs.find_changed_copies, timeout)
+        self._run_job(self._jobs.find_changed_copies, timeout)
         self.flush(max(0.0, timeout - (time.monotonic() - begun)), progress=progress)
         self._reconciler.remove_stale_pack()
         return self._report()
@@ -168,7 +168,7 @@ class Sync:
 
     def _bring_entries(self) -> None:
         try:
-            self._look(self._jobs.find_lost_copies, _START_SECONDS)
+            self._run_job(self._jobs.find_lost_copies, _START_SECONDS)
         except MemfilesError as error:
             self._errors.note(_FIRST_ENTRIES, error)
 
@@ -184,37 +184,37 @@ class Sync:
     def _timers(self, now: float) -> list[Timer]:
         """The periodic jobs, once the engine runs."""
         at_start, every = self.settings.pull_at_start, self.settings.pull_seconds
-        looks = [(self._jobs.tidy_up, now + _IDLE_SECONDS, _IDLE_SECONDS)]
+        jobs = [(self._jobs.tidy_up, now + _IDLE_SECONDS, _IDLE_SECONDS)]
         if at_start or every is not None:
-            looks.append((self._jobs.find_changed_copies, now if at_start else now + (every or 0.0), every or inf))
+            jobs.append((self._jobs.find_changed_copies, now if at_start else now + (every or 0.0), every or inf))
         if not at_start:
-            looks.append((self._jobs.find_lost_copies, now + self._loss_after, _LOSS_SECONDS))
-        looks.append((self._jobs.find_first_entries, now + _FETCH_SECONDS, _FETCH_SECONDS))
-        later = [Timer(partial(self._look_later, look), at, period) for look, at, period in looks]
+            jobs.append((self._jobs.find_lost_copies, now + self._loss_after, _LOSS_SECONDS))
+        jobs.append((self._jobs.find_first_entries, now + _FETCH_SECONDS, _FETCH_SECONDS))
+        later = [Timer(partial(self._start_job, job), at, period) for job, at, period in jobs]
         return [Timer(self._jobs.sweep, now, _SWEEP_SECONDS), *later]
 
-    def _look_later(self, look: Callable[[], None]) -> bool:
-        """Have a worker look at the mirror; False while another look is under way."""
-        if self._looking is not None and not self._looking.done():
+    def _start_job(self, job: Callable[[], None]) -> bool:
+        """Have a worker do a job; False while another one is under way."""
+        if self._job_under_way is not None and not self._job_under_way.done():
             return False
 
         def attempt() -> None:
             try:
-                look()
+                job()
             except Exception as error:
                 self._errors.note(_BACKGROUND, error)
 
-        self._looking = self._dispatcher.in_background(attempt)
+        self._job_under_way = self._dispatcher.in_background(attempt)
         return True
 
-    def _look(self, look: Callable[[], None], timeout: float) -> None:
-        """Look at the mirror in a worker, to give up after ``timeout`` seconds if it hangs."""
+    def _run_job(self, job: Callable[[], None], timeout: float) -> None:
+        """Have a worker do a job, and give up after ``timeout`` seconds if the mirror hangs."""
         if self._dispatcher.is_closed:
             raise InvalidArgument("this memory is closed; open it again")
-        looking = self._dispatcher.in_background(look)
-        if not wait([looking], timeout).done:
+        running = self._dispatcher.in_background(job)
+        if not wait([running], timeout).done:
             raise MirrorUnavailable(f"the mirror did not answer within {timeout:g} s")
-        looking.result()
+        running.result()
 
     def _reconcile(self, task: Task) -> bool:
         """Reconcile one record with its copy; returns whether the mirror had to be asked."""

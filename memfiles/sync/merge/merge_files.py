@@ -181,18 +181,18 @@ def supersede(
     """Merge two diverged copies by taking the winner's whole text; the other's is in the history."""
     copies = _cleaned(local, remote, base=base, at=at)
     local, remote = copies.local, copies.remote
-    content, changes = local.content, _retold(copies)
+    content, changes = local.content, _replayed(copies)
     if winner == "remote":
         changes.append(splice_change(local.content, remote.content, copies.change))
         content = remote.content
     return MergeResult(copies.finished(changes or [copies.change], content, onto=remote))
 
 
-def _retold(copies: _Copies) -> list[Change]:
+def _replayed(copies: _Copies) -> list[Change]:
     """Changes that lead from the remote content through every kept local one to the present local one."""
     suffix = copies.suffix(copies.local)
     content, before = copies.remote.content, suffix.start.encode()
-    changes = _carried(suffix.untold)
+    changes = _carried(suffix.textless)
     for step in suffix.steps:
         before = step.after(before)
         is_silent = not step.change.bytes and not step.change.old
@@ -239,7 +239,7 @@ def _rebased(copies: _Copies, *, winner: Side) -> Rebased:
     joined_text = _whole_merge(copies.merge_base, content, suffix.start, winner=winner)
     change = splice_change(content, joined_text.text, copies.change)
     rest = rebase(joined_text.text, suffix, winner=winner)
-    changes = (change, *_carried(suffix.untold), *rest.changes)  # a large change leaves no history before it
+    changes = (change, *_carried(suffix.textless), *rest.changes)  # a large change leaves no history before it
     return Rebased(rest.content, changes, joined_text.is_clean and rest.is_clean)
 
 
@@ -267,7 +267,7 @@ def _united(copies: _Copies) -> Rebased:
     else:
         text = MergedText(second, is_clean=False)
     if any(step.change.old for step in copies.suffix(copies.local).steps):  # a value that only the history has
-        return Rebased(text.text, (*_retold(copies), splice_change(second, text.text, copies.change)), text.is_clean)
+        return Rebased(text.text, (*_replayed(copies), splice_change(second, text.text, copies.change)), text.is_clean)
     change = splice_change(first, text.text, copies.change)
     return Rebased(text.text, (change, *_carried(copies.local.history)), text.is_clean)
 

@@ -26,11 +26,11 @@ from memfiles.sync.merge.text_merge import Side, merge_text
 class Suffix:
     """The changes of a record after a revision, oldest first.
 
-    ``untold`` are the oldest ones, whose text the history no longer has; ``start`` is the content after them.
+    ``textless`` are the oldest ones, whose text the history no longer has; ``start`` is the content after them.
     ``is_whole``: the history has all of them with their text.
     """
 
-    untold: tuple[Change, ...]
+    textless: tuple[Change, ...]
     start: str
     steps: tuple[TextChange, ...]
     is_whole: bool
@@ -48,9 +48,9 @@ def suffix_after(record: Record, revision: int) -> Suffix:
     """The changes of ``record`` after ``revision``, as far as its history has them."""
     content, steps = steps_after(record, revision)
     later = [change for change in record.history if change.revision > revision]
-    untold = tuple(later[: len(later) - len(steps)])
+    textless = tuple(later[: len(later) - len(steps)])
     reaches_back = revision >= record.revision or bool(later and record.history[0].revision <= revision + 1)
-    return Suffix(untold, content.decode(), steps, is_whole=reaches_back and not untold)
+    return Suffix(textless, content.decode(), steps, is_whole=reaches_back and not textless)
 
 
 def rebase(content: str, suffix: Suffix, *, winner: Side, held: Sequence[TextChange] = ()) -> Rebased:
@@ -67,7 +67,7 @@ def rebase(content: str, suffix: Suffix, *, winner: Side, held: Sequence[TextCha
         if _identity(step) in there:
             there.remove(_identity(step))
         else:
-            made = _again(content, step.change, before=before.decode(), after=after.decode(), winner=winner)
+            made = _rebased_change(content, step.change, before=before.decode(), after=after.decode(), winner=winner)
             content, is_clean = made.content, is_clean and made.is_clean
             changes += made.changes
         before = after
@@ -90,7 +90,7 @@ def splice_change(before: str, after: str, change: Change) -> Change:
     return replace(change, bytes=splice.bytes, offset=splice.offset, old=splice.old, opaque=False)
 
 
-def _again(content: str, change: Change, *, before: str, after: str, winner: Side) -> Rebased:
+def _rebased_change(content: str, change: Change, *, before: str, after: str, winner: Side) -> Rebased:
     """One change rebased on ``content``."""
     if not change.bytes and not change.old:
         return Rebased(content, (replace(change, offset=None),))
