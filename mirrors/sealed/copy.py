@@ -51,9 +51,9 @@ def open_all(source: Mirror, target: Mirror, keys: MirrorKeys, progress: OnProgr
     report = SealReport()
 
     def opened(key: str) -> str:
-        stored = source.get(key)
-        if stored is not None:
-            target.put(key, keys.open(key, stored.body))
+        if (stored := source.get(key)) is None:
+            return "gone"
+        target.put(key, keys.open(key, stored.body))
         return "current"
 
     in_bulk(opened, [key for key, _ in source.list() if not key.startswith(DERIVED)], report, progress)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from memfiles.errors import InvalidArgument, MirrorUnavailable
-from mirrors import DirectoryMirror, MirrorKeys, SealedMirror
-from mirrors.sealed.copy import open_copy
+from memfiles.sync.mirror import Stored
+from mirrors import DirectoryMirror, MemoryMirror, MirrorKeys, SealedMirror
+from mirrors.sealed.copy import open_all, open_copy
 
 KEYS = MirrorKeys.parse(secrets.token_hex(32), source="the test")
 BODIES = {f"entries/desk/{number}.json": b"body %d" % number for number in range(5)} | {"notes.json": b"notes"}
@@ -25,6 +26,22 @@ def copied(tmp_path: Path) -> Path:
         mirror.put(key, body)
     mirror.put(".state/pack/index.json", b"a pack")
     return tmp_path / "copied"
+
+
+class VanishingMirror(MemoryMirror):
+    """Lists objects that are gone when they are asked for."""
+
+    def get(self, key: str) -> Stored | None:
+        return None
+
+
+def test_what_is_gone_does_not_count_as_opened() -> None:
+    """A file that is removed between the listing and the reading is in no memory directory."""
+    source, target = VanishingMirror(), MemoryMirror()
+    source.put("notes.json", KEYS.seal("notes.json", b"notes", encrypt=False))
+    report = open_all(source, target, KEYS)
+
+    assert (0, 1, []) == (report.current, report.gone, list(target.list()))
 
 
 def files_in(directory: Path) -> dict[str, bytes]:
