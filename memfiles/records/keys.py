@@ -26,9 +26,9 @@ SPARE_SUFFIX = ".spare.tmp"
 ENTRIES = "entries"
 WORKSPACE = "@workspace"
 IDS = "@ids"
-ID_PATHS = f"{ENTRIES}/{IDS}/"
 """The folder of what is known by the id of an entry: that it was forgotten, or where it is now."""
 
+ID_PATHS = f"{ENTRIES}/{IDS}/"
 KEY_MAX_BYTES = 255
 ENTRY_UID_PATTERN = r"^[0-9a-f]{40}$"
 ENTRY_ID_PATTERN = r"^[0-9a-f]{32}([0-9a-f]{8})?$"
