@@ -201,7 +201,8 @@ def test_a_nearly_full_disk_with_small_blocks_does_not_kill_the_index(
                 other.tell("save")
                 other.hear()
                 if has_log:
-                    with closing(sqlite3.connect(workflow.parent / ".memory" / ".state" / "index.sqlite")) as index:
+                    path = workflow.parent / ".memory" / ".state" / "index.sqlite"
+                    with closing(sqlite3.connect(path, timeout=60)) as index:  # another thread may be writing to it
                         index.execute("PRAGMA journal_mode = WAL")
                 filler = ground.fill(leaving=left << 10)
                 other.tell("search")

@@ -16,7 +16,7 @@ from memfiles.records.declared_metadata import Metadata, metadata_in
 from memfiles.records.history import texts_in, without
 from memfiles.records.lineage import joined, relation
 from memfiles.records.record import Change, Record, extend, with_content
-from memfiles.records.redactions import Piece, lacking, reveal, united
+from memfiles.records.redactions import MAX_PIECES, NONCE_BYTES, Piece, lacking, piece_of, reveal, united
 from memfiles.sync.merge.rebase import (
     MergeBase,
     Rebased,
@@ -32,6 +32,7 @@ from memfiles.sync.merge.rebase import (
 from memfiles.sync.merge.text_merge import (
     MergedText,
     Side,
+    left_of_overlapping,
     lines_of,
     merge_text,
     shared_beginning,
@@ -171,8 +172,26 @@ def _cleaned(local: Record, remote: Record, *, base: Record | None, at: str) -> 
     if here or there:
         ends = (merge_base.local, merge_base.remote) if merge_base is not None else (0, 0)
         local, remote = without(local, here, traced_after=ends[0]), without(remote, there, traced_after=ends[1])
+        if here and there and (rest := _rest_of_overlapping(local, remote, merge_base, known=known)):
+            local, remote = without(local, rest, traced_after=ends[0]), without(remote, rest, traced_after=ends[1])
+            base, here = without(base, rest) if base is not None else None, (*here, *rest)
         merge_base = find_merge_base(local, remote, base=base)
     return _Copies(local, remote, merge_base, (*here, *there), at)
+
+
+def _rest_of_overlapping(
+    local: Record, remote: Record, merge_base: MergeBase | None, *, known: tuple[Piece, ...]
+) -> tuple[Piece, ...]:
+    """The pieces for what each copy still has of a text that was redacted in the other one, together with more text.
+
+    What both had where they diverged is now told apart by such texts alone.
+    """
+    if merge_base is None or relation(local, remote) != "diverged":
+        return ()
+    starts = suffix_after(local, merge_base.local).start, suffix_after(remote, merge_base.remote).start
+    texts = left_of_overlapping(*starts) if starts[0] != starts[1] else []
+    pieces = [piece_of(text.encode(), known=known, nonce=bytes(NONCE_BYTES)) for text in texts]
+    return tuple(replace(piece, id=piece.mac[:16]) for piece in pieces)[: MAX_PIECES - len(known)]
 
 
 def supersede(

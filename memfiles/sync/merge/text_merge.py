@@ -11,15 +11,19 @@ The rules this file keeps:
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import Literal, NamedTuple
+
+from memfiles.records.redactions import MARKER
 
 Side = Literal["first", "second"]
 Lines = Sequence[str]
+_TOKEN = re.compile(rf"{re.escape(MARKER)}|\w+|\W")
 _MANY_LINES = 2000  # up to here, frequent lines are matched like all others
 _MOST_PAIRS = 20_000_000  # of equal lines, which difflib visits at each step: about two seconds
 
@@ -91,6 +95,35 @@ def with_lines(text: str, lines: Lines, *, of: str, won: str) -> str:
             missing[line] -= 1
             added.append(line)
     return _joined([*lines_of(text), *added])
+
+
+def left_of_overlapping(one: str, other: str) -> list[str]:
+    """What two versions of a text still have of parts that overlap, of which each had another one redacted.
+
+    Words that only one version has, and nothing but space from a marker, belong to what it stands for; each part is
+    returned with its marker.
+    """
+    words, others = _TOKEN.findall(one), _TOKEN.findall(other)
+    pairs: list[tuple[str, str]] = []
+    for kind, start, end, low, high in _opcodes(words, others):
+        here, there = words[start:end], others[low:high]
+        if kind == "equal":
+            pairs += zip(here, there, strict=True)
+        else:
+            pairs += [*((word, "") for word in here), *(("", word) for word in there)]
+    found = dict[str, None]()
+    for is_shared, group in groupby(pairs, key=lambda pair: pair[0] == pair[1] and not _is_glue(pair[0])):
+        part = list(group)
+        if not is_shared and any(here != there for here, there in part):
+            ends = [at for at, (here, there) in enumerate(part) if here != there or here == MARKER]
+            texts = ("".join(words).strip() for words in zip(*part[ends[0] : ends[-1] + 1], strict=True))
+            found |= dict.fromkeys(text for text in texts if MARKER in text and not _is_glue(text))
+    return list(found)
+
+
+def _is_glue(text: str) -> bool:
+    """Whether a text holds nothing but markers, space and punctuation."""
+    return re.search(r"\w", text.replace(MARKER, "")) is None
 
 
 def shared_beginning(first: str, second: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -54,6 +55,7 @@ def merged(
 
 APPENDED: Call = partial(append, text="more\n")
 SAME_LINE: Call = partial(edit, old="the word is", new="the word was")
+OTHER_END: Call = partial(append, text="third\n")
 OTHER_LINE: Call = partial(edit, old="three", new="3")
 
 
@@ -167,6 +169,35 @@ def test_a_text_around_an_earlier_marker_is_cleaned() -> None:
         for result in both_ways(dirty, clean):
             assert "the word [redacted] ann\nmore\n" == result.record.content
             assert not any(part in encode(result.record) for part in (NEEDLE.encode(), b"says"))
+
+
+@pytest.mark.parametrize("ours", [[], [APPENDED]])
+@pytest.mark.parametrize(
+    ("start", "one", "other", "left"),
+    [
+        ("- no, alpha secret beta, yes\n", "secret", "alpha secret beta", "- no, [redacted], yes\n"),
+        ("- no, alpha secret beta, yes\n", "alpha secret", "secret beta", "- no, [redacted], yes\n"),
+        ("- no, alpha secret beta yes\n", "secret", "secret beta", "- no, alpha [redacted] yes\n"),
+        ("no\nalpha\nsecret\nbeta\nyes\n", "secret", "alpha\nsecret\nbeta", "no\n[redacted]\nyes\n"),
+        ("no\nalpha\nsecret\nbeta\nyes\n", "pha\nsecret", "secret\nbeta", "no\n[redacted]\nyes\n"),
+        ("alpha secret beta", "secret", "alpha secret beta", "[redacted]"),
+    ],
+)
+def test_overlapping_texts_redacted_apart_leave_nothing(
+    start: str, one: str, other: str, left: str, ours: list[Call]
+) -> None:
+    """Neither side has the other's text whole any more; and of a third one that has both, nothing comes back."""
+    begun = shared(f"first\n{start}")
+    here = done(taken_out(begun, by=HERE, text=one), *ours, by=HERE)
+    there = done(taken_out(begun, by=THERE, text=other), partial(append, text="theirs\n"), by=THERE)
+    words = {word for word in re.findall(r"\w+", f"{one} {other}") if word not in left}
+
+    for result in both_ways(here, there):
+        for each in (result, *both_ways(done(begun, OTHER_END, by="c" * 12), result.record)):
+            held = re.findall(r"\w+", each.record.content)
+            assert [] == [word for word in words if word in encode(each.record).decode()]
+            assert each.record.content.startswith(f"first\n{left}")
+            assert ("theirs" in held, "more" in held) == (True, APPENDED in ours)
 
 
 def test_an_undo_does_not_bring_it_back() -> None:
