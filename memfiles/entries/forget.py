@@ -345,9 +345,11 @@ class Forgetter:
 
     def _checked_why(self, why: str) -> str:
         check_text(why)
+        rules = self._db.rules
+        why = gate(why, policy=rules.secrets, allow=rules.allow, scan=rules.scan, what="the reason").text
         if len(why.encode()) > MAX_WHY_BYTES:
             raise InvalidArgument(f"the reason has {len(why.encode())} bytes, more than {MAX_WHY_BYTES}")
-        return gate(why, policy=self._db.rules.secrets).text
+        return why
 
 
 def _targets_of(selector: Selector, entries: Sequence[Entry], *, view: View) -> _Targets:

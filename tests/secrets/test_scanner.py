@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from memfiles.entries.drafts import EntryRules
 from memfiles.errors import InvalidArgument, SecretRefused
 from memfiles.files.manager import MemoryManager
 from memfiles.secrets.gate import Gated, Leak, Policy, Scan, Scanner, gate, scanner_called
 from memfiles.workflow.workflow import EntriesSpec, MemoryFile, Workflow
 from tests.secrets.secret_corpus import SECRETS
+from tests.support.saved import Visitor, entries_in
 from tests.support.workflows import opened
 
 TOKEN = next(secret for secret in SECRETS if secret.rule == "github-token")
@@ -117,6 +119,21 @@ def test_a_manager_takes_the_scanner_itself(tmp_path: Path) -> None:
         manager.restore([MemoryFile(uid="a", name="a")])
         with pytest.raises(SecretRefused, match="word at byte 2"):
             manager.append("a", "a secretword")
+
+
+def test_the_reason_of_a_forget_is_judged_by_the_rules_of_the_workflow(tmp_path: Path) -> None:
+    """It stays in the tombstone, so the scanner and the exceptions count for it, and a redaction counts in its size."""
+    strict, lenient = EntryRules(scan=SCANNER), EntryRules(allow=("github-token",))
+    redacting = EntryRules(scan=WordScanner("key"), secrets="redact")
+    with entries_in(tmp_path, rules=strict) as entries:
+        entries.save(Visitor(), "ada", "likes tea")
+        with pytest.raises(SecretRefused, match="the reason appears to contain a credential"):
+            entries.forget(Visitor(), key="ada", why="a secretword")
+    too_long = pytest.raises(InvalidArgument, match=f"the reason has {500 - 3 + len('[redacted:word]')} bytes")
+    with entries_in(tmp_path, rules=redacting) as entries, too_long:
+        entries.forget(Visitor(), key="ada", why=f"{'x' * 497}key")
+    with entries_in(tmp_path, rules=lenient) as entries:
+        assert 1 == entries.forget(Visitor(), key="ada", why=f"leaked {TOKEN.value}").count
 
 
 def test_every_write_of_a_file_knows_its_list(tmp_path: Path) -> None:
