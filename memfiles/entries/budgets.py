@@ -108,7 +108,7 @@ ALL = Scope()
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The most that is kept; None is no limit. Bytes are those of contents in UTF-8."""
+    """The most that is kept, in entries and in UTF-8 bytes of content; None: no limit."""
 
     max_entries: int | None = None
     max_bytes: int | None = None

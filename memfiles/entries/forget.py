@@ -123,8 +123,7 @@ class Forgotten:
 class _Targets:
     """The entries to bury: those selected in the view, wherever their ids are, and the notes made of them.
 
-    ``ids`` and ``episodes`` (keys) are the sources by which notes are known. Ids count also where the caller sees
-    nothing.
+    ``ids`` and ``episodes`` (keys) are the sources by which notes are known. Ids also select what a caller cannot see.
     """
 
     ids: frozenset[str]
@@ -370,7 +369,7 @@ def _buried(records: RecordsByPath, entry: Entry, stamp: Stamp, *, why: str) -> 
 def _forgotten(
     view: View, entries: Iterable[Entry], *, dry_run: bool = False, held_by: tuple[str, ...] = ()
 ) -> Forgotten:
-    """The report on these entries: only those that the caller may know of are in it."""
+    """The report on these entries, without those that the caller may not know of."""
     keys = [entry.key for entry in entries if _is_seen(view, entry)]
     return Forgotten(len(keys), tuple(sorted(set(keys))), dry_run, held_by)
 

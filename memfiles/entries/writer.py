@@ -118,7 +118,7 @@ class EntryWriter:
             decided = []
             for target, each, source in zip(targets, checked, sources, strict=True):
                 draft, place, past = each.draft, target.place, target.past
-                saving = _bring(records, target, draft.key, stamp)
+                saving = _move_shadows(records, target, draft.key, stamp)
                 before = records[target.path]
                 if past is None:
                     made = decisions.save(before, draft, saving, place=place, by=source, expiry=expiry)
@@ -199,7 +199,7 @@ class EntryWriter:
 
         def decide(records: WorkingCopy) -> list[Decided]:
             entry = records[path] = updated(records[path]).entry
-            _bring(records, target, entry.key, replace(stamp, expected_revision=None))
+            _move_shadows(records, target, entry.key, replace(stamp, expected_revision=None))
             moved = records[target.path]
             return [Decided(moved if isinstance(moved, Entry) else entry)]
 
@@ -374,7 +374,7 @@ def _least_worthy(connection: sqlite3.Connection, partition: Partition, scope: S
         limit *= 4
 
 
-def _bring(records: WorkingCopy, target: _Target, key: str, stamp: Stamp) -> Stamp:
+def _move_shadows(records: WorkingCopy, target: _Target, key: str, stamp: Stamp) -> Stamp:
     """Move the entries that would shadow a save to its target, the last one on top; returns the stamp for the save.
 
     It expects a revision only if nothing was moved: the caller saw what shadowed the target.

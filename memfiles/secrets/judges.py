@@ -63,13 +63,13 @@ _DEFAULTS = frozenset(
 
 
 def random_token(text: str) -> bool:
-    """Whether ``text`` is as mixed as a generated token, and no placeholder."""
+    """Whether ``text`` is as mixed as a generated token, and not a placeholder."""
     entropy = -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
     return not _PLACEHOLDER.search(text) and entropy >= _MIN_ENTROPY
 
 
 def mixed_token(text: str) -> bool:
-    """Whether ``text`` is random and no hyphenated words: for prefixes that also begin ordinary names."""
+    """Whether ``text`` is random and not hyphenated words: for prefixes that also begin ordinary names."""
     return _has_letter(text) and _has_digit(text) and not _WORDS.fullmatch(text) and random_token(text)
 
 
@@ -98,7 +98,7 @@ def private_key(text: str) -> bool:
 
 
 def rest(text: str) -> bool:
-    """Whether text directly after a redaction is no word, but more of what was redacted."""
+    """Whether text directly after a redaction is not a word, but more of what was redacted."""
     value = _first_part(text)
     return len(value) >= 4 and (_has_digit(value) or value[1:] != value[1:].lower()) and not _PLACEHOLDER.search(value)
 
@@ -126,7 +126,7 @@ def url_password(text: str) -> bool:
 
 
 def assigned_key(text: str) -> bool:
-    """Whether a value given to a key, token or secret is random: long, mixed, no name of anything."""
+    """Whether a value given to a key, token or secret is random: long, mixed, and not the name of anything."""
     value = _first_part(text)
     if len(value) < _MIN_KEY or _DIGEST.fullmatch(value) or _stands_for_something(value):
         return False
@@ -144,7 +144,7 @@ def quoted_password(text: str) -> bool:
 
 
 def bare_password(text: str) -> bool:
-    """Whether a value directly after ``password:`` is one: more than a word, and no remark."""
+    """Whether a value directly after ``password:`` is one: more than a word, and not a remark."""
     value = _first_part(text)
     if len(value) < _MIN_PASSWORD or _stands_for_something(value) or _is_remark(value):
         return False

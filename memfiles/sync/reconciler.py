@@ -269,7 +269,7 @@ class Reconciler:
         meanwhile; the fourth time under the lock.
         """
         self.ledger.find(path)  # raises if the ledger was closed meanwhile: nothing may change any more
-        if not self._has_place(local, step.remote):
+        if not self._can_merge(local, step.remote):
             return "equal"
         tries = (self._try_merge(step.remote, path, row, is_last_try=last) for last in (False, False, False, True))
         resolution = next(filter(None, tries), None)
@@ -344,10 +344,10 @@ class Reconciler:
             with self.replica.turn(path):
                 self.note(path, self.reconcile(path, look=look))
 
-    def _has_place(self, local: LocalCopy, remote: SyncedRecord) -> bool:
-        """Whether the two copies can be merged here; a copy that belongs elsewhere is moved there.
+    def _can_merge(self, local: LocalCopy, remote: SyncedRecord) -> bool:
+        """Whether the two copies can be merged at this path; a copy that belongs elsewhere is moved there first.
 
-        Two copies of one entry can. Of all others the mirror is asked first what became of their entries.
+        Two copies of one entry always can. Otherwise the mirror is asked what became of the entries of both.
         """
         here = local.record
         if isinstance(here, Record) or isinstance(remote, Record) or is_id_path(here.path) or is_same(here, remote):
