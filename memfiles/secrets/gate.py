@@ -191,7 +191,7 @@ def gate_labels(
     A label identifies, so no part of it can be replaced: ``redact`` refuses it as ``block`` does.
     """
     given = {what: text for what, text in labels.items() if text}
-    if scan is None and not may_hold_secrets("\n".join(given.values())):  # one look is enough most of the time
+    if not given or (scan is None and not may_hold_secrets("\n".join(given.values()))):  # one look is mostly enough
         return ()
     strict: Policy = "block" if policy == "redact" else policy
     checked = [gate(text, policy=strict, allow=allow, scan=scan, what=what) for what, text in given.items()]
