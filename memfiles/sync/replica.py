@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
@@ -176,6 +176,7 @@ class Replica:
         Returns the paths that may have changed.
         """
         entries, paths = self._opened_entries(), {copy.path}
+        origin = entries.origin or ""  # a mirrored directory has one
 
         def decide(records: Mapping[str, EntryRecord | None]) -> tuple[str | None, list[EntryRecord]]:
             there, after, losers = records[copy.path], dict[str, EntryRecord](), list[tuple[str, SyncedRecord]]()
@@ -198,8 +199,14 @@ class Replica:
                 merged = placed(entry, there, place, on_conflict=on_conflict, at=self._now(), known=known)
                 losers += [(place.target, merged.loser)] if merged.loser is not None else []
                 is_new = merged.record.revision != entry.revision
-                is_made_here = is_new and entries.origin is not None
-                after[place.target] = merged.record.stamped(entries.origin or "") if is_made_here else merged.record
+                after[place.target] = merged.record.stamped(origin) if is_new else merged.record
+                for id in merged.record.ids if isinstance(merged.record, Entry) else ():  # it was joined elsewhere
+                    mark = known.get(id)
+                    if mark is not None and mark.type == "location" and mark.target != place.target:
+                        if mark.path not in records:
+                            return mark.path, []
+                        moved = replace(place, uid=id, revision=mark.revision + 1, origins=mark.origins)
+                        after[mark.path] = moved.stamped(origin)
             for path, loser in losers:
                 self.keep(path, encode_copy(loser), why=_MOVED, folder=quarantine.CONFLICTS)
             return None, [record for path, record in after.items() if record != records[path]]

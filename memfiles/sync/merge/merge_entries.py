@@ -94,10 +94,10 @@ def fate(record: EntryRecord, other: EntryRecord | None, known: MarksById) -> Fa
 
 
 def place_of(entry: Entry, known: MarksById) -> Mark | None:
-    """The location of an entry that is not where this copy of it is; None if it is here, or nothing is known."""
+    """The latest location of an entry that is not where this copy of it is; None if it is here, or nothing is known."""
     found = [mark for id in entry.ids if (mark := known.get(id)) is not None and mark.type == "location"]
-    is_here = entry.run or any(mark.target == entry.path for mark in found)
-    return None if is_here else max(found, key=lambda mark: (mark.at, mark.target), default=None)
+    latest = max(found, key=lambda mark: (mark.at, mark.target), default=None)
+    return None if latest is None or entry.run or latest.target == entry.path else latest
 
 
 def includes(other: EntryRecord, entry: EntryRecord) -> bool:
