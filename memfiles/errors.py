@@ -1,29 +1,5 @@
 """The error tree: every error that memfiles raises, with a stable code and an exit code of the command line.
 
-MemfilesError
-├── WorkflowError        the workflow is invalid, at file:line:column
-├── FileNotDeclared      no memory file has that uid or name
-├── EntryNotFound        no entry of that key is visible to the session
-├── EditNoMatch          the text to replace does not occur
-├── EmptyText            the text to find is empty
-├── SizeExceeded         the change would exceed the file's cap
-├── BudgetExceeded       one entry alone is larger than a whole budget
-├── RevisionConflict     the record is not at the expected revision
-├── RevisionUnknown      the history does not hold that revision
-├── ReadOnly             the reference does not allow writing
-├── LevelDenied          the session's level does not allow it
-├── SecretRefused        the text appears to contain a credential
-├── RecordCorrupt        the record on disk cannot be read
-├── LockTimeout          another writer holds the record                   (transient)
-├── StorageFailed        the disk refused: full, read-only, failing        (transient)
-├── OutcomeUnknown       the change is visible, but its flush failed
-├── MirrorUnavailable    the mirror does not answer                        (transient)
-│   └── MirrorRefused    the mirror refuses; its setup must be fixed first
-│       └── CopyRefused  an object in the mirror is refused, and the others are not
-├── MirrorConflict       the mirror's copy changed in the meantime         (transient)
-├── ExtraMissing         a feature needs a package that is not installed
-└── InvalidArgument      an argument has the wrong type or is out of range
-
 Signals between two modules are not in the tree, as none of them leaves memfiles: ``LeftBehind``, ``PackDamaged`` and
 ``EmbedderUnavailable``, and in the S3 mirror ``NotMet`` and ``NoSuchObject``.
 """

@@ -47,20 +47,6 @@ EXIT_CODES = {
 }
 
 
-def test_the_tree_in_the_docstring_is_the_tree() -> None:
-    """Every error is drawn, and nothing is drawn that is not there."""
-    drawn = re.findall(r"[├└]── (\w+) ", errors.__doc__ or "")
-
-    assert sorted(error.__name__ for error in ERRORS) == sorted(drawn)
-
-
-def test_the_tree_says_which_errors_are_worth_another_try() -> None:
-    """What the picture says is what the class says."""
-    drawn = re.findall(r"── (\w+) .*\(transient\)", errors.__doc__ or "")
-
-    assert sorted(error.__name__ for error in ERRORS if error.transient) == sorted(drawn)
-
-
 def test_every_error_has_a_code_of_its_own() -> None:
     """Programs tell errors apart by it; it is the name in snake case, so it can be guessed."""
     codes = {error.__name__: error.code for error in ERRORS}
