@@ -59,7 +59,7 @@ def open(
     counted = _counted(open_mirror_of(workflow, given=mirror, notes_refusals=True), progress)
     settings, declared = settings_of(workflow.memory.mirror), workflow.memory.mirror
     directory, identity = real_directory(workflow.directory), declared.identity if declared else settings.url
-    ledger = Ledger(directory, mirror=identity) if counted is not None else None
+    ledger = Ledger(directory, mirror=identity, keys=keeper_of(workflow).ids) if counted is not None else None
     with ExitStack() as cleanup:  # closes in reverse what was opened, if a later step fails
         log = AuditLog(directory)
         cleanup.callback(log.close)
@@ -149,9 +149,8 @@ def keeper_of(workflow: Workflow) -> Keeper:
     from mirrors.sealed.keeper import Keeper
 
     spec = workflow.memory.mirror
-    if spec is None:
-        return Keeper(None, workflow.directory, url="", key=None, encrypt=False)
-    return Keeper(_mirror_at(spec.url), workflow.directory, url=spec.url, key=spec.key, encrypt=spec.encrypt)
+    url, key, encrypt = (spec.url, spec.key, spec.encrypt) if spec else ("", None, False)
+    return Keeper(partial(_mirror_at, url), workflow.directory, url=url, key=key, encrypt=encrypt)
 
 
 def unmirrored(workflow: Workflow) -> str | None:

@@ -1,8 +1,8 @@
 """The sync ledger: what the mirror last acknowledged of each record, in one database shared by all processes.
 
 The rules this file guards: it is derived, so losing it costs requests and never data; rows that may have been damaged
-by a power cut are not believed; and after a redaction it holds no earlier text of that record, however late an
-acknowledgement arrives.
+by a power cut are not believed; a version counts only while the keys that its object was opened with are held; and
+after a redaction it holds no earlier text of that record, however late an acknowledgement arrives.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,8 +66,8 @@ class Sent:
 class LedgerRow:
     """The state of one record's copy in the mirror.
 
-    ``version`` and ``body`` are the mirror's (None: unknown, or no copy); ``digest`` is that of the local record that
-    needs no push, None if it needs one.
+    ``version`` and ``body`` are the mirror's (None: unknown, or no copy); a copy with an empty version must be read
+    before it is replaced. ``digest`` is that of the local record that needs no push, None if it needs one.
     """
 
     version: str | None = None
@@ -101,9 +101,10 @@ class LedgerSnapshot:
 class Ledger:
     """The ledger of one directory and one mirror. Threads and processes may share it."""
 
-    def __init__(self, directory: Path, *, mirror: str) -> None:
-        """``mirror`` names the mirror: rows of another one do not count."""
+    def __init__(self, directory: Path, *, mirror: str, keys: Callable[[], Iterable[str]] = tuple) -> None:
+        """``mirror`` names the mirror: rows of another one do not count. ``keys`` gives the ids of its usable keys."""
         self._mirror = mirror
+        self._keys = keys
         self._database = DerivedDatabase(_FILE, directory, check=self._drop_untrusted)
         self._turn = threading.Lock()
         self._is_closed = False
@@ -217,6 +218,7 @@ class Ledger:
             database = self._opened()
             try:
                 with database.transaction() as connection:
+                    _drop_versions_of_other_keys(connection, frozenset(self._keys()))
                     yield lambda statement, *values: connection.execute(statement, values)
             except DatabaseLost:
                 database.start_over()
@@ -363,6 +365,16 @@ def _shortcomings(meta: Mapping[str, str]) -> tuple[str, ...] | None:
 def _is_trusted(meta: Mapping[str, str | None], *, mirror: str) -> bool:
     """Whether notes with this ``meta`` are of this mirror and cannot have met a power cut."""
     return meta.get("mirror") == mirror and meta.get("boot") in (None, boot_id())
+
+
+def _drop_versions_of_other_keys(connection: sqlite3.Connection, held: frozenset[str]) -> None:
+    """Have copies read before they are replaced, unless all keys that they may have been opened with are ``held``."""
+    found = held and connection.execute("SELECT value FROM meta WHERE key = 'keys'").fetchone()
+    noted = frozenset(found[0].split() if found else ["unknown"])
+    if held and noted != held:
+        if not noted <= held:
+            connection.execute("UPDATE note SET version = '' WHERE version IS NOT NULL")
+        connection.execute("INSERT OR REPLACE INTO meta VALUES ('keys', ?)", (" ".join(held),))
 
 
 def _bury(run: Run, path: str, *, revision: int) -> None:

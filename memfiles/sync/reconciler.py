@@ -86,6 +86,7 @@ def next_step(
     | copy | case | step |
     |---|---|---|
     | unread | ``look``, or the record is provisional | read |
+    | unread | the copy must be read before it is replaced, and there is something to push | read |
     | unread | a put is under way whose answer was lost | push the same again |
     | unread | the ledger has this digest | wait |
     | unread | the record lacks changes of the copy in the ledger (it was put back from a backup) | merge |
@@ -98,7 +99,7 @@ def next_step(
     | read | any other | merge |
     """
     if stored == "unread":
-        if look or local.is_provisional:
+        if look or local.is_provisional or (row.version == "" and (row.sent or row.digest != local.digest)):
             return "read"
         if row.sent is not None:
             return Push(row.sent.body, row.sent.version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,13 +20,16 @@ _BEGUN, _DONE = b"begun", b"done"
 class Keeper:
     """The mirror that a workflow declares, not sealed and not yet connected to, and the directory of its memory."""
 
-    def __init__(self, mirror: Mirror | None, directory: Path, *, url: str, key: str | None, encrypt: bool) -> None:
-        """``url`` is the mirror's. ``key`` is ``env:NAME``; without one, only ``problem`` can be asked."""
-        self._mirror = mirror
+    def __init__(
+        self, open_mirror: Callable[[], Mirror], directory: Path, *, url: str, key: str | None, encrypt: bool
+    ) -> None:
+        """``url`` is the mirror's. ``key`` is ``env:NAME``; without one, only ``problem`` and ``ids`` can be asked."""
+        self._open_mirror = open_mirror
         self._url = url.encode()
         self._directory = directory
         self._key = key
         self._encrypt = encrypt
+        self._ids: tuple[str, ...] = ()
 
     @property
     def keys(self) -> MirrorKeys:
@@ -35,6 +39,13 @@ class Keeper:
         if self._encrypt:
             check_encryption()
         return MirrorKeys.named(self._key)
+
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the keys as of the first call that could use them; none before, or if none are declared."""
+        if self._key is not None and not self._ids:
+            with suppress(MirrorRefused):
+                self._ids = self.keys.ids
+        return self._ids
 
     @property
     def problem(self) -> str | None:
@@ -52,8 +63,7 @@ class Keeper:
         In a bucket that was never signed, every record is signed. Later, an unsigned record is signed only if this
         directory holds the same bytes, or with ``accept_unsigned``. ``MirrorUnavailable`` if the mirror cannot be read.
         """
-        keys, mirror = self.keys, self._mirror
-        assert mirror is not None, "a key is declared with a mirror"
+        keys, mirror = self.keys, self._open_mirror()
         notes = DirectoryMirror(self._directory)
         sealing = Sealing(mirror, keys, encrypt=self._encrypt, is_trusted=lambda *it: is_first or self._has(*it))
         noted = self._noted(notes)

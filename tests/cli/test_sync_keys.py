@@ -91,6 +91,27 @@ def test_what_is_refused_is_told_by_every_command(tmp_path: Path, there: Path) -
     assert [] == [each for each in everything if NEW in each.out + each.err]
 
 
+def test_a_wrong_key_overwrites_nothing(tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although the version in the mirror is known from when the key was right; with that key again, all is pushed."""
+    one, two = (machine(tmp_path / name, there.as_uri()) for name in ("one", "two"))
+    run("append", "f0", " by one", *one)
+    run("sync", "pull", *two)
+    sound = (there / "f0.json").read_bytes()
+    monkeypatch.setenv("DESK_KEY", OLD)
+    written, status = run("append", "f0", " by two", *two), run("sync", "status", "--json", *two)
+    pushed, doctor, rekeyed = run("sync", "push", *two), run("doctor", *two), run("sync", "rekey", *two)
+
+    assert sound == (there / "f0.json").read_bytes()
+    assert (0, 7, 1, 7) == (written.code, pushed.code, doctor.code, rekeyed.code)
+    why = "f0.json: the mirror's object is signed with another key"
+    assert [why in said for said in (written.err, pushed.err, doctor.out)] == [True] * 3
+    assert (1, ["f0.json"]) == (status.data["pending"], list(status.data["refused"]))
+    monkeypatch.setenv("DESK_KEY", NEW)
+    assert (0, 0) == (run("sync", "push", *two).code, run("sync", "pull", *one).code)
+    assert "text by one by two" == run("read", "f0", *one).out
+    assert {} == run("sync", "status", "--json", *two).data["refused"]
+
+
 def test_a_key_that_is_missing_or_weak_is_an_error_that_helps(
     tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,32 @@ def test_notes_on_another_mirror_count_for_nothing(tmp_path: Path, book: Ledger)
     assert LedgerRow() == Ledger(tmp_path, mirror="file:///elsewhere").find("a.json")
 
 
+def test_a_version_counts_while_its_keys_are_held(tmp_path: Path) -> None:
+    """Also if two processes with different keys take turns; the rest of the note, the base of a merge, stays."""
+    held = {name: Ledger(tmp_path, mirror=MIRROR, keys=name.split) for name in ("k1", "k1 k2", "k2 k1", "k2")}
+    held["k1"].acknowledge(COPY)
+    known = [held[name].find("a.json").version for name in ("k1", "k1 k2", "k2 k1", "k2")]
+    lost = [held[name].find("a.json") for name in ("k1", "k2")]
+    held["k1"].acknowledge(COPY)
+    kept, dropped = (held[name].find("a.json").version for name in ("k1", "k2"))
+
+    assert ["v1", "v1", "v1", ""] == known
+    assert [LedgerRow("", "digest", b"body")] * 2 == lost
+    assert ("v1", "") == (kept, dropped)
+    assert {"a.json": ""} == held["k2"].versions()
+
+
+def test_keys_that_cannot_be_used_change_nothing(tmp_path: Path) -> None:
+    """Nor do those of an earlier version of memfiles, which did not note them, count for the present ones."""
+    Ledger(tmp_path, mirror=MIRROR).acknowledge(COPY)
+    usable: list[str] = []
+    book = Ledger(tmp_path, mirror=MIRROR, keys=lambda: usable)
+    before = book.find("a.json").version
+    usable.append("k1")
+
+    assert ("v1", "") == (before, book.find("a.json").version)
+
+
 def test_notes_from_before_a_power_cut_count_for_nothing(tmp_path: Path, book: Ledger) -> None:
     """Notes that were not closed before the machine started anew may be damaged in any way, and are dropped."""
     book.acknowledge(COPY)

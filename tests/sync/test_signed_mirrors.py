@@ -377,6 +377,52 @@ def test_a_key_is_replaced_while_machines_work(tmp_path: Path, bucket: Path, mon
     }
 
 
+def test_two_machines_replace_a_key_step_by_step(tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both edit the same line between the steps, one of them late: each merge has its base, so nothing conflicts."""
+    text, both = workflow(bucket), f"{NEW},{OLD}"
+    steps = [(OLD, OLD), (f"{OLD},{NEW}", OLD), (both, f"{OLD},{NEW}"), (both, both), (NEW, both), (NEW, NEW)]
+    for number, keys in enumerate(steps):
+        for name, key in zip(("one", "two"), keys, strict=True):
+            monkeypatch.setenv("DESK_KEY", key)
+            with opened(tmp_path / name, text) as memory:
+                assert {} == memory.sync.pull(60).refused
+                memory.manager.append("notes-1", f"- {number} by {name}\n")
+                content = memory.manager.read("notes-1")
+                memory.manager.edit("notes-1", content.splitlines()[0], f"# As of {number} by {name}")
+                assert memory.sync.flush(60)
+                assert ((), {}) == (memory.sync.status().conflicts, memory.sync.status().refused)
+        if number == 3:
+            with opened(tmp_path / "one", text) as memory:
+                assert {} == keeper_of(memory.workflow).rekey().refused
+    lines = [f"- {number} by {name}" for number in range(len(steps)) for name in ("one", "two")]
+
+    assert ["# As of 5 by two", *lines] == json.loads(records_in(tmp_path / "two" / ".memory")["notes-1.json"])[
+        "content"
+    ].splitlines()
+
+
+def test_only_a_key_that_was_taken_away_costs_a_read(
+    tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One read before a put, and once; with the keys of the last time, in another order or one more, none."""
+    third = secrets.token_hex(32)
+    steps = {f"{OLD},{NEW}": 0, f"{NEW},{OLD}": 0, f"{OLD},{NEW},{third}": 0, f"{third},{OLD}": 1, f"{OLD},{third}": 0}
+    monkeypatch.setenv("DESK_KEY", OLD)
+    signed_world(tmp_path / "one", bucket, ", key: env:DESK_KEY")
+    reads = []
+    for keys in steps:
+        monkeypatch.setenv("DESK_KEY", keys)
+        with opened(
+            tmp_path / "one", workflow(bucket), mirror=(counting := CountingMirror(DirectoryMirror(bucket)))
+        ) as memory:
+            memory.manager.append("notes-1", "- more\n")
+            assert memory.sync.flush(60)
+        assert ["notes-1.json"] == counting.puts
+        reads.append(counting.calls["get"])
+
+    assert [*steps.values()] == reads
+
+
 def test_a_machine_without_the_key_leaves_sealed_objects_alone(tmp_path: Path, bucket: Path) -> None:
     """It is told, and goes on with what it has; what it had from before is not put over them."""
     signed_world(tmp_path / "one", bucket, ", key: env:DESK_KEY")
