@@ -107,7 +107,9 @@ class MirrorRefused(MirrorUnavailable, code="mirror_refused", transient=False):
 
 
 class CopyRefused(MirrorRefused, code="copy_refused"):
-    """One object in the mirror is refused: its signature does not verify, it has none, or it is too large."""
+    """One object in the mirror is refused: its signature does not verify, it has none, or it cannot be used here."""
+
+    version: str | None = None  # of the object, if known
 
 
 class MirrorConflict(MemfilesError, code="mirror_conflict", transient=True, exit_code=4):

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_keys, get_many, shortcomings_of, takes
+from memfiles.sync.mirror import (
+    ANY,
+    Answer,
+    Condition,
+    Mirror,
+    NotingMirror,
+    Stored,
+    check_keys,
+    get_many,
+    shortcomings_of,
+    takes,
+)
 
 
 class CountingMirror:
@@ -44,3 +55,8 @@ class CountingMirror:
     def shortcomings(self, key: str) -> tuple[str, ...]:
         """See ``CandidMirror.shortcomings``."""
         return shortcomings_of(self._inner, key)
+
+    def note(self, key: str, why: str, *, version: str | None) -> None:
+        """See ``NotingMirror.note``."""
+        if isinstance(self._inner, NotingMirror):
+            self._inner.note(key, why, version=version)

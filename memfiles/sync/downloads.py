@@ -29,7 +29,7 @@ from memfiles.sync.ledger import Acknowledged, Ledger
 from memfiles.sync.merge.merge_entries import fate
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.record_types import decode_entry_copy, encode_copy, is_dead
-from memfiles.sync.mirror import THREADS, Answer, Mirror, Stored, get_many, in_parallel
+from memfiles.sync.mirror import THREADS, Answer, Mirror, NotingMirror, Stored, get_many, in_parallel
 from memfiles.sync.pack import read_pack
 
 if TYPE_CHECKING:
@@ -151,7 +151,9 @@ class EntryDownloads:
             try:
                 records[path] = self._admitted(found := decode_entry_copy(stored.body, path=path))
             except RecordCorrupt as error:
-                _log.warning("the mirror's copy is left as it is: %s", error)
+                _log.warning("%s", why := f"{path}: the mirror's copy is left as it is, as it cannot be used: {error}")
+                if isinstance(self.mirror, NotingMirror):
+                    self.mirror.note(path, why, version=stored.version)
                 continue
             if records[path] is not found:
                 refused.add(path)

@@ -246,9 +246,7 @@ class Sync:
         with self._noting:
             outcomes, self._outcomes = self._outcomes, {}
         pending = tuple(record.path for record in self._scan.dirty())
-        unused = {
-            path: why for path, why in self._errors.open.items() if path.endswith(".json") and path not in pending
-        }
+        unused = {key: why for key, why in self._errors.open.items() if key.endswith(".json") and key not in pending}
         return SyncReport(dict(sorted(outcomes.items())), pending, unused | refused_in(self._replica.directory))
 
 

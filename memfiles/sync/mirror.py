@@ -133,6 +133,14 @@ class SelectiveMirror(Mirror, Protocol):
         """Whether the mirror takes an object at this valid key; makes no request."""
 
 
+@runtime_checkable
+class NotingMirror(Mirror, Protocol):
+    """A mirror that notes which of its objects are refused, for every status to tell."""
+
+    def note(self, key: str, why: str, *, version: str | None) -> None:
+        """Note why the object at ``key`` is refused, until it is changed or gone."""
+
+
 def takes(mirror: Mirror, key: str) -> bool:
     """Whether the mirror takes an object at ``key``; one that cannot tell takes every key."""
     return mirror.takes(key) if isinstance(mirror, SelectiveMirror) else True

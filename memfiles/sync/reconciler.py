@@ -7,7 +7,6 @@ doubles anything; and a kill is safe after every step.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from memfiles.errors import LockTimeout, MirrorConflict, MirrorUnavailable, Reco
 from memfiles.records.entry import Entry
 from memfiles.records.keys import id_path, is_id_path
 from memfiles.records.marks import Mark
-from memfiles.records.record import FORMAT, FORMAT_2, Record, digest
+from memfiles.records.record import Record, digest
 from memfiles.records.redactions import lacking
 from memfiles.storage import quarantine
 from memfiles.storage.atomic import is_settled
@@ -85,8 +84,7 @@ def next_step(
 
     | copy | case | step |
     |---|---|---|
-    | unread | ``look``, or the record is provisional | read |
-    | unread | the copy must be read before it is replaced, and there is something to push | read |
+    | unread | ``look``, the record is provisional, or a copy with an empty version is to be replaced | read |
     | unread | a put is under way whose answer was lost | push the same again |
     | unread | the ledger has this digest | wait |
     | unread | the record lacks changes of the copy in the ledger (it was put back from a backup) | merge |
@@ -375,8 +373,6 @@ class Reconciler:
 
     def _replace(self, step: Replace, path: str, local: LocalCopy) -> None:
         """Let the next round overwrite a copy that is not a record, after two reads returned the same bytes."""
-        if has_another_format(step.stored.body):
-            raise RecordCorrupt(f"{step.why}; it has a format that this version does not know, and is left as it is")
         if self.mirror.get(path) != step.stored:
             return  # it was read badly, or has changed: the next round reads it again
         self.replica.keep(path, step.stored.body, why=step.why, folder=quarantine.FOLDER)
@@ -393,13 +389,3 @@ class Reconciler:
 
 def _worse(one: Outcome, other: Outcome) -> Outcome:
     return max(one, other, key=OUTCOMES.index)
-
-
-def has_another_format(body: bytes) -> bool:
-    """Whether the bytes are a record in a format of a later version."""
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return False
-    name = found.get("format") if isinstance(found, dict) else None
-    return isinstance(name, str) and name.startswith("memfiles/") and name not in (FORMAT, FORMAT_2)

@@ -1,11 +1,13 @@
 """Wrappers that keep a mirror's objects sealed, and that refuse sealed objects where no key is declared.
 
-The rule this file guards: what does not verify is never given to a reader, and never compared as if it were a record. A
-reader gets a ``CopyRefused`` for that object alone.
+The rule this file guards: what does not verify, or has the format of a later version of memfiles, is never given to a
+reader, and never compared as if it were a record. A reader gets a ``CopyRefused`` for that object alone.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
@@ -25,6 +27,9 @@ from memfiles.sync.mirror import (
 )
 from mirrors.lazy import LazyMirror
 from mirrors.sealed.envelope import OVERHEAD_MAX_BYTES, MirrorKeys, check_encryption, is_sealed
+
+FORMATS = ("memfiles/1", "memfiles/2")  # of records: a mirror does not know more about them
+_KNOWN = re.compile(rb'\s*\{\s*"format"\s*:\s*"memfiles/[12]"')
 
 
 def guarded(inner: Mirror, *, key: str | None = None, encrypt: bool = False) -> Mirror:
@@ -90,7 +95,11 @@ class SealedMirror:
         return shortcomings_of(self._inner, key)
 
     def _opened(self, key: str, stored: Stored) -> Stored:
-        return Stored(self._keys.open(key, stored.body), stored.version)
+        try:
+            return _checked(key, Stored(self._keys.open(key, stored.body), stored.version))
+        except CopyRefused as error:
+            error.version = stored.version
+            raise
 
 
 class UnsealedMirror:
@@ -131,10 +140,28 @@ class UnsealedMirror:
 
 def _unsealed(key: str, stored: Stored) -> Stored:
     if is_sealed(stored.body):
-        raise CopyRefused(
-            f"{key}: the mirror's object is sealed, and this workflow declares no key for it; set memory.mirror.key"
-        )
+        why = "is sealed, and this workflow declares no key for it; set memory.mirror.key"
+        raise _refusal(f"{key}: the mirror's object {why}", stored)
+    return _checked(key, stored)
+
+
+def _checked(key: str, stored: Stored) -> Stored:
+    """The object; ``CopyRefused`` for a record in a format of a later version, which must not be replaced."""
+    if _KNOWN.match(stored.body) or b'"memfiles/' not in stored.body:
+        return stored
+    with suppress(ValueError, RecursionError):
+        found = json.loads(stored.body)
+        name = found.get("format") if isinstance(found, dict) else None
+        if isinstance(name, str) and name.startswith("memfiles/") and name not in FORMATS:
+            why = "which this version of memfiles does not know; a later version is needed for it"
+            raise _refusal(f"{key}: the mirror's copy has the format {ascii(name[:40])}, {why}", stored)
     return stored
+
+
+def _refusal(why: str, stored: Stored) -> CopyRefused:
+    refusal = CopyRefused(why)
+    refusal.version = stored.version
+    return refusal
 
 
 def _each(

@@ -21,13 +21,16 @@ _Note = list[str | None]
 
 
 class NotedMirror:
-    """Passes calls on to ``inner``. An object is noted from when it is refused until it is sound, changed or gone."""
+    """Passes calls on to ``inner``. An object is noted from when it is refused until it is sound, changed or gone.
+
+    A listing tells whether it is changed or gone. A refusal without a version, such as that of a folder in the place of
+    an object, says nothing about what is listed, so its note goes with the next listing.
+    """
 
     def __init__(self, inner: Mirror, directory: Path) -> None:
         self._inner = inner
         self._notes = DirectoryMirror(directory)
         self._noting = threading.Lock()
-        self._listed: dict[str, str] = {}
         self._refused: dict[str, _Note] | None = None
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -35,11 +38,8 @@ class NotedMirror:
         found = list(self._inner.list(prefix))
         if not prefix:
             with self._noting:
-                self._listed = dict(found)
-                before = self._read()
-                kept = {
-                    key: [self._listed[key], why] for key, (at, why) in before.items() if self._is_as_noted(key, at)
-                }
+                before, listed = self._read(), dict(found)
+                kept = {key: note for key, note in before.items() if note[0] is not None and note[0] == listed.get(key)}
                 self._write(kept, before)
         return iter(found)
 
@@ -48,30 +48,30 @@ class NotedMirror:
         try:
             stored = self._inner.get(key)
         except CopyRefused as error:
-            self._note(key, str(error))
+            self.note(key, str(error), version=error.version)
             raise
-        self._note(key, None)
+        self._note_sound(key)
         return stored
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
         """See ``BulkMirror.get_many``."""
         for key, answer in get_many(self._inner, keys):
             if not isinstance(answer, MirrorUnavailable):
-                self._note(key, None)
+                self._note_sound(key)
             elif isinstance(answer, CopyRefused):
-                self._note(key, str(answer))
+                self.note(key, str(answer), version=answer.version)
             yield key, answer
 
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
         """See ``Mirror.put``."""
         version = self._inner.put(key, body, when=when)
-        self._note(key, None)
+        self._note_sound(key)
         return version
 
     def delete(self, key: str, *, when: Condition = ANY) -> None:
         """See ``Mirror.delete``."""
         self._inner.delete(key, when=when)
-        self._note(key, None)
+        self._note_sound(key)
 
     def takes(self, key: str) -> bool:
         """See ``SelectiveMirror.takes``."""
@@ -81,17 +81,20 @@ class NotedMirror:
         """See ``CandidMirror.shortcomings``."""
         return shortcomings_of(self._inner, key)
 
-    def _is_as_noted(self, key: str, version: str | None) -> bool:
-        return key in self._listed and version in (None, self._listed[key])
+    def note(self, key: str, why: str, *, version: str | None) -> None:
+        """See ``NotingMirror.note``."""
+        self._change(key, [version, why])
 
-    def _note(self, key: str, why: str | None) -> None:
-        """Note why an object is refused, or that it is not; costs nothing unless that is news."""
-        if why is None and self._refused is not None and key not in self._refused:
-            return
+    def _note_sound(self, key: str) -> None:
+        """Note that an object is not refused; costs nothing unless that is news."""
+        if self._refused is None or key in self._refused:
+            self._change(key, None)
+
+    def _change(self, key: str, note: _Note | None) -> None:
         with self._noting:
             before = self._read()
             without = {other: noted for other, noted in before.items() if other != key}
-            added = {key: [self._listed.get(key), why]} if why and len(without) < NOTED_MAX else {}
+            added = {key: note} if note and len(without) < NOTED_MAX else {}
             self._write(without | added, before)
 
     def _read(self) -> dict[str, _Note]:

@@ -515,3 +515,66 @@ def test_nobody_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aws_env
 
     assert (0, True) == (written.code, "not mirrored yet: " in written.err)
     assert "# Notes\none" == run("read", "notes").out
+
+
+def test_a_copy_of_a_later_version_is_told_until_it_is_gone(there: Path, other: list[str]) -> None:
+    """A pull names it, and so do a push, a status and doctor of later processes; with the earlier copy, nobody does."""
+    run("append", "notes", "one")
+    run("sync", "pull", *other)
+    sound = (there / "notes-1.json").read_bytes()
+    later = sound.replace(b'"memfiles/1"', b'"memfiles/9"')
+    (there / "notes-1.json").write_bytes(later)
+    told = [run("sync", which, *other) for which in ("pull", "push", "push", "pull")]
+    status, doctor = run("sync", "status", *other), run("doctor", *other)
+    fails = [line for line in doctor.out.splitlines() if line.startswith("fail")]
+    why = "notes-1.json: the mirror's copy has the format 'memfiles/9', which this version of memfiles does not know"
+
+    assert [(7, 1)] * 4 == [(each.code, each.err.count(f"warning: refused: {why}")) for each in told]
+    assert (1, 2) == (doctor.code, sum(why in line for line in fails))
+    assert why in status.out
+    run("append", "notes", "two", *other)
+    assert (7, later) == (run("sync", "push", *other).code, (there / "notes-1.json").read_bytes())
+    (there / "notes-1.json").write_bytes(sound)
+    assert [0, 0] == [run("sync", "push", *other).code, run("doctor", *other).code]
+    assert "refused" not in run("sync", "status", *other).out
+
+
+def test_an_object_that_is_genuine_again_is_no_longer_refused(there: Path, other: list[str]) -> None:
+    """A folder stood in its place for a while; the object that returns has the version that is known here."""
+    run("append", "notes", "one")
+    run("sync", "pull", *other)
+    copy = there / "notes-1.json"
+    copy.rename(there / "aside")
+    (copy / "x").mkdir(parents=True)
+    while_away = [run("sync", "pull", *other), run("sync", "push", *other)]
+    shutil.rmtree(copy)
+    (there / "aside").rename(copy)
+    after = [run("sync", "pull", *other), run("sync", "push", *other), run("doctor", *other)]
+
+    assert [7, 7] == [each.code for each in while_away]
+    assert [0, 0, 0] == [each.code for each in after], after
+    assert "refused" not in run("sync", "status", *other).out
+
+
+def test_an_object_that_is_not_an_entry_is_told(there: Path, tmp_path: Path) -> None:
+    """It is left in the mirror, named by a pull, a push and doctor until it is gone, and keeps no entry back."""
+    machines = []
+    for name in ("one", "two"):
+        text = f"memory:\n  mirror: {{url: 'file://{there}'}}\n  entries: {{}}\nagents: {{desk: {{}}}}\n"
+        machines.append(["-w", str(write_workflow(tmp_path / name, text))])
+    run("entries", "save", "k", "sound", "--agent", "desk", *machines[0])
+    names = ["entries/desk/" + "0" * 40 + ".json", "entries/@ids/" + "0" * 32 + ".json"]
+    for name in names:
+        (there / name).parent.mkdir(exist_ok=True)
+        (there / name).write_bytes(b"{}")
+    told = [run("sync", which, "--json", *machines[1]) for which in ("pull", "push", "pull")]
+    doctor = run("doctor", *machines[1])
+
+    assert [(7, sorted(names))] * 3 == [(each.code, sorted(each.data["refused"])) for each in told]
+    assert all(f"{names[0]}: the mirror's copy is left as it is" in each.data["refused"][names[0]] for each in told)
+    assert (1, True) == (doctor.code, names[0] in doctor.out)
+    assert "sound" in run("entries", "get", "k", "--agent", "desk", *machines[1]).out
+    assert [b"{}"] * 2 == [(there / name).read_bytes() for name in names]
+    for name in names:
+        (there / name).unlink()
+    assert [0, 0] == [run("sync", "push", *machines[1]).code, run("doctor", *machines[1]).code]

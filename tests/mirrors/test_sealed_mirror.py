@@ -8,10 +8,11 @@ import secrets
 import pytest
 
 from memfiles.errors import CopyRefused, InvalidArgument, MirrorConflict, MirrorRefused
+from memfiles.records.record import FORMAT, FORMAT_2
 from memfiles.sync.mirror import ABSENT, ANY, BODY_MAX_BYTES, Condition, Stored, equals, get_many, shortcomings_of
 from mirrors import HttpMirror, MemoryMirror, MirrorKeys, SealedMirror
 from mirrors.sealed.envelope import OVERHEAD_MAX_BYTES, is_sealed
-from mirrors.sealed.mirror import UnsealedMirror, guarded
+from mirrors.sealed.mirror import FORMATS, UnsealedMirror, guarded
 from mirrors.service import Service
 from mirrors.urls import parse_url
 from tests.mirrors.older_service import KEY, OlderService, serving
@@ -49,6 +50,23 @@ def test_an_object_that_does_not_verify_is_refused_and_no_other(bucket: MemoryMi
     answers = dict(get_many(mirror, ["a.json", "b.json", "c.json"]))
 
     assert [Stored, CopyRefused, type(None)] == [type(answers[key]) for key in ("a.json", "b.json", "c.json")]
+
+
+@pytest.mark.parametrize("is_signed", [False, True])
+def test_a_record_of_a_later_format_is_refused(bucket: MemoryMirror, is_signed: bool) -> None:
+    """However it is written; the formats of this version are not, nor is what is not a record."""
+    mirror = SealedMirror(bucket, KEYS) if is_signed else UnsealedMirror(bucket)
+    known = [b'{"format":"memfiles/1"}', b'{\n "format": "memfiles/2"}', b'{"memfiles/9"', b'["memfiles/9"]']
+    for number, body in enumerate(known):
+        mirror.put(f"{number}.json", body)
+    for number, body in enumerate([b'{"format":"memfiles/3"}', b'{"type": "file",\n "format" : "memfiles/1.5"}']):
+        version = mirror.put(f"later-{number}.json", body)
+        with pytest.raises(CopyRefused, match=f"later-{number}.json: .* has the format 'memfiles/") as refused:
+            mirror.get(f"later-{number}.json")
+        assert version == refused.value.version
+
+    assert (FORMAT, FORMAT_2) == FORMATS
+    assert known == [mirror.get(f"{number}.json").body for number in range(len(known))]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("encrypt", [False, True])

@@ -10,7 +10,7 @@ import pytest
 from memfiles.errors import CopyRefused
 from memfiles.sync.mirror import get_many, takes
 from memfiles.sync.status import REFUSED, refused_in
-from mirrors import MemoryMirror, MirrorKeys, SealedMirror
+from mirrors import CountingMirror, DirectoryMirror, MemoryMirror, MirrorKeys, SealedMirror
 from mirrors.sealed.refusals import NOTED_MAX, PATH, NotedMirror
 
 KEYS = MirrorKeys.parse(secrets.token_hex(32), source="the test")
@@ -79,6 +79,36 @@ def test_a_note_goes_when_the_object_is_sound_changed_or_gone(
         list(mirror.list())
 
     assert [["y.json"]] * 5 == seen
+
+
+def test_a_refusal_without_a_version_is_noted_until_the_next_listing(tmp_path: Path) -> None:
+    """A folder was in the place of the object, which has been listed before and is back with the same version."""
+    (tmp_path / "bucket").mkdir()
+    mirror = NotedMirror(DirectoryMirror(tmp_path / "bucket"), tmp_path)
+    mirror.put("a.json", b"sound")
+    list(mirror.list())
+    (tmp_path / "bucket" / "a.json").unlink()
+    (tmp_path / "bucket" / "a.json").mkdir()
+    asked(mirror, "a.json")
+    noted = list(refused_in(tmp_path))
+    (tmp_path / "bucket" / "a.json").rmdir()
+    (tmp_path / "bucket" / "a.json").write_bytes(b"sound")
+    list(mirror.list())
+
+    assert (["a.json"], {}) == (noted, refused_in(tmp_path))
+
+
+def test_what_a_reader_cannot_use_is_noted_as_well(mirror: NotedMirror, tmp_path: Path) -> None:
+    """Through any wrapper, for the version that it read."""
+    mirror.put("a.json", b"not a record")
+    version = dict(mirror.list())["a.json"]
+    CountingMirror(mirror, print).note("a.json", "a.json: not a record", version=version)
+    list(mirror.list())
+    noted = refused_in(tmp_path)
+    mirror.put("a.json", b"another")
+    list(mirror.list())
+
+    assert ({"a.json": "a.json: not a record"}, {}) == (noted, refused_in(tmp_path))
 
 
 def test_a_listing_of_a_folder_says_nothing_of_the_rest(mirror: NotedMirror, tmp_path: Path) -> None:

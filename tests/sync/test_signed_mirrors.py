@@ -378,27 +378,30 @@ def test_a_key_is_replaced_while_machines_work(tmp_path: Path, bucket: Path, mon
 
 
 def test_two_machines_replace_a_key_step_by_step(tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both edit the same line between the steps, one of them late: each merge has its base, so nothing conflicts."""
+    """Each edits a line of its own, the late one before it has the key of the step: nothing is lost or conflicts."""
     text, both = workflow(bucket), f"{NEW},{OLD}"
     steps = [(OLD, OLD), (f"{OLD},{NEW}", OLD), (both, f"{OLD},{NEW}"), (both, both), (NEW, both), (NEW, NEW)]
-    for number, keys in enumerate(steps):
-        for name, key in zip(("one", "two"), keys, strict=True):
-            monkeypatch.setenv("DESK_KEY", key)
-            with opened(tmp_path / name, text) as memory:
-                assert {} == memory.sync.pull(60).refused
-                memory.manager.append("notes-1", f"- {number} by {name}\n")
-                content = memory.manager.read("notes-1")
-                memory.manager.edit("notes-1", content.splitlines()[0], f"# As of {number} by {name}")
-                assert memory.sync.flush(60)
-                assert ((), {}) == (memory.sync.status().conflicts, memory.sync.status().refused)
-        if number == 3:
-            with opened(tmp_path / "one", text) as memory:
+    for number, (key, late_key) in enumerate(steps):
+        monkeypatch.delenv("DESK_KEY")
+        with opened(tmp_path / "late", text) as memory:
+            content = memory.manager.read("notes-1")
+            memory.manager.edit("notes-1", content, content.partition("\nlate")[0].rstrip() + f"\n\nlate {number}\n")
+        monkeypatch.setenv("DESK_KEY", key)
+        with opened(tmp_path / "one", text) as memory:
+            content = memory.manager.read("notes-1")
+            memory.manager.edit("notes-1", content.splitlines()[0], f"# one {number}")
+            assert memory.sync.flush(60)
+            if number == 3:
                 assert {} == keeper_of(memory.workflow).rekey().refused
-    lines = [f"- {number} by {name}" for number in range(len(steps)) for name in ("one", "two")]
-
-    assert ["# As of 5 by two", *lines] == json.loads(records_in(tmp_path / "two" / ".memory")["notes-1.json"])[
-        "content"
-    ].splitlines()
+        monkeypatch.setenv("DESK_KEY", late_key)
+        with opened(tmp_path / "late", text) as memory:
+            assert memory.sync.flush(60)
+            assert ((), {}) == (memory.sync.status().conflicts, memory.sync.status().refused)
+            assert f"# one {number}\n\nlate {number}\n" == memory.manager.read("notes-1")
+        monkeypatch.setenv("DESK_KEY", key)
+        with opened(tmp_path / "one", text) as memory:
+            assert {} == memory.sync.pull(60).refused
+            assert f"# one {number}\n\nlate {number}\n" == memory.manager.read("notes-1")
 
 
 def test_only_a_key_that_was_taken_away_costs_a_read(

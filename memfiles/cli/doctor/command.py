@@ -22,7 +22,6 @@ from memfiles.records.keys import record_path, uid_of
 from memfiles.records.record import decode
 from memfiles.storage import quarantine
 from memfiles.sync.mirror import Mirror, shortcomings_of
-from memfiles.sync.reconciler import has_another_format
 from memfiles.sync.status import status_on_disk
 from memfiles.workflow.workflow import Workflow
 
@@ -161,7 +160,6 @@ def _copies(mirror: Mirror, paths: list[str], *, workflow: Workflow) -> Iterator
             continue
         if stored and (why := _fault_in(stored.body, path)):
             remedy = "memfiles sync pull moves it to quarantine/ and pushes the local record"
-            remedy = "a later version of memfiles is needed for it" if has_another_format(stored.body) else remedy
             yield warn(check, f"{path} cannot be used: {why}; {remedy}")
         else:
             sound += 1
