@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from memfiles.errors import StorageFailed
 from memfiles.records.keys import ENTRIES
@@ -123,12 +123,8 @@ class Ledger:
     def find(self, path: str) -> LedgerRow:
         """The row of the record at ``path``; an empty one if there is none."""
         with self._change() as run:
-            row = run(_ROW, path).fetchone()
-        if row is None:
-            return LedgerRow()
-        version, digest, body, sent, sent_version = row
-        on_its_way = Sent(sent, sent_version) if sent is not None else None
-        return LedgerRow(version, digest, body, on_its_way)
+            version, digest, body, sent, sent_version = run(_ROW, path).fetchone() or [None] * 5
+        return LedgerRow(version, digest, body, Sent(sent, sent_version) if sent is not None else None)
 
     def signatures(self, *, under: str = "") -> dict[str, Signature]:
         """By path, the files that need no push: those of a folder of entries, else the memory files."""
@@ -142,15 +138,11 @@ class Ledger:
 
     def copies(self) -> Iterator[tuple[str, Stored]]:
         """Every copy that the mirror has, by path; some hundred are in memory at a time."""
-        last = ""
-        while True:
+        rows: list[tuple[Any, ...]] = [("",)]
+        while rows:
             with self._change() as run:
-                rows = run(f"{_COPIES} ORDER BY path LIMIT {_COPIES_AT_ONCE}", last).fetchall()
-            if not rows:
-                return
-            for path, body, version in rows:
-                yield path, Stored(body, version)
-            last = rows[-1][0]
+                rows = run(f"{_COPIES} ORDER BY path LIMIT {_COPIES_AT_ONCE}", rows[-1][0]).fetchall()
+            yield from ((path, Stored(body, version)) for path, body, version in rows)
 
     def bury(self, path: str, *, revision: int) -> None:
         """Keep no text of the record at ``path`` from before ``revision``: it was forgotten or redacted elsewhere.
