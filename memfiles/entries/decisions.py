@@ -57,7 +57,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The history of an entry from before it came here: times, and how often it was of use."""
+    """The history of an entry from before it came here: times, how often it was of use, and the ids that it keeps."""
 
     created_at: str
     updated_at: str
@@ -66,6 +66,7 @@ class Past:
     failures: int = 0
     made_of: tuple[str, ...] = ()
     provenance: Provenance | None = None
+    ids: tuple[str, ...] = ()
 
 
 def save(
@@ -91,7 +92,7 @@ def import_(
     expiry: Expiry,
     past: Past,
 ) -> Decided:
-    """Save a draft from elsewhere with the times it had there.
+    """Save a draft from elsewhere with the times it had there, and its ids if it becomes a new entry.
 
     Content that is older there than the entry here is as new as this change.
     """
@@ -109,8 +110,8 @@ def import_(
     created_at = min(before.created_at if isinstance(before, Entry) else past.created_at, updated_at)
     expires_at = past.expires_at or expiry(entry.category, updated_at, None)
     text = successor(entry.text, created_at=created_at, updated_at=updated_at)
-    provenance = past.provenance or entry.provenance
-    return Decided(entry.amended(text=text, expires_at=expires_at, provenance=provenance))
+    entry = entry.amended(text=text, expires_at=expires_at, provenance=past.provenance or entry.provenance)
+    return Decided(with_ids(entry, past.ids) if past.ids and not isinstance(before, Entry) else entry)
 
 
 def update(before: EntryRecord | None, draft: Draft, stamp: Stamp, *, by: Provenance, expiry: Expiry) -> Decided:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeGuard
 
 from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.callers import Caller, Partition, View, is_read_counted, view_of
@@ -98,9 +98,9 @@ class EntryDatabase:
         found = self.mark(id_path(id))
         return found is not None and found.type == "tombstone"
 
-    def is_grave(self, mark: Mark) -> bool:
-        """Whether it is what a forget left at the path of a key."""
-        return mark.type == "tombstone" or any(map(self.is_forgotten, mark.left))
+    def is_grave(self, record: EntryRecord | None) -> TypeGuard[Mark]:
+        """Whether it is what a forget left at the path of a key or an id."""
+        return isinstance(record, Mark) and (record.type == "tombstone" or any(map(self.is_forgotten, record.left)))
 
     def id_paths(self, paths: Iterable[str]) -> list[str]:
         """The paths of the id records of the entries at these paths."""

@@ -26,8 +26,8 @@ from memfiles.index import queries
 from memfiles.index.index import Index
 from memfiles.index.rows import Row, Totals
 from memfiles.records.entry import Entry, Provenance, Retired
-from memfiles.records.keys import check_key, entry_path, listed
-from memfiles.records.marks import EntryRecord, Mark
+from memfiles.records.keys import check_key, entry_path, id_path, listed
+from memfiles.records.marks import EntryRecord
 from memfiles.records.record import Stamp
 
 _ROUNDS = 8  # of choosing victims; the last one commits whatever is still over
@@ -122,7 +122,7 @@ class EntryWriter:
                 before = records[target.path]
                 if past is None:
                     made = decisions.save(before, draft, saving, place=place, by=source, expiry=expiry)
-                elif isinstance(before, Mark) and self._db.is_grave(before):
+                elif self._db.is_grave(before) or any(map(self._db.is_forgotten, past.ids)):
                     raise EntryNotFound(f"{draft.key[:80]!r} was forgotten meanwhile: import again")
                 else:
                     made = decisions.import_(before, draft, stamp, place=place, by=source, expiry=expiry, past=past)
@@ -132,6 +132,7 @@ class EntryWriter:
 
         paths = [*(target.path for target in targets), *shadows]
         paths += self._db.id_paths(paths) if shadows else ()
+        paths += (id_path(id) for target in targets if target.past is not None for id in target.past.ids)
         return _receipts(self._write(paths, decide, stamp=stamp), checked)
 
     def update(
@@ -403,13 +404,8 @@ def _evict(records: WorkingCopy, victims: Sequence[str], stamp: Stamp) -> list[s
 def _receipts(outcome: _Outcome, checked: Sequence[Checked]) -> list[Saved]:
     return [
         Saved(
-            decided.entry.key,
-            decided.entry.level,
-            decided.replayed or decided.entry.revision,
-            decided.entry.size_bytes,
-            outcome.evicted,
-            decided.replayed is not None,
-            each.warnings,
+            *(it.entry.key, it.entry.level, it.replayed or it.entry.revision, it.entry.size_bytes),
+            *(outcome.evicted, it.replayed is not None, each.warnings),
         )
-        for decided, each in zip(outcome.decisions, checked, strict=True)
+        for it, each in zip(outcome.decisions, checked, strict=True)
     ]

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field
 
+from memfiles.errors import InvalidArgument
 from memfiles.records.keys import ENTRY_ID_PATTERN, WORKSPACE, agent_folder, check_key, entry_path, entry_uid
 from memfiles.records.record import MAX_COUNT, Origins, Record, Revision, Timestamp, digest
 
@@ -274,8 +275,10 @@ FACETS = (
 
 
 def with_ids(entry: Entry, ids: Collection[str]) -> Entry:
-    """The entry with these ids: the smallest is its own, the others are aliases."""
+    """The entry with these ids: the smallest is its own, the others are aliases. ``InvalidArgument`` for too many."""
     id, *aliases = sorted(set(ids))
+    if len(aliases) > MAX_ALIASES:
+        raise InvalidArgument(f"more than {MAX_ALIASES} entries were joined with {ascii(entry.key[:80])}: forget one")
     return entry.amended(given_id="" if id == entry.implied_id else id, aliases=tuple(aliases))
 
 

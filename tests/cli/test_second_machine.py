@@ -20,13 +20,13 @@ Desk = Callable[..., Any]
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    """Runs a command on a machine, which is a folder; ``rename`` is done by a program without the mirror."""
+    """Runs a command on a machine, which is a folder; ``rename`` and what is done ``apart`` know of no mirror."""
 
     (tmp_path / "bucket").mkdir()
 
-    def call(name: str, *args: str, rename: dict[str, str] | None = None) -> Any:
+    def call(name: str, *args: str, rename: dict[str, str] | None = None, apart: bool = False) -> Any:
         folder = tmp_path / name
-        mirror = f", mirror: {{url: {(tmp_path / 'bucket').as_uri()}}}" if rename is None else ""
+        mirror = f", mirror: {{url: {(tmp_path / 'bucket').as_uri()}}}" if rename is None and not apart else ""
         folder.mkdir(exist_ok=True)
         monkeypatch.chdir(folder)
         path = write_workflow(folder, WORKFLOW.format(mirror=mirror))
@@ -80,4 +80,29 @@ def test_a_key_that_two_machines_saved_keeps_nothing_of_what_is_forgotten(
         desk(name, "sync", "pull")
 
     assert keys(desk, "a") == keys(desk, "b")
+    assert [] == files_holding(tmp_path, SECRET, "zebrafish")
+
+
+@pytest.mark.parametrize("name", ["out", "out.jsonl"])
+@pytest.mark.parametrize("is_used_again", [True, False])
+def test_an_import_by_one_who_does_not_know_that_it_was_forgotten(
+    desk: Desk, tmp_path: Path, is_used_again: bool, name: str
+) -> None:
+    """It is forgotten there, too, as soon as the machine hears of it."""
+    export = tmp_path / name
+    desk("a", "entries", "save", "K", SECRET)
+    desk("a", "export", str(export))
+    desk("a", "entries", "forget", "--key", "K", "--yes")
+    if is_used_again:
+        desk("a", "entries", "save", "K", "new")
+        desk("a", rename={"K": "L"})
+    desk("a", "sync", "push")
+    assert 1 == desk("b", "import", str(export), apart=True)["added"]
+    for machine in ("b", "a", "b"):
+        desk(machine, "sync", "pull")
+    for file in [export] if export.is_file() else list(export.iterdir()):
+        file.unlink()
+
+    expected = ["L"] if is_used_again else []
+    assert (expected, expected) == (keys(desk, "a"), keys(desk, "b"))
     assert [] == files_holding(tmp_path, SECRET, "zebrafish")

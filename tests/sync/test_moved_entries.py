@@ -12,7 +12,7 @@ import pytest
 from memfiles.errors import MemfilesError
 from mirrors import MirrorKeys, SealedMirror
 from mirrors.memory import MemoryMirror
-from tests.support.saved import Visitor
+from tests.support.saved import Visitor, entries_in
 from tests.sync.entry_machine import EntryMachine, bodies_of, objects_holding
 from tests.sync.mirrors_for_tests import AbsentMirror
 
@@ -220,6 +220,41 @@ def test_an_entry_is_one_and_the_same_under_every_key(
     assert seen == pair.seen()
     if any("forget" in step for step in (*one, *two)):
         assert [] == pair.holding("beta")
+    assert pair.one.bodies() == pair.two.bodies() == bodies_of(pair.mirror)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "seen"),
+    [
+        ([], [], {"a": A, "b": B}),
+        ([("a", "c")], [], {"c": A, "b": B}),
+        ([("a", "<>", "b")], [], {"a": B, "b": A}),
+        ([("share", "a")], [], {"a": A, "b": B}),
+        ([], [("forget", "a")], {"b": B}),
+        ([("a", "c")], [("forget", "a")], {"b": B}),
+        ([], [("forget", "a"), ("a", "=", "new"), ("a", "c")], {"b": B, "c": "new"}),
+    ],
+)
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_an_export_that_two_machines_import_is_the_same_entries(
+    pair: Pair, tmp_path: Path, one: list[Step], two: list[Step], seen: dict[str, str], is_turned: bool
+) -> None:
+    """Neither knows of the other; what one does with them is done to those of the other, too."""
+    with entries_in(tmp_path / "exporter") as entries:
+        for key, content in (("a", A), ("b", B)):
+            entries.save(AGENT, key, content)
+        entries.export(AGENT, tmp_path / "out.jsonl", format="jsonl")
+        ids = {it.content: it.id for key in "ab" if (it := entries.get(AGENT, key)) is not None}
+    with pair.apart():
+        for machine, steps in ((pair.one, two if is_turned else one), (pair.two, one if is_turned else two)):
+            assert 2 == machine.entries.import_(AGENT, tmp_path / "out.jsonl").added
+            _do(machine, *steps)
+
+    assert seen == pair.seen()
+    found = {it.content: it.id for it in pair.one.entries.list(AGENT).memories if it.content in ids}
+    assert found == {content: id for content, id in ids.items() if content in seen.values()}
+    if any("forget" in step for step in (*one, *two)):
+        assert [] == pair.holding("alpha")
     assert pair.one.bodies() == pair.two.bodies() == bodies_of(pair.mirror)
 
 

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from math import isfinite
+from math import inf
 from typing import Any, TypeGuard
 
 from memfiles.errors import InvalidArgument
-from memfiles.records.entry import FACETS, MAX_LABEL_BYTES, MAX_SOURCES, Provenance
+from memfiles.records.entry import FACETS, MAX_ALIASES, MAX_LABEL_BYTES, MAX_SOURCES, Provenance
 from memfiles.records.keys import ENTRY_ID_PATTERN, KEY_MAX_BYTES, check_key
 from memfiles.records.record import MAX_COUNT, TIMESTAMP_PATTERN
 from memfiles.workflow.problems import printable, shown
@@ -35,12 +35,13 @@ class Skipped:
 class Document:
     """One entry as the file formats know it; None is "not said". Times are ``2026-11-21T09:00:00.000Z``.
 
-    ``links`` are keys, ``made_of`` are ids, and ``provenance`` are texts such as ``run=evt-1``. ``where`` is the place
-    it was read from, which does not count in comparisons.
+    ``links`` are keys, ``made_of`` and ``aliases`` are ids, and ``provenance`` are texts such as ``run=evt-1``.
+    ``where`` is the place it was read from, which does not count in comparisons.
     """
 
     key: str
     content: str
+    id: str | None = None
     category: str | None = None
     kind: str | None = None
     tags: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class Document:
     failures: int | None = None
     made_of: tuple[str, ...] | None = None
     provenance: tuple[str, ...] | None = None
+    aliases: tuple[str, ...] | None = None
     where: str = field(default="", compare=False)
 
     @property
@@ -128,8 +130,7 @@ def document_of(fields: Mapping[str, Any], content: str, *, where: str) -> Parse
             return Parsed(skipped=(Skipped(where, f"{name} must be {words}"),))
     if problem := key_problem(known["key"]):
         return Parsed(skipped=(Skipped(where, problem),))
-    left_out = tuple(Skipped(where, f"the field{shown(name)} is unknown; the rest was read")
-                     for name in unknown)  # fmt: skip
+    left_out = tuple(Skipped(where, f"the field{shown(name)} is unknown; the rest was read") for name in unknown)
     frozen: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
     return Parsed((Document(content=content, where=where, **frozen),), left_out)
 
@@ -163,15 +164,15 @@ def provenance_in(written: Sequence[str]) -> Provenance | None:
     return Provenance(**known, ordinal=min(int(ordinal), 2**63 - 1))
 
 
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _is_texts(value: object) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-_ID = ENTRY_ID_PATTERN[1:-1]
+def _is_ids(value: object, most: int) -> bool:
+    pattern = ENTRY_ID_PATTERN[1:-1]
+    return _is_texts(value) and len(value) <= most and all(re.fullmatch(pattern, id, re.ASCII) for id in value)
+
+
 _ORIGINS = frozenset(each.name for each in fields(Provenance))
 FIELDS = tuple(each.name for each in fields(Document) if each.name not in ("content", "where"))
 """The fields in the order in which they are written, those that every entry has first."""
@@ -180,11 +181,8 @@ _FieldType = tuple[str, Callable[[Any], bool]]
 _TEXT: _FieldType = "text", lambda value: isinstance(value, str)
 _TEXTS: _FieldType = "a list of texts", _is_texts
 _TIME: _FieldType = "a time such as 2026-11-21T09:00:00.000Z", is_time
-_NUMBER: _FieldType = "a number", lambda value: _is_number(value) and isfinite(value)
-_COUNT: _FieldType = (
-    f"a whole number from 0 to {MAX_COUNT}",
-    lambda value: _is_number(value) and isinstance(value, int) and 0 <= value <= MAX_COUNT,
-)
+_NUMBER: _FieldType = "a number", lambda value: type(value) in (int, float) and abs(value) < inf
+_COUNT: _FieldType = f"a whole number from 0 to {MAX_COUNT}", lambda it: type(it) is int and 0 <= it <= MAX_COUNT
 _SWITCH: _FieldType = "true or false", lambda value: isinstance(value, bool)
 _FACET_TYPES: dict[type, _FieldType] = {str: _TEXT, float: _NUMBER, bool: _SWITCH, tuple: _TEXTS}
 _TYPES: dict[str, _FieldType] = {
@@ -192,13 +190,9 @@ _TYPES: dict[str, _FieldType] = {
     **{name: _FACET_TYPES[kept_as] for name, kept_as in FACETS},
     **dict.fromkeys(("successes", "failures"), _COUNT),
     **dict.fromkeys(("created", "updated", "expires_at"), _TIME),
-    "made_of": (
-        "a list of uids of entries",
-        lambda ids: _is_texts(ids) and len(ids) <= MAX_SOURCES and all(re.fullmatch(_ID, id, re.ASCII) for id in ids),
-    ),
-    "provenance": (
-        "a list of texts such as run=evt-1",
-        lambda value: _is_texts(value) and provenance_in(value) is not None,
-    ),
+    "id": ("the id of an entry: 32 or 40 digits from 0 to f", lambda id: _is_ids([id], 1)),
+    "aliases": (f"a list of at most {MAX_ALIASES} ids of entries", lambda ids: _is_ids(ids, MAX_ALIASES)),
+    "made_of": (f"a list of at most {MAX_SOURCES} ids of entries", lambda ids: _is_ids(ids, MAX_SOURCES)),
+    "provenance": ("a list of texts such as run=evt-1", lambda it: _is_texts(it) and provenance_in(it) is not None),
 }
 """The type of each field, in words and as a check."""

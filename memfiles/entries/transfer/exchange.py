@@ -6,6 +6,7 @@ The rules this file guards:
 - An import is one commit and passes the same checks as a save; it writes at the session's level alone. Forgotten
   entries stay forgotten, and newer entries here stay as they are. Every skipped document is reported with its place
   and the reason; and importing an unchanged export changes nothing.
+- A new entry keeps the ids in its document if nothing is known of them here, so that a later forget reaches it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -28,15 +29,15 @@ from memfiles.entries.transfer.formats import Format
 from memfiles.entries.transfer.sources import checked_path, read
 from memfiles.entries.writer import EntryWriter, ImportedDraft
 from memfiles.errors import InvalidArgument, MemfilesError, StorageFailed
+from memfiles.index import queries
 from memfiles.records.entry import FACETS, GENERAL, Entry
-from memfiles.records.keys import check_switch
-from memfiles.records.marks import Mark
+from memfiles.records.keys import WORKSPACE, check_switch, id_path
 from memfiles.storage import atomic
 
 ExportFormat = Literal["markdown", "jsonl"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = ("markdown", "jsonl")
 _DEFAULTS = {each.name: each.default for each in fields(Entry)}
-_OPTIONAL = ("confidence", "importance", "pinned", "expires_at", "links", "successes", "failures", "made_of")
+_OPTIONAL = ("confidence", "importance", "pinned", "expires_at", "links", "successes", "failures", "made_of", "aliases")
 _SOURCE = "import"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -104,15 +105,15 @@ class Exchange:
         """See ``Entries.import_``."""
         check_switch(dry_run, what="dry_run")
         parsed = read(source, format=format)
+        self._db.refresh()
         now = self._db.now()  # once: entries without times of their own must not be told apart by a tick of the clock
         judged = [self._judge(caller, document, now=now) for document in parsed.documents]
         skipped = [*parsed.skipped, *(each for each in judged if isinstance(each, Skipped))]
         taken = [each for each in judged if isinstance(each, ImportedDraft)]
-        unchanged = sum(each is None for each in judged)
         added = sum(not each.is_there for each in taken)
         if not dry_run and taken:
-            self._writer.import_(caller, taken)
-        return Imported(added, len(taken) - added, unchanged, tuple(skipped), dry_run)
+            self._writer.import_(caller, list(self._with_ids(caller, taken)))
+        return Imported(added, len(taken) - added, judged.count(None), tuple(skipped), dry_run)
 
     def _judge(self, caller: Caller, document: Document, *, now: str) -> ImportedDraft | Skipped | None:
         """Whether a document is imported or skipped, and why; None if it would change nothing."""
@@ -126,8 +127,10 @@ class Exchange:
             return None
         if level != caller.level:
             return Skipped(document.where, f"it is at level {level}, but this session only writes at {caller.level}")
-        if isinstance(before, Mark) and self._db.is_grave(before):
-            return Skipped(document.where, f"the entry of its key was forgotten at {before.at}")
+        past = _past(document, latest=now)
+        for mark in (before, *map(self._db.mark, map(id_path, past.ids))):
+            if self._db.is_grave(mark):
+                return Skipped(document.where, f"the entry of its key was forgotten at {mark.at}")
         if isinstance(before, Entry) and (reason := _keeps(before, document)) is not None:
             return Skipped(document.where, reason)
         try:
@@ -136,10 +139,21 @@ class Exchange:
             checked = self._db.rules.check(Draft(document.key, document.content, source=_SOURCE, **facets))
         except MemfilesError as error:
             return Skipped(document.where, str(error))
-        past = _past(document, latest=now)
         if (problem := self._problem(document, past, now=now)) is not None:
             return Skipped(document.where, problem)
         return ImportedDraft(checked, place, past, isinstance(before, Entry))
+
+    def _with_ids(self, caller: Caller, drafts: Iterable[ImportedDraft]) -> Iterator[ImportedDraft]:
+        """The drafts, with ids for new entries of this owner if nothing is known of these ids, and with none else."""
+        ids = {id for each in drafts for id in each.past.ids}
+        told = self._db.index.ask(lambda connection: queries.of_ids(connection, ids))
+        known = {id for path in told if (record := self._db.repository.look(path).record) for id in record.ids}
+        for each in drafts:
+            by = each.past.provenance.agent if each.past.provenance and each.place.scope != WORKSPACE else None
+            is_new = not each.is_there and not each.place.run and by in (None, caller.provenance.agent)
+            kept = each.past.ids if is_new and known.isdisjoint(each.past.ids) else ()
+            known.update(kept)
+            yield replace(each, past=replace(each.past, ids=kept))
 
     def _place(self, caller: Caller, document: Document, level: str) -> Partition | Skipped:
         if level not in self._db.rules.levels.names:
@@ -162,7 +176,7 @@ class Exchange:
 
 def document_of(entry: Entry) -> Document:
     """The document of an entry; fields with default values are left out."""
-    known = {name: getattr(entry, name) for name in ("key", "content", "category", "kind", "tags", "level")}
+    known = {name: getattr(entry, name) for name in ("key", "content", "id", "category", "kind", "tags", "level")}
     known |= {name: value for name in _OPTIONAL if (value := getattr(entry, name)) != _DEFAULTS[name]}
     provenance = written_provenance(entry.provenance) or None
     return Document(**known, created=entry.created_at, updated=entry.updated_at, provenance=provenance)
@@ -203,11 +217,12 @@ def _write(path: Path, data: bytes) -> None:
 def _says_the_same(document: Document, entry: Entry) -> bool:
     """Whether the entry already has every value in the document."""
     known = document_of(entry)
+    document = replace(document, level=known.level, id=known.id, aliases=known.aliases)
     names = ("category", "kind", "created", "updated", "made_of", "provenance")
     filled = {name: getattr(document, name) or getattr(known, name) for name in names}
     counts = {name: max(getattr(document, name) or 0, getattr(entry, name)) for name in ("successes", "failures")}
     counts = {name: count or None for name, count in counts.items()}
-    return replace(document, level=known.level, **filled, **counts) == known
+    return replace(document, **filled, **counts) == known
 
 
 def _keeps(entry: Entry, document: Document) -> str | None:
@@ -225,11 +240,8 @@ def _past(document: Document, *, latest: str) -> Past:
     """The past of a document, no time in it later than now."""
     updated = min(document.updated or latest, latest)
     return Past(
-        created_at=min(document.created or latest, updated),
-        updated_at=updated,
-        expires_at=document.expires_at,
-        successes=document.successes or 0,
-        failures=document.failures or 0,
-        made_of=document.made_of or (),
+        *(min(document.created or latest, updated), updated, document.expires_at),
+        *(document.successes or 0, document.failures or 0, document.made_of or ()),
         provenance=provenance_in(document.provenance or ()) if document.provenance is not None else None,
+        ids=(*([document.id] if document.id else []), *(document.aliases or ())),
     )

@@ -40,7 +40,8 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 SUFFIX = ".md"
 _FENCE = "---\n"
 _SLUG_MAX = 48
-_PLAIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._/@:+-]*[A-Za-z0-9._/@+-])?", re.ASCII)
+_HUGE = r"(?![0-9.]+[eE][+-]?[0-9]+\Z|[0-9][0-9A-Za-z]{99})"  # may be a number that a reader refuses
+_PLAIN = re.compile(_HUGE + r"[A-Za-z0-9](?:[A-Za-z0-9 ._/@:+-]*[A-Za-z0-9._/@+-])?", re.ASCII)
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _OPENING = re.compile(r"\ufeff?---[ \t]*\r?\n")
 _CLOSING = re.compile(r"^---[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
@@ -279,17 +280,14 @@ def claude_code_file(data: bytes, *, path: str, present: frozenset[str]) -> Pars
 
 
 def _topic(fields: Mapping[str, Any], body: str, *, place: PurePosixPath) -> Parsed:
-    name = fields.get("name")
-    metadata = fields.get("metadata")
+    name, metadata, description = map(fields.get, ("name", "metadata", "description"))
     kind = fields.get("type") or (metadata.get("type") if isinstance(metadata, dict) else None)
-    description = fields.get("description")
     content = body.strip("\n")
     if isinstance(description, str) and description.strip() and description.strip() not in content:
         content = f"{description.strip()}\n\n{content}"
     links = tuple(dict.fromkeys(_WIKI_LINK.findall(content)))
     key = _key(place, name if isinstance(name, str) and name.strip() else place.stem)
-    document = Document(key, content, tags=_tag(kind), links=links or None, where=str(place))
-    return _checked(document)
+    return _checked(Document(key, content, tags=_tag(kind), links=links or None, where=str(place)))
 
 
 def _key(place: PurePosixPath, name: str) -> str:

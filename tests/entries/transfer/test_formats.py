@@ -20,6 +20,7 @@ BAD_KEY = "its key is invalid: use 1 to 255 bytes, not blank and without control
 FULL = Document(
     "deploy/prod: steps",
     "# Deploy\n\n---\nkey: not this\n---\r\n  done\n\n",
+    id="00000000000000000000000000001e10",
     category="core",
     kind="procedure",
     tags=("ops", "no", "12:30", "a, b", "# x", "日本語", "- y", "true", "1", ""),
@@ -33,6 +34,7 @@ FULL = Document(
     links=("other: key", "x"),
     successes=2,
     failures=0,
+    aliases=("0123456789" * 4, "1e1" + "a" * 29),
 )
 CONTENTS = [
     "",
@@ -48,6 +50,7 @@ CONTENTS = [
     "漢字かな交じり文 😀\n",
     "%TAG ! x\n*alias &anchor !tag\n",
 ]
+HUGE = ("1e999", "1.5E+400", "9" * 101, "0x" + "f" * 100, "0.0e9" + "9" * 30)
 
 without_surrogates = st.characters(exclude_categories=["Cs"])
 texts = st.text(without_surrogates, max_size=40)
@@ -57,13 +60,15 @@ times = st.datetimes(min_value=datetime(1000, 1, 1)).map(  # noqa: DTZ001
     lambda at: at.isoformat(timespec="milliseconds") + "Z"
 )
 maybe = st.none() | texts
+ids = st.from_regex(r"(?:[0-9a-f]{32}|[0-9]{40}|[0-9]{15}e[0-9]{16})", fullmatch=True)
 documents = st.builds(
     Document,
     key=keys,
     content=texts | st.sampled_from(CONTENTS),
+    id=st.none() | ids,
     category=maybe,
     kind=maybe,
-    tags=st.lists(texts | st.sampled_from(FULL.tags), max_size=4).map(tuple),
+    tags=st.lists(texts | st.sampled_from((*FULL.tags, *HUGE)), max_size=4).map(tuple),
     level=maybe,
     created=st.none() | times,
     updated=st.none() | times,
@@ -74,6 +79,7 @@ documents = st.builds(
     links=st.none() | st.lists(texts, max_size=3).map(tuple),
     successes=st.none() | st.integers(0, 10**9),
     failures=st.none() | st.integers(0, 10**9),
+    aliases=st.none() | st.lists(ids, max_size=3).map(tuple),
 )
 
 
@@ -110,13 +116,22 @@ def test_markdown_is_written_for_people() -> None:
     written = formats.render_markdown(FULL).decode()
 
     assert written.startswith(
-        '---\nkey: "deploy/prod: steps"\ncategory: core\nkind: procedure\n'
+        '---\nkey: "deploy/prod: steps"\nid: "00000000000000000000000000001e10"\ncategory: core\nkind: procedure\n'
         'tags: [ops, no, 12:30, "a, b", "# x", "日本語", "- y", "true", "1", ""]\n'
         "level: INTERNAL\ncreated: 2026-11-21T09:00:00.000Z\nupdated: 2026-11-22T09:00:00.000Z\n"
         "confidence: 0.30000000000000004\nimportance: 3\npinned: true\nexpires_at: 2027-01-01T00:00:00.000Z\n"
-        'links: ["other: key", x]\nsuccesses: 2\nfailures: 0\n---\n# Deploy\n'
+        'links: ["other: key", x]\nsuccesses: 2\nfailures: 0\n'
+        f'aliases: ["{"0123456789" * 4}", 1e1{"a" * 29}]\n---\n# Deploy\n'
     )
     assert (FULL,) == formats.parse_markdown(written.encode(), where="").documents
+
+
+@pytest.mark.parametrize("text", HUGE)
+def test_a_text_that_looks_like_a_number_no_reader_takes_comes_back(text: str) -> None:
+    """As the text that it is."""
+    document = Document(text, "x", tags=(text,))
+
+    assert Parsed((document,)) == formats.parse_markdown(formats.render_markdown(document), where="x.md")
 
 
 @given(documents)
@@ -236,6 +251,8 @@ def test_bad_lines_are_reported_with_their_number() -> None:
         '{"key": "b", "content": "", "confidence": NaN}',
         '{"key": "b", "content": "\\ud800"}',
         '{"key": "b", "content": "", "confidence": 1e999}',
+        '{"key": "huge", "content": "", "confidence": 1%s}' % ("0" * 400),
+        '{"key": "b", "content": "", "successes": true}',
         '{"key": "b", "content": "", "x": %s}' % ("[" * 100_000 + "]" * 100_000),
         json.dumps({"key": "a", "content": "2"}),
         json.dumps({"key": "z", "content": "\u2028"}, ensure_ascii=False),
@@ -243,7 +260,7 @@ def test_bad_lines_are_reported_with_their_number() -> None:
     data = b"\xef\xbb\xbf" + "\n".join(lines).encode() + b"\r\n\xff\n"
 
     assert Parsed(
-        (Document("a", "1"), Document("z", "\u2028")),
+        (Document("a", "1"), Document("huge", "", confidence=10**400), Document("z", "\u2028")),
         (
             Skipped("m.jsonl:2:2", "this is not JSON: Expecting property name enclosed in double quotes"),
             Skipped("m.jsonl:4", "it has no content"),
@@ -253,9 +270,10 @@ def test_bad_lines_are_reported_with_their_number() -> None:
             Skipped("m.jsonl:8", "NaN is not a JSON number"),
             Skipped("m.jsonl:9", "it holds half of a surrogate pair, which is not a character"),
             Skipped("m.jsonl:10", "confidence must be a number"),
-            Skipped("m.jsonl:11", "it is nested too deeply"),
-            Skipped("m.jsonl:12", "an entry with the same key came before it, at m.jsonl:1"),
-            Skipped("m.jsonl:14", "this line is not UTF-8"),
+            Skipped("m.jsonl:12", "successes must be a whole number from 0 to 9007199254740991"),
+            Skipped("m.jsonl:13", "it is nested too deeply"),
+            Skipped("m.jsonl:14", "an entry with the same key came before it, at m.jsonl:1"),
+            Skipped("m.jsonl:16", "this line is not UTF-8"),
         ),
     ) == formats.parse_lines(data, where="m.jsonl")
 
