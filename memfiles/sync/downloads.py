@@ -151,7 +151,8 @@ class EntryDownloads:
             try:
                 records[path] = self._admitted(found := decode_entry_copy(stored.body, path=path))
             except RecordCorrupt as error:
-                _log.warning("%s", why := f"{path}: the mirror's copy is left as it is, as it cannot be used: {error}")
+                why = f"{path}: the mirror's copy cannot be used: {error}; delete it there if nobody needs it"
+                _log.warning("%s", why)
                 if isinstance(self.mirror, NotingMirror):
                     self.mirror.note(path, why, version=stored.version)
                 continue

@@ -111,13 +111,15 @@ class Bucket:
         received = bytearray()
         try:
             if answer.get("ContentLength", 0) > BODY_MAX_BYTES:
-                raise CopyRefused(f"{key} has {answer['ContentLength']} bytes in the store, over {BODY_MAX_BYTES}")
+                why = f"{key} has {answer['ContentLength']} bytes in the store, over {BODY_MAX_BYTES}"
+                raise _refusal(why, version=_etag(answer))
             while chunk := stream.read(_CHUNK):
                 received += chunk
                 if self._monotonic() > deadline:
                     raise MirrorUnavailable(f"{key}: incomplete after {DEADLINE:g} s ({len(received)} bytes)")
                 if len(received) > BODY_MAX_BYTES:
-                    raise CopyRefused(f"{key} has more than {BODY_MAX_BYTES} bytes in the store")
+                    why = f"{key} has more than {BODY_MAX_BYTES} bytes in the store"
+                    raise _refusal(why, version=_etag(answer))
         except BaseException:
             stream.close()  # what is still to come is not waited for
             raise
@@ -172,6 +174,12 @@ def md5_of(body: bytes) -> str:
 
 def _text(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+
+
+def _refusal(why: str, *, version: str) -> CopyRefused:
+    refusal = CopyRefused(why)
+    refusal.version = version or None
+    return refusal
 
 
 def _etag(answer: Any) -> str:

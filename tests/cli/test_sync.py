@@ -571,7 +571,7 @@ def test_an_object_that_is_not_an_entry_is_told(there: Path, tmp_path: Path) -> 
     doctor = run("doctor", *machines[1])
 
     assert [(7, sorted(names))] * 3 == [(each.code, sorted(each.data["refused"])) for each in told]
-    assert all(f"{names[0]}: the mirror's copy is left as it is" in each.data["refused"][names[0]] for each in told)
+    assert all(f"{names[0]}: the mirror's copy cannot be used: " in each.data["refused"][names[0]] for each in told)
     assert (1, True) == (doctor.code, names[0] in doctor.out)
     assert "sound" in run("entries", "get", "k", "--agent", "desk", *machines[1]).out
     assert [b"{}"] * 2 == [(there / name).read_bytes() for name in names]

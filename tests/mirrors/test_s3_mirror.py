@@ -10,8 +10,8 @@ from functools import cache
 import pytest
 from botocore.config import Config
 
-from memfiles.errors import MirrorConflict, MirrorRefused, MirrorUnavailable
-from memfiles.sync.mirror import ABSENT, Mirror, equals
+from memfiles.errors import CopyRefused, MirrorConflict, MirrorRefused, MirrorUnavailable
+from memfiles.sync.mirror import ABSENT, BODY_MAX_BYTES, Mirror, equals
 from mirrors import PrefixedMirror, S3Mirror
 from mirrors.s3.bucket import Bucket, md5_of
 from mirrors.s3.client import make_client
@@ -106,6 +106,18 @@ def test_a_conflict_is_one(endpoint: FaultyEndpoint, mirror: Mirror, prefix: str
         mirror.delete("a.json", when=equals(seen))
 
     assert b"theirs" == (mirror.get("a.json") or pytest.fail()).body
+
+
+def test_an_object_that_is_too_large_is_refused_at_its_version(
+    endpoint: FaultyEndpoint, mirror: Mirror, prefix: str
+) -> None:
+    """That of a listing, so that it is named until it is replaced."""
+    body = bytes(BODY_MAX_BYTES + 1)
+    client_of(endpoint.upstream).put_object(Bucket=BUCKET, Key=f"{prefix}/a.json", Body=body)
+    with pytest.raises(CopyRefused, match="a.json has 67108865 bytes") as refused:
+        mirror.get("a.json")
+
+    assert dict(mirror.list())["a.json"] == refused.value.version
 
 
 @pytest.mark.parametrize("fault", ["no_etag", "other_etag"])
