@@ -357,19 +357,19 @@ class Reconciler:
         return not (isinstance(here, Entry) and fate(here, remote, {}) == "here" and self._move_on(here))
 
     def _move_on(self, entry: Entry, *, is_local: bool = True) -> bool:
-        """Move a copy of an entry to where the entry is now; whether it is elsewhere.
+        """Move a copy of an entry, or those that were joined with it, to where it is now; whether that is elsewhere.
 
         The mirror is asked first what became of another entry that is there: it may have been forgotten.
         """
         known = self.replica.marks_of(entry.ids)
-        if fate(entry, None, known) != "elsewhere":
+        if (found := fate(entry, None, known)) == "forgotten":
             return False
         there = self.replica.read(place.target) if (place := place_of(entry, known)) is not None else None
         if there is not None and isinstance(there.record, Entry) and not is_same(entry, there.record):
             self._look_up(there.record.ids)
         for path in self.replica.place(entry, is_local=is_local, on_conflict=self.on_conflict):
             self.soon(path)
-        return True
+        return found == "elsewhere"
 
     def _replace(self, step: Replace, path: str, local: LocalCopy) -> None:
         """Let the next round overwrite a copy that is not a record, after two reads returned the same bytes."""

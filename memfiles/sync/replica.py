@@ -173,8 +173,10 @@ class Replica:
         """Merge a copy of an entry into the record at the place where the entry is now, in one commit.
 
         A local copy leaves a mark. An entry that is in the way, and belongs elsewhere itself, moves on in the same way.
-        Returns the paths that may have changed.
+        To a copy that is in its place come those that were joined with it. Returns the paths that may have changed.
         """
+        if place_of(copy, self.marks_of(copy.ids)) is None:
+            return self._claim(copy, on_conflict=on_conflict)
         entries, paths = self._opened_entries(), {copy.path}
         origin = entries.origin or ""  # a mirrored directory has one
 
@@ -227,6 +229,26 @@ class Replica:
     def release_forgotten(self) -> None:
         """Remove earlier versions of what was forgotten or redacted elsewhere from journals and index."""
         self._release_forgotten()
+
+    def _claim(self, entry: Entry, *, on_conflict: ConflictPolicy) -> Sequence[str]:
+        """Let all ids of an entry that was joined with others lead to it, and ``place`` those others."""
+        entries = self._opened_entries()
+        marks = [mark for mark in self.marks_of(entry.ids).values() if mark.type == "location"]
+        here = [mark for mark in marks if mark.target == entry.path]
+        astray = {mark.path: mark.target for mark in marks if here and mark.target != entry.path}
+
+        def decide(records: Mapping[str, EntryRecord | None]) -> tuple[None, list[EntryRecord]]:
+            found = [mark for mark in records.values() if isinstance(mark, Mark) and mark.type == "location"]
+            claimed = (replace(here[0], uid=it.uid, revision=it.revision + 1, origins=it.origins) for it in found)
+            return None, [mark.stamped(entries.origin or "") for mark in claimed]
+
+        changed = [*astray]
+        if astray:
+            entries.change(astray, decide, origin="mirror")
+        for other in map(self.read, astray.values()):
+            if other is not None and isinstance(other.record, Entry) and is_same(other.record, entry):
+                changed += self.place(other.record, is_local=True, on_conflict=on_conflict)
+        return changed
 
     def _repository(self, path: str) -> RecordRepository[Any]:
         return self._files if entry_place(path) is None else self._opened_entries()
