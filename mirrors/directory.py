@@ -76,7 +76,12 @@ class DirectoryMirror:
             root = self._root()
             try:
                 with _folder_of(root.descriptor, key, make=False) as (folder, name):
-                    return _read(folder, name)
+                    try:
+                        return _read(folder, name)
+                    except RecordCorrupt as error:
+                        refusal = CopyRefused(f"{self._path / key} cannot be used: {error}")
+                        refusal.version = self._version_at(folder, name, key=key)
+                        raise refusal from error
             except FileNotFoundError:
                 return None
 

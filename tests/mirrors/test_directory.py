@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from memfiles.errors import InvalidArgument, MirrorRefused, MirrorUnavailable
+from memfiles.errors import CopyRefused, InvalidArgument, MirrorRefused, MirrorUnavailable
 from memfiles.storage.locks import RecordLocks
 from memfiles.sync.mirror import BODY_MAX_BYTES, Mirror
 from mirrors import DirectoryMirror
@@ -145,6 +145,17 @@ def test_an_enormous_file_is_listed_and_refused(tmp_path: Path) -> None:
     assert ["a.json"] == [key for key, _ in mirror.list()]
     with pytest.raises(MirrorRefused, match=f"{BODY_MAX_BYTES + 1} bytes"):
         mirror.get("a.json")
+
+
+def test_what_is_refused_has_the_version_that_is_listed(tmp_path: Path) -> None:
+    """So that a note on it stays for as long as it is there."""
+    (tmp_path / "a.json").touch()
+    os.truncate(tmp_path / "a.json", BODY_MAX_BYTES + 1)
+    mirror = DirectoryMirror(tmp_path)
+
+    with pytest.raises(CopyRefused) as refused:
+        mirror.get("a.json")
+    assert dict(mirror.list())["a.json"] == refused.value.version
 
 
 def test_what_a_dead_writer_left_is_no_object(tmp_path: Path) -> None:
