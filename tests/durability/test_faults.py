@@ -183,6 +183,7 @@ for line in sys.stdin:
         print(len(memory.entries.search(session, "tea").matches), flush=True)
         session.call("memory_save", {"key": "cup/last", "content": "The last cup of tea."})
         memory.entries.search(session, "tea")
+    print("closed", flush=True)
 """
 
 
@@ -200,13 +201,15 @@ def test_a_nearly_full_disk_with_small_blocks_does_not_kill_the_index(
             for left in range(4, 52, 4):
                 other.tell("save")
                 other.hear()
+                other.hear()  # it is closed: nobody else uses the index now
                 if has_log:
                     path = workflow.parent / ".memory" / ".state" / "index.sqlite"
-                    with closing(sqlite3.connect(path, timeout=60)) as index:  # another thread may be writing to it
+                    with closing(sqlite3.connect(path)) as index:
                         index.execute("PRAGMA journal_mode = WAL")
                 filler = ground.fill(leaving=left << 10)
                 other.tell("search")
                 found.append(other.hear())
                 filler.unlink()
+                other.hear()
 
     assert ["10"] * 12 == found
