@@ -107,9 +107,11 @@ class MirrorRefused(MirrorUnavailable, code="mirror_refused", transient=False):
 
 
 class CopyRefused(MirrorRefused, code="copy_refused"):
-    """One object in the mirror is refused: its signature does not verify, it has none, or it cannot be used here."""
+    """One object in the mirror, of ``version`` if known: not signed, with a false signature, or not usable here."""
 
-    version: str | None = None  # of the object, if known
+    def __init__(self, message: str, *, version: str | None = None) -> None:
+        super().__init__(message)
+        self.version = version
 
 
 class MirrorConflict(MemfilesError, code="mirror_conflict", transient=True, exit_code=4):

@@ -79,9 +79,8 @@ class DirectoryMirror:
                     try:
                         return _read(folder, name)
                     except RecordCorrupt as error:
-                        refusal = CopyRefused(f"{self._path / key} cannot be used: {error}")
-                        refusal.version = self._version_at(folder, name, key=key)
-                        raise refusal from error
+                        version = self._version_at(folder, name, key=key)
+                        raise CopyRefused(f"{self._path / key} cannot be used: {error}", version=version) from error
             except FileNotFoundError:
                 return None
 

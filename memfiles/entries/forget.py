@@ -230,7 +230,7 @@ class Forgetter:
         try:
             copy = read_entry(data, of=path)
         except RecordCorrupt:
-            return self._db.is_grave(mark)
+            return self._db.is_left_by_forget(mark)
         if not isinstance(copy, Entry):
             return False
         is_buried = mark is not None and buries(mark, copy)

@@ -98,7 +98,7 @@ class EntryDatabase:
         found = self.mark(id_path(id))
         return found is not None and found.type == "tombstone"
 
-    def is_grave(self, record: EntryRecord | None) -> TypeGuard[Mark]:
+    def is_left_by_forget(self, record: EntryRecord | None) -> TypeGuard[Mark]:
         """Whether it is what a forget left at the path of a key or an id."""
         return isinstance(record, Mark) and (record.type == "tombstone" or any(map(self.is_forgotten, record.left)))
 

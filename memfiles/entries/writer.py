@@ -122,7 +122,7 @@ class EntryWriter:
                 before = records[target.path]
                 if past is None:
                     made = decisions.save(before, draft, saving, place=place, by=source, expiry=expiry)
-                elif self._db.is_grave(before) or any(map(self._db.is_forgotten, past.ids)):
+                elif self._db.is_left_by_forget(before) or any(map(self._db.is_forgotten, past.ids)):
                     raise EntryNotFound(f"{draft.key[:80]!r} was forgotten meanwhile: import again")
                 else:
                     made = decisions.import_(before, draft, stamp, place=place, by=source, expiry=expiry, past=past)

@@ -24,12 +24,12 @@ POLICIES: tuple[Policy, ...] = ("block", "redact", "warn", "off")
 LABEL_BYTES_MAX = 255
 _SHOWN = 5  # findings named in one message
 _ROUNDS = 8
-_REMEMBERED = 256
+_REMEMBERED = 256  # labels
 _UNBROKEN = re.compile(UNBROKEN)
 _KEY = "PRIVATE KEY"  # the match of its rule runs over many lines; in every other rule, two lines meet in a gap
 _GAP = 16
-_log = logging.getLogger("memfiles")
 _GAP_LETTERS = "\"'`*:=> \t\n\r\f\vis"
+_log = logging.getLogger("memfiles")
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ class LabelGate:
     def check(self, labels: Mapping[str, str | None], *, allow: Collection[str] = ()) -> None:
         """See ``gate_labels``."""
         given = {what: text for what, text in labels.items() if text and text not in self._passed}
-        found = gate_labels(given, policy=self._policy, allow=allow, scan=self._scan) if given else ()
+        found = gate_labels(given, policy=self._policy, allow=allow, scan=self._scan)
         if not found and not allow:
             if len(self._passed) > _REMEMBERED:
                 self._passed.clear()

@@ -362,7 +362,7 @@ class Reconciler:
         The mirror is asked first what became of another entry that is there: it may have been forgotten.
         """
         known = self.replica.marks_of(entry.ids)
-        if (found := fate(entry, None, known)) == "forgotten":
+        if not known or (found := fate(entry, None, known)) == "forgotten":
             return False
         there = self.replica.read(place.target) if (place := place_of(entry, known)) is not None else None
         if there is not None and isinstance(there.record, Entry) and not is_same(entry, there.record):

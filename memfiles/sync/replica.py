@@ -239,6 +239,7 @@ class Replica:
 
         def decide(records: Mapping[str, EntryRecord | None]) -> tuple[None, list[EntryRecord]]:
             found = [mark for mark in records.values() if isinstance(mark, Mark) and mark.type == "location"]
+            found = [mark for mark in found if mark.target != entry.path]
             claimed = (replace(here[0], uid=it.uid, revision=it.revision + 1, origins=it.origins) for it in found)
             return None, [mark.stamped(entries.origin or "") for mark in claimed]
 

@@ -112,14 +112,14 @@ class Bucket:
         try:
             if answer.get("ContentLength", 0) > BODY_MAX_BYTES:
                 why = f"{key} has {answer['ContentLength']} bytes in the store, over {BODY_MAX_BYTES}"
-                raise _refusal(why, version=_etag(answer))
+                raise CopyRefused(why, version=_etag(answer) or None)
             while chunk := stream.read(_CHUNK):
                 received += chunk
                 if self._monotonic() > deadline:
                     raise MirrorUnavailable(f"{key}: incomplete after {DEADLINE:g} s ({len(received)} bytes)")
                 if len(received) > BODY_MAX_BYTES:
                     why = f"{key} has more than {BODY_MAX_BYTES} bytes in the store"
-                    raise _refusal(why, version=_etag(answer))
+                    raise CopyRefused(why, version=_etag(answer) or None)
         except BaseException:
             stream.close()  # what is still to come is not waited for
             raise
@@ -174,12 +174,6 @@ def md5_of(body: bytes) -> str:
 
 def _text(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
-
-
-def _refusal(why: str, *, version: str) -> CopyRefused:
-    refusal = CopyRefused(why)
-    refusal.version = version or None
-    return refusal
 
 
 def _etag(answer: Any) -> str:

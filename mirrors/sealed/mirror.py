@@ -141,7 +141,7 @@ class UnsealedMirror:
 def _unsealed(key: str, stored: Stored) -> Stored:
     if is_sealed(stored.body):
         why = "is sealed, and this workflow declares no key for it; set memory.mirror.key"
-        raise _refusal(f"{key}: the mirror's object {why}", stored)
+        raise CopyRefused(f"{key}: the mirror's object {why}", version=stored.version)
     return _checked(key, stored)
 
 
@@ -154,14 +154,9 @@ def _checked(key: str, stored: Stored) -> Stored:
         name = found.get("format") if isinstance(found, dict) else None
         if isinstance(name, str) and name.startswith("memfiles/") and name not in FORMATS:
             why = "which this version of memfiles does not know; a later version is needed for it"
-            raise _refusal(f"{key}: the mirror's copy has the format {ascii(name[:40])}, {why}", stored)
+            refused = f"{key}: the mirror's copy has the format {ascii(name[:40])}, {why}"
+            raise CopyRefused(refused, version=stored.version)
     return stored
-
-
-def _refusal(why: str, stored: Stored) -> CopyRefused:
-    refusal = CopyRefused(why)
-    refusal.version = stored.version
-    return refusal
 
 
 def _each(

@@ -129,7 +129,7 @@ class Exchange:
             return Skipped(document.where, f"it is at level {level}, but this session only writes at {caller.level}")
         past = _past(document, latest=now)
         for mark in (before, *map(self._db.mark, map(id_path, past.ids))):
-            if self._db.is_grave(mark):
+            if self._db.is_left_by_forget(mark):
                 return Skipped(document.where, f"the entry of its key was forgotten at {mark.at}")
         if isinstance(before, Entry) and (reason := _keeps(before, document)) is not None:
             return Skipped(document.where, reason)

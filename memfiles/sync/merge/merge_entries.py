@@ -271,9 +271,11 @@ class EntryPair:
     @property
     def newer(self) -> Entry:
         """The copy that was changed last, in any way; the same on every machine."""
-        return max(
-            self.local, self.remote, key=lambda it: (_changed_at(it), it.revision, it.text.sha256, _facets_of(it))
-        )
+
+        def rank(entry: Entry) -> tuple[str, int, str, str]:
+            return _changed_at(entry), entry.revision, entry.text.sha256, repr([getattr(entry, it) for it, _ in FACETS])
+
+        return max(self.local, self.remote, key=rank)
 
     def newer_of(self, name: str) -> Any:
         """One field: from the copy that alone changed it, else from the one that was changed last."""
@@ -348,10 +350,6 @@ def _retired(pair: EntryPair) -> Retired | None:
         if "restore" not in since:  # else the visible copy was retired as well, and restored
             return hidden.retired
     return hidden.retired if hidden.retired.at >= _changed_at(shown) else None
-
-
-def _facets_of(entry: Entry) -> str:
-    return repr([getattr(entry, name) for name, _ in FACETS])
 
 
 def _changed_at(entry: Entry) -> str:

@@ -191,7 +191,7 @@ def _rest_of_overlapping(
     starts = suffix_after(local, merge_base.local).start, suffix_after(remote, merge_base.remote).start
     texts = left_of_overlapping(*starts) if starts[0] != starts[1] else []
     pieces = [piece_of(text.encode(), known=known, nonce=bytes(NONCE_BYTES)) for text in texts]
-    return tuple(replace(piece, id=piece.mac[:16]) for piece in pieces)[: MAX_PIECES - len(known)]
+    return tuple(replace(piece, id=piece.mac[:16]) for piece in pieces)[: max(0, MAX_PIECES - len(known))]
 
 
 def supersede(

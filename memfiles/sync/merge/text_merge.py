@@ -100,8 +100,8 @@ def with_lines(text: str, lines: Lines, *, of: str, won: str) -> str:
 def left_of_overlapping(one: str, other: str) -> list[str]:
     """What two versions of a text still have of parts that overlap, of which each had another one redacted.
 
-    Words that only one version has, and nothing but space from a marker, belong to what it stands for; each part is
-    returned with its marker.
+    A word that only one version has belongs to a marker if only space and punctuation stand between the two; each part
+    is returned with its marker.
     """
     words, others = _TOKEN.findall(one), _TOKEN.findall(other)
     pairs: list[tuple[str, str]] = []
