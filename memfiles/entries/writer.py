@@ -7,33 +7,25 @@ leaves no entry behind that would shadow it.
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
-from memfiles.entries import budgets, decisions
-from memfiles.entries.budgets import Budget, EntrySummary, Limit, Scope, Tally
+from memfiles.entries import decisions
 from memfiles.entries.callers import Caller, Partition, View, own_level
 from memfiles.entries.decisions import Decided, EntryLocation, Past, RecordsByPath, is_live, location_of
 from memfiles.entries.drafts import Checked, Deleted, Draft, Saved, draft_of_entry
-from memfiles.entries.reader import EntryDatabase, entry_at, summary_of
+from memfiles.entries.eviction import EvictionPolicy, Excess, WorkingCopy, evict
+from memfiles.entries.reader import EntryDatabase, entry_at
 from memfiles.errors import EntryNotFound, InvalidArgument
-from memfiles.index import queries
-from memfiles.index.index import Index
-from memfiles.index.rows import Row, Totals
-from memfiles.records.entry import Entry, Provenance, Retired
-from memfiles.records.keys import check_key, entry_path, id_path, listed
+from memfiles.records.entry import Entry, Provenance
+from memfiles.records.keys import check_key, id_path, listed
 from memfiles.records.marks import EntryRecord
 from memfiles.records.record import Stamp
 
 _ROUNDS = 8  # of choosing victims; the last one commits whatever is still over
-_SOME = 8  # victims read at once, since a save is over by one entry as a rule
-_MANY = 1000
-WorkingCopy = dict[str, EntryRecord | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +46,6 @@ class ImportedDraft:
     place: Partition
     past: Past
     is_there: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Excess:
-    """By how much a commit is over the budget of a partition; the uids it saves may not be evicted for it."""
-
-    partition: Partition
-    over: Mapping[Scope, Tally]
-    saved: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +223,7 @@ class EntryWriter:
         def attempt(before: RecordsByPath) -> tuple[_Outcome, list[EntryRecord]]:
             records = dict(before)
             decided = decide(records)
-            evicted = _evict(records, victims, stamp)
+            evicted = evict(records, victims, stamp)
             excess = None if is_last else self._eviction.excess(before, records)
             changed = [record for path, record in records.items() if record is not None and record is not before[path]]
             return _Outcome(decided, tuple(evicted), excess), [] if excess is not None else changed
@@ -300,81 +283,6 @@ class EntryWriter:
         )
 
 
-class EvictionPolicy:
-    """The budgets of one open memory: what a commit is over, and which entries are evicted for it.
-
-    The cost depends on what is saved and evicted, not on how many entries there are. Only entries of the same partition
-    count and go, so entries that a session cannot see change nothing that it observes.
-    """
-
-    def __init__(self, index: Index, *, budget: Budget) -> None:
-        self._index = index
-        self._limits = {scope: limit for scope, limit in budget.limits.items() if limit != Limit()}
-
-    def excess(self, before: RecordsByPath, after: RecordsByPath) -> Excess | None:
-        """The excess of the first partition that the commit leaves over a budget and adds to; None if there is none.
-
-        ``BudgetExceeded`` if one entry alone is larger than a whole budget.
-        """
-        growths: dict[Partition, list[tuple[Entry, int]]] = {}
-        for path, record in after.items() if self._limits else ():
-            for entry, sign in ((record, 1), (before[path], -1)) if record is not before[path] else ():
-                if isinstance(entry, Entry) and entry.retired is None:
-                    growths.setdefault(Partition(entry.folder, entry.level, entry.run), []).append((entry, sign))
-        for partition, growth in growths.items():
-            saved = [entry for entry, sign in growth if sign > 0]
-            for entry in saved:
-                budgets.check_fits(self._limits, entry)
-            totals = self._index.totals(partition)
-            over = budgets.added_excess(self._limits, partial(_tally_within, totals), growth)
-            if over:
-                return Excess(partition, over, frozenset(entry.uid for entry in saved))
-        return None
-
-    def victims(self, excess: Excess, *, now: str) -> list[str]:
-        """The paths of the entries to evict: expired ones, then those worth least.
-
-        ``BudgetExceeded`` if the saved entries alone are over a budget.
-        """
-        self._index.catch_up(reads=True)
-        partition = excess.partition
-
-        def choose(connection: sqlite3.Connection) -> list[str]:
-            def order(scope: Scope) -> Iterator[EntrySummary]:
-                return map(summary_of, _least_worthy(connection, partition, scope, now=now))
-
-            chosen = budgets.victims(order, excess.over, saved=excess.saved)
-            return [entry_path(partition.scope, entry.uid) for entry in chosen]
-
-        return self._index.ask(choose)
-
-
-def _tally_within(totals: Totals, scope: Scope) -> Tally:
-    if scope.kind is not None:
-        return Tally(*totals.by_kind.get(scope.kind, (0, 0)))
-    if scope.category is not None:
-        return Tally(*totals.by_category.get(scope.category, (0, 0)))
-    return Tally(totals.count, totals.size)
-
-
-def _least_worthy(connection: sqlite3.Connection, partition: Partition, scope: Scope, *, now: str) -> Iterator[Row]:
-    """The live entries of a partition in the order of eviction, read some at a time."""
-    limit, seen = _SOME, set[str]()
-    for row in queries.expired(connection, partition, now=now, limit=_MANY):
-        if scope.kind in (None, row.kind) and scope.category in (None, row.category):
-            seen.add(row.path)
-            yield row
-    while True:
-        rows = queries.least_worthy(connection, partition, limit=limit, category=scope.category, kind=scope.kind)
-        for row in rows:
-            if row.path not in seen:
-                seen.add(row.path)
-                yield row
-        if len(rows) < limit:
-            return
-        limit *= 4
-
-
 def _move_shadows(records: WorkingCopy, target: _Target, key: str, stamp: Stamp) -> Stamp:
     """Move the entries that would shadow a save to its target, the last one on top; returns the stamp for the save.
 
@@ -386,19 +294,6 @@ def _move_shadows(records: WorkingCopy, target: _Target, key: str, stamp: Stamp)
             stamp, draft = replace(stamp, expected_revision=None), draft_of_entry(entry, key=key)
             records.update(decisions.relocated(records, entry, draft, stamp, place=target.place))
     return stamp
-
-
-def _evict(records: WorkingCopy, victims: Sequence[str], stamp: Stamp) -> list[str]:
-    """Evict the victims that are still there; returns their keys, except those of expired entries."""
-    evicted = []
-    cause = f"evict-{uuid.uuid4().hex[:12]}" if victims else ""
-    for path in victims:
-        found = records[path]
-        if isinstance(found, Entry) and found.retired is None:
-            records[path] = decisions.retire(found, stamp, Retired("evicted", stamp.at, cause), op="evict")
-            if not found.is_expired(stamp.at):
-                evicted.append(found.key)
-    return evicted
 
 
 def _receipts(outcome: _Outcome, checked: Sequence[Checked]) -> list[Saved]:
