@@ -21,7 +21,8 @@ from memfiles.entries.forget import Forgetter, Forgotten, Selector
 from memfiles.entries.hydration import hydrator
 from memfiles.entries.hydration.window import Explanation, Hydration
 from memfiles.entries.moves import relocate
-from memfiles.entries.reader import EntryDatabase, EntryReader, EntryRepository, Found, Page, Results, checked_filters
+from memfiles.entries.reader import EntryDatabase, EntryReader, EntryRepository, checked_filters
+from memfiles.entries.results import Found, Page, Results
 from memfiles.entries.transfer.exchange import Exchange, Exported, ExportFormat, Imported
 from memfiles.entries.transfer.formats import Format
 from memfiles.entries.writer import EntryWriter

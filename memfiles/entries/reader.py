@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.callers import Caller, Partition, View, is_read_counted, view_of
 from memfiles.entries.drafts import EntryRules, check_category, check_kind, checked_tags
+from memfiles.entries.results import Found, Match, Page, Results, found_in
 from memfiles.errors import InvalidArgument, StorageFailed
 from memfiles.index import queries
 from memfiles.index.index import Index
@@ -26,9 +27,7 @@ from memfiles.index.search import search
 from memfiles.index.search.embedder import Embedder, EmbedderUnavailable, GuardedEmbedder, QueryEmbedder
 from memfiles.index.search.search import Hit
 from memfiles.index.search.vectors import fill_index
-from memfiles.index.text.tokenizer import MAX_QUERY
-from memfiles.records.entry import Entry, Kind
-from memfiles.records.graphemes import first_bytes
+from memfiles.records.entry import Entry
 from memfiles.records.keys import check_key, check_switch, check_whole, entry_place, id_path, listed
 from memfiles.records.marks import EntryRecord, Mark
 from memfiles.storage.atomic import is_forbidden
@@ -37,9 +36,6 @@ from memfiles.storage.store import Store
 
 MAX_RESULTS = 50
 MAX_PAGE = 100
-SHOWN_BYTES = 2000
-"""The most content that a search result shows, in UTF-8 bytes; ``get`` returns all of it."""
-
 _ROUNDS = 4  # searches that are repeated because a record changed under them
 _log = logging.getLogger("memfiles")
 EntryRepository = RecordRepository[EntryRecord]
@@ -112,103 +108,10 @@ class EntryDatabase:
         return self.index.ask(lambda connection: queries.matching(connection, queries.parts(connection, view), chosen))
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """An entry as the session sees it; times are UTC, sizes UTF-8 bytes; ``id`` stays when it gets another key."""
-
-    key: str
-    content: str
-    level: str
-    tags: tuple[str, ...]
-    category: str
-    kind: Kind
-    confidence: float
-    importance: float
-    pinned: bool
-    links: tuple[str, ...]
-    created_at: str
-    updated_at: str
-    expires_at: str | None
-    revision: int
-    successes: int
-    failures: int
-    size_bytes: int
-    id: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The whole entry as a JSON object."""
-        return {"found": True, **_shown(self, _FOUND_FIELDS)}
-
-    def to_line(self) -> dict[str, Any]:
-        """The JSON object in a list: without the content and the rarer fields."""
-        return _shown(self, _LINE_FIELDS)
-
-
-_FOUND_FIELDS = tuple(each.name for each in fields(Found))
-_MATCH_FIELDS = ("key", "content", "level", "tags", "id")
-_LINE_FIELDS = ("key", "level", "tags", "category", "kind", "size_bytes", "updated_at", "pinned", "id")
-_found_values = attrgetter(*_FOUND_FIELDS)  # an Entry has all of them
 _summarised = attrgetter(  # in the order of an ``EntrySummary``
     *("key", "level", "category", "kind", "size", "updated_at", "expires_at", "pinned"),
     *("importance", "confidence", "successes", "failures"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """One search result: ``score`` is higher for a better one, ``legs`` say what found it."""
-
-    found: Found
-    score: float
-    legs: tuple[str, ...]
-    snippet: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object, with the content cut to ``SHOWN_BYTES``."""
-        content = first_bytes(self.found.content, SHOWN_BYTES)
-        found = {"score": round(self.score, 6), "legs": list(self.legs), "snippet": self.snippet}
-        shown = _shown(self.found, _MATCH_FIELDS) | {"content": content} | found
-        shown |= _shown(self.found, ("category", "kind", "updated_at"))
-        return shown if content == self.found.content else shown | {"truncated": True}
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """The results of a search, best first. ``meaning``: whether the semantic leg took part."""
-
-    query: str
-    matches: tuple[Match, ...]
-    meaning: bool = False
-
-    @property
-    def note(self) -> str | None:
-        """What was not searched for; None if all of the query was."""
-        if len(self.query) <= MAX_QUERY:
-            return None
-        return (
-            f"the query has {len(self.query)} characters; only its first and last {MAX_QUERY // 2} were searched for: "
-            f"ask a shorter question"
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object; a query of which not all was searched for is cut to ``SHOWN_BYTES``."""
-        results = [match.to_dict() for match in self.matches]
-        shown = {"results": results, "query": self.query, "meaning": self.meaning}
-        if (note := self.note) is not None:
-            shown |= {"query": first_bytes(self.query, SHOWN_BYTES), "note": note}
-        return shown
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A part of a list, ordered by key; ``next`` is the cursor of the following part, None at the end."""
-
-    memories: tuple[Found, ...]
-    next: str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object, without contents."""
-        return {"memories": [found.to_line() for found in self.memories], "next": self.next}
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,14 +250,6 @@ class EntryReader:
         return None
 
 
-def found_in(entry: Entry) -> Found:
-    """The entry as a session that may see it gets it; made once for each version, and kept with it."""
-    known: Found | None = vars(entry).get("found")
-    if known is None:
-        known = vars(entry)["found"] = Found(*_found_values(entry))
-    return known
-
-
 def checked_filters(
     *, tags: object, category: object, kind: object, prefix: object = None, among: object = None
 ) -> Filters:
@@ -364,10 +259,6 @@ def checked_filters(
     keys = None if among is None else tuple(check_key(key) for key in listed(among, "among"))
     wanted_tags = () if tags == () else checked_tags(tags)
     return Filters(wanted_tags, named, wanted, "" if prefix is None else _text(prefix, "prefix"), keys)
-
-
-def _shown(found: Found, names: Sequence[str]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value := getattr(found, name), tuple) else value for name in names}
 
 
 def _text(value: object, what: str) -> str:

@@ -26,7 +26,7 @@ from memfiles.entries.drafts import Deleted, Draft, Saved
 from memfiles.entries.entries import Entries
 from memfiles.entries.forget import Forgotten
 from memfiles.entries.hydration.window import Explanation, Hydration
-from memfiles.entries.reader import Found, Match, Page, Results
+from memfiles.entries.results import Found, Match, Page, Results
 from memfiles.entries.transfer.exchange import Exported, Imported
 from memfiles.errors import MemfilesError
 from memfiles.index.search.embedder import Embedder

@@ -17,7 +17,7 @@ from memfiles.tools.visibility import VisibleFile, check_writable
 
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
-    from memfiles.entries.reader import Found
+    from memfiles.entries.results import Found
     from memfiles.records.record import Record
     from memfiles.tools.session import Session
 

@@ -25,7 +25,7 @@ from memfiles.records.keys import KEY_MAX_BYTES
 
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
-    from memfiles.entries.reader import Found
+    from memfiles.entries.results import Found
     from memfiles.tools.session import Session
 
 RANKED = 50

@@ -10,7 +10,7 @@ import click
 from memfiles.cli import output
 from memfiles.cli.opening import As, as_session, filtering, reading_entries
 from memfiles.cli.options import command, group
-from memfiles.entries.reader import Found
+from memfiles.entries.results import Found
 from memfiles.errors import EntryNotFound
 from memfiles.tools.entry_definitions import DEFAULT_PAGE, DEFAULT_RESULTS, MAX_PAGE, MAX_RESULTS
 

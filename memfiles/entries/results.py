@@ -1,0 +1,122 @@
+"""Results of reads: entries as a session gets them, and their JSON objects for tools and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any
+
+from memfiles.index.text.tokenizer import MAX_QUERY
+from memfiles.records.entry import Entry, Kind
+from memfiles.records.graphemes import first_bytes
+
+SHOWN_BYTES = 2000
+"""The most content that a search result shows, in UTF-8 bytes; ``get`` returns all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An entry as the session sees it; times are UTC, sizes UTF-8 bytes; ``id`` stays when it gets another key."""
+
+    key: str
+    content: str
+    level: str
+    tags: tuple[str, ...]
+    category: str
+    kind: Kind
+    confidence: float
+    importance: float
+    pinned: bool
+    links: tuple[str, ...]
+    created_at: str
+    updated_at: str
+    expires_at: str | None
+    revision: int
+    successes: int
+    failures: int
+    size_bytes: int
+    id: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole entry as a JSON object."""
+        return {"found": True, **_shown(self, _FOUND_FIELDS)}
+
+    def to_line(self) -> dict[str, Any]:
+        """The JSON object in a list: without the content and the rarer fields."""
+        return _shown(self, _LINE_FIELDS)
+
+
+_FOUND_FIELDS = tuple(each.name for each in fields(Found))
+_MATCH_FIELDS = ("key", "content", "level", "tags", "id")
+_LINE_FIELDS = ("key", "level", "tags", "category", "kind", "size_bytes", "updated_at", "pinned", "id")
+_found_values = attrgetter(*_FOUND_FIELDS)  # an Entry has all of them
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One search result: ``score`` is higher for a better one, ``legs`` say what found it."""
+
+    found: Found
+    score: float
+    legs: tuple[str, ...]
+    snippet: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object, with the content cut to ``SHOWN_BYTES``."""
+        content = first_bytes(self.found.content, SHOWN_BYTES)
+        found = {"score": round(self.score, 6), "legs": list(self.legs), "snippet": self.snippet}
+        shown = _shown(self.found, _MATCH_FIELDS) | {"content": content} | found
+        shown |= _shown(self.found, ("category", "kind", "updated_at"))
+        return shown if content == self.found.content else shown | {"truncated": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The results of a search, best first. ``meaning``: whether the semantic leg took part."""
+
+    query: str
+    matches: tuple[Match, ...]
+    meaning: bool = False
+
+    @property
+    def note(self) -> str | None:
+        """What was not searched for; None if all of the query was."""
+        if len(self.query) <= MAX_QUERY:
+            return None
+        return (
+            f"the query has {len(self.query)} characters; only its first and last {MAX_QUERY // 2} were searched for: "
+            f"ask a shorter question"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object; a query of which not all was searched for is cut to ``SHOWN_BYTES``."""
+        results = [match.to_dict() for match in self.matches]
+        shown = {"results": results, "query": self.query, "meaning": self.meaning}
+        if (note := self.note) is not None:
+            shown |= {"query": first_bytes(self.query, SHOWN_BYTES), "note": note}
+        return shown
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list, ordered by key; ``next`` is the cursor of the following part, None at the end."""
+
+    memories: tuple[Found, ...]
+    next: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object, without contents."""
+        return {"memories": [found.to_line() for found in self.memories], "next": self.next}
+
+
+def found_in(entry: Entry) -> Found:
+    """The entry as a session that may see it gets it; made once for each version, and kept with it."""
+    known: Found | None = vars(entry).get("found")
+    if known is None:
+        known = vars(entry)["found"] = Found(*_found_values(entry))
+    return known
+
+
+def _shown(found: Found, names: Sequence[str]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value := getattr(found, name), tuple) else value for name in names}
