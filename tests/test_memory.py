@@ -214,7 +214,7 @@ def test_what_a_person_changes_is_noticed_while_it_is_open(workflow: Path) -> No
 
         assert noticed.wait(timeout=60)
         assert memory.session("support").call("read_memory", {"file": "notes"}).text == "# By hand\n"
-        assert memory.manager.log("notes-1")[-1].op == "external"
+        assert memory.manager.log("notes-1")[0].op == "external"
 
 
 def test_a_look_shows_what_a_restore_would_do_and_makes_nothing(workflow: Path) -> None:

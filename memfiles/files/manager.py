@@ -45,8 +45,9 @@ _log = logging.getLogger("memfiles")
 class MemoryManager:
     """The memory files of one directory. Threads may share it; processes may share the directory.
 
-    ``gate`` judges every change. ``hydrated`` are the mirror's objects of which the last restore made records, by path.
-    ``origin`` is the id of a mirrored directory, known after the first restore; ``subscribers`` hear of every change.
+    Every verb takes a file by its name or, if no file has that name, by its uid. ``gate`` judges every change.
+    ``hydrated`` are the mirror's objects of which the last restore made records, by path. ``origin`` is the id of a
+    mirrored directory, known after the first restore; ``subscribers`` hear of every change.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class MemoryManager:
         self._was_open = False
         self._records: RecordRepository[Record] | None = None
         self._cached: dict[str, CacheRow] = {}
+        self._uids: dict[str, str] = {}  # by name
 
     def plan(self, files: Workflow | Iterable[MemoryFile]) -> RestoreReport:
         """The report of a ``restore``, without touching the disk or the live files."""
@@ -118,6 +120,7 @@ class MemoryManager:
         self._repair_files()
         restored = self._restorer().restore(self.store, declared)
         self._live.declare(restored.seen)
+        self._uids = {file.name: file.uid for file in declared}
         self.gate.allowed = {file.uid: file.secrets_allow for file in declared}
         self.hydrated = restored.hydrated
         self._cached = start_cache.update(self.store.descriptor, restored.cached, self._live)
@@ -142,7 +145,7 @@ class MemoryManager:
 
     def snapshot(self, uid: str) -> Record:
         """Content, revision and history of a file in one consistent view."""
-        return self._live.current(_path(uid))
+        return self._live.current(self._path(uid))
 
     def append(
         self,
@@ -164,7 +167,7 @@ class MemoryManager:
 
     def append_many(self, appends: Iterable[tuple[str, str]], *, by: Actor | None = None) -> list[Receipt]:
         """Append to several files, or several times to one, all or nothing, with one flush; receipts in order."""
-        wanted = [(_path(uid), content) for uid, content in file_changes.checked_pairs(appends)]
+        wanted = [(self._path(uid), content) for uid, content in file_changes.checked_pairs(appends)]
         for _, content in wanted:
             check_text(content)
         stamp, lost = self._stamp(by, None, None), Lost()
@@ -209,8 +212,8 @@ class MemoryManager:
         return self._change(uid, partial(file_changes.replace_content, content=content), stamp, given="all")
 
     def log(self, uid: str) -> list[Change]:
-        """The kept changes of a file, oldest first."""
-        return list(self.snapshot(uid).history)
+        """The kept changes of a file, newest first."""
+        return list(reversed(self.snapshot(uid).history))
 
     def diff(self, uid: str, from_revision: int, to_revision: int) -> str:
         """A unified diff between two revisions, empty when equal. ``RevisionUnknown`` beyond the history."""
@@ -245,7 +248,7 @@ class MemoryManager:
         """
         check_text(text)
         stamp = self._stamp(by, None, expected_revision)
-        path, nonce = _path(uid), os.urandom(NONCE_BYTES)
+        path, nonce = self._path(uid), os.urandom(NONCE_BYTES)
 
         def decide(records: Mapping[str, Record | None]) -> tuple[Redaction, list[Record]]:
             changed, redaction = file_changes.redact(_found(records[path]), stamp, text=text, nonce=nonce)
@@ -263,7 +266,7 @@ class MemoryManager:
 
         False: someone may still be saving it; look again in a moment. ``RecordCorrupt`` if no good version is known.
         """
-        return self._live.notice(_path(uid))
+        return self._live.notice(self._path(uid))
 
     def subscribe(self, callback: Callable[[RecordChanged], None]) -> Callable[[], None]:
         """Call ``callback`` after every change, in the thread that made or noticed it; returns the function to stop."""
@@ -334,7 +337,7 @@ class MemoryManager:
     def _change(
         self, uid: str, decide: Callable[[Record, Stamp], Decision], stamp: Stamp, *, given: Given = "part"
     ) -> Receipt:
-        path, lost = _path(uid), Lost()
+        path, lost = self._path(uid), Lost()
 
         def run(records: Mapping[str, Record | None]) -> tuple[Receipt, list[Record]]:
             lost.clear()
@@ -345,6 +348,12 @@ class MemoryManager:
         receipt = self._live.change([path], run)
         erase(self.store, self.directory, lost)
         return receipt
+
+    def _path(self, name: str) -> str:
+        """Where the record of the file with this name or uid is; the repository refuses undeclared ones."""
+        if not isinstance(name, str):
+            raise FileNotDeclared(f"no memory file {str(name)[:80]!r} is declared")
+        return self._uids.get(name, name) + RECORD_SUFFIX
 
     def _look_at_hand_edits(self) -> None:
         """Have the gate look at changes by hand, for as long as somebody holds the manager."""
@@ -395,13 +404,6 @@ class MemoryFiles:
 
 def _declared(files: Workflow | Iterable[MemoryFile]) -> list[MemoryFile]:
     return declared_files(files.memory.files if isinstance(files, Workflow) else files)
-
-
-def _path(uid: str) -> str:
-    """Where the record of a declared file is; the repository refuses undeclared ones."""
-    if not isinstance(uid, str):
-        raise FileNotDeclared(f"no memory file {str(uid)[:80]!r} is declared")
-    return uid + RECORD_SUFFIX
 
 
 def _found(record: Record | None) -> Record:

@@ -75,8 +75,8 @@ class FileView:
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """The changes on disk, oldest first."""
-        return self.stored.history if self.stored else ()
+        """The changes on disk, newest first."""
+        return self.stored.history[::-1] if self.stored else ()
 
 
 def view_of(file: MemoryFile, report: FileReport, stored: Record | None, *, lowest_level: str) -> FileView:
@@ -111,6 +111,9 @@ def check_declarations(files: Sequence[MemoryFile]) -> None:
         if len(set(values)) < len(values):
             repeated = next(value for value, count in Counter(values).items() if count > 1)
             raise WorkflowError(f"{what} {repeated!r} is declared twice: give every memory file its own")
+    for file in files:
+        if file.name != file.uid and file.name in uids:
+            raise WorkflowError(f"name {file.name!r} is the uid of another file: a call could mean either; change one")
     for one, other in case_clashes(uids):
         raise WorkflowError(f"uids {one!r} and {other!r} differ only by case: some file systems cannot tell them apart")
     for file in files:

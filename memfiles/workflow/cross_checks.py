@@ -46,6 +46,7 @@ def cross_problems(document: Mapping[str, Any]) -> list[Problem]:
         *_repeated_levels(memory),
         *_repeated_files(memory),
         *_case_problems(memory),
+        *_ambiguous_names(memory),
         *_level_problems(memory, agents),
         *_agent_problems(memory, agents),
     ]
@@ -82,6 +83,16 @@ def _case_problems(memory: Mapping[str, Any]) -> Iterator[Problem]:
             (*uids[uid], "uid"),
             f"uid{shown(uid)} differs from{shown(first)} only by case, which some file systems ignore; change one",
         )
+
+
+def _ambiguous_names(memory: Mapping[str, Any]) -> Iterator[Problem]:
+    """A file may be asked for by its name or by its uid, so no name may be the uid of another file."""
+    uids = {file["uid"] for _, file in _files(memory) if isinstance(file.get("uid"), str)}
+    for where, file in _files(memory):
+        name = file.get("name")
+        if isinstance(name, str) and name in uids and name != file.get("uid"):
+            what = f"name{shown(name)} is the uid of another file; a call could mean either, so change one"
+            yield Problem((*where, "name"), what)
 
 
 def _repeated_levels(memory: Mapping[str, Any]) -> Iterator[Problem]:

@@ -227,7 +227,7 @@ class ToolExam(AdapterExam):
         """And the history says who made it, in which run, and by which call where the framework tells."""
         calls = [append("- Ada is on Pro.\n", id="call_of_ada"), Call("read_memory", {"file": "notes"})]
         answers = self.run(session, Script(*([call] for call in calls)), way)
-        by = session.manager.log("u-notes")[-1].by
+        by = session.manager.log("u-notes")[0].by
         with opened(tmp_path / "twin", WORKFLOW) as memory:
             twin = memory.session("support")
             expected = [twin.call(call.name, call.arguments).text for call in calls]
@@ -274,7 +274,7 @@ class ToolExam(AdapterExam):
         """Some servers of models count their ids from the beginning at every answer."""
         call = append("- a\n", id="c")
         self.run(session, Script([call], [call]), way)
-        ids = [change.by.call for change in session.manager.log("u-notes")[1:]]
+        ids = [change.by.call for change in session.manager.log("u-notes")[-2::-1]]
 
         expected = ["c", "c#2"] if self.has_call_ids else [None, None]
         assert expected[: 2 if self.repeats_ids else 1] == ids

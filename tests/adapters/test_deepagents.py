@@ -173,7 +173,7 @@ def test_an_edit_is_exact(backend: MemfilesBackend, session: Session) -> None:
     assert (None, 2, 1) == (once.occurrences, every.occurrences, single.occurrences)
     assert "appears 2 times" in (once.error or "")
     assert "x y x\n" == session.manager.read("u-notes")
-    assert "edit" == session.manager.log("u-notes")[-1].op
+    assert "edit" == session.manager.log("u-notes")[0].op
     assert "there is no file /nothing" == backend.edit("/nothing", "a", "b").error
 
 

@@ -121,7 +121,7 @@ class TestLangGraph(ToolExam):
 
         assert answer.artifact["data"]["replayed"]
         assert "- again\n" == session.manager.read("u-notes")
-        assert "call_0" == session.manager.log("u-notes")[-1].by.call
+        assert "call_0" == session.manager.log("u-notes")[0].by.call
 
     def test_tools_of_others_stay(self, memory: memfiles.Memory, way: str) -> None:
         """Beside those of a session, which come and go with its level."""
@@ -207,7 +207,7 @@ class TestLangGraph(ToolExam):
             sent: Any = {"messages": messages} if state is MessagesState else messages
             node.invoke(sent, {"callbacks": [Tracer()]})
 
-        assert ["call_0", "call_0#2"] == [change.by.call for change in session.manager.log("u-notes")[1:]]
+        assert ["call_0#2", "call_0"] == [change.by.call for change in session.manager.log("u-notes")[:-1]]
         assert [NOTE.arguments] * 4 == shown
 
     def test_a_tool_node_answers_errors(self, session: Session) -> None:

@@ -193,7 +193,7 @@ def test_a_change_made_by_hand_is_taken_over(memory: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"remembered", b"corrected"))
     with MemoryManager(memory) as manager:
         report = manager.restore(FILES)
-        content, last = manager.read("notes"), manager.log("notes")[-1]
+        content, last = manager.read("notes"), manager.log("notes")[0]
 
     assert "updated" == report["notes"].status
     assert "# Start\n- corrected\n" == content

@@ -194,16 +194,37 @@ def test_a_refused_write_changes_nothing(manager: MemoryManager) -> None:
 
 
 def test_log_diff_and_undo_work_on_the_history(manager: MemoryManager) -> None:
-    """Oldest first; what was undone stays in the log."""
+    """Newest first; what was undone stays in the log."""
     manager.append("notes", "- Bob\n")
     manager.edit("notes", "Bob", "Ann")
 
     assert "-- Bob\n+- Ann\n" in manager.diff("notes", 2, 3)
     assert (4, 3) == ((receipt := manager.undo("notes")).revision, receipt.undone_revision)
     assert "# Notes\n- Bob\n" == manager.read("notes")
-    assert ["seed", "append", "edit", "undo"] == [change.op for change in manager.log("notes")]
+    assert ["undo", "edit", "append", "seed"] == [change.op for change in manager.log("notes")]
     with pytest.raises(RevisionUnknown):
         manager.diff("notes", 1, 9)
+
+
+def test_every_verb_takes_the_name_of_a_file_or_its_uid(tmp_path: Path) -> None:
+    """As the command line and the tools do; a name that a deploy changed no longer leads anywhere."""
+    files = [declared("notes-1", content="# Notes\n").model_copy(update={"name": "notes"}), declared("notes-2")]
+    with MemoryManager(tmp_path, durability="os") as manager:
+        manager.restore(files)
+        manager.append("notes", "- Bob\n")
+        manager.append_many([("notes", "- Ann\n"), ("notes-1", "- Zoe\n")])
+        manager.edit("notes", "Bob", "Ida")
+        manager.redact("notes", "Ann")
+        manager.undo("notes", to_revision=1)
+
+        assert manager.snapshot("notes") is manager.snapshot("notes-1")
+        assert "notes-1" == manager.card("notes").uid
+        assert manager.diff("notes", 1, 2) == manager.diff("notes-1", 1, 2) != ""
+        assert "# Notes\n" == manager.read("notes")
+        manager.restore([files[0].model_copy(update={"name": "renamed"}), files[1]])
+        assert manager.log("renamed") == manager.log("notes-1")
+        with pytest.raises(FileNotDeclared):
+            manager.read("notes")
 
 
 def test_a_replay_is_known_to_the_next_process(tmp_path: Path) -> None:

@@ -66,9 +66,9 @@ def test_declared_metadata_is_authoritative_and_content_survives(metadata: Metad
 
 
 def test_good_declarations_are_good() -> None:
-    """Also none at all, and uids that are another file's name."""
+    """Also none at all, and names that are the file's own uid."""
     check_declarations([])
-    check_declarations([unchecked(uid="a", name="b"), unchecked(uid="b", name="a")])
+    check_declarations([unchecked(uid="a", name="a"), unchecked(uid="b", name="c")])
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,7 @@ def test_good_declarations_are_good() -> None:
     [
         ([declared("a"), unchecked(uid="a", name="other")], "uid 'a' is declared twice"),
         ([declared("a"), unchecked(uid="b", name="a")], "name 'a' is declared twice"),
+        ([unchecked(uid="a", name="b"), unchecked(uid="b", name="c")], "name 'b' is the uid of another file"),
         ([declared("Notes"), declared("notes")], "'Notes' and 'notes' differ only by case"),
         ([unchecked(content="ü" * 51)], "the declared content has 102 bytes, over its cap of 100"),
     ],

@@ -117,7 +117,7 @@ def test_changes_carry_the_session(manager: MemoryManager) -> None:
     session = session_at("INTERNAL", manager, run="evt-1", channel="email", thread="t-1")
     session.call("append_memory", {"file": "notes", "content": "x"}, call_id="toolu_01")
 
-    assert Actor(agent="support", session="evt-1", call="toolu_01") == manager.log("u-notes")[-1].by
+    assert Actor(agent="support", session="evt-1", call="toolu_01") == manager.log("u-notes")[0].by
 
 
 @pytest.mark.parametrize("call_id", ["call_" + "A" * 5000, "\u00e9" * 200])

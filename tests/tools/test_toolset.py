@@ -271,7 +271,7 @@ def test_the_history_tells_who_changed_what(manager: MemoryManager, toolset: Ses
     """Agent, run and call id are captured, not asked for."""
     toolset.call("append_memory", {"file": "notes", "content": "x"}, call_id="toolu_01")
 
-    assert Actor(agent="support", session="run-1", call="toolu_01") == manager.log("u-notes")[-1].by
+    assert Actor(agent="support", session="run-1", call="toolu_01") == manager.log("u-notes")[0].by
 
 
 ANY_JSON = st.recursive(

@@ -26,6 +26,10 @@ def refusal(text: str) -> list[str]:
             TWO_FILES + "    - {uid: c, name: one}\n",
             "5:22: memory.files[2].name: name 'one' is also used by the file with uid 'a'",
         ),
+        (
+            TWO_FILES + "    - {uid: c, name: a}\n",
+            "5:22: memory.files[2].name: name 'a' is the uid of another file; a call could mean either, so change one",
+        ),
         (TWO_FILES + "    - {uid: B, name: x}\n", "5:13: memory.files[2].uid: uid 'B' differs from 'b' only by case"),
         ("memory:\n  files:\n    - {name: n}\n", "3:7: memory.files[0].uid: this key is missing; add it"),
         ("memory:\n  files:\n    - name: n\n", "3:7: memory.files[0].uid: this key is missing; add it"),

@@ -60,7 +60,7 @@ def read_command(name: str) -> None:
 def log_command(name: str, max_count: int | None) -> None:
     """List the changes of a memory file, newest first."""
     file = view().find(name)
-    changes = list(reversed(file.changes))[:max_count]
+    changes = file.changes[:max_count]
     shown = [{key: value for key, value in change.to_dict().items() if key != "old"} for change in changes]
     if output.as_json({"uid": file.record.uid, "name": file.record.name, "changes": shown}):
         return
@@ -81,7 +81,7 @@ def diff_command(name: str, from_revision: int | None, to_revision: int | None) 
     file = view().find(name)
     record = file.stored or file.record
     if from_revision is None:  # the newest change of the content
-        changed = (it.revision for it in reversed(file.changes) if it.revision > 1 and (it.bytes or it.old))
+        changed = (it.revision for it in file.changes if it.revision > 1 and (it.bytes or it.old))
         to = next(changed, 1)
         since = max(1, to - 1)
     else:

@@ -172,7 +172,7 @@ def tell(workflow: Path) -> Story:
     with memfiles.open(workflow, watch=False) as memory:
         yield from _restart(memory, acknowledged=acknowledged)
         yield StoryStep("History", "The record itself keeps every change and who made it.")
-        for change in memory.manager.log(NOTES):
+        for change in reversed(memory.manager.log(NOTES)):
             by = f"{change.by.agent or 'memfiles'} {change.by.call or ''}".strip()
             yield Shown(f"revision {change.revision}  {change.op:<6} by {by}")
         yield from _undo(memory)
