@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from datetime import datetime
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -18,15 +19,16 @@ from memfiles.entries.lazy import LazyEntries, assembled
 from memfiles.errors import InvalidArgument, StorageFailed, WorkflowError
 from memfiles.files.manager import MemoryFiles, MemoryManager
 from memfiles.files.restore_report import RestoreReport
-from memfiles.records.keys import ENTRIES, WORKSPACE
+from memfiles.records.keys import ENTRIES, WORKSPACE, check_whole
 from memfiles.secrets.gate import scanner_called
-from memfiles.storage.events import AuditLog, Subscribers, utc_now
+from memfiles.storage.audit_reader import AuditFilter, AuditReader, AuditTrail
+from memfiles.storage.events import OUTCOMES, AuditLog, Subscribers, utc_now
 from memfiles.storage.store import Store, real_directory
 from memfiles.sync.engine import Sync
 from memfiles.sync.ledger import Ledger
 from memfiles.sync.status import NullSync, settings_of, status_on_disk
 from memfiles.tools.session import OpenRun, Session
-from memfiles.workflow.fields import check_tool_names
+from memfiles.workflow.fields import check_tool_names, moment_in
 from memfiles.workflow.workflow import AgentSpec, Workflow
 
 if TYPE_CHECKING:
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from memfiles.sync.replica import Replica
     from memfiles.tools.entry_tools import EntryAccess
     from mirrors.sealed.keeper import Keeper
+
+AUDITED_MAX = 10_000
+"""The most events of the audit that are returned at once."""
 
 _log = logging.getLogger("memfiles")
 
@@ -203,19 +208,21 @@ class Memory:
         run: str | None = None,
         channel: str | None = None,
         thread: str | None = None,
+        actor: str | None = None,
         tool_names: str | None = None,
         ends_run: bool = True,
     ) -> Session:
         """A session of a declared agent, at ``level``, else at the agent's own, else at the lowest.
 
-        ``run``, ``channel`` and ``thread`` say where its changes come from. ``tool_names`` names the tools for
-        entries: ``default``, ``store-recall`` or ``crud``, else as the workflow declares. The last session of a run to
-        close at a level removes the entries of that run alone there, unless ``ends_run`` is False: then they expire.
+        ``run``, ``channel`` and ``thread`` say where its changes come from. ``actor`` names the human or program that
+        acts through the session: histories and the audit show it. ``tool_names`` names the tools for entries:
+        ``default``, ``store-recall`` or ``crud``, else as the workflow declares. The last session of a run to close at
+        a level removes the entries of that run alone there, unless ``ends_run`` is False: then they expire.
         ``InvalidArgument`` lists the declared agents or levels if the given one is not declared.
         """
         spec = self._agent(agent)
         levels = self.workflow.levels
-        provenance = SessionProvenance(agent, run=run, channel=channel, thread=thread)
+        provenance = SessionProvenance(agent, run=run, channel=channel, thread=thread, actor=actor)
         with self._closing:
             open_run = self._runs.setdefault((agent, run), OpenRun())
         session = Session(
@@ -238,6 +245,36 @@ class Memory:
         """The entries that agents save under keys; under the default budgets if the workflow declares none."""
         self._check_open()
         return self._entries.opened()
+
+    def audit(
+        self,
+        *,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        agent: str | None = None,
+        actor: str | None = None,
+        op: str | None = None,
+        record: str | None = None,
+        outcome: str | None = None,
+        limit: int = 100,
+    ) -> AuditTrail:
+        """What was done by whom, newest first: the ``limit`` (1 to 10,000) latest events of the audit that fit.
+
+        For the operator: events of all levels. ``since`` and ``until`` (not included) are dates, times in UTC, or a
+        time before now such as ``24h``. ``record`` is the name or uid of a memory file, or the key, uid or path of an
+        entry. ``outcome`` is ``ok``, ``refused`` or ``failed``. Damaged lines are counted. ``InvalidArgument``.
+        """
+        check_whole(limit, what="limit", least=1, most=AUDITED_MAX)
+        if outcome not in (None, *OUTCOMES):
+            raise InvalidArgument(f"outcome must be one of {', '.join(OUTCOMES)}")
+        start, end = (
+            moment_in(value, what=what, now=utc_now()) if value is not None else ""
+            for what, value in (("since", since), ("until", until))
+        )
+        uids = {file.name: file.uid for file in self.workflow.memory.files}
+        records = (record, uids.get(record, record)) if record is not None else ()
+        wanted = AuditFilter(start, end, agent, None, actor, op, outcome, records, self.workflow.levels.names)
+        return AuditReader(self.workflow.directory, wanted).trail(limit=limit)
 
     def status(self) -> dict[str, Any]:
         """The manager's status, and how far the mirror is behind."""

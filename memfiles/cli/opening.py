@@ -30,6 +30,7 @@ from memfiles.memory import open as open_memory
 from memfiles.records.entry import KINDS
 from memfiles.records.file_changes import FileCard
 from memfiles.records.keys import uid_of
+from memfiles.records.record import Actor
 from memfiles.sync.engine import Sync
 from memfiles.sync.status import NullSync, SyncStatus, kept_conflicts
 from memfiles.tools.session import Session
@@ -40,10 +41,12 @@ PATIENCE_SECONDS = 5.0
 PULL_SECONDS = 60.0
 NAMED = 5  # files named in a message
 SESSION_LEVEL = click.option("--level", help="Session level.  [default: the agent's]")
+ACTOR = click.option("--actor", metavar="NAME", help="Who acts, a human or a program, recorded in the history.")
 _session_options = options(
     click.option("--agent", metavar="NAME", help="Agent whose entries to use.  [default: the only one declared]"),
     SESSION_LEVEL,
     click.option("--run", metavar="ID", help="Session run; entries of a run are visible in that run only."),
+    ACTOR,
 )
 filtering = options(
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only entries with this tag; repeatable."),
@@ -82,21 +85,32 @@ class MemoryView:
 
 @dataclass(frozen=True)
 class As:
-    """The session a command works as: its agent, level and run."""
+    """The session a command works as: its agent, level, run and actor."""
 
     agent: str | None
     level: str | None
     run: str | None
+    actor: str | None
 
 
 def as_session(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options of a session to a command, which gets them as ``who``."""
 
     @wraps(function)
-    def run(*args: Any, agent: str | None, level: str | None, run: str | None, **given: Any) -> None:
-        function(*args, who=As(agent, level, run), **given)
+    def run(*args: Any, agent: str | None, level: str | None, **given: Any) -> None:
+        function(*args, who=As(agent, level, given.pop("run"), given.pop("actor")), **given)
 
     return _session_options(run)
+
+
+def as_person(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the option ``--actor`` to a command that changes memory files as a person, and gets them as ``by``."""
+
+    @wraps(function)
+    def run(*args: Any, actor: str | None, **given: Any) -> None:
+        function(*args, by=Actor(session=AUTHOR, actor=actor), **given)
+
+    return ACTOR(run)
 
 
 def load_workflow() -> Workflow:
@@ -133,7 +147,7 @@ def reading_entries(who: As) -> Iterator[tuple[Memory, Session]]:
     if workflow.memory.mirror is not None and not workflow.directory.is_dir():
         output.note("nothing is restored here yet; `memfiles restore` fetches what the mirror holds")
     with look(workflow, warn=output.warn) as memory:
-        yield memory, memory.session(agent, level=who.level, run=who.run, ends_run=False)
+        yield memory, memory.session(agent, level=who.level, run=who.run, actor=who.actor, ends_run=False)
 
 
 @contextmanager
@@ -141,7 +155,7 @@ def changing_entries(who: As) -> Iterator[tuple[Memory, Session]]:
     """Open the entries for a change, which is pushed to the mirror at the end, if possible, and a session."""
     workflow, agent = _chosen(who)
     with mirrored(workflow) as memory:
-        yield memory, memory.session(agent, level=who.level, run=who.run, ends_run=False)
+        yield memory, memory.session(agent, level=who.level, run=who.run, actor=who.actor, ends_run=False)
 
 
 @contextmanager

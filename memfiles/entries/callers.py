@@ -57,15 +57,16 @@ _ATTRIBUTES = {
 
 @dataclass(frozen=True, slots=True)
 class SessionProvenance:
-    """The origin of a session's changes. The history records ``run`` as the session of a change."""
+    """The origin of a session's changes. The history records ``run`` as the session of a change, and ``actor``."""
 
     agent: str
     run: str | None = None
     channel: str | None = None
     thread: str | None = None
+    actor: str | None = None
 
     def __post_init__(self) -> None:
-        for what in ("agent", "run", "channel", "thread"):
+        for what in ("agent", "run", "channel", "thread", "actor"):
             check_label(getattr(self, what), what=what)
 
 
@@ -179,8 +180,7 @@ class OperationSpan:
     ) -> None:
         self._span.__exit__(kind, error, trace)
         if error is not None and self._audit is not None:
-            origin = self._caller.provenance
-            self._audit.record_refusal(error, self._op, agent=origin.agent, level=self._caller.level, run=origin.run)
+            self._audit.record_refusal(error, self._op, by=self._caller.actor(None), level=self._caller.level)
 
 
 def span(operation: SpanOperation, **attributes: str | int | None) -> AbstractContextManager[None]:

@@ -29,7 +29,7 @@ from memfiles.records.levels import DEFAULT_LEVELS
 from memfiles.records.lineage import check_origin
 from memfiles.records.record import Actor, Change, Record, Stamp, check_text, stamp_of
 from memfiles.records.redactions import NONCE_BYTES
-from memfiles.secrets.gate import Policy, Scanner, check_policy
+from memfiles.secrets.gate import Policy, Scanner, check_label, check_policy
 from memfiles.storage import quarantine
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import FILE_KIND
@@ -367,9 +367,11 @@ class MemoryManager:
 
         self.subscribers.add(look, foreign_only=True)
 
-    def _stamp(self, by: Actor | None, call_id: str | None, expected_revision: int | None) -> Stamp:
-        stamp = stamp_of(by, at=self._now(), call_id=call_id, expected_revision=expected_revision)
-        self.gate.labels.check({"agent": stamp.by.agent, "run": stamp.by.session, "call_id": stamp.by.call})
+    def _stamp(self, who: Actor | None, call_id: str | None, expected_revision: int | None) -> Stamp:
+        stamp = stamp_of(who, at=self._now(), call_id=call_id, expected_revision=expected_revision)
+        by = stamp.by
+        check_label(by.actor, what="actor")
+        self.gate.labels.check({"agent": by.agent, "run": by.session, "call_id": by.call, "actor": by.actor})
         return stamp
 
 

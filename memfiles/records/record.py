@@ -43,18 +43,19 @@ Origins = dict[Annotated[str, Field(pattern=ORIGIN_PATTERN)], Revision]
 
 @dataclass(frozen=True)
 class Actor:
-    """Who made a change: the agent, the session's run, and the id of the tool call."""
+    """Who made a change: the agent, the session's run, the id of the tool call, and the human or program that acted."""
 
     __pydantic_config__ = _CONFIG
 
     agent: str | None = None
     session: str | None = None
     call: str | None = None
+    actor: str | None = None
 
     def to_dict(self) -> dict[str, str]:
         """The fields that are known."""
         mine = vars(self)
-        return {name: mine[name] for name in ("agent", "session", "call") if mine[name] is not None}
+        return {name: mine[name] for name in ("agent", "session", "call", "actor") if mine[name] is not None}
 
 
 NOBODY = Actor()
@@ -409,10 +410,10 @@ def check_actor(actor: Actor) -> None:
     """Refuse labels that could not be read back from a history, or that would fill it."""
     if not isinstance(actor, Actor):
         raise InvalidArgument(f"by must be an Actor, not {type(actor).__name__}")
-    for label in (actor.agent, actor.session, actor.call):
+    for label in (actor.agent, actor.session, actor.call, actor.actor):
         if label is not None:
-            check_text(label, what="an agent, session or call id")
+            check_text(label, what="an agent, session, call id or actor")
             if (size := len(label.encode())) > LABEL_MAX_BYTES:
                 raise InvalidArgument(
-                    f"agent, session or call id {label[:40]!r}... has {size} bytes, more than {LABEL_MAX_BYTES}"
+                    f"agent, session, call id or actor {label[:40]!r}... has {size} bytes, more than {LABEL_MAX_BYTES}"
                 )

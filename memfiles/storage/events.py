@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic_core import to_json
 
@@ -31,11 +31,16 @@ from memfiles.storage.fork_safety import renew_in_child
 
 FOLDER = "audit"
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_FIELDS = ("op", "outcome", "path", "level", "agent", "run", "call", "code", "count")
+_FIELDS = (
+    *("op", "outcome", "path", "level", "agent", "run", "call", "code", "count"),
+    *("user", "actor", "bytes", "paths"),
+)
 _values_of = attrgetter(*_FIELDS)
 _CHECKED_EVERY_SECONDS = 0.02  # a check costs a quarter of a line; one written just before a deletion is lost anyway
 REFUSED = ("read_only", "level_denied", "secret_refused", "budget_exceeded", "size_exceeded")
 Origin = Literal["local", "process", "external", "restored", "mirror"]
+AuditOutcome = Literal["ok", "refused", "failed"]
+OUTCOMES: tuple[AuditOutcome, ...] = ("ok", "refused", "failed")
 _log = logging.getLogger("memfiles")
 _second = (0, "")  # the last second formatted: formatting costs five times as much as the rest
 
@@ -60,7 +65,8 @@ class RecordChanged:
     ``warning`` says why), mirror (fetched from the mirror, or merged with its copy). Of changes in quick succession,
     only the last may be told. Two threads may tell of two changes at once, the later one first: the revision gives the
     order. ``path`` is the record's path; an entry's ``name`` is its key, "" once forgotten. ``op`` is ``remove`` if the
-    file of an entry was removed by hand: it is gone, but not forgotten.
+    file of an entry was removed by hand: it is gone, but not forgotten. ``grown_bytes`` is by how much the content that
+    agents can see grew, as far as this process knows.
     """
 
     uid: str
@@ -72,6 +78,7 @@ class RecordChanged:
     path: str = ""
     level: str = ""
     by: Actor = NOBODY
+    grown_bytes: int = 0
 
 
 class Subscribers:
@@ -110,11 +117,13 @@ class AuditEvent:
 
     ``op`` is the operation's name (``save``, ``forget``, ``evict``); ``outcome`` is ``ok``, ``refused`` or ``failed``,
     and ``code`` then the error's code. ``path`` is the record's path in the memory directory, ``count`` the number of
-    records concerned. ``agent``, ``run`` and ``call`` say who did it.
+    records concerned, ``paths`` those that a read returned. ``agent``, ``run``, ``call`` and ``actor`` say who did it,
+    ``user`` for whom: a hash of the name. ``bytes`` is by how much the content that agents can see grew. ``at`` is the
+    time of a logged event.
     """
 
     op: str
-    outcome: Literal["ok", "refused", "failed"] = "ok"
+    outcome: AuditOutcome = "ok"
     path: str | None = None
     level: str | None = None
     agent: str | None = None
@@ -122,6 +131,15 @@ class AuditEvent:
     call: str | None = None
     code: str | None = None
     count: int | None = None
+    user: str | None = None
+    actor: str | None = None
+    bytes: int | None = None
+    paths: tuple[str, ...] | None = None
+    at: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object of what is known."""
+        return _line_of(self, self.at) | ({"paths": list(self.paths)} if self.paths is not None else {})
 
 
 class AuditLog:
@@ -153,8 +171,7 @@ class AuditLog:
         """Append ``event``; never raises. A failing log is reported once, until it works again."""
         at = self._now()
         try:
-            given = {name: value for name, value in zip(_FIELDS, _values_of(event), strict=True) if value is not None}
-            line = to_json({"at": at, **given}) + b"\n"
+            line = to_json(_line_of(event, at)) + b"\n"
             with self._lock:
                 self._append(at[:7] + ".jsonl", line)
                 if self._is_closed:
@@ -170,14 +187,16 @@ class AuditLog:
             by = event.by if event.origin == "local" else NOBODY
             self.record(
                 AuditEvent(
-                    op=event.op, path=event.path, level=event.level, agent=by.agent, run=by.session, call=by.call
+                    *(event.op, "ok", event.path, event.level, by.agent, by.session, by.call),
+                    actor=by.actor,
+                    bytes=event.grown_bytes or None,
                 )
             )
 
-    def record_refusal(self, error: BaseException, op: str, *, agent: str, level: str, run: str | None) -> None:
+    def record_refusal(self, error: BaseException, op: str, *, by: Actor, level: str) -> None:
         """Log a refused call; one that failed for another reason is not a refusal."""
         if isinstance(error, MemfilesError) and error.code in REFUSED:
-            self.record(AuditEvent(op, "refused", level=level, agent=agent, run=run, code=error.code))
+            self.record(AuditEvent(op, "refused", None, level, by.agent, by.session, code=error.code, actor=by.actor))
 
     def close(self) -> None:
         """Close the file; it is open only for the moment of a later event."""
@@ -225,6 +244,12 @@ class AuditLog:
             _log.warning("the audit log in %s cannot be written; operations continue without it: %s", FOLDER, error)
         with suppress(OSError), self._lock:
             self._descriptor = -1
+
+
+def _line_of(event: AuditEvent, at: str) -> dict[str, Any]:
+    """The JSON object of an event: its time and what is known."""
+    known = zip(_FIELDS, _values_of(event), strict=True)
+    return {"at": at, **{name: value for name, value in known if value is not None}}
 
 
 def _open_month(directory: str, name: str) -> Descriptor:

@@ -120,8 +120,8 @@ class RecordKind(Protocol[R]):
     def version(self, record: R, *, replaces: Signature | None) -> NewVersion:
         """The encoded next version; ``InvalidArgument`` if it could not be read back."""
 
-    def event(self, record: R, origin: Origin, *, warning: str | None = None) -> RecordChanged:
-        """The event for subscribers: this record is on disk now."""
+    def event(self, record: R, origin: Origin, *, before: R | None = None, warning: str | None = None) -> RecordChanged:
+        """The event for subscribers: this record is on disk now, where another one was ``before``."""
 
 
 def judged(
@@ -156,10 +156,12 @@ def news_of(kind: RecordKind[R], seen: Observed[R]) -> list[RecordChanged]:
     if seen.news is None:
         return []
     if seen.record is not None:
-        return [kind.event(seen.record, seen.news, warning=_warning_of(seen))]
+        before = seen.stored if seen.by_hand else seen.record
+        return [kind.event(seen.record, seen.news, before=before, warning=_warning_of(seen))]
     if seen.stored is None or isinstance(seen.stored, Mark):
         return []
-    return [replace(kind.event(seen.stored, seen.news), op=REMOVED, by=NOBODY)]
+    removed = kind.event(seen.stored, seen.news)
+    return [replace(removed, op=REMOVED, by=NOBODY, grown_bytes=-removed.grown_bytes)]
 
 
 def _origin_of(found: R, before: Observed[R] | None) -> Origin | None:
@@ -311,10 +313,12 @@ class _FileKind:
     def stamped(self, record: Record, origin: str) -> Record:
         return record.stamped(origin)
 
-    def event(self, record: Record, origin: Origin, *, warning: str | None = None) -> RecordChanged:
+    def event(
+        self, record: Record, origin: Origin, *, before: Record | None = None, warning: str | None = None
+    ) -> RecordChanged:
         op, by = (record.history[-1].op, record.history[-1].by) if record.history else ("seed", NOBODY)
-        path = record_path(record.uid)
-        return RecordChanged(record.uid, record.name, record.revision, op, origin, warning, path, record.level, by)
+        what = record.uid, record.name, record.revision, op, origin, warning, record_path(record.uid), record.level, by
+        return RecordChanged(*what, record.size_bytes - (before.size_bytes if before is not None else 0))
 
 
 class _EntryKind:
@@ -356,16 +360,22 @@ class _EntryKind:
         """An entry of one run is never mirrored, and needs no stamp."""
         return record if isinstance(record, Entry) and record.run else record.stamped(origin)
 
-    def event(self, record: EntryRecord, origin: Origin, *, warning: str | None = None) -> RecordChanged:
+    def event(
+        self, record: EntryRecord, origin: Origin, *, before: EntryRecord | None = None, warning: str | None = None
+    ) -> RecordChanged:
+        uid, revision, path, level = record.uid, record.revision, record.path, record.level
+        grown = _shown_bytes(record) - _shown_bytes(before)
         if isinstance(record, Entry):
             last = record.text.history[-1] if record.text.history else None
             op, by = (last.op, last.by) if last is not None else ("save", NOBODY)
-            return RecordChanged(
-                record.uid, record.key, record.revision, op, origin, warning, record.path, record.level, by
-            )
-        uid, revision, path, level = record.uid, record.revision, record.path, record.level
+            return RecordChanged(uid, record.key, revision, op, origin, warning, path, level, by, grown)
         went = "move" if record.type == "location" or (record.moved and not record.id) else "forget"
-        return RecordChanged(uid, "", revision, went, origin, warning, path, level, record.by)
+        return RecordChanged(uid, "", revision, went, origin, warning, path, level, record.by, grown)
+
+
+def _shown_bytes(record: EntryRecord | None) -> int:
+    """The size of the content that sessions can see."""
+    return record.text.size_bytes if isinstance(record, Entry) and record.retired is None else 0
 
 
 FILE_KIND = _FileKind()

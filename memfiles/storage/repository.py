@@ -318,5 +318,5 @@ class RecordRepository(Generic[R]):
 
     def _events_of(self, before: Observed[R], record: R, origin: Origin) -> list[RecordChanged]:
         """The events of writing ``record`` over ``before``: first any earlier news of it."""
-        own = [self._kind.event(record, origin)] if record is not before.record else []
+        own = [self._kind.event(record, origin, before=before.record)] if record is not before.record else []
         return [*news_of(self._kind, before), *own] if before.news is not None else own

@@ -85,7 +85,7 @@ class Session:
         open_run: OpenRun | None = None,
     ) -> None:
         levels.rank(level)
-        labels = {"run": provenance.run, "channel": provenance.channel, "thread": provenance.thread}
+        labels = {name: getattr(provenance, name) for name in ("run", "channel", "thread", "actor")}
         manager.gate.labels.check(labels, allow=entries.entries.rules.allow if entries else ())
         self.provenance = provenance
         self.manager = manager
@@ -193,12 +193,12 @@ class Session:
         """The actor of a call for the history; ``InvalidArgument`` if the id cannot be recorded."""
         if (call := recorded_id(call_id)) is not None:
             self.manager.gate.labels.check({"call_id": call})
-        return Actor(agent=self.agent, session=self.provenance.run, call=call)
+        return Actor(self.agent, self.provenance.run, call, self.provenance.actor)
 
     def refused(self, tool: str, error: MemfilesError) -> None:
         """Report the refusal of a memory file tool to the audit."""
         if self._audit is not None:
-            self._audit.record_refusal(error, tool, agent=self.agent, level=self._level, run=self.provenance.run)
+            self._audit.record_refusal(error, tool, by=self.actor(None), level=self._level)
 
     def close(self) -> None:
         """End the session: further tool calls are error results. Calling it again does nothing.

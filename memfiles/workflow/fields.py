@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator, Strict, WithJsonSchema
@@ -108,6 +109,26 @@ def seconds_in(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10**9:
         return value
     raise ValueError("this must be a duration such as 90s, 5m, 72h or 30d, or a whole number of seconds from 1")
+
+
+def moment_in(value: object, *, what: str, now: str) -> str:
+    """The timestamp of a moment: a date or time (in UTC if it names no zone), or a time such as ``24h`` before ``now``.
+
+    ``InvalidArgument`` for anything else; ``what`` names the argument.
+    """
+    try:
+        if isinstance(value, str) and re.fullmatch(DURATION_PATTERN[1:-1], value, re.ASCII):
+            then = datetime.fromisoformat(now) - timedelta(seconds=seconds_in(value))
+        elif isinstance(value, (str, datetime)):
+            given = datetime.fromisoformat(value) if isinstance(value, str) else value
+            then = given.replace(tzinfo=UTC) if given.tzinfo is None else given.astimezone(UTC)
+        else:
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise InvalidArgument(
+            f"{what} must be a date, a time such as 2026-11-21T09:00:00Z, or a time span before now such as 24h or 7d"
+        ) from None
+    return then.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _pull(value: object) -> int | str:

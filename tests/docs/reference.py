@@ -30,6 +30,8 @@ from memfiles.entries.results import Found, Match, Page, Results
 from memfiles.entries.transfer.exchange import Exported, Imported
 from memfiles.errors import MemfilesError
 from memfiles.index.search.embedder import Embedder
+from memfiles.storage.audit_reader import AuditTrail
+from memfiles.storage.events import AuditEvent
 from memfiles.sync.engine import Sync
 from memfiles.sync.mirror import ANY, BulkMirror, CandidMirror, Condition, Stored
 from memfiles.sync.status import SyncReport, SyncStatus
@@ -64,6 +66,8 @@ RESULTS = [
     Applied,
     Exported,
     Imported,
+    AuditTrail,
+    AuditEvent,
 ]
 MODELS: list[type] = [MemorySpec, MirrorSpec, EntriesSpec, CategorySpec, KindSpec, AgentSpec]
 _REACHED = {each.__name__: each for each in [*REACHED, *RESULTS, *MODELS]}

@@ -144,14 +144,14 @@ def test_a_change_of_another_process_is_logged_there(tmp_path: Path) -> None:
 
 def test_a_refusal_is_logged(tmp_path: Path) -> None:
     """With the code of the error, never with its text."""
-    AuditLog(tmp_path).record_refusal(SecretRefused("hunter2"), "save", agent="a", level="PUBLIC", run=None)
+    AuditLog(tmp_path).record_refusal(SecretRefused("hunter2"), "save", by=Actor("a"), level="PUBLIC")
 
     assert [AuditEvent("save", "refused", level="PUBLIC", agent="a", code="secret_refused")] == logged(tmp_path)
 
 
 def test_what_is_not_there_is_no_refusal(tmp_path: Path) -> None:
     """Otherwise the log would tell hidden keys from unknown ones."""
-    AuditLog(tmp_path).record_refusal(EntryNotFound("k"), "delete", agent="a", level="PUBLIC", run=None)
+    AuditLog(tmp_path).record_refusal(EntryNotFound("k"), "delete", by=Actor("a"), level="PUBLIC")
 
     assert [] == logged(tmp_path)
 

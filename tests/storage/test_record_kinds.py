@@ -201,7 +201,7 @@ def manager(tmp_path: Path) -> Iterator[MemoryManager]:
 def test_a_call_id_is_text(manager: MemoryManager, call_id: Any) -> None:
     """Or it is refused, and named."""
     before = (manager.directory / "notes.json").read_bytes()
-    with pytest.raises(InvalidArgument, match="an agent, session or call id"):
+    with pytest.raises(InvalidArgument, match="an agent, session, call id or actor"):
         manager.append("notes", "x\n", call_id=call_id)
 
     assert before == (manager.directory / "notes.json").read_bytes()

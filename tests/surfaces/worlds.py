@@ -190,7 +190,9 @@ class World:
     def session(self, actor: Actor) -> Session:
         """The actor's session, made when it is first needed."""
         if actor not in self.sessions:
-            self.sessions[actor] = self.memory.session(actor.agent, level=actor.level, run=actor.run)
+            self.sessions[actor] = self.memory.session(
+                actor.agent, level=actor.level, run=actor.run, actor=f"who acts as {actor}"
+            )
         return self.sessions[actor]
 
     @contextmanager

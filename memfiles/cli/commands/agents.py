@@ -75,6 +75,7 @@ def tools_command(agent: str, dialect: str, level: str | None, tool_names: ToolN
 @click.argument("arguments", metavar="JSON")
 @opening.SESSION_LEVEL
 @click.option("--run", help="Run of the call, recorded in the history.")
+@opening.ACTOR
 @click.option("--call-id", help="Idempotency key: repeating the call with the same ID has no effect.")
 @_TOOL_NAMES
 def call_command(agent: str, tool: str, arguments: str, tool_names: ToolNames | None, **given: str | None) -> None:
@@ -87,7 +88,8 @@ def call_command(agent: str, tool: str, arguments: str, tool_names: ToolNames | 
     opening.known_agent(workflow, agent)
     sent = json_object(given_text(arguments, what="send"))
     with opening.mirrored(workflow) as memory:
-        session = memory.session(agent, level=given["level"], run=given["run"], tool_names=tool_names, ends_run=False)
+        who = {name: given[name] for name in ("level", "run", "actor")}
+        session = memory.session(agent, **who, tool_names=tool_names, ends_run=False)
         result = session.call(tool, sent, call_id=given["call_id"])
     if result.is_error:
         raise ToolFailed(result.text, code=result.code, data=result.data)
@@ -121,6 +123,7 @@ def _visible(seen: opening.MemoryView, agent: str, level: str | None) -> list[Vi
 @click.option("--agent", metavar="NAME", help="Agent to serve.  [default: the only one declared]")
 @opening.SESSION_LEVEL
 @click.option("--run", metavar="ID", help="Run of the changes, recorded in the history.")
+@opening.ACTOR
 @click.option("--read-only", is_flag=True, help="Offer only tools that change nothing.")
 @click.option("--http", is_flag=True, help="Serve on 127.0.0.1 instead of stdin and stdout.")
 @click.option(
@@ -132,7 +135,7 @@ def _visible(seen: opening.MemoryView, agent: str, level: str | None) -> list[Vi
     help="With --http: bearer token that clients must send. Other users of this machine can read it in the list of "
     "processes: set MEMFILES_MCP_TOKEN instead.  [default: a new one]",
 )
-def mcp_command(agent: str | None, level: str | None, run: str | None, read_only: bool, **over: object) -> None:
+def mcp_command(agent: str | None, read_only: bool, **over: Any) -> None:
     """Serve an agent's memory to MCP clients.
 
     Clients start it and talk to it over stdin and stdout, or connect to a local address with --http.
@@ -144,9 +147,10 @@ def mcp_command(agent: str | None, level: str | None, run: str | None, read_only
     logging.basicConfig(stream=sys.stderr, level=level_shown, format="%(levelname)s %(name)s: %(message)s")
     with open_memory(current().workflow) as memory:
         opening.mention_trouble(memory.report)
-        session = memory.session(whose, level=level, run=run, ends_run=False)
+        who = {name: over[name] for name in ("level", "run", "actor")}
+        session = memory.session(whose, **who, ends_run=False)
         if over["http"]:
-            _serve_http(session, read_only=read_only, port=int(str(over["port"])), token=over["token"])
+            _serve_http(session, read_only=read_only, port=over["port"], token=over["token"])
         else:
             from memfiles.server import stdio
             from memfiles.server.server import build

@@ -64,7 +64,7 @@ def log_command(name: str, max_count: int | None) -> None:
     shown = [{key: value for key, value in change.to_dict().items() if key != "old"} for change in changes]
     if output.as_json({"uid": file.record.uid, "name": file.record.name, "changes": shown}):
         return
-    rows = ((c.revision, c.at, c.op, f"+{c.bytes} -{len(c.old.encode())}", _author(c.by)) for c in changes)
+    rows = ((c.revision, c.at, c.op, f"+{c.bytes} -{len(c.old.encode())}", author(c.by)) for c in changes)
     output.table(("REVISION", "AT", "CHANGE", "BYTES", "BY"), rows, numeric=("REVISION",))
     _mention_state(file)
 
@@ -95,9 +95,11 @@ def diff_command(name: str, from_revision: int | None, to_revision: int | None) 
         output.note(f"{record.name}: revisions {since} and {to} have the same content")
 
 
-def _author(by: Actor) -> str:
+def author(by: Actor) -> str:
+    """Who made a change, on one line."""
+    name = by.agent or by.session or by.actor or "-"
     run = f"run {by.session}" if by.agent and by.session else None
-    known = [by.agent or by.session or "-", run, f"call {by.call}" if by.call else None]
+    known = [f"{by.actor} as {name}" if by.actor not in (None, name) else name, run, by.call and f"call {by.call}"]
     return ", ".join(part for part in known if part)
 
 

@@ -16,7 +16,7 @@ import click
 
 from memfiles.cli import output
 from memfiles.cli.failures import NotFound, failure_of
-from memfiles.cli.opening import AUTHOR, view, writing
+from memfiles.cli.opening import as_person, view, writing
 from memfiles.cli.options import Decorated, command, options, usage_error
 from memfiles.errors import InvalidArgument, MemfilesError, MirrorRefused, MirrorUnavailable
 from memfiles.records.file_changes import Receipt
@@ -37,7 +37,6 @@ def expected_revision(help: str, *, least: int) -> Callable[[Decorated], Decorat
 checked_options = options(expected_revision("Fail unless the file is at this revision.", least=1), CALL_ID)
 """Options of a change, by the names under which the manager takes them."""
 
-PERSON = Actor(session=AUTHOR)
 _BULLET = re.compile(r"-+\s")
 
 
@@ -65,6 +64,7 @@ class TextCommand(click.Command):
 @click.argument("text", required=False)
 @click.option("-n", "--line", is_flag=True, help="Add a newline to TEXT if it does not end with one.")
 @checked_options
+@as_person
 def append_command(name: str, text: str | None, line: bool, **checked: Any) -> None:
     """Append text to a memory file, exactly as given.
 
@@ -74,7 +74,7 @@ def append_command(name: str, text: str | None, line: bool, **checked: Any) -> N
     added = given_text(text, what="append")
     added += "\n" if line and not added.endswith("\n") else ""
     with writing(name) as (memory, uid):
-        confirm(memory.manager.append(uid, added, by=PERSON, **checked))
+        confirm(memory.manager.append(uid, added, **checked))
 
 
 @command("edit", 'memfiles edit customer-notes --old "Bob is on Free" --new "Bob is on Pro"')
@@ -82,29 +82,32 @@ def append_command(name: str, text: str | None, line: bool, **checked: Any) -> N
 @click.option("--old", required=True, help="Text to replace, exactly as it is in the file.")
 @click.option("--new", required=True, help="Replacement; empty removes the text.")
 @checked_options
+@as_person
 def edit_command(name: str, old: str, new: str, **checked: Any) -> None:
     """Replace the first occurrence of a text in a memory file."""
     with writing(name) as (memory, uid):
-        confirm(memory.manager.edit(uid, old, new, by=PERSON, **checked))
+        confirm(memory.manager.edit(uid, old, new, **checked))
 
 
 @command("undo", "memfiles undo customer-notes --to 3")
 @click.argument("name")
 @click.option("--to", "to_revision", type=click.IntRange(min=1), metavar="REVISION", help="Revision to go back to.")
 @checked_options
+@as_person
 def undo_command(name: str, to_revision: int | None, **checked: Any) -> None:
     """Undo the last change of a memory file, or go back to a revision.
 
     An undo is a new revision: nothing is lost, and it can be undone itself.
     """
     with writing(name) as (memory, uid):
-        confirm(memory.manager.undo(uid, to_revision=to_revision, by=PERSON, **checked))
+        confirm(memory.manager.undo(uid, to_revision=to_revision, **checked))
 
 
 @command("redact", "memfiles redact customer-notes -", cls=TextCommand)
 @click.argument("name")
 @click.argument("text", required=False)
-def redact_command(name: str, text: str | None) -> None:
+@as_person
+def redact_command(name: str, text: str | None, by: Actor) -> None:
     """Remove a text from a memory file and from its history.
 
     Every occurrence is removed for good. Give - for TEXT to type or pipe it in: on the command line it would stay in
@@ -120,7 +123,7 @@ def redact_command(name: str, text: str | None) -> None:
     refusal: MirrorRefused | None = None
     with writing(name) as (memory, uid):
         try:
-            redaction = memory.manager.redact(uid, unwanted, by=PERSON)
+            redaction = memory.manager.redact(uid, unwanted, by=by)
         except MirrorRefused as error:  # it is done here, and is pushed like any change
             refusal = error
     if refusal is not None:
@@ -188,7 +191,8 @@ def _done(receipt: Receipt) -> str:
 
 @command("open", "memfiles open customer-notes", 'EDITOR="code --wait" memfiles open customer-notes')
 @click.argument("name")
-def open_command(name: str) -> None:
+@as_person
+def open_command(name: str, by: Actor) -> None:
     """Edit a memory file in your editor.
 
     The editor is $VISUAL, else $EDITOR. What you save becomes one edit. If the file changed in the meantime, or the
@@ -201,7 +205,7 @@ def open_command(name: str) -> None:
     copy.write_bytes(before.content.encode())
     try:
         click.edit(filename=str(copy), editor=editor)
-        apply(_text_in(copy), before=before)
+        apply(_text_in(copy), before=before, by=by)
     except (MemfilesError, click.ClickException) as error:
         if not copy.exists() or copy.read_bytes() == before.content.encode():
             shutil.rmtree(copy.parent)
@@ -226,13 +230,13 @@ def chosen_editor() -> str | None:
     return None
 
 
-def apply(text: str, *, before: Record) -> None:
+def apply(text: str, *, before: Record, by: Actor) -> None:
     """Make ``text`` the content, if the file has not changed since the editor was opened."""
     if text in (before.content, before.content + "\n"):  # many editors end the last line
         output.note(f"{before.name}: nothing changed")
         return
     with writing(before.uid) as (memory, uid):
-        confirm(memory.manager.replace(uid, text, expected_revision=before.revision, by=PERSON))
+        confirm(memory.manager.replace(uid, text, expected_revision=before.revision, by=by))
 
 
 def _text_in(copy: Path) -> str:

@@ -1,0 +1,198 @@
+"""Reader of the audit log: what was done by whom, newest first.
+
+The rules this file guards: a log of any size is read in bounded memory, backwards, and only as far as it is asked for;
+a damaged line is counted and named, and hides no other; no link is followed. Events come ordered by ``at``: processes
+that share a log may write a line some places too late.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from bisect import insort
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from memfiles.records.keys import RECORD_SUFFIX, entry_place, entry_uid
+from memfiles.records.record import TIMESTAMP_PATTERN
+from memfiles.storage.atomic import Descriptor
+from memfiles.storage.events import FOLDER, AuditEvent
+
+NAMED_MAX = 20  # damaged places that are named; more are only counted
+_MONTH = re.compile(r"\d{4}-\d\d\.jsonl")
+_AT = re.compile(TIMESTAMP_PATTERN[1:-1])
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_BLOCK = 1 << 16
+_LINE_MAX = 1 << 16
+_WINDOW = 1024  # lines among which a late one finds its place
+_EVENT: TypeAdapter[AuditEvent] = TypeAdapter(AuditEvent)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditTrail:
+    """Events of the audit, newest first. ``more``: others match, and are older than the last one here.
+
+    ``damaged`` counts lines that could not be read, and ``places`` says where the first of them are.
+    """
+
+    events: tuple[AuditEvent, ...]
+    more: bool = False
+    damaged: int = 0
+    places: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object with every field."""
+        events = [event.to_dict() for event in self.events]
+        return {"events": events, "more": self.more, "damaged": self.damaged, "places": list(self.places)}
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """The events that are asked for: those that fit every field that is not empty.
+
+    ``since`` is the first moment, ``until`` the one after the last. ``user`` is the hash of a user's name. ``records``
+    are paths of records, their uids, or keys of entries; ``levels`` are those that such an entry may have.
+    """
+
+    since: str = ""
+    until: str = ""
+    agent: str | None = None
+    user: str | None = None
+    actor: str | None = None
+    op: str | None = None
+    outcome: str | None = None
+    records: Sequence[str] = ()
+    levels: Sequence[str] = ()
+
+    def fits(self, event: AuditEvent) -> bool:
+        """Whether the event, which is in the time that is asked for, fits the other fields."""
+        named = ((getattr(self, name), getattr(event, name)) for name in ("agent", "actor", "op", "outcome"))
+        is_named = all(wanted in (None, found) for wanted, found in named)
+        return is_named and self._is_user(event) and self._is_about(event)
+
+    def _is_user(self, event: AuditEvent) -> bool:
+        return self.user is None or event.user == self.user or any(f"/{self.user}/" in it for it in _paths_of(event))
+
+    def _is_about(self, event: AuditEvent) -> bool:
+        paths = _paths_of(event) if self.records else ()
+        return not self.records or any(self._is_record(path, it, event) for path in paths for it in self.records)
+
+    def _is_record(self, path: str, wanted: str, event: AuditEvent) -> bool:
+        place = entry_place(path)
+        if place is None or path == wanted:
+            return path in (wanted, wanted + RECORD_SUFFIX)
+        folder, uid = place
+        levels, runs = {*self.levels, event.level or ""}, {"", event.run or ""}
+        return uid == wanted or any(uid == entry_uid(folder, level, wanted, run) for level in levels for run in runs)
+
+
+def _paths_of(event: AuditEvent) -> Sequence[str]:
+    return (*(event.paths or ()), *((event.path,) if event.path else ()))
+
+
+@dataclass(slots=True)
+class AuditReader:
+    """Reads one log once, and counts what is ``damaged``."""
+
+    directory: str | os.PathLike[str]
+    wanted: AuditFilter = AuditFilter()
+    damaged: int = 0
+    places: list[str] = field(default_factory=list)
+
+    def trail(self, *, limit: int) -> AuditTrail:
+        """The newest events that fit, ``limit`` at most."""
+        events: list[AuditEvent] = []
+        for event in self.events():
+            if len(events) == limit:
+                return AuditTrail(tuple(events), True, self.damaged, tuple(self.places))
+            events.append(event)
+        return AuditTrail(tuple(events), False, self.damaged, tuple(self.places))
+
+    def events(self) -> Iterator[AuditEvent]:
+        """The events that fit, newest first."""
+        for event in self._in_order():
+            if event.at < self.wanted.since:
+                return  # those after it are older
+            if not (self.wanted.until and event.at >= self.wanted.until) and self.wanted.fits(event):
+                yield event
+
+    def _in_order(self) -> Iterator[AuditEvent]:
+        """All events of the months that count, newest first; a late line moves up to ``_WINDOW`` places."""
+        window: list[tuple[str, int, AuditEvent]] = []
+        numbers = count(0, -1)
+        for event in self._as_written():
+            insort(window, (event.at, next(numbers), event))
+            if len(window) > _WINDOW:
+                yield window.pop()[2]
+        yield from (event for _, _, event in reversed(window))
+
+    def _as_written(self) -> Iterator[AuditEvent]:
+        for name, month in _months(self.directory):
+            if name and (name[:7] < self.wanted.since[:7] or name[:7] > (self.wanted.until or name)[:7]):
+                continue
+            if not isinstance(month, Descriptor):
+                self._note(f"{FOLDER}/{name}: {month}")
+                continue
+            for offset, line in _lines_backwards(month):
+                event = _event_in(line)
+                if event is not None:
+                    yield event
+                elif line is None or line.strip():
+                    self._note(f"{FOLDER}/{name}: the line at byte {offset} is damaged")
+
+    def _note(self, place: str) -> None:
+        self.damaged += 1
+        if len(self.places) < NAMED_MAX:
+            self.places.append(place)
+
+
+def _event_in(line: bytes | None) -> AuditEvent | None:
+    """The event in a line; None if there is none."""
+    try:
+        event = _EVENT.validate_json(line or b"", strict=True)
+    except ValidationError:
+        return None
+    return event if _AT.fullmatch(event.at) else None
+
+
+def _months(directory: str | os.PathLike[str]) -> Iterator[tuple[str, Descriptor | str]]:
+    """The files of the log, the last month first, each open to read or with the reason why it cannot be read."""
+    try:
+        folder = Descriptor.of_folder(Descriptor.of_directory(directory), FOLDER)
+        names = sorted(filter(_MONTH.fullmatch, os.listdir(folder)), reverse=True)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        yield "", f"the folder cannot be read: {error.strerror}"
+        return
+    for name in names:
+        try:
+            opened = Descriptor(os.open(name, _READ, dir_fd=folder))
+        except OSError as error:
+            yield name, f"it cannot be read: {error.strerror}"
+            continue
+        yield name, opened if stat.S_ISREG(os.fstat(opened).st_mode) else "it is not a regular file"
+
+
+def _lines_backwards(file: int) -> Iterator[tuple[int, bytes | None]]:
+    """The lines of a file from the last to the first, each with its offset; None for one that is too long."""
+    end, rest, is_too_long = os.fstat(file).st_size, b"", False
+    while end > 0:
+        start = max(0, end - _BLOCK)
+        rest, *complete = (os.pread(file, end - start, start) + rest).split(b"\n")
+        lines: list[tuple[int, bytes | None]] = []
+        offset = start + len(rest) + 1
+        for line in complete:
+            lines.append((offset, line))
+            offset += len(line) + 1
+        if lines and is_too_long:
+            lines[-1], is_too_long = (lines[-1][0], None), False
+        yield from reversed(lines)
+        is_too_long = is_too_long or len(rest) > _LINE_MAX
+        end, rest = start, b"" if is_too_long else rest
+    yield 0, None if is_too_long else rest

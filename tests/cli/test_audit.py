@@ -1,0 +1,97 @@
+"""``memfiles audit``: who did what, and ``--actor``, which says who acts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command_line import WORKFLOW, files_under, run
+from tests.support.workflows import write_workflow
+
+pytestmark = pytest.mark.usefixtures("project")
+
+
+@pytest.fixture
+def busy(project: Path) -> Path:
+    """A memory with a few changes and a refusal."""
+    write_workflow(project, WORKFLOW.replace("agents:", "  entries: {}\nagents:"))
+    run("append", "notes", "- Ada\n", "--actor", "grace")
+    run("entries", "save", "plan/ada", "Pro", "--agent", "desk", "--actor", "nightly-job")
+    run("entries", "update", "plan/ada", "--content", "Free", "--agent", "desk", "--run", "r1")
+    run("call", "desk", "append_memory", '{"file": "rules", "content": "x"}', "--actor", "grace")
+    return project
+
+
+def told(*args: str) -> list[tuple[str, str]]:
+    """Operations and outcomes, newest first."""
+    return [(event["op"], event["outcome"]) for event in run("audit", "--json", *args).data["events"]]
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ([], ["append_memory refused", "update ok", "save ok", "append ok"]),
+        (["--record", "notes"], ["append ok"]),
+        (["--record", "notes-1"], ["append ok"]),
+        (["--record", "plan/ada"], ["update ok", "save ok"]),
+        (["--actor", "grace"], ["append_memory refused", "append ok"]),
+        (["--agent", "desk", "--op", "save"], ["save ok"]),
+        (["--outcome", "refused"], ["append_memory refused"]),
+        (["--since", "1h", "-n", "1"], ["append_memory refused"]),
+        (["--until", "2001-01-01"], []),
+    ],
+)
+def test_what_is_shown(busy: Path, args: list[str], expected: list[str]) -> None:
+    """Newest first, each filter by itself; an entry is found by its key, which the audit does not hold."""
+    assert expected == [" ".join(each) for each in told(*args)]
+
+
+def test_who_acted_is_shown(busy: Path) -> None:
+    """In the audit, the log of the file, and for an agent's change together with the agent."""
+    shown = run("audit")
+    lines = {line.split()[1]: line for line in shown.out.splitlines()[1:]}
+
+    assert "grace as cli" in lines["append"]
+    assert "grace as desk" in lines["append_memory"]
+    assert "nightly-job as desk" in lines["save"]
+    assert "grace as cli" in run("log", "notes").out
+    assert "grace" == run("log", "notes", "--json").data["changes"][0]["by"]["actor"]
+    assert "plan/ada" not in shown.out
+
+
+def test_an_actor_is_checked_like_other_labels(busy: Path) -> None:
+    """A control character, or what looks like a credential, is refused."""
+    for actor in ("a\nb", "", "sk-ant-api03-" + "A1b2C3d4" * 12):
+        for command in (["append", "notes", "x"], ["entries", "save", "k", "x", "--agent", "desk"]):
+            ran = run(*command, "--actor", actor)
+
+            assert 0 != ran.code, (actor, command)
+            assert "Traceback" not in ran.err
+
+
+def test_a_bad_time_is_refused(busy: Path) -> None:
+    """With what a time may look like."""
+    shown = run("audit", "--since", "yesterday")
+
+    assert (2, "") == (shown.code, shown.out)
+    assert "24h" in shown.err
+
+
+def test_damage_is_told(busy: Path) -> None:
+    """On stderr, and with --json in the document; the other lines are shown."""
+    (month,) = (busy / ".memory" / "audit").iterdir()
+    month.write_bytes(b"{\n" + month.read_bytes())
+    shown, data = run("audit"), run("audit", "--json").data
+
+    assert (0, 5) == (shown.code, len(shown.out.splitlines()))
+    assert "1 line of the audit cannot be read" in shown.err
+    assert (4, 1) == (len(data["events"]), data["damaged"])
+
+
+def test_looking_at_the_audit_writes_nothing(busy: Path) -> None:
+    """Not even to the audit."""
+    before = files_under(busy)
+    run("audit")
+
+    assert before == files_under(busy)
