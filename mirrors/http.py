@@ -29,7 +29,7 @@ from memfiles.sync.mirror import ANY, Answer, Condition, Stored, check_body, che
 from mirrors.service import Service, connect
 
 _log = logging.getLogger("memfiles.mirror")
-_DEFAULT_CAP = 16384
+_DEFAULT_CAP = 8 * 1024 * 1024  # the older manager has none
 _WEAKNESS = (
     "has no conditional writes: of two machines that change one record at the same moment, one can overwrite the "
     "other; use it from one writing machine only"
@@ -129,7 +129,7 @@ def record_of(item: dict[str, Any]) -> tuple[str, bytes] | None:
         "uid": uid,
         "name": _name_of(item, uid=uid),
         "description": description if isinstance(description, str) else "",
-        "max_size_bytes": cap if type(cap) is int and cap > 0 else _DEFAULT_CAP,
+        "max_size_bytes": cap if type(cap) is int and cap >= 0 else _DEFAULT_CAP,
         "level": "",
         "content": content,
         "sha256": hashlib.sha256(_encoded(content)).hexdigest(),

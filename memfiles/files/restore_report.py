@@ -12,9 +12,10 @@ from typing import Any, Literal, NamedTuple
 
 from memfiles.errors import InvalidArgument, WorkflowError
 from memfiles.records.declared_metadata import Metadata, redeclared, seed
-from memfiles.records.file_changes import FileCard, card_of
+from memfiles.records.file_changes import FileCard, card_of, share_of
 from memfiles.records.keys import case_clashes, check_name, check_uid, check_whole
 from memfiles.records.record import Change, Record
+from memfiles.workflow.fields import MAX_SIZE_BYTES
 from memfiles.workflow.workflow import MemoryFile
 
 _UTF8_MAX = 4  # bytes a character takes at most
@@ -71,7 +72,7 @@ class FileView:
     @property
     def share(self) -> float:
         """Size over cap, 1.0 at the cap."""
-        return self.record.size_bytes / self.record.max_size_bytes
+        return share_of(self.record.max_size_bytes, used=self.record.size_bytes)
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -98,13 +99,13 @@ def declared_files(files: Iterable[MemoryFile]) -> list[MemoryFile]:
     if found is None or not all(isinstance(file, MemoryFile) for file in found):
         raise InvalidArgument("pass a workflow, or its memory files")
     for file in found:
-        check_whole(file.max_size_bytes, what=f"max_size_bytes of {file.name}", least=1)
+        check_whole(file.max_size_bytes, what=f"max_size_bytes of {file.name}", least=0)
     check_declarations(found)
     return found
 
 
 def check_declarations(files: Sequence[MemoryFile]) -> None:
-    """Refuse contradictory declarations and contents over their cap: ``WorkflowError`` with the reason."""
+    """Refuse contradictory declarations and contents that no file may have: ``WorkflowError`` with the reason."""
     uids = [check_uid(file.uid) for file in files]
     names = [check_name(file.name) for file in files]
     for what, values in (("uid", uids), ("name", names)):
@@ -117,9 +118,8 @@ def check_declarations(files: Sequence[MemoryFile]) -> None:
     for one, other in case_clashes(uids):
         raise WorkflowError(f"uids {one!r} and {other!r} differ only by case: some file systems cannot tell them apart")
     for file in files:
-        cap = file.max_size_bytes
-        if len(file.content) * _UTF8_MAX > cap and (size := len(file.content.encode())) > cap:
+        if len(file.content) * _UTF8_MAX > MAX_SIZE_BYTES and (size := len(file.content.encode())) > MAX_SIZE_BYTES:
             raise WorkflowError(
-                f"{file.name}: the declared content has {size} bytes, over its cap of {cap}: "
-                f"raise max_size_bytes or shorten the content"
+                f"{file.name}: the declared content has {size} bytes, more than a file may have ({MAX_SIZE_BYTES}): "
+                f"shorten it"
             )

@@ -19,10 +19,10 @@ from memfiles.errors import MirrorRefused, MirrorUnavailable, RecordCorrupt, Sto
 from memfiles.files import start_cache
 from memfiles.files.restore_report import FileReport, RestoreReport, Status, metadata_of
 from memfiles.files.start_cache import CacheRow
-from memfiles.records.declared_metadata import Metadata, redeclared, seed
+from memfiles.records.declared_metadata import Metadata, decode_file, is_older, redeclared, seed
 from memfiles.records.file_changes import absorb
 from memfiles.records.keys import record_path, uid_of
-from memfiles.records.record import MAX_RECORD_BYTES, Record, decode
+from memfiles.records.record import MAX_RECORD_BYTES, Record
 from memfiles.storage import atomic, quarantine
 from memfiles.storage.atomic import Descriptor, Signature, is_settled, storage_failure
 from memfiles.storage.record_kinds import Observed, version_of
@@ -33,6 +33,7 @@ from memfiles.sync.mirror import Answer, Mirror, Stored
 from memfiles.workflow.workflow import MemoryFile
 
 _ATTEMPTS = 20
+_TAKEN_OVER = "its content was taken over from the older manager's record"
 _log = logging.getLogger("memfiles")
 
 
@@ -174,12 +175,12 @@ class Restorer:
         found = atomic.read(directory, record_path(file.uid), limit=MAX_RECORD_BYTES)
         if found is None:
             return MissingFile(file)
-        local = decode(found[0], uid=file.uid)
+        local = decode_file(found[0], uid=file.uid)
         by_hand = not local.is_intact
         current = absorb(local, known=None, at=self.now()) if by_hand else local
         changed = redeclared(current, metadata, at=self.now())
         record = local if changed is local else self._stamped(changed)
-        detail = "its content was changed by hand" if by_hand else None
+        detail = "its content was changed by hand" if by_hand else _TAKEN_OVER if is_older(local) else None
         status: Status = "kept" if record is local else "updated"
         row = FileReport(file.uid, file.name, status, record.size_bytes > record.max_size_bytes, detail)
         seen = Observed(record, found[1], settled=is_settled(found[1]))
@@ -223,7 +224,7 @@ def stored_record(directory: Path, uid: str) -> Record | None:
             found = atomic.read(Descriptor.of_directory(directory), record_path(uid), limit=MAX_RECORD_BYTES)
         except FileNotFoundError:
             return None
-    return decode(found[0], uid=uid) if found else None
+    return decode_file(found[0], uid=uid) if found else None
 
 
 def _copy_in(answer: Answer, *, uid: str) -> tuple[Record | None, str | None]:
@@ -233,7 +234,7 @@ def _copy_in(answer: Answer, *, uid: str) -> tuple[Record | None, str | None]:
     if not isinstance(answer, Stored):
         return None, f"the mirror {'refused' if isinstance(answer, MirrorRefused) else 'did not answer'}: {answer}"
     try:
-        copy = decode(answer.body, uid=uid)
+        copy = decode_file(answer.body, uid=uid)
     except RecordCorrupt as error:
         return None, f"the mirror's copy cannot be used: {error}"
     return (copy, None) if copy.is_intact else (None, "the mirror's copy cannot be used: its digest is wrong")

@@ -110,8 +110,16 @@ def _receipt(record: Record, *, revision: int, size: int) -> Receipt:
     cap, warning = record.max_size_bytes, None
     if size >= WARN_SHARE * cap:
         left = f"{cap - size} bytes are left" if size <= cap else f"{size - cap} bytes over it"
-        warning = f"{size * 100 // cap} % of the cap is used ({size} of {cap} bytes, {left}): shorten the file soon"
-    return Receipt(record.uid, record.name, revision, size, cap, max(0, cap - size), round(size / cap, 4), warning)
+        percent = size * 100 // cap if cap else 100
+        warning = f"{percent} % of the cap is used ({size} of {cap} bytes, {left}): shorten the file soon"
+    return Receipt(
+        record.uid, record.name, revision, size, cap, max(0, cap - size), round(share_of(cap, used=size), 4), warning
+    )
+
+
+def share_of(cap: int, *, used: int) -> float:
+    """The used share of a cap, 1.0 at the cap; a file whose cap is 0 is always full."""
+    return used / cap if cap else 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ class Record:
     uid: Annotated[str, Field(pattern=UID_PATTERN)]
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     description: str
-    max_size_bytes: Annotated[int, Field(ge=1)]
+    max_size_bytes: Annotated[int, Field(ge=0)]
     level: str
     content: str
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

@@ -13,6 +13,7 @@ from operator import is_
 from typing import Any, Generic, Protocol, TypeVar
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
+from memfiles.records.declared_metadata import decode_file
 from memfiles.records.entry import MAX_ENTRY_BYTES, Entry
 from memfiles.records.entry_codec import decode_entry, encode_entry, read_entry
 from memfiles.records.file_changes import absorb
@@ -24,7 +25,6 @@ from memfiles.records.record import (
     Change,
     Record,
     check_order,
-    decode,
     encode,
     read_record,
     successor,
@@ -293,7 +293,7 @@ class _FileKind:
         return record_path(record.uid)
 
     def decode(self, data: bytes, *, path: str) -> Record:
-        return decode(data, uid=path.removesuffix(RECORD_SUFFIX))
+        return decode_file(data, uid=path.removesuffix(RECORD_SUFFIX))
 
     def is_written(self, found: Record, *, known: Record | None) -> bool:
         return found.is_intact and (known is None or found.revision > known.revision or found == known)

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
+from memfiles.records.declared_metadata import decode_file
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import is_of_one_run
 from memfiles.records.keys import entry_place, id_path, is_id_path, uid_of
 from memfiles.records.marks import EntryRecord, Mark, vacated
-from memfiles.records.record import Record, decode, digest
+from memfiles.records.record import Record, digest
 from memfiles.records.redactions import Piece
 from memfiles.storage import entry_folders, quarantine
 from memfiles.storage.atomic import Signature, storage_failure
@@ -263,7 +264,7 @@ class Replica:
         self._files.notice(path)
         if (found := self._store.find(path)) is None:
             return None
-        record = decode(found[0], uid=uid_of(path) or "")
+        record = decode_file(found[0], uid=uid_of(path) or "")
         return LocalCopy(found[0], record, found[1], is_provisional=record.provisional) if record.is_intact else None
 
     def _read_entry(self, path: str) -> LocalCopy | None:

@@ -17,9 +17,9 @@ from memfiles.records.entry_codec import entry_schemas
 from memfiles.records.keys import NAME_PATTERN, UID_PATTERN
 from memfiles.tools.definitions import file_tools
 from memfiles.tools.entry_definitions import entry_tools
-from memfiles.workflow.fields import AGENT_NAME_MAX, TOOL_NAMES
-from memfiles.workflow.older_workflow import FILE_TYPE
-from memfiles.workflow.workflow import DEFAULT_MAX_SIZE_BYTES, MAX_SIZE_BYTES, Workflow
+from memfiles.workflow.fields import AGENT_NAME_MAX, MAX_SIZE_BYTES, TOOL_NAMES
+from memfiles.workflow.older_workflow import FILE_TYPE, SETTINGS_KEY
+from memfiles.workflow.workflow import Workflow
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _NAMED_BY_AUTHOR = frozenset({"properties", "patternProperties", "$defs"})
@@ -41,7 +41,7 @@ def workflow_schema() -> dict[str, Any]:
             "required": ["memory"],
             "properties": {key: {"description": said["description"]} for key, said in ours.items()},
             "if": {"properties": {"memory": {"type": "array"}}, "required": ["memory"]},
-            "then": {"properties": {"memory": {"$ref": "#/$defs/OlderMemory"}}},
+            "then": {"properties": {"memory": {"$ref": "#/$defs/OlderMemory"}, SETTINGS_KEY: _older_settings()}},
             "else": {"properties": ours},
             "$defs": {**whole["$defs"], **older},
         },
@@ -150,6 +150,14 @@ def _older_memory() -> dict[str, Any]:
     }
 
 
+def _older_settings() -> dict[str, Any]:
+    return {
+        "$ref": "#/$defs/MemorySpec",
+        "description": "What a newer workflow says under memory, without the files, which the memory list declares.",
+        "properties": {"files": False},
+    }
+
+
 def _older_memory_file() -> dict[str, Any]:
     texts = {
         "label": f"Its name if it matches {NAME_PATTERN}; otherwise the id is the name.",
@@ -164,10 +172,9 @@ def _older_memory_file() -> dict[str, Any]:
             **{name: {"type": ["string", "null"], "description": said} for name, said in texts.items()},
             "maxSizeBytes": {
                 "type": ["integer", "null"],
-                "minimum": 1,
+                "minimum": 0,
                 "maximum": MAX_SIZE_BYTES,
-                "default": DEFAULT_MAX_SIZE_BYTES,
-                "description": "The cap on the content, in UTF-8 bytes.",
+                "description": "The cap on the content, in UTF-8 bytes; without it the file has no cap of its own.",
             },
         },
     }

@@ -22,6 +22,10 @@ AGENT_NAME_MAX = 255
 """Bytes of an agent's name."""
 
 LEVELS_MAX = 32
+DEFAULT_MAX_SIZE_BYTES = 16 * 1024
+MAX_SIZE_BYTES = 8 * 1024 * 1024
+"""The largest cap a memory file may have, in bytes."""
+
 DURATION_PATTERN = r"^[1-9][0-9]{0,8}[smhd]$"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]+")

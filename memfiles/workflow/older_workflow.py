@@ -1,8 +1,12 @@
-"""Older workflow shape: read as it is and never written.
+"""Older workflow shape: read as it is and never written, with an optional block of our own next to it.
 
 Its ``memory`` is a list of ``{type: MemoryFile, id, label, description, content, maxSizeBytes}`` among items of other
 types. An agent is any node whose ``arguments`` hold ``memoryRefs``, a list of ``{id, mode}``. Other keys belong to the
-workflow engine. A null counts as a missing key.
+workflow engine. A null counts as a missing key. Without ``maxSizeBytes`` a file has no cap but the limit of a file; 0
+is an empty file that cannot grow; and declared content may be over its cap.
+
+A YAML document cannot have the key ``memory`` twice. So what a newer workflow says under ``memory``, except its files,
+stands here under the top-level key ``memfiles``: where the records lie, their mirror, levels, entries and so on.
 
 The shape leaves some points open. A file is named by its label if that is a valid and unique name, else by its id. An
 agent is named by its node's id, else name, else label, else key or path. Modes may be in capitals. References to items
@@ -18,9 +22,11 @@ from typing import Any, TypeGuard
 from memfiles.errors import InvalidArgument
 from memfiles.records.keys import NAME_MAX, check_name
 from memfiles.workflow.cross_checks import ParsedWorkflow
+from memfiles.workflow.fields import MAX_SIZE_BYTES
 from memfiles.workflow.problems import Problem, Where, shown, spelled
 
 FILE_TYPE = "MemoryFile"
+SETTINGS_KEY = "memfiles"
 _RENAMED = {"uid": "id", "description": "description", "content": "content", "max_size_bytes": "maxSizeBytes"}
 
 
@@ -31,15 +37,30 @@ def is_older(document: Mapping[str, Any]) -> bool:
 
 def read_older(document: Mapping[str, Any]) -> ParsedWorkflow:
     """An older document in the shape of the models, with the original positions."""
-    files = _read_files(document["memory"])
+    files, settings = _read_files(document["memory"]), _read_settings(document.get(SETTINGS_KEY))
     agents = _read_agents(document, ignored=_ids_of_others(document["memory"]))
     read = {
         **({"name": document["name"]} if isinstance(document.get("name"), str) else {}),
-        "memory": {"files": files.document},
+        "memory": {**settings.document, "files": files.document},
         "agents": agents.document,
-        "extra": {key: value for key, value in document.items() if key not in ("name", "memory")},
+        "extra": {key: value for key, value in document.items() if key not in ("name", "memory", SETTINGS_KEY)},
     }
-    return ParsedWorkflow(read, files.problems + agents.problems, files.origins | agents.origins)
+    parts = (settings, files, agents)
+    origins = {where: origin for part in parts for where, origin in part.origins.items()}
+    return ParsedWorkflow(read, [problem for part in parts for problem in part.problems], origins)
+
+
+def _read_settings(settings: Any) -> ParsedWorkflow:
+    """The block of our own, without the files, which are in the list."""
+    if settings is None or not isinstance(settings, dict):
+        what = "this must be a mapping, such as `memfiles: {directory: .memory}`"
+        return ParsedWorkflow({}, [] if settings is None else [Problem((SETTINGS_KEY,), what)])
+    known = {key: value for key, value in settings.items() if key != "files"}
+    part = ParsedWorkflow(known, origins={("memory", key): (SETTINGS_KEY, key) for key in known})
+    if "files" in settings:
+        what = "the memory list declares the files; move these there, or use the newer shape for all of them"
+        part.problems.append(Problem((SETTINGS_KEY, "files"), what, at_key=True))
+    return part
 
 
 def _read_files(items: list[Any]) -> ParsedWorkflow:
@@ -53,7 +74,7 @@ def _read_files(items: list[Any]) -> ParsedWorkflow:
         part.origins.update({(*where, new): (*origin, old) for new, old in _RENAMED.items()})
         part.origins[*where, "name"] = (*origin, "label")
         known = {new: item[old] for new, old in _RENAMED.items() if item.get(old) is not None}
-        part.document.append({**known, "name": name})
+        part.document.append({"max_size_bytes": MAX_SIZE_BYTES, **known, "name": name})
     untyped = "this item has no type; write `type: MemoryFile`, or declare `memory: {files: [...]}`"
     part.problems.extend(
         Problem(("memory", at), untyped) for at, item in enumerate(items) if _text_in(item, "type") is None
@@ -96,8 +117,10 @@ def _read_agents(document: Mapping[str, Any], *, ignored: frozenset[str]) -> Par
 
 
 def _nodes(document: Mapping[str, Any]) -> Iterator[tuple[Where, Mapping[str, Any]]]:
-    """Every mapping outside ``memory`` whose ``arguments`` hold ``memoryRefs``, in document order."""
-    waiting: list[tuple[Where, Any]] = [((), {key: value for key, value in document.items() if key != "memory"})]
+    """Every mapping outside ``memory`` and our own block whose ``arguments`` hold ``memoryRefs``, in document order."""
+    waiting: list[tuple[Where, Any]] = [
+        ((), {key: value for key, value in document.items() if key not in ("memory", SETTINGS_KEY)})
+    ]
     while waiting:
         where, value = waiting.pop()
         arguments = value.get("arguments") if isinstance(value, dict) else None

@@ -29,6 +29,8 @@ from memfiles.records.levels import DEFAULT_LEVELS, Levels
 from memfiles.workflow import yaml_source
 from memfiles.workflow.cross_checks import ParsedWorkflow, cross_problems, directory_problem
 from memfiles.workflow.fields import (
+    DEFAULT_MAX_SIZE_BYTES,
+    MAX_SIZE_BYTES,
     AgentName,
     DeclaredText,
     Directory,
@@ -44,17 +46,16 @@ from memfiles.workflow.fields import (
     Url,
     can_be_directory,
 )
-from memfiles.workflow.older_workflow import is_older, read_older
+from memfiles.workflow.older_workflow import SETTINGS_KEY, is_older, read_older
 from memfiles.workflow.problems import Problem, invalid_argument, nearest_to, problems_in
 from memfiles.workflow.yaml_source import YamlDocument
 
-DEFAULT_MAX_SIZE_BYTES = 16 * 1024
-MAX_SIZE_BYTES = 8 * 1024 * 1024
-"""The largest cap a memory file may have, in bytes."""
-
 _OUR_KEYS = ("name", "memory", "agents")
-_WITH_POSITIONS = object()
-"""Validation context in which problems are collected with positions instead of raised one model at a time."""
+_WITH_POSITIONS, _OLDER = object(), object()
+"""Validation contexts in which problems are collected with positions instead of raised one model at a time.
+
+In the older shape a file may also have the cap 0, and its declared content may be over its cap.
+"""
 
 
 class _Declared(BaseModel):
@@ -68,7 +69,7 @@ class _Declared(BaseModel):
         try:
             return handler(data)  # type: ignore[no-any-return]
         except ValidationError as error:
-            if info.context is _WITH_POSITIONS:
+            if info.context is not None:
                 raise
             raise invalid_argument(problems_in(error, model=cls), model=cls) from None
 
@@ -95,8 +96,10 @@ class MemoryFile(_Declared):
         description="The name that the model uses for the file; unique in the workflow.", examples=["customer-notes"]
     )
     description: DeclaredText = Field("", description="The purpose of the file in one sentence; the model sees it.")
-    max_size_bytes: Annotated[int, Strict(), Field(ge=1, le=MAX_SIZE_BYTES)] = Field(
-        DEFAULT_MAX_SIZE_BYTES, description="The cap on the content, in UTF-8 bytes."
+    max_size_bytes: Annotated[int, Strict(), Field(ge=0, le=MAX_SIZE_BYTES)] = Field(
+        DEFAULT_MAX_SIZE_BYTES,
+        description="The cap on the content, in UTF-8 bytes.",
+        json_schema_extra={"minimum": 1},
     )
     level: LevelName | None = Field(
         None, description="The classification, one of memory.levels; by default the lowest."
@@ -106,10 +109,18 @@ class MemoryFile(_Declared):
     )
     secrets_allow: Allowed = ()
 
+    @field_validator("max_size_bytes")
+    @classmethod
+    def _can_hold_something(cls, cap: int, info: ValidationInfo) -> int:
+        if cap == 0 and info.context is not _OLDER:
+            raise ValueError("this must be at least 1")
+        return cap
+
     @field_validator("content")
     @classmethod
     def _fits(cls, content: str, info: ValidationInfo) -> str:
         size, cap = len(content.encode()), info.data.get("max_size_bytes")
+        cap = MAX_SIZE_BYTES if info.context is _OLDER else cap
         if cap is not None and size > cap:
             raise ValueError(f"the content is {size} bytes and the cap is {cap}; "
                              f"shorten it by {size - cap} bytes or raise the cap")  # fmt: skip
@@ -288,7 +299,7 @@ class Workflow(_Declared):
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> Self:
-        if info.context is not _WITH_POSITIONS:  # otherwise the plain data has been checked
+        if info.context is None:  # otherwise the plain data has been checked
             problems = _document_problems(self.model_dump(include={"memory", "agents"}), path=self.path)
             if problems:
                 raise invalid_argument(problems, model=type(self))
@@ -305,12 +316,13 @@ def _workflow_in(
     """The workflow in a document of either shape, or one error with every problem."""
     if not isinstance(source.value, dict):
         raise source.error([Problem((), "a workflow is a mapping; declare `memory: {files: [...]}`")])
-    reading = read_older(source.value) if is_older(source.value) else _read(source)
+    older = is_older(source.value)
+    reading = read_older(source.value) if older else _read(source)
     stem = path.stem.encode(errors="replace").decode() if path else "workflow"
     document = {"name": stem, **reading.document, "path": path}
     workflow, problems = None, list[Problem]()
     try:
-        workflow = Workflow.model_validate(document, context=_WITH_POSITIONS)
+        workflow = Workflow.model_validate(document, context=_OLDER if older else _WITH_POSITIONS)
         if check_mirror is not None and workflow.memory.mirror is not None:
             check_mirror(workflow.memory.mirror.url)
     except ValidationError as error:
@@ -342,8 +354,12 @@ def misplaced_keys(path: str | os.PathLike[str]) -> list[str]:
     source = yaml_source.load(path)
     if not isinstance(source.value, dict) or is_older(source.value):
         return []
-    what = "this key is outside memory and has no effect; if it belongs to memory, indent it under `memory:`"
-    problems = [Problem((key,), what, at_key=True) for key in source.value if key in MemorySpec.model_fields]
+    what = dict.fromkeys(
+        MemorySpec.model_fields,
+        "this key is outside memory and has no effect; if it belongs to memory, indent it under `memory:`",
+    )
+    what[SETTINGS_KEY] = "this key has an effect only next to a memory list; move what it holds under `memory:`"
+    problems = [Problem((key,), what[key], at_key=True) for key in source.value if key in what]
     return str(source.error(problems)).splitlines()
 
 

@@ -78,7 +78,7 @@ class YamlDocument:
 
 
 def load(path: str | os.PathLike[str]) -> YamlDocument:
-    """The document in the file at ``path`` (YAML or JSON, UTF-8, at most 4 MiB), else a ``WorkflowError``."""
+    """The document in the file at ``path`` (YAML or JSON, UTF-8, at most 32 MiB), else a ``WorkflowError``."""
     return parse(read_bytes(path), name=os.fspath(path))
 
 

@@ -51,8 +51,8 @@ def plain_value(text: str) -> Scalar:
     return text
 
 
-SIZE_MAX = 4 * 1024 * 1024
-"""Bytes of a workflow. 10,000 declared files with a hundred bytes of text each are about 2.5 MiB."""
+SIZE_MAX = 32 * 1024 * 1024
+"""Bytes of a workflow: in the older shape a file of 8 MiB may be declared, and escaped in JSON it has 24 MiB."""
 
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 # libyaml compares each %TAG with all earlier ones, in C and holding the GIL: 4 MiB of them take minutes.

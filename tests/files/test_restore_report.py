@@ -78,7 +78,7 @@ def test_good_declarations_are_good() -> None:
         ([declared("a"), unchecked(uid="b", name="a")], "name 'a' is declared twice"),
         ([unchecked(uid="a", name="b"), unchecked(uid="b", name="c")], "name 'b' is the uid of another file"),
         ([declared("Notes"), declared("notes")], "'Notes' and 'notes' differ only by case"),
-        ([unchecked(content="ü" * 51)], "the declared content has 102 bytes, over its cap of 100"),
+        ([unchecked(content="ü" * (4 << 20) + "x")], "has 8388609 bytes, more than a file may have .8388608."),
     ],
 )
 def test_declarations_that_cannot_be_live_together_are_refused(files: list[MemoryFile], complaint: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 from memfiles.errors import InvalidArgument, WorkflowError
 from memfiles.files.manager import MemoryManager
 from memfiles.files.restore_report import RestoreReport
+from memfiles.workflow.fields import MAX_SIZE_BYTES
 from memfiles.workflow.workflow import MemoryFile
 from tests.support.records import TickingClock, declared, files_under, records_in, rewrite, unchecked
 
@@ -139,7 +140,7 @@ def test_a_restore_in_a_running_process_changes_the_live_set(tmp_path: Path) -> 
         [unchecked(name="a/b")],
         [declared("plan"), declared("plan")],
         [declared("plan"), declared("PLAN")],
-        [declared("plan"), unchecked(content="x" * 101)],
+        [declared("plan"), unchecked(content="x" * (MAX_SIZE_BYTES + 1))],
     ],
 )
 def test_a_bad_declaration_changes_neither_disk_nor_live_set(tmp_path: Path, bad: Iterable[Any]) -> None:

@@ -262,5 +262,5 @@ def test_a_revision_is_a_whole_number(manager: MemoryManager, call: str, value: 
 def test_a_cap_is_a_whole_number(tmp_path: Path, cap: Any) -> None:
     """Also that of a declaration that no workflow checked."""
     file = declared("notes").model_copy(update={"max_size_bytes": cap})
-    with pytest.raises(InvalidArgument, match="max_size_bytes of notes must be a whole number, 1 or more"):
+    with pytest.raises(InvalidArgument, match="max_size_bytes of notes must be a whole number, 0 or more"):
         MemoryManager(tmp_path / "memory").restore([file])

@@ -227,7 +227,7 @@ REFUSED: dict[str, tuple[Callable[[Fields], bytes], str]] = {
     "another type": (replaced(type="entry"), "type: Input should be 'file'"),
     "no content": (without("content"), "content: Field required"),
     "content that is no text": (replaced(content=["x"]), "content: Input should be a valid string"),
-    "a cap of zero": (replaced(max_size_bytes=0), "max_size_bytes: Input should be greater"),
+    "a cap below zero": (replaced(max_size_bytes=-1), "max_size_bytes: Input should be greater"),
     "a cap that is text": (replaced(max_size_bytes="4096"), "max_size_bytes: Input should be a valid integer"),
     "revision zero": (replaced(revision=0), "revision: Input should be greater"),
     "a revision that is true": (replaced(revision=True), "revision: Input should be a valid integer"),

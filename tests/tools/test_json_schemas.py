@@ -71,7 +71,9 @@ BAD = [
     "[]",
     "memory: [{type: MemoryFile}]",
     "memory: [{type: MemoryFile, id: ../x}]",
-    "memory: [{type: MemoryFile, id: x, maxSizeBytes: 0}]",
+    "memory: [{type: MemoryFile, id: x, maxSizeBytes: -1}]",
+    "{memory: [], memfiles: {files: []}}",
+    "{memory: [], memfiles: {dir: x}}",
     "memory: [{type: MemoryFile, id: x, content: 5}]",
     "memory: [{id: x}]",
     "memory: [x]",
@@ -85,6 +87,8 @@ GOOD = [
     "memory: {mirror: {url: 'file:///m', pull: 5m}}\npath: 5",
     "memory: {entries: {kinds: {note: {max_entries: 5}}, categories: {daily: {ttl: 2d, max_bytes: 5}}}}",
     "memory: [{type: Other, id: 5}]\nagents: [1]\nname: 5",
+    "memory: [{type: MemoryFile, id: x, maxSizeBytes: 0, content: over}]\nmemfiles: {directory: d, mirror: }",
+    "memory: {}\nmemfiles: 5",
 ]
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from memfiles.errors import WorkflowError
-from memfiles.workflow.workflow import MemoryRef, MemorySpec, Workflow
+from memfiles.errors import InvalidArgument, WorkflowError
+from memfiles.workflow.workflow import MemoryFile, MemoryRef, MemorySpec, Workflow, misplaced_keys
 from tests.workflow.workflow_texts import OLDER
 
 NOTES = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
@@ -49,7 +49,7 @@ def test_yaml_and_json(tmp_path: Path, suffix: str) -> None:
         "name": "support",
         "files": [
             (NOTES, "customer-notes", "What we know about each customer.", 4096, "PUBLIC", "# Customers\n", ()),
-            ("playbook", "playbook", "", 16384, "PUBLIC", "", ()),
+            ("playbook", "playbook", "", 8388608, "PUBLIC", "", ()),
         ],
         "agents": {"support": (MemoryRef(id=NOTES, mode="rw"), MemoryRef(id="playbook", mode="r"))},
         "extra": ["edges", "nodes"],
@@ -117,11 +117,11 @@ def test_a_node_inside_memory_is_no_agent() -> None:
         ({"memory": [file("../x")]}, "5:10: memory[0].id: uid '../x' is not allowed"),
         ({"memory": [file("x"), file("x", label="y")]}, "9:10: memory[1].id: uid 'x' is also used by another file"),
         (
-            {"memory": [file("x", content="äb", maxSizeBytes=2)]},
-            "6:15: memory[0].content: the content is 3 bytes and the cap is 2",
+            {"memory": [file("x", content="ä" * (4 << 20) + "b")]},
+            "6:15: memory[0].content: the content is 8388609 bytes and the cap is 8388608",
         ),
         ({"memory": [file("x", maxSizeBytes="2")]}, "6:20: memory[0].maxSizeBytes: this must be a whole number"),
-        ({"memory": [file("x", maxSizeBytes=0)]}, "6:20: memory[0].maxSizeBytes: this must be at least 1"),
+        ({"memory": [file("x", maxSizeBytes=-1)]}, "6:20: memory[0].maxSizeBytes: this must be at least 0"),
         ({"memory": [file("x", description=5)]}, "6:19: memory[0].description: this must be text"),
         ({"memory": [{"type": "MemoryFile"}]}, "3:3: memory[0].id: this key is missing"),
         ({"memory": [{"id": "x"}]}, "3:3: memory[0]: this item has no type"),
@@ -159,6 +159,82 @@ def test_errors_stand_where_the_author_wrote(document: dict[str, Any], expected:
     lines = refusal(document)
 
     assert [True, 1] == [lines[0].startswith(f"w.json:{expected}"), len(lines)], lines
+
+
+@pytest.mark.parametrize(
+    ("fields", "cap"),
+    [({}, 8388608), ({"maxSizeBytes": None}, 8388608), ({"maxSizeBytes": 0}, 0), ({"maxSizeBytes": 2}, 2)],
+)
+@pytest.mark.parametrize("content", ["", "x" * 20_000])
+def test_caps(fields: dict[str, Any], cap: int, content: str) -> None:
+    """Without a cap there is only the limit of a file, 0 is a cap, and declared content may be over the cap."""
+    [found] = read([file("x", content=content, **fields)]).memory.files
+
+    assert (cap, content) == (found.max_size_bytes, found.content)
+
+
+def test_the_newer_shape_keeps_its_caps() -> None:
+    """What the older shape allows is still an error in the newer one, also in Python."""
+    for fields in ({"max_size_bytes": 0}, {"max_size_bytes": 2, "content": "abc"}):
+        with pytest.raises(WorkflowError, match="at least 1|the cap is 2"):
+            Workflow.parse(json.dumps({"memory": {"files": [{"uid": "x", "name": "x", **fields}]}}))
+        with pytest.raises(InvalidArgument, match="at least 1|the cap is 2"):
+            MemoryFile(uid="x", name="x", **fields)
+
+
+BLOCK = {
+    "directory": "kept",
+    "mirror": {"url": "file:///m", "pull": "restore"},
+    "levels": ["LOW", "HIGH"],
+    "entries": {},
+}
+
+
+def test_a_block_of_our_own_next_to_the_list() -> None:
+    """It names directory, mirror and whatever else the newer shape says, and the engine's keys stay the engine's."""
+    workflow = read([file("x")], memfiles=BLOCK, n=[node({"id": "x", "mode": "rw"})])
+    newer = {"memory": {**BLOCK, "files": [{"uid": "x", "name": "x", "max_size_bytes": 8388608}]}}
+
+    assert Workflow.parse(json.dumps(newer)).memory == workflow.memory
+    assert ({"a": "LOW"}, ["n"]) == ({name: it.level for name, it in workflow.agents.items()}, list(workflow.extra))
+    assert read([file("x")]) == read([file("x")], memfiles=None) == read([file("x")], memfiles={})
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        ("kept", "3:14: memfiles: this must be a mapping"),
+        ({"files": []}, "4:3: memfiles.files: the memory list declares the files"),
+        ({"directory": "~/x"}, "4:16: memfiles.directory: '~' is not expanded"),
+        ({"dir": "x"}, "4:3: memfiles.dir: unknown key; use one of directory, mirror"),
+        ({"mirror": {"url": 5}}, "5:11: memfiles.mirror.url: this must be text"),
+    ],
+)
+def test_errors_in_the_block(block: Any, expected: str) -> None:
+    """They stand where they were written, as in the newer shape."""
+    lines = refusal({"memory": [], "memfiles": block})
+
+    assert [True, 1] == [lines[0].startswith(f"w.json:{expected}"), len(lines)], lines
+
+
+def test_a_block_next_to_the_newer_shape_is_pointed_out(tmp_path: Path) -> None:
+    """There it would have no effect."""
+    path = tmp_path / "w.yaml"
+    path.write_text("memory: {}\nmemfiles: {directory: x}\n")
+
+    what = "this key has an effect only next to a memory list; move what it holds under `memory:`"
+    assert [f"{path}:2:1: memfiles: {what}"] == misplaced_keys(path)
+    path.write_text("memory: []\nmemfiles: {directory: x}\n")
+    assert [] == misplaced_keys(path)
+
+
+def test_a_seed_of_the_largest_size(tmp_path: Path) -> None:
+    """8 MiB of declared content load, however the document writes them."""
+    path, content = tmp_path / "w.yaml", "some words in one line of many\n" * (8 * 1024 * 1024 // 31)
+    for text in (json.dumps({"memory": [file("x", content=content)]}),
+                 yaml.safe_dump({"memory": [file("x", content=content)]}, default_style="|")):  # fmt: skip
+        path.write_text(text)
+        assert content == Workflow.load(path).memory.files[0].content
 
 
 def test_an_id_shared_with_another_type() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from memfiles.errors import WorkflowError
 from memfiles.workflow.yaml_source import DEPTH_MAX, NODES_MAX, load, parse
+from memfiles.workflow.yaml_text import SIZE_MAX
 
 both = pytest.mark.parametrize("fast", [True, False], ids=["libyaml", "python"])
 
@@ -254,7 +255,7 @@ def test_alias_bomb() -> None:
 def test_hostile_text_ends_soon(unit: str) -> None:
     """No text of the largest size takes longer than seconds (libyaml compares every %TAG with all before it)."""
 
-    count = 3_000_000 // len(unit.format(0).encode())
+    count = SIZE_MAX // len(unit.format(0).encode())
     start = time.process_time()
     with suppress(WorkflowError):
         parse("".join(map(unit.format, range(count))), name="w.yaml")
@@ -262,10 +263,10 @@ def test_hostile_text_ends_soon(unit: str) -> None:
 
 
 def test_too_large() -> None:
-    """A document over 4 MiB is refused before it is parsed, as text and as bytes."""
+    """A document over 32 MiB is refused before it is parsed, as text and as bytes."""
 
-    text = "#" * (4 * 1024 * 1024 + 1)
-    assert ["w.yaml:1:1: the workflow is 4194305 bytes and the limit is 4194304"] * 2 == [
+    text = "#" * (32 * 1024 * 1024 + 1)
+    assert ["w.yaml:1:1: the workflow is 33554433 bytes and the limit is 33554432"] * 2 == [
         refusal(data).partition(";")[0] for data in (text, text.encode())
     ]
 

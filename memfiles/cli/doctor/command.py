@@ -18,8 +18,8 @@ from memfiles.cli.opening import name_of, pending_in, quiet_log
 from memfiles.cli.options import command, current
 from memfiles.errors import CopyRefused, MemfilesError, MirrorRefused, RecordCorrupt
 from memfiles.memory import keeper_of, load, open_mirror_of, unmirrored
+from memfiles.records.declared_metadata import decode_file
 from memfiles.records.keys import record_path, uid_of
-from memfiles.records.record import decode
 from memfiles.storage import quarantine
 from memfiles.sync.mirror import Mirror, shortcomings_of
 from memfiles.sync.status import status_on_disk
@@ -168,7 +168,7 @@ def _copies(mirror: Mirror, paths: list[str], *, workflow: Workflow) -> Iterator
 
 def _fault_in(body: bytes, path: str) -> str | None:
     try:
-        record = decode(body, uid=uid_of(path) or "")
+        record = decode_file(body, uid=uid_of(path) or "")
     except RecordCorrupt as error:
         return str(error)
     return None if record.is_intact else "its digest is wrong"

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
+from memfiles.records.declared_metadata import decode_file
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.keys import entry_place, uid_of
 from memfiles.records.lineage import base_revision, relation
 from memfiles.records.marks import EntryRecord, Mark
-from memfiles.records.record import Change, Record, decode, encode, extend
+from memfiles.records.record import Change, Record, encode, extend
 from memfiles.records.redactions import Piece, lacking
 from memfiles.sync.merge.merge_entries import MarksById, fate, includes, is_same, merge_entries
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge
@@ -45,7 +46,7 @@ def decode_copy(body: bytes, *, path: str) -> SyncedRecord:
     """The sound record that belongs at ``path``; ``RecordCorrupt`` if the bytes are none, or another record."""
     if entry_place(path) is not None:
         return decode_entry_copy(body, path=path)
-    record = decode(body, uid=uid_of(path) or "")
+    record = decode_file(body, uid=uid_of(path) or "")
     if not record.is_intact:
         raise RecordCorrupt(f"record {record.uid}: its digest is wrong")
     return record
