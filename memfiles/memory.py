@@ -196,7 +196,7 @@ class Memory:
         self._cleanup = cleanup
         self._audit = audit
         self._sessions: WeakSet[Session] = WeakSet()
-        self._runs: WeakValueDictionary[tuple[str, str | None], OpenRun] = WeakValueDictionary()
+        self._runs: WeakValueDictionary[tuple[str, str | None, str | None], OpenRun] = WeakValueDictionary()
         self._closing = threading.Lock()
         self._closed = False
 
@@ -204,6 +204,7 @@ class Memory:
         self,
         agent: str,
         *,
+        user: str | None = None,
         level: str | None = None,
         run: str | None = None,
         channel: str | None = None,
@@ -214,6 +215,7 @@ class Memory:
     ) -> Session:
         """A session of a declared agent, at ``level``, else at the agent's own, else at the lowest.
 
+        ``user`` is the person it works for: what sessions of one user save, no session of another user can observe.
         ``run``, ``channel`` and ``thread`` say where its changes come from. ``actor`` names the human or program that
         acts through the session: histories and the audit show it. ``tool_names`` names the tools for entries:
         ``default``, ``store-recall`` or ``crud``, else as the workflow declares. The last session of a run to close at
@@ -222,12 +224,12 @@ class Memory:
         """
         spec = self._agent(agent)
         levels = self.workflow.levels
-        provenance = SessionProvenance(agent, run=run, channel=channel, thread=thread, actor=actor)
+        provenance = SessionProvenance(agent, run=run, channel=channel, thread=thread, actor=actor, user=user)
         with self._closing:
-            open_run = self._runs.setdefault((agent, run), OpenRun())
+            open_run = self._runs.setdefault((agent, user, run), OpenRun())
         session = Session(
             provenance,
-            refs=spec.memory,
+            refs=self.workflow.refs_of(agent, user=user),
             manager=self.manager,
             levels=levels,
             level=level if level is not None else spec.level or levels.lowest,

@@ -41,9 +41,11 @@ PATIENCE_SECONDS = 5.0
 PULL_SECONDS = 60.0
 NAMED = 5  # files named in a message
 SESSION_LEVEL = click.option("--level", help="Session level.  [default: the agent's]")
+SESSION_USER = click.option("--user", metavar="NAME", help="The person whom the agent works for.")
 ACTOR = click.option("--actor", metavar="NAME", help="Who acts, a human or a program, recorded in the history.")
 _session_options = options(
     click.option("--agent", metavar="NAME", help="Agent whose entries to use.  [default: the only one declared]"),
+    SESSION_USER,
     SESSION_LEVEL,
     click.option("--run", metavar="ID", help="Session run; entries of a run are visible in that run only."),
     ACTOR,
@@ -85,12 +87,18 @@ class MemoryView:
 
 @dataclass(frozen=True)
 class As:
-    """The session a command works as: its agent, level, run and actor."""
+    """The session a command works as: its agent, user, level, run and actor."""
 
     agent: str | None
+    user: str | None
     level: str | None
     run: str | None
     actor: str | None
+
+    def session(self, memory: Memory, agent: str) -> Session:
+        """The session, of the agent that was found for the command."""
+        who = {"user": self.user, "level": self.level, "run": self.run, "actor": self.actor}
+        return memory.session(agent, **who, ends_run=False)
 
 
 def as_session(function: Callable[..., None]) -> Callable[..., None]:
@@ -98,7 +106,8 @@ def as_session(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def run(*args: Any, agent: str | None, level: str | None, **given: Any) -> None:
-        function(*args, who=As(agent, level, given.pop("run"), given.pop("actor")), **given)
+        who = As(agent, given.pop("user"), level, given.pop("run"), given.pop("actor"))
+        function(*args, who=who, **given)
 
     return _session_options(run)
 
@@ -147,7 +156,7 @@ def reading_entries(who: As) -> Iterator[tuple[Memory, Session]]:
     if workflow.memory.mirror is not None and not workflow.directory.is_dir():
         output.note("nothing is restored here yet; `memfiles restore` fetches what the mirror holds")
     with look(workflow, warn=output.warn) as memory:
-        yield memory, memory.session(agent, level=who.level, run=who.run, actor=who.actor, ends_run=False)
+        yield memory, who.session(memory, agent)
 
 
 @contextmanager
@@ -155,7 +164,7 @@ def changing_entries(who: As) -> Iterator[tuple[Memory, Session]]:
     """Open the entries for a change, which is pushed to the mirror at the end, if possible, and a session."""
     workflow, agent = _chosen(who)
     with mirrored(workflow) as memory:
-        yield memory, memory.session(agent, level=who.level, run=who.run, actor=who.actor, ends_run=False)
+        yield memory, who.session(memory, agent)
 
 
 @contextmanager

@@ -87,7 +87,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class Budgeted:
     """The entries that a limit counts: those of one kind, those of one category, or all."""
 
     kind: str | None = None
@@ -103,7 +103,7 @@ class Scope:
         return "all entries" if self.category is None else f"entries of category {self.category}"
 
 
-ALL = Scope()
+ALL = Budgeted()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +135,10 @@ class Budget:
     per_category: Mapping[str, Limit] = field(default_factory=dict)
 
     @property
-    def limits(self) -> dict[Scope, Limit]:
+    def limits(self) -> dict[Budgeted, Limit]:
         """Every limit, the narrow ones first and sorted by name, so that their evictions count for the wide one."""
-        kinds = {Scope(kind=name): self.per_kind[name] for name in sorted(self.per_kind)}
-        categories = {Scope(category=name): self.per_category[name] for name in sorted(self.per_category)}
+        kinds = {Budgeted(kind=name): self.per_kind[name] for name in sorted(self.per_kind)}
+        categories = {Budgeted(category=name): self.per_category[name] for name in sorted(self.per_category)}
         return {**kinds, **categories, ALL: Limit(self.max_entries, self.max_bytes)}
 
 
@@ -156,7 +156,7 @@ class FolderTotals:
             totals = totals.plus(entry)
         return totals
 
-    def within(self, scope: Scope) -> Tally:
+    def within(self, scope: Budgeted) -> Tally:
         """The tally of the entries that a limit counts."""
         tally = Tally()
         for (kind, category), part in self.tallies.items():
@@ -171,7 +171,7 @@ class FolderTotals:
         return FolderTotals({**self.tallies, at: self.tallies.get(at, Tally()).plus(change)})
 
 
-Order = Callable[[Scope], Iterable[EntrySummary]]
+Order = Callable[[Budgeted], Iterable[EntrySummary]]
 """The live entries within a scope by ``value``, the lowest first; read only as far as needed."""
 
 
@@ -188,7 +188,7 @@ def value(entry: EntrySummary) -> Value:
     return entry.is_held, entry.importance, works, entry.confidence, *access, *recency
 
 
-def check_fits(limits: Mapping[Scope, Limit], entry: Entry | EntrySummary) -> None:
+def check_fits(limits: Mapping[Budgeted, Limit], entry: Entry | EntrySummary) -> None:
     """Raise ``BudgetExceeded`` if the entry alone is larger than a whole budget."""
     for scope, limit in limits.items():
         if limit.max_bytes is not None and entry.size_bytes > limit.max_bytes and scope.holds(entry):
@@ -199,20 +199,20 @@ def check_fits(limits: Mapping[Scope, Limit], entry: Entry | EntrySummary) -> No
             )
 
 
-def excess(limits: Mapping[Scope, Limit], totals: FolderTotals) -> dict[Scope, Tally]:
+def excess(limits: Mapping[Budgeted, Limit], totals: FolderTotals) -> dict[Budgeted, Tally]:
     """The excess over each limit; empty if the totals are within all of them."""
     over = {scope: limit.excess(totals.within(scope)) for scope, limit in limits.items()}
     return {scope: tally for scope, tally in over.items() if not tally.is_met}
 
 
 def added_excess(
-    limits: Mapping[Scope, Limit], within: Callable[[Scope], Tally], growth: Sequence[tuple[Entry, int]]
-) -> dict[Scope, Tally]:
+    limits: Mapping[Budgeted, Limit], within: Callable[[Budgeted], Tally], growth: Sequence[tuple[Entry, int]]
+) -> dict[Budgeted, Tally]:
     """The excess over each limit that a commit adds to.
 
     ``within`` gives the totals before it; ``growth`` is the entries that come (1) and that go (-1).
     """
-    over: dict[Scope, Tally] = {}
+    over: dict[Budgeted, Tally] = {}
     for scope, limit in limits.items():
         signed = [(sign, sign * entry.size_bytes) for entry, sign in growth if scope.holds(entry)]
         added = Tally(sum(count for count, _ in signed), sum(size for _, size in signed))
@@ -222,7 +222,7 @@ def added_excess(
     return over
 
 
-def victims(order: Order, over: Mapping[Scope, Tally], *, saved: Collection[str]) -> tuple[EntrySummary, ...]:
+def victims(order: Order, over: Mapping[Budgeted, Tally], *, saved: Collection[str]) -> tuple[EntrySummary, ...]:
     """The entries to evict so that nothing is left of the excess ``over``, except the uids just ``saved``.
 
     ``BudgetExceeded`` if the saved entries alone are over a budget.
@@ -239,8 +239,8 @@ def victims(order: Order, over: Mapping[Scope, Tally], *, saved: Collection[str]
 
 
 def select(
-    order: Order, over: Mapping[Scope, Tally], *, spared: Collection[str] = ()
-) -> tuple[tuple[EntrySummary, ...], dict[Scope, Tally]]:
+    order: Order, over: Mapping[Budgeted, Tally], *, spared: Collection[str] = ()
+) -> tuple[tuple[EntrySummary, ...], dict[Budgeted, Tally]]:
     """The entries to evict, except the ``spared`` uids; and the excess that is left once they are gone.
 
     No more are read of a scope than it takes to meet its excess.

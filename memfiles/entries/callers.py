@@ -4,9 +4,10 @@ The rules this file guards:
 
 - Every read and every write of entries asks here, and nowhere else, which partitions to look in, so a hidden entry is
   hidden everywhere. For one key the highest visible level shadows the others; at one level an entry of the run shadows
-  the agent's, and that one the entry that all agents share.
-- A read influences evictions only at the reader's own level and among its agent's own entries, so that no
-  session learns from an eviction of a read that it may not know of.
+  the user's, that one the agent's, and that one the entry that all agents share.
+- A read influences evictions only at the reader's own level and among the entries of its user, or of its agent if it
+  has no user, so that no session learns from an eviction of a read that it may not know of.
+- A session that has a user writes nothing that other users see, unless the entry's category says so.
 - A span and an audit event say whose session it was and which operation; they never hold content, keys or the text of
   an error. A program that does not trace pays nothing: OpenTelemetry is not imported here unless it already is.
 
@@ -20,11 +21,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from memfiles.errors import InvalidArgument, MemfilesError
-from memfiles.records.keys import WORKSPACE, agent_folder, entry_path, entry_place, entry_uid
+from memfiles.entries.drafts import Category, EntryRules
+from memfiles.errors import InvalidArgument, MemfilesError, ReadOnly
+from memfiles.records.entry import Entry, Scope
+from memfiles.records.keys import WORKSPACE, check_user, entry_path, entry_place, entry_uid, scope_folder, user_hash
 from memfiles.records.levels import Levels
 from memfiles.records.record import Actor
 from memfiles.secrets.gate import check_label
@@ -57,17 +60,23 @@ _ATTRIBUTES = {
 
 @dataclass(frozen=True, slots=True)
 class SessionProvenance:
-    """The origin of a session's changes. The history records ``run`` as the session of a change, and ``actor``."""
+    """The origin of a session's changes. The history records ``run`` as the session of a change, and ``actor``.
+
+    ``user`` is the person whom the agent works for, None if it works for nobody in particular.
+    """
 
     agent: str
     run: str | None = None
     channel: str | None = None
     thread: str | None = None
     actor: str | None = None
+    user: str | None = None
 
     def __post_init__(self) -> None:
         for what in ("agent", "run", "channel", "thread", "actor"):
             check_label(getattr(self, what), what=what)
+        if self.user is not None:
+            check_user(self.user)
 
 
 class Caller(Protocol):
@@ -101,26 +110,74 @@ def check_caller(caller: Caller, *, may_be_closed: bool = False) -> None:
 class Partition(NamedTuple):
     """Entries that the same sessions see: in one folder, at one level, of one run ("": of no run alone)."""
 
-    scope: str
+    folder: str
     level: str
     run: str
 
     def path(self, key: str) -> str:
         """The path of the entry of that key in this partition."""
-        return entry_path(self.scope, entry_uid(self.scope, self.level, key, self.run))
+        return entry_path(self.folder, entry_uid(self.folder, self.level, key, self.run))
 
 
 View = tuple[Partition, ...]
+Scopes = Mapping[Scope, Partition]
+"""The partitions of a caller at one level, the shadowing ones first; without a run or a user, none of it."""
 
 
 def view_of(caller: Caller, levels: Levels) -> View:
     """The partitions that the caller sees at its present level, the shadowing ones first."""
-    return _view(caller.provenance.agent, caller.level, caller.provenance.run or "", levels)
+    origin = caller.provenance
+    return _view(origin.agent, origin.user or "", caller.level, origin.run or "", levels)
 
 
-def own_level(caller: Caller, level: str | None = None) -> View:
-    """The partitions that the caller may write, at exactly its level or at another one: run, agent, workspace."""
-    return _at(caller.provenance.agent, caller.level if level is None else level, caller.provenance.run or "")
+def own_level(caller: Caller, level: str | None = None) -> Scopes:
+    """The partitions of the caller at exactly its level, or at another one; ``EntryRules`` says which it may write."""
+    origin = caller.provenance
+    return _at(origin.agent, origin.user or "", caller.level if level is None else level, origin.run or "")
+
+
+def home_scope(own: Scopes) -> Literal["user", "agent"]:
+    """The scope to which a session saves: its user's, or its agent's if it has no user."""
+    return "user" if "user" in own else "agent"
+
+
+def scope_for(own: Scopes, category: Category) -> Scope:
+    """The scope to which a session with these partitions saves entries of a category.
+
+    ``InvalidArgument`` if the session has no such scope, ``ReadOnly`` if others would see what its user says.
+    """
+    scope = category.scope or home_scope(own)
+    if scope not in own:
+        raise InvalidArgument(
+            f"category {category.name} belongs to a {scope}, and this session has none: use another category, or none "
+            f"(a program names the {scope} when it asks for the session)"
+        )
+    if _is_for_others(own, own[scope].folder) and not category.from_users:
+        raise ReadOnly(
+            f"entries of category {category.name} are seen by other users, and this session is for one user: use "
+            f"another category, or none (a workflow can allow it with from_users: true)"
+        )
+    return scope
+
+
+def is_writable(own: Scopes, entry: Entry, *, rules: EntryRules) -> bool:
+    """Whether a session with these partitions may change one of its entries: other users may not learn of it."""
+    return not _is_for_others(own, entry.folder) or rules.category(entry.category).from_users
+
+
+def check_writable(own: Scopes, entry: Entry, *, rules: EntryRules) -> None:
+    """Raise ``ReadOnly`` unless ``is_writable``."""
+    if not is_writable(own, entry, rules=rules):
+        raise ReadOnly(
+            f"{ascii(entry.key[:80])} is seen by other users, and this session is for one user: save what is new under "
+            f"this key without a category, for this user alone (a workflow can allow changes of category "
+            f"{entry.category} with from_users: true)"
+        )
+
+
+def _is_for_others(own: Scopes, folder: str) -> bool:
+    """Whether a session with these partitions has a user, and other users see the entries in this folder."""
+    return "user" in own and folder != own["user"].folder
 
 
 def is_in_view(view: View, path: str, *, key: str, level: str) -> bool:
@@ -128,25 +185,33 @@ def is_in_view(view: View, path: str, *, key: str, level: str) -> bool:
     if key:
         return any(partition.path(key) == path for partition in view)
     place = entry_place(path)
-    return place is not None and any((partition.scope, partition.level) == (place[0], level) for partition in view)
+    return place is not None and any((partition.folder, partition.level) == (place[0], level) for partition in view)
 
 
 def is_read_counted(caller: Caller, path: str, *, level: str) -> bool:
-    """Whether a read of the entry at ``path`` may influence evictions; no lower level or other agent may notice it."""
-    place = entry_place(path)
-    return place is not None and place[0] != WORKSPACE and level == caller.level
+    """Whether a read of the entry at ``path`` may influence evictions: no other level, user or agent may notice it."""
+    place, origin = entry_place(path), caller.provenance
+    return place is not None and level == caller.level and place[0] == _home_folder(origin.agent, origin.user or "")
 
 
 @lru_cache(maxsize=1024)
-def _view(agent: str, level: str, run: str, levels: Levels) -> View:
-    return tuple(partition for name in levels.readable(session=level) for partition in _at(agent, name, run))
+def _view(agent: str, user: str, level: str, run: str, levels: Levels) -> View:
+    return tuple(each for name in levels.readable(session=level) for each in _at(agent, user, name, run).values())
 
 
 @lru_cache(maxsize=1024)
-def _at(agent: str, level: str, run: str) -> View:
-    folder = agent_folder(agent)
-    of_the_run = (Partition(folder, level, run),) if run else ()
-    return (*of_the_run, Partition(folder, level, ""), Partition(WORKSPACE, level, ""))
+def _at(agent: str, user: str, level: str, run: str) -> Scopes:
+    home = _home_folder(agent, user)
+    scopes: dict[Scope, Partition] = {"run": Partition(home, level, run)} if run else {}
+    if user:
+        scopes["user"] = Partition(home, level, "")
+    scopes["agent"] = Partition(scope_folder(agent), level, "")
+    scopes["workspace"] = Partition(WORKSPACE, level, "")
+    return MappingProxyType(scopes)
+
+
+def _home_folder(agent: str, user: str) -> str:
+    return scope_folder(agent, user_hash(user))
 
 
 class OperationSpan:

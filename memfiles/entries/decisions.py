@@ -19,9 +19,9 @@ from typing import TypeGuard
 
 from memfiles.entries.drafts import Draft, facets_of, seconds_between
 from memfiles.errors import EntryNotFound, ReadOnly, RevisionConflict
-from memfiles.records.entry import GENERAL, MAX_SOURCES, Entry, Provenance, Retired, folder_of, new_text, with_ids
+from memfiles.records.entry import GENERAL, MAX_SOURCES, Entry, Provenance, Retired, new_text, with_ids
 from memfiles.records.history import contents, splice_between
-from memfiles.records.keys import WORKSPACE, entry_path, entry_uid, id_path, uid_at
+from memfiles.records.keys import WORKSPACE, entry_path, entry_uid, id_path, scope_folder, uid_at, user_hash
 from memfiles.records.marks import EntryRecord, Mark, MarkType, tombstones_in, vacated
 from memfiles.records.record import Change, EntryOperation, Record, Stamp, extend, successor, with_content
 
@@ -34,17 +34,24 @@ _JOINED_MAX = 50  # contents of an entry that another one joins: more would push
 
 @dataclass(frozen=True, slots=True)
 class EntryLocation:
-    """The owner of a draft: the agent, the level, and the run if it belongs to one alone; ``id`` is for a new entry."""
+    """The owner of a draft: agent, level, and the user or run if it belongs to one; ``id`` is for a new entry."""
 
     agent: str
     level: str
     run: str = ""
+    user: str = ""
     id: str = ""
 
+    @property
+    def folder(self) -> str:
+        """The folder of its record."""
+        return scope_folder(self.agent, user_hash(self.user))
 
-def location_of(agent: str, scope: str, level: str, run: str, *, id: str) -> EntryLocation:
-    """The owner of an entry that ``agent`` saves in this partition; ``id`` is random, for a new one."""
-    return EntryLocation(WORKSPACE if scope == WORKSPACE else agent, level, run, id)
+
+def location_of(agent: str, user: str, folder: str, level: str, run: str, *, id: str) -> EntryLocation:
+    """The owner of an entry that ``agent`` saves for ``user`` in this partition; ``id`` is random, for a new one."""
+    is_of_user = bool(user) and folder == scope_folder(agent, user_hash(user))
+    return EntryLocation(WORKSPACE if folder == WORKSPACE else agent, level, run, user if is_of_user else "", id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +136,11 @@ def move(entry: Entry, there: EntryRecord | None, draft: Draft, stamp: Stamp, *,
     An entry that is there already is joined with it: its contents go to the history.
     """
     revision, forgotten, known = (there.revision, tombstones_in(there), there.origins) if there else (0, (), {})
-    uid = entry_uid(folder_of(place.agent), place.level, draft.key, place.run)
+    uid = entry_uid(place.folder, place.level, draft.key, place.run)
     text = successor(entry.text, uid=uid, level=place.level, revision=max(entry.revision, revision))
-    moved = replace(entry, text=text, key=draft.key, agent=place.agent, run=place.run, forgotten=forgotten)
+    moved = replace(
+        entry, text=text, key=draft.key, agent=place.agent, user=place.user, run=place.run, forgotten=forgotten
+    )
     moved = moved.amended(**facets_of(draft))
     content, ids = draft.content or "", {*entry.ids}
     if isinstance(there, Entry):
@@ -151,8 +160,7 @@ def relocated(
 
     ``EntryNotFound`` if it was forgotten elsewhere, ``RevisionConflict`` if it was joined meanwhile.
     """
-    folder = folder_of(place.agent)
-    target = entry_path(folder, entry_uid(folder, place.level, draft.key, place.run))
+    target = entry_path(place.folder, entry_uid(place.folder, place.level, draft.key, place.run))
     moved = move(entry, records[target], draft, stamp, place=place)
     after: dict[str, EntryRecord] = {target: moved}
     if records[entry.path] is entry:
@@ -202,7 +210,7 @@ def of_id(type: MarkType, entry: Entry, path: str, known: EntryRecord | None, st
     revision, origins = (known.revision, known.origins) if known is not None else (0, {})
     named = (uid_at(path), entry.agent, entry.level, type, revision + 1)
     key = entry.key if type == "location" else ""
-    return Mark(*named, stamp.at, stamp.by, why=why, key=key, origins=origins)
+    return Mark(*named, stamp.at, stamp.by, why=why, user=user_hash(entry.user), key=key, origins=origins)
 
 
 def is_live(record: EntryRecord | None, now: str) -> TypeGuard[Entry]:
@@ -236,7 +244,7 @@ def _first(
 ) -> Entry:
     """The first revision of an entry, above that of the mark it is saved over."""
     content = draft.content or ""
-    text = new_text(place.agent, draft.key, level=place.level, run=place.run, content=content, at=stamp.at)
+    text = new_text(place.folder, draft.key, level=place.level, run=place.run, content=content, at=stamp.at)
     revision = before.revision if before is not None else 0
     change = Change(revision + 1, stamp.at, "save", by=stamp.by, bytes=text.size_bytes, offset=0)
     facets = {"category": GENERAL, **facets_of(draft)}
@@ -244,6 +252,7 @@ def _first(
         extend(text, change),
         place.agent,
         draft.key,
+        user=place.user,
         run=place.run,
         provenance=by,
         expires_at=expiry(facets["category"], stamp.at, draft.ttl),

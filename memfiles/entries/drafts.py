@@ -1,7 +1,7 @@
 """Drafts, the rules of a workflow that check each on its way into an entry, and the receipts that answer them.
 
 The rules this file guards: stored text has passed the secrets gate and fits the record format, and a refusal says what
-is wrong and what is allowed. A workflow changes lifetimes and budgets of categories, never whom an entry belongs to.
+is wrong and what is allowed.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from memfiles.records.entry import (
     WORKSPACE_CATEGORY,
     Entry,
     Kind,
+    Scope,
 )
 from memfiles.records.keys import NAME_MAX, check_key, check_name, check_switch, check_whole, listed
 from memfiles.records.levels import Levels
@@ -127,20 +128,21 @@ class Deleted:
 class Category:
     """The treatment of entries of one category. ``ttl`` is in seconds after the last change of content; None: no limit.
 
-    ``is_shared``: they belong to ``@workspace``, for all agents. ``is_of_one_run``: one run alone sees them, they are
-    never mirrored, and they are gone when its session closes.
+    ``scope`` is whom they belong to; None: the user of the session that saves them, or its agent if it has none. What
+    belongs to a run is never mirrored, and is gone when its session closes. ``from_users``: sessions that have a user
+    may write them in a scope that other users see.
     """
 
     name: str
     ttl: int | None = None
-    is_shared: bool = False
-    is_of_one_run: bool = False
+    scope: Scope | None = None
+    from_users: bool = False
 
 
 BUILT_IN: Mapping[str, Category] = {
     DAILY: Category(DAILY, ttl=72 * HOUR_SECONDS),
-    CONVERSATION: Category(CONVERSATION, ttl=24 * HOUR_SECONDS, is_of_one_run=True),
-    WORKSPACE_CATEGORY: Category(WORKSPACE_CATEGORY, is_shared=True),
+    CONVERSATION: Category(CONVERSATION, ttl=24 * HOUR_SECONDS, scope="run"),
+    WORKSPACE_CATEGORY: Category(WORKSPACE_CATEGORY, scope="workspace"),
 }
 
 
@@ -156,7 +158,7 @@ class Checked:
 class EntryRules:
     """The rules that a workflow gives for entries, handed to every operation. Sizes are UTF-8 bytes.
 
-    ``ttls`` are those of categories that differ from the built-in ones, in seconds.
+    ``categories`` are those that the workflow declares.
     """
 
     levels: Levels = Levels()
@@ -165,12 +167,11 @@ class EntryRules:
     scan: Scanner | None = None
     budget: Budget = Budget()
     hydrate_bytes: int = DEFAULT_HYDRATE_BYTES
-    ttls: Mapping[str, int] = field(default_factory=dict)
+    categories: Mapping[str, Category] = field(default_factory=dict)
 
     def category(self, name: str) -> Category:
         """The category of that name, treated as ``general`` if it is neither built in nor declared."""
-        built_in = BUILT_IN.get(name) or Category(name)
-        return replace(built_in, ttl=self.ttls[name]) if name in self.ttls else built_in
+        return self.categories.get(name) or BUILT_IN.get(name) or Category(name)
 
     def expiry(self, category: str, since: str, ttl: int | None = None) -> str | None:
         """The expiry of an entry whose content last changed at ``since``; None: it does not expire.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from memfiles.entries import budgets, decisions
-from memfiles.entries.budgets import Budget, EntrySummary, Limit, Scope, Tally
+from memfiles.entries.budgets import Budget, Budgeted, EntrySummary, Limit, Tally
 from memfiles.entries.callers import Partition
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.reader import summary_of
@@ -35,7 +35,7 @@ class Excess:
     """By how much a commit is over the budget of a partition; the uids it saves may not be evicted for it."""
 
     partition: Partition
-    over: Mapping[Scope, Tally]
+    over: Mapping[Budgeted, Tally]
     saved: frozenset[str]
 
 
@@ -75,16 +75,16 @@ class EvictionPolicy:
         partition = excess.partition
 
         def choose(connection: sqlite3.Connection) -> list[str]:
-            def order(scope: Scope) -> Iterator[EntrySummary]:
+            def order(scope: Budgeted) -> Iterator[EntrySummary]:
                 return map(summary_of, _least_worthy(connection, partition, scope, now=now))
 
             chosen = budgets.victims(order, excess.over, saved=excess.saved)
-            return [entry_path(partition.scope, entry.uid) for entry in chosen]
+            return [entry_path(partition.folder, entry.uid) for entry in chosen]
 
         return self._index.ask(choose)
 
 
-def _tally_within(totals: Totals, scope: Scope) -> Tally:
+def _tally_within(totals: Totals, scope: Budgeted) -> Tally:
     if scope.kind is not None:
         return Tally(*totals.by_kind.get(scope.kind, (0, 0)))
     if scope.category is not None:
@@ -92,7 +92,7 @@ def _tally_within(totals: Totals, scope: Scope) -> Tally:
     return Tally(totals.count, totals.size)
 
 
-def _least_worthy(connection: sqlite3.Connection, partition: Partition, scope: Scope, *, now: str) -> Iterator[Row]:
+def _least_worthy(connection: sqlite3.Connection, partition: Partition, scope: Budgeted, *, now: str) -> Iterator[Row]:
     """The live entries of a partition in the order of eviction, read some at a time."""
     limit, seen = _SOME, set[str]()
     for row in queries.expired(connection, partition, now=now, limit=_MANY):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from memfiles.entries import decisions
-from memfiles.entries.callers import Caller, View, is_in_view, own_level
+from memfiles.entries.callers import Caller, Scopes, View, check_writable, is_in_view, is_writable, own_level
 from memfiles.entries.consolidation.plan import FOLDED, give_back, is_made_of, stands_for
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.drafts import check_category, check_kind, checked_tags
@@ -165,8 +165,8 @@ class Forgetter:
         check_switch(dry_run, what="dry_run")
         self.finish()
         stamp, why = Stamp(self._db.now(), caller.actor(None)), self._checked_why(why)
-        view = own_level(caller)
-        found = self._find(view, selector)
+        own = own_level(caller)
+        view, found = tuple(own.values()), self._find(own, selector)
         if dry_run:
             return _forgotten(view, found.entries, dry_run=dry_run, held_by=found.held_by)
         targets = _targets_of(selector, found.entries, view=view)
@@ -236,10 +236,17 @@ class Forgetter:
         is_buried = mark is not None and buries(mark, copy)
         return is_buried or any(map(self._db.is_forgotten, (*copy.ids, *copy.sources)))
 
-    def _find(self, view: View, selector: Selector) -> _Found:
-        """The selection, read from the disk: the index only says where to look."""
+    def _find(self, own: Scopes, selector: Selector) -> _Found:
+        """The selection, read from the disk: the index only says where to look.
+
+        Entries that the caller may not change are left out; ``ReadOnly`` if there are no others.
+        """
         self._db.refresh()
-        entries = [entry for entry in self._matching(view, selector) if selector.matches(entry)]
+        view = tuple(own.values())
+        matching = [entry for entry in self._matching(view, selector) if selector.matches(entry)]
+        entries = [entry for entry in matching if is_writable(own, entry, rules=self._db.rules)]
+        if matching and not entries:
+            check_writable(own, matching[0], rules=self._db.rules)
         elsewhere = self._db.entries(self._paths_of({id for entry in entries for id in entry.ids}))
         entries = list({each.path: each for each in (*entries, *elsewhere)}.values())
         targets, sources = _targets_of(selector, entries, view=view), {id for each in entries for id in each.sources}

@@ -15,11 +15,11 @@ from memfiles.errors import ExtraMissing
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Subscribers
 from memfiles.storage.store import Store
-from memfiles.workflow.workflow import EntriesSpec, Workflow
+from memfiles.workflow.workflow import CategorySpec, EntriesSpec, Workflow
 
 if TYPE_CHECKING:
     from memfiles.entries.budgets import Budget
-    from memfiles.entries.drafts import EntryRules
+    from memfiles.entries.drafts import Category, EntryRules
     from memfiles.entries.entries import Entries
     from memfiles.index.search.embedder import Embedder
 
@@ -92,8 +92,16 @@ def rules_of(workflow: Workflow, spec: EntriesSpec) -> EntryRules:
         scan=scanner_called(workflow.memory.secrets_scanner),
         budget=budget_of(spec),
         hydrate_bytes=spec.hydrate_bytes,
-        ttls={name: each.ttl for name, each in spec.categories.items() if each.ttl is not None},
+        categories={name: _category(name, each) for name, each in spec.categories.items()},
     )
+
+
+def _category(name: str, spec: CategorySpec) -> Category:
+    """A declared category; what it leaves out is as in the built-in one of that name."""
+    from memfiles.entries.drafts import BUILT_IN, Category  # late, as above
+
+    known = BUILT_IN.get(name) or Category(name)
+    return Category(name, known.ttl if spec.ttl is None else spec.ttl, spec.scope or known.scope, spec.from_users)
 
 
 def budget_of(spec: EntriesSpec) -> Budget:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from memfiles.entries import decisions
-from memfiles.entries.callers import Caller, Partition, View, own_level
+from memfiles.entries.callers import Caller, Partition, Scopes, check_writable, own_level
 from memfiles.entries.decisions import RecordsByPath, is_live, location_of
 from memfiles.entries.drafts import Draft, draft_of_entry
 from memfiles.entries.reader import EntryDatabase
@@ -51,7 +51,7 @@ def relocate(db: EntryDatabase, caller: Caller, keys: Mapping[str, str]) -> None
             decisions.check_revision(entry, expected, key=move.entry.key)
             after[path] = vacated(entry, stamp.at, by=stamp.by, target=move.target)
         for move in planned:
-            place = location_of(caller.provenance.agent, *move.partition, id="")
+            place = location_of(caller.provenance.agent, caller.provenance.user or "", *move.partition, id="")
             if is_live(after[move.target], stamp.at):
                 raise _taken(move.draft.key)
             after |= decisions.relocated(after, move.entry, move.draft, stamp, place=place)
@@ -60,12 +60,14 @@ def relocate(db: EntryDatabase, caller: Caller, keys: Mapping[str, str]) -> None
     db.repository.change([*places, *db.id_paths(places)], decide)
 
 
-def _planned(db: EntryDatabase, own: View, key: str, new: str, *, among: Mapping[str, str]) -> _Move:
-    entry = db.visible(own, check_key(key))
+def _planned(db: EntryDatabase, own: Scopes, key: str, new: str, *, among: Mapping[str, str]) -> _Move:
+    view = tuple(own.values())
+    entry = db.visible(view, check_key(key))
     if entry is None:
         raise decisions.not_there(key)
+    check_writable(own, entry, rules=db.rules)
     draft = db.rules.check(draft_of_entry(entry, key=new), before=entry).draft
-    if new not in among and db.visible(own, new) is not None:
+    if new not in among and db.visible(view, new) is not None:
         raise _taken(new)
     return _Move(entry, Partition(entry.folder, entry.level, entry.run), draft)
 

@@ -28,7 +28,7 @@ _log = logging.getLogger("memfiles")
 
 def end_run(db: EntryDatabase, caller: Caller, *, levels: Iterable[str]) -> int:
     """Remove the entries of the caller's run alone at these levels; returns how many there were."""
-    partitions = [own_level(caller, level)[0] for level in levels] if caller.provenance.run else []
+    partitions = [own_level(caller, level)["run"] for level in levels] if caller.provenance.run else []
     if not partitions:
         return 0
     db.index.catch_up()
@@ -45,7 +45,7 @@ def thin_out(db: EntryDatabase, caller: Caller) -> None:
     A failure is only logged: the caller's own change is done already, and a later change tries again.
     """
     try:
-        for partition in own_level(caller):
+        for partition in own_level(caller).values():
             _bury_surplus(db, partition, caller)
     except MemfilesError as error:
         _log.warning("more deleted entries are kept than there should be: %s", error)

@@ -12,15 +12,25 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from memfiles.entries import decisions
-from memfiles.entries.callers import Caller, Partition, View, own_level
+from memfiles.entries.callers import (
+    Caller,
+    Partition,
+    Scopes,
+    check_writable,
+    home_scope,
+    is_writable,
+    own_level,
+    scope_for,
+)
 from memfiles.entries.decisions import Decided, EntryLocation, Past, RecordsByPath, is_live, location_of
 from memfiles.entries.drafts import Checked, Deleted, Draft, Saved, draft_of_entry
 from memfiles.entries.eviction import EvictionPolicy, Excess, WorkingCopy, evict
 from memfiles.entries.reader import EntryDatabase, entry_at
 from memfiles.errors import EntryNotFound, InvalidArgument
-from memfiles.records.entry import Entry, Provenance
+from memfiles.records.entry import Entry, Provenance, Scope
 from memfiles.records.keys import check_key, id_path, listed
 from memfiles.records.marks import EntryRecord
 from memfiles.records.record import Stamp
@@ -85,7 +95,8 @@ class EntryWriter:
     def import_(self, caller: Caller, drafts: Sequence[ImportedDraft]) -> list[Saved]:
         """Save drafts from elsewhere, all or nothing, with the times they had there; errors as of ``save``."""
         agent = caller.provenance.agent
-        places = [(each, location_of(agent, *each.place, id=uuid.uuid4().hex)) for each in drafts]
+        user = caller.provenance.user or ""
+        places = [(each, location_of(agent, user, *each.place, id=uuid.uuid4().hex)) for each in drafts]
         targets = [_Target(it.place.path(it.checked.draft.key), place, past=it.past) for it, place in places]
         stamp = Stamp(self._db.now(), caller.actor(None))
         return self._save_all(caller, [each.checked for each in drafts], targets, stamp)
@@ -130,10 +141,14 @@ class EntryWriter:
         def updated(before: EntryRecord | None) -> Decided:
             return decisions.update(before, checked.draft, stamp, by=source, expiry=expiry)
 
-        if draft.category is None or own[self._position(own, draft.category)].path(draft.key) == path:
+        if (
+            draft.category is None
+            or own[scope_for(own, self._db.rules.category(draft.category))].path(draft.key) == path
+        ):
             outcome = self._write_one(path, updated, stamp=stamp)
         else:
-            outcome = self._move(self._target(caller, checked.draft, now=stamp.at), path, updated, stamp)
+            target = self._target(caller, checked.draft, now=stamp.at)
+            outcome = self._move(target, path, updated, replace(stamp, expected_revision=None), by=source)
         return _receipts(outcome, [checked])[0]
 
     def delete(
@@ -149,25 +164,28 @@ class EntryWriter:
     def delete_many(self, caller: Caller, keys: Iterable[str]) -> list[Deleted]:
         """Hide the entries of these keys at the caller's level in one commit; returns those that were there, by key."""
         stamp, own = Stamp(self._db.now(), caller.actor(None)), own_level(caller)
-        paths = [partition.path(key) for key in {check_key(key) for key in listed(keys, "keys")} for partition in own]
+        paths = [self._deletable(own, key, now=stamp.at) for key in {check_key(key) for key in listed(keys, "keys")}]
 
         def decide(records: RecordsByPath) -> tuple[list[Entry], list[Entry]]:
             live = [record for record in records.values() if is_live(record, stamp.at)]
             hidden = [decisions.delete(entry, stamp, key=entry.key).entry for entry in live]
             return hidden, hidden
 
-        seen = [path for path in paths if self._is_seen(path, stamp.at)]
+        seen = [path for found in paths for path in found]
         hidden = self._db.repository.change(seen, decide) if seen else []
         return sorted((Deleted(entry.key, entry.level, entry.revision) for entry in hidden), key=lambda each: each.key)
 
     def restore(self, caller: Caller, key: str, *, call_id: str | None = None) -> Saved:
         """Bring back the entry of that key that was deleted, evicted or expired last at the caller's level."""
         stamp = Stamp(self._db.now(), caller.actor(call_id))
-        found = self._db.entries(partition.path(check_key(key)) for partition in own_level(caller))
+        own = own_level(caller)
+        found = self._db.entries(partition.path(check_key(key)) for partition in own.values())
         retired = [each for each in found if not each.is_live(stamp.at)]
         if not retired:
             raise decisions.not_there(key)
+        retired = [each for each in retired if is_writable(own, each, rules=self._db.rules)] or retired
         last = max(retired, key=lambda entry: entry.retired.at if entry.retired is not None else entry.expires_at or "")
+        check_writable(own, last, rules=self._db.rules)
         path, expiry = last.path, self._db.rules.expiry
         outcome = self._write_one(
             path, lambda before: decisions.restore(before, stamp, key=key, expiry=expiry), stamp=stamp
@@ -175,15 +193,28 @@ class EntryWriter:
         return _receipts(outcome, [Checked(Draft(key))])[0]
 
     def _move(
-        self, target: _Target, path: str, updated: Callable[[EntryRecord | None], Decided], stamp: Stamp
+        self,
+        target: _Target,
+        path: str,
+        updated: Callable[[EntryRecord | None], Decided],
+        stamp: Stamp,
+        *,
+        by: Provenance,
     ) -> _Outcome:
-        """Update an entry that gets another owner: it is saved there and leaves a mark here, in one commit."""
+        """Update an entry that gets another owner: it is saved there and leaves a mark here, in one commit.
+
+        What leaves a user's scope is published: it is a new entry, as its history stays with the user.
+        """
         target = replace(target, shadows=(*(shadow for shadow in target.shadows if shadow != path), path))
         paths = [target.path, *target.shadows]
 
         def decide(records: WorkingCopy) -> list[Decided]:
             entry = records[path] = updated(records[path]).entry
-            _move_shadows(records, target, entry.key, replace(stamp, expected_revision=None))
+            _move_shadows(records, target, entry.key, stamp)
+            if _is_published(entry, target):
+                draft, expiry = draft_of_entry(entry, key=entry.key), self._db.rules.expiry
+                saved = decisions.save(records[target.path], draft, stamp, place=target.place, by=by, expiry=expiry)
+                records[target.path] = saved.entry
             moved = records[target.path]
             return [Decided(moved if isinstance(moved, Entry) else entry)]
 
@@ -232,41 +263,45 @@ class EntryWriter:
 
     def _target(self, caller: Caller, draft: Draft, *, now: str) -> _Target:
         """The place that the draft's category asks for, or else where its key is seen, or the agent's own."""
-        own = own_level(caller)
-        category = draft.category
-        at = self._position_seen(own, draft.key, now) if category is None else self._position(own, category)
-        above = own[:at] if category is not None else ()
-        shadows = tuple(path for each in above if self._is_seen(path := each.path(draft.key), now))
-        place = location_of(caller.provenance.agent, *own[at], id=uuid.uuid4().hex)
-        return _Target(own[at].path(draft.key), place, shadows)
+        own, category, origin = own_level(caller), draft.category, caller.provenance
+        if category is None:
+            scope, nearer = self._scope_seen(own, draft.key, now), list[Partition]()
+        else:
+            scope = scope_for(own, self._db.rules.category(category))
+            nearer = [own[each] for each in takewhile(lambda each: each != scope, own)]
+        shadows = tuple(path for each in nearer if self._is_seen(path := each.path(draft.key), now))
+        place = location_of(origin.agent, origin.user or "", *own[scope], id=uuid.uuid4().hex)
+        return _Target(own[scope].path(draft.key), place, shadows)
 
-    def _position(self, own: View, category: str) -> int:
-        """The position among the caller's own partitions of the one for entries of the category."""
-        rule = self._db.rules.category(category)
-        if rule.is_of_one_run and len(own) < 3:
-            raise InvalidArgument(
-                f"category {category} belongs to a run, and this session has none: use another category, or none "
-                f"(a program names the run when it asks for the session)"
-            )
-        return len(own) - (1 if rule.is_shared else 3 if rule.is_of_one_run else 2)
+    def _scope_seen(self, own: Scopes, key: str, now: str) -> Scope:
+        """The nearest scope in which the caller sees the key and may change it, else the one that it saves to."""
+        if "run" in own and self._is_seen(own["run"].path(key), now):
+            return "run"
+        home = home_scope(own)
+        wider: tuple[Scope, ...] = ("agent", "workspace") if home == "user" else ("workspace",)
+        for scope in wider:  # the home is looked at only if the key is in a wider scope: else it is the one in any case
+            if is_live(entry := self._db.repository.look(own[scope].path(key)).record, now):
+                is_home = self._is_seen(own[home].path(key), now) or not is_writable(own, entry, rules=self._db.rules)
+                return home if is_home else scope
+        return home
 
-    def _position_seen(self, own: View, key: str, now: str) -> int:
-        """The position of the first of the caller's own partitions that holds the key, else of the agent's."""
-        if len(own) > 2 and self._is_seen(own[0].path(key), now):
-            return 0
-        agents, shared = len(own) - 2, len(own) - 1
-        # the agent's is looked at only if the key is there for all: else it is the one in any case
-        is_shared = self._is_seen(own[shared].path(key), now) and not self._is_seen(own[agents].path(key), now)
-        return shared if is_shared else agents
+    def _deletable(self, own: Scopes, key: str, *, now: str) -> list[str]:
+        """The paths of the caller's entries of that key that it may change; ``ReadOnly`` if there are only others."""
+        found = [entry for entry in self._db.entries(each.path(key) for each in own.values()) if entry.is_live(now)]
+        paths = [entry.path for entry in found if is_writable(own, entry, rules=self._db.rules)]
+        if found and not paths:
+            check_writable(own, found[0], rules=self._db.rules)
+        return paths
 
     def _is_seen(self, path: str, now: str) -> bool:
         return is_live(self._db.repository.look(path).record, now)
 
-    def _present(self, own: View, key: str, *, now: str, call_id: str | None = None) -> str:
+    def _present(self, own: Scopes, key: str, *, now: str, call_id: str | None = None) -> str:
         """The path of the entry that the caller sees at its own level, or that this very call deleted before."""
-        entries = [(path, entry_at(self._db.repository, path)) for path in (partition.path(key) for partition in own)]
+        entries = [(path, entry_at(self._db.repository, path)) for path in (each.path(key) for each in own.values())]
         for path, entry in entries:
             if is_live(entry, now):
+                check_writable(own, entry, rules=self._db.rules)
                 return path
         for path, entry in entries:
             if entry is not None and call_id and any(change.by.call == call_id for change in entry.text.history):
@@ -279,21 +314,31 @@ class EntryWriter:
             self._ordinal = max(self._ordinal + 1, time.time_ns())
             ordinal = self._ordinal
         return Provenance(
-            origin.agent, by.session, origin.run, origin.channel, origin.thread, by.call, draft.source, ordinal
+            *(origin.agent, origin.user, by.session, origin.run, origin.channel, origin.thread),
+            *(by.call, draft.source, ordinal),
         )
 
 
 def _move_shadows(records: WorkingCopy, target: _Target, key: str, stamp: Stamp) -> Stamp:
     """Move the entries that would shadow a save to its target, the last one on top; returns the stamp for the save.
 
-    It expects a revision only if nothing was moved: the caller saw what shadowed the target.
+    It expects a revision only if nothing was moved: the caller saw what shadowed the target. A user's entry is deleted
+    and not moved if others see the target: they would see its history.
     """
     for path in target.shadows:
         if is_live(entry := records[path], stamp.at):
             decisions.check_revision(entry, stamp, key=key)
             stamp, draft = replace(stamp, expected_revision=None), draft_of_entry(entry, key=key)
-            records.update(decisions.relocated(records, entry, draft, stamp, place=target.place))
+            if _is_published(entry, target):
+                records[path] = decisions.delete(entry, stamp, key=key).entry
+            else:
+                records.update(decisions.relocated(records, entry, draft, stamp, place=target.place))
     return stamp
+
+
+def _is_published(entry: Entry, target: _Target) -> bool:
+    """Whether an entry of a user goes where others see it."""
+    return bool(entry.user) and not target.place.user
 
 
 def _receipts(outcome: _Outcome, checked: Sequence[Checked]) -> list[Saved]:

@@ -89,7 +89,7 @@ class RecordSource:
         """
         known: dict[str, dict[str, StoredSignature]] = defaultdict(dict)
         for path, *signature in connection.execute("SELECT path, inode, file_size, mtime_ns FROM entry"):
-            known[path[_FOLDER_AT : path.index("/", _FOLDER_AT)]][path] = tuple(signature)
+            known[path[_FOLDER_AT : path.rindex("/")]][path] = tuple(signature)
         for folder in sorted(known.keys() | folder_times(self.directory).keys()):
             rows = known.pop(folder, {})
             for path, found in files(self.directory, folder, left_over):

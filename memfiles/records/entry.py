@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import ConfigDict, Field
 
 from memfiles.errors import InvalidArgument
-from memfiles.records.keys import ENTRY_ID_PATTERN, WORKSPACE, agent_folder, check_key, entry_path, entry_uid
+from memfiles.records.keys import ENTRY_ID_PATTERN, check_key, entry_path, entry_uid, scope_folder, user_hash
 from memfiles.records.record import MAX_COUNT, Origins, Record, Revision, Timestamp, digest
 
 MAX_ENTRY_BYTES = 64 * 1024
@@ -35,6 +35,9 @@ _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 EntryState = Literal["live", "deleted", "evicted", "forgotten"]  # the last one is that of a mark
 Kind = Literal["fact", "note", "procedure", "episode"]
 KINDS: tuple[Kind, ...] = ("fact", "note", "procedure", "episode")
+Scope = Literal["run", "user", "agent", "workspace"]
+"""Whom an entry belongs to: one run, one user of an agent, the agent with all its users, or all agents."""
+
 Share = Annotated[float, Field(ge=0, le=1)]
 Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL_BYTES)]
 TombstoneId = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
@@ -52,6 +55,7 @@ class Provenance:
     __pydantic_config__ = _CONFIG
 
     agent: str | None = None
+    user: str | None = None
     session: str | None = None
     run: str | None = None
     channel: str | None = None
@@ -116,7 +120,8 @@ class Reorganised:
 class Entry:
     """One entry. ``text`` holds its content, level, revision, times and history; the other fields describe it.
 
-    ``agent`` owns it, ``@workspace`` for entries that all agents share; ``run`` is set if it belongs to one run alone.
+    ``agent`` owns it, ``@workspace`` for entries that all agents share; ``user`` is set if it belongs to one of the
+    agent's users, and ``run`` if it belongs to one run alone.
     ``forgotten`` are the ids of the tombstones that it was saved over. ``made_of`` are the ids of the entries that it
     summarises, and ``merged`` the entries that were merged into it. ``given_id`` is the id that it was given at its
     first save, "" in records of format 1, and ``aliases`` are those of entries that were joined with it, sorted.
@@ -125,6 +130,7 @@ class Entry:
     text: Record
     agent: str
     key: str
+    user: str = ""
     run: str = ""
     tags: tuple[str, ...] = ()
     category: str = GENERAL
@@ -208,7 +214,7 @@ class Entry:
     @property
     def folder(self) -> str:
         """The folder of the record."""
-        return folder_of(self.agent)
+        return scope_folder(self.agent, user_hash(self.user))
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -282,14 +288,9 @@ def with_ids(entry: Entry, ids: Collection[str]) -> Entry:
     return entry.amended(given_id="" if id == entry.implied_id else id, aliases=tuple(aliases))
 
 
-def folder_of(agent: str) -> str:
-    """The folder of an agent's entries, or of the shared ones for ``@workspace``."""
-    return WORKSPACE if agent == WORKSPACE else agent_folder(agent)
-
-
-def new_text(agent: str, key: str, *, level: str, run: str, content: str, at: str) -> Record:
+def new_text(folder: str, key: str, *, level: str, run: str, content: str, at: str) -> Record:
     """The text of an entry before its first save: revision 0, no history yet."""
-    uid = entry_uid(folder_of(agent), level, check_key(key), run)
+    uid = entry_uid(folder, level, check_key(key), run)
     sha256 = digest(content.encode())
     return Record(uid, TEXT_NAME, "", MAX_ENTRY_BYTES, level, content, sha256, 0, at, at)
 

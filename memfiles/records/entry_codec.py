@@ -34,9 +34,18 @@ from memfiles.records.entry import (
     Retired,
     Share,
     TombstoneId,
-    folder_of,
 )
-from memfiles.records.keys import ENTRY_UID_PATTERN, check_key, check_revision, entry_place, entry_uid
+from memfiles.records.keys import (
+    ENTRY_UID_PATTERN,
+    WORKSPACE,
+    check_key,
+    check_revision,
+    check_user,
+    entry_place,
+    entry_uid,
+    scope_folder,
+    user_hash,
+)
 from memfiles.records.marks import EntryRecord, Mark, MarkType
 from memfiles.records.record import (
     FORMAT,
@@ -79,6 +88,7 @@ class _OnDisk:
     id: EntryId | None = None
     aliases: Annotated[tuple[EntryId, ...], Field(max_length=MAX_ALIASES)] = ()
     run: str = ""
+    user: str = ""
     tags: Annotated[tuple[Label, ...], Field(max_length=MAX_TAGS)] = ()
     category: Label = GENERAL
     kind: Kind = "note"
@@ -112,7 +122,7 @@ _TEXT_SAME = {
 }
 _ENTRY: TypeAdapter[_OnDisk] = TypeAdapter(_OnDisk)
 _MARK: TypeAdapter[Mark] = TypeAdapter(Mark)
-_OF_MARK = "format type uid agent level id key left revision at by why run forgotten origins cleared moved".split()
+_OF_MARK = "format type uid agent user level id key left revision at by why run forgotten origins cleared moved".split()
 _NEEDED = frozenset({"agent", "level", "by"})
 _MOVED = "moved to "  # in format 1: the cause of an entry that was hidden at its old path
 _TYPE = re.compile(rb'\A\s*\{\s*"format"\s*:\s*"[^"\\]*"\s*,\s*"type"\s*:\s*"(entry|tombstone|location|vacated)"')
@@ -122,7 +132,7 @@ def encode_entry(entry: EntryRecord) -> bytes:
     """The canonical bytes of an entry or a mark: one JSON object, one field or change a line."""
     if isinstance(entry, Mark):
         return b",\n".join(_mark_lines(entry)) + b"}\n"
-    text, has_id = entry.text, bool(entry.given_id or entry.aliases)
+    text, has_id = entry.text, bool(entry.given_id or entry.aliases or entry.user)
     lines = [
         b'{"format":' + to_json(FORMAT_2 if has_id else FORMAT),
         b'"type":"entry"',
@@ -131,6 +141,7 @@ def encode_entry(entry: EntryRecord) -> bytes:
         *([b'"aliases":' + to_json(entry.aliases)] if entry.aliases else []),
         b'"agent":' + to_json(entry.agent),
         b'"level":' + to_json(text.level),
+        *([b'"user":' + to_json(entry.user)] if entry.user else []),
         *([b'"run":' + to_json(entry.run)] if entry.run else []),
         b'"key":' + to_json(entry.key),
         b'"content":' + text.content_start + b'"',
@@ -228,8 +239,11 @@ def _type_of(data: bytes) -> str:
 
 def _as_entry(found: _OnDisk) -> EntryRecord:
     """The entry, or the mark that stands for it; its uid must follow from its other fields."""
-    if found.uid != entry_uid(folder_of(found.agent), found.level, check_key(found.key), found.run):
-        raise InvalidArgument(f"its uid {found.uid} is not that of its agent, level and key")
+    folder = scope_folder(found.agent, user_hash(check_user(found.user) if found.user else ""))
+    if found.uid != entry_uid(folder, found.level, check_key(found.key), found.run):
+        raise InvalidArgument(f"its uid {found.uid} is not that of its agent, user, level and key")
+    if found.user and found.agent == WORKSPACE:
+        raise InvalidArgument("what all agents share belongs to no user")
     ids = [id for id in (found.id, *found.aliases) if id is not None]
     is_of_format_2 = found.format == FORMAT_2
     if ids != sorted(set(ids)) or not (bool(ids) == (found.id is not None) == is_of_format_2):

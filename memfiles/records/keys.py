@@ -25,15 +25,20 @@ TEMP_SUFFIX = ".tmp"
 SPARE_SUFFIX = ".spare.tmp"
 ENTRIES = "entries"
 WORKSPACE = "@workspace"
+USERS = "users"
+"""The folder, in that of an agent, that has a folder for each user."""
+
 IDS = "@ids"
 """The folder of what is known by the id of an entry: that it was forgotten, or where it is now."""
 
 ID_PATHS = f"{ENTRIES}/{IDS}/"
 KEY_MAX_BYTES = 255
+USER_MAX = 128
 ENTRY_UID_PATTERN = r"^[0-9a-f]{40}$"
 ENTRY_ID_PATTERN = r"^[0-9a-f]{32}([0-9a-f]{8})?$"
 ENTRY_PATH_PATTERN = (
-    r"^entries/((@workspace|[a-z0-9_=-]{1,160})/([0-9a-f]{40})|@ids/([0-9a-f]{32}([0-9a-f]{8})?))\.json$"
+    r"^entries/((@workspace|[a-z0-9_=-]{1,160}(/users/[0-9a-f]{40})?)/([0-9a-f]{40})"
+    r"|@ids/([0-9a-f]{32}([0-9a-f]{8})?))\.json$"
 )
 _NAME = re.compile(NAME_PATTERN[1:-1], re.ASCII)
 _UID = re.compile(UID_PATTERN[1:-1], re.ASCII)
@@ -92,6 +97,30 @@ def agent_folder(agent: str) -> str:
     return encoded if len(encoded) <= _LONGEST_FOLDER else "==" + hashlib.sha256(agent.encode()).hexdigest()
 
 
+def check_user(name: object) -> str:
+    """The name of a user: 1 to 128 characters without control characters, taken byte for byte. ``InvalidArgument``."""
+    if not isinstance(name, str):
+        raise InvalidArgument(f"a user must be text, not {type(name).__name__}")
+    if not 1 <= len(name) <= USER_MAX:
+        raise InvalidArgument(f"a user must have 1 to {USER_MAX} characters; this one has {len(name)}")
+    if any(unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} for character in name):
+        raise InvalidArgument(f"the user {ascii(name[:80])} contains a control character or half of a surrogate pair")
+    return name
+
+
+@lru_cache(maxsize=4096)
+def user_hash(name: str) -> str:
+    """What stands for a user in paths, marks, mirrors and the audit: the first 160 bits of SHA-256; "" for no user."""
+    return hashlib.sha256(b"memfiles user\0" + name.encode()).hexdigest()[:40] if name else ""
+
+
+@lru_cache(maxsize=4096)
+def scope_folder(agent: str, user: str = "") -> str:
+    """The folder of the entries of an agent (or ``@workspace``), or of one of its users, given by the hash."""
+    folder = WORKSPACE if agent == WORKSPACE else agent_folder(agent)
+    return f"{folder}/{USERS}/{user}" if user else folder
+
+
 @lru_cache(maxsize=65536)
 def entry_uid(folder: str, level: str, key: str, run: str = "") -> str:
     """The uid of an entry, the same on every machine; ``run`` for an entry of one conversation.
@@ -129,7 +158,7 @@ def entry_place(path: str) -> tuple[str, str] | None:
     found = _ENTRY_PATH.fullmatch(path)
     if found is None:
         return None
-    return (found[2], found[3]) if found[2] else (IDS, found[4])
+    return (found[2], found[4]) if found[2] else (IDS, found[5])
 
 
 def uid_at(path: str) -> str:

@@ -11,14 +11,25 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from memfiles.records.entry import FORGOTTEN_KEPT, MAX_WHY_BYTES, Entry, EntryId, TombstoneId, earlier_lives, folder_of
-from memfiles.records.keys import ENTRY_PATH_PATTERN, IDS, WORKSPACE, entry_path, entry_uid, uid_at
+from memfiles.records.entry import FORGOTTEN_KEPT, MAX_WHY_BYTES, Entry, EntryId, TombstoneId, earlier_lives
+from memfiles.records.keys import (
+    ENTRY_PATH_PATTERN,
+    ENTRY_UID_PATTERN,
+    IDS,
+    WORKSPACE,
+    entry_path,
+    entry_uid,
+    scope_folder,
+    uid_at,
+    user_hash,
+)
 from memfiles.records.record import FORMAT_2, MAX_ORIGINS, NOBODY, Actor, Origins, Revision, Timestamp, latest_origins
 
 MAX_MOVED = 8
 MAX_LEFT = 128
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 EntryPath = Annotated[str, Field(pattern=ENTRY_PATH_PATTERN)]
+UserHash = Annotated[str, Field(pattern=ENTRY_UID_PATTERN)]
 MarkType = Literal["tombstone", "location", "vacated"]
 
 
@@ -48,6 +59,7 @@ class Mark:
     by: Actor = NOBODY
     why: Annotated[str, Field(max_length=MAX_WHY_BYTES)] = ""
     run: str = ""
+    user: UserHash | Literal[""] = ""
     key: str = ""
     left: Annotated[tuple[EntryId, ...], Field(max_length=MAX_LEFT)] = ()
     moved: Annotated[tuple[EntryPath, ...], Field(max_length=MAX_MOVED)] = ()
@@ -60,7 +72,7 @@ class Mark:
     @property
     def folder(self) -> str:
         """The folder of the record."""
-        return IDS if self.is_of_id else folder_of(self.agent)
+        return IDS if self.is_of_id else scope_folder(self.agent, self.user)
 
     @property
     def is_of_id(self) -> bool:
@@ -80,7 +92,7 @@ class Mark:
     @cached_property
     def target(self) -> str:
         """Where the entry of a location is."""
-        folder = folder_of(self.agent)
+        folder = scope_folder(self.agent, self.user)
         return entry_path(folder, entry_uid(folder, self.level, self.key))
 
     @cached_property
@@ -111,6 +123,7 @@ def vacated(entry: Entry, at: str, *, by: Actor = NOBODY, target: str = "", is_p
     return Mark(
         *(entry.uid, entry.agent, entry.level, "vacated", entry.revision + 1, at, by),
         run=entry.run,
+        user=user_hash(entry.user),
         left=() if is_private else tuple(sorted(entry.ids)),
         moved=(target,) if target else (),
         forgotten=entry.forgotten,
@@ -127,6 +140,6 @@ def buries(record: EntryRecord, entry: Entry) -> bool:
     """Whether a record says that the entry was forgotten; in format 1, only an entry of its own level and agent."""
     if not record.buried.isdisjoint(entry.ids):
         is_of_id = isinstance(record, Mark) and record.is_of_id
-        return is_of_id or (entry.level == record.level and entry.folder in (folder_of(record.agent), WORKSPACE))
+        return is_of_id or (entry.level == record.level and entry.folder in (scope_folder(record.agent), WORKSPACE))
     names = tombstones_in(record)  # a full list may have dropped older ones: one that shares none is of an earlier life
     return len(names) >= FORGOTTEN_KEPT and bool(entry.forgotten) and {*names}.isdisjoint(entry.forgotten)

@@ -6,8 +6,9 @@ import errno
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
-from memfiles.records.keys import ENTRIES, TEMP_PREFIX, entry_path, entry_place
+from memfiles.records.keys import ENTRIES, TEMP_PREFIX, USERS, entry_path, entry_place
 from memfiles.storage.atomic import Descriptor
 
 MASK = 2**63 - 1  # the largest integer of SQLite; some file systems use larger inode numbers
@@ -17,12 +18,19 @@ _ANY_UID = "0" * 40
 
 
 def folder_times(directory: int) -> dict[str, int]:
-    """When each folder last changed that can hold entries by its name, in nanoseconds."""
-    return {
-        each.name: each.stat(follow_symlinks=False).st_mtime_ns
-        for each in _listed(directory, ENTRIES)
-        if entry_place(entry_path(each.name, _ANY_UID)) is not None and each.is_dir(follow_symlinks=False)
-    }
+    """When each folder last changed that can hold entries by its name, in nanoseconds: of agents and their users."""
+    found = dict(_times_in(directory, ""))
+    for agent in [*found]:
+        found.update(_times_in(directory, f"{agent}/{USERS}/"))
+    return found
+
+
+def _times_in(directory: int, above: str) -> Iterator[tuple[str, int]]:
+    for each in _listed(directory, f"{ENTRIES}/{above}".removesuffix("/")):
+        name = above + each.name
+        if entry_place(entry_path(name, _ANY_UID)) is not None and each.is_dir(follow_symlinks=False):
+            with suppress(FileNotFoundError):
+                yield name, each.stat(follow_symlinks=False).st_mtime_ns
 
 
 def files(directory: int, folder: str, left_over: list[str]) -> Iterator[tuple[str, StoredSignature]]:

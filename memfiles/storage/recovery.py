@@ -26,6 +26,7 @@ from memfiles.records.entry_codec import inspect
 from memfiles.records.keys import ENTRIES, TEMP_PREFIX, staged_path
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic, quarantine
+from memfiles.storage.entry_folders import folder_times
 from memfiles.storage.journal import FOLDER, SUFFIX
 from memfiles.storage.journal_frames import (
     SCRUB_TOKEN_BYTES,
@@ -217,7 +218,7 @@ def _temp_files(directory: int, *, thorough: bool) -> list[str]:
     """The temp files, among entries only if ``thorough``; what is not a folder there, such as a link, is left alone."""
     found = [name for name in atomic.names(directory) if name.startswith(TEMP_PREFIX)]
     with suppress(OSError):
-        for folder in atomic.names(directory, ENTRIES) if thorough else ():
+        for folder in folder_times(directory) if thorough else ():
             with suppress(OSError):
                 names = atomic.names(directory, f"{ENTRIES}/{folder}")
                 found += [f"{ENTRIES}/{folder}/{name}" for name in names if name.startswith(TEMP_PREFIX)]

@@ -377,5 +377,5 @@ def _bury(run: Run, path: str, *, revision: int) -> None:
 
 
 def _ranges(folder: str) -> list[tuple[str, str]]:
-    """Ranges of paths, each with its exclusive end: of a folder of entries, or of all other records."""
-    return [(f"{folder}/", f"{folder}0")] if folder else [("", f"{ENTRIES}/"), (f"{ENTRIES}0", "\U0010ffff")]
+    """Ranges of paths, each with its exclusive end: of one folder of entries, or of all other records."""
+    return [(f"{folder}/", f"{folder}/g")] if folder else [("", f"{ENTRIES}/"), (f"{ENTRIES}0", "\U0010ffff")]

@@ -85,7 +85,7 @@ class Session:
         open_run: OpenRun | None = None,
     ) -> None:
         levels.rank(level)
-        labels = {name: getattr(provenance, name) for name in ("run", "channel", "thread", "actor")}
+        labels = {name: getattr(provenance, name) for name in ("user", "run", "channel", "thread", "actor")}
         manager.gate.labels.check(labels, allow=entries.entries.rules.allow if entries else ())
         self.provenance = provenance
         self.manager = manager

@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from memfiles.errors import InvalidArgument
-from memfiles.records.entry import Kind
+from memfiles.records.entry import Kind, Scope
 from memfiles.records.levels import DEFAULT_LEVELS, Levels
 from memfiles.workflow import yaml_source
 from memfiles.workflow.cross_checks import ParsedWorkflow, cross_problems, directory_problem
@@ -108,6 +108,9 @@ class MemoryFile(_Declared):
         "", description="The content of the file when it is first created; later changes are kept on disk.", repr=False
     )
     secrets_allow: Allowed = ()
+    from_users: Annotated[bool, Strict()] = Field(
+        False, description="Whether sessions that have a user may change the file, which other users see."
+    )
 
     @field_validator("max_size_bytes")
     @classmethod
@@ -141,6 +144,9 @@ class AgentSpec(_Declared):
         None, description="The level at which its sessions start, one of memory.levels; by default the lowest."
     )
     memory: tuple[MemoryRef, ...] = Field((), description="The memory files it may use.")
+    users: Literal["optional", "required"] = Field(
+        "optional", description="Whether each of its sessions must name the user that it works for."
+    )
 
 
 class MirrorSpec(_Declared):
@@ -188,6 +194,14 @@ class CategorySpec(_Declared):
     """How entries of one category are treated."""
 
     ttl: Seconds | None = Field(None, description="How long after its last change an entry expires, such as 72h.")
+    scope: Scope | None = Field(
+        None,
+        description="Whom an entry belongs to: run, user, agent (all its users) or workspace (all agents). By default "
+        "the user of the session that saves it, or its agent if it has none.",
+    )
+    from_users: Annotated[bool, Strict()] = Field(
+        False, description="Whether sessions that have a user may write such entries where other users see them."
+    )
     max_entries: PositiveCount | None = Field(None, description="How many entries of this category are kept.")
     max_bytes: PositiveCount | None = Field(None, description="How many bytes of entries of this category are kept.")
 
@@ -285,6 +299,19 @@ class Workflow(_Declared):
         """The absolute path of the records, relative to the workflow's folder, or to the current one if it has none."""
         folder = self.path.parent if self.path else Path.cwd()
         return Path(os.path.abspath(folder / self.memory.directory))
+
+    def refs_of(self, agent: str, *, user: str | None) -> tuple[MemoryRef, ...]:
+        """The references for a session of a declared agent. With a user, files that others see are read-only for it.
+
+        ``InvalidArgument`` if the agent works only for users, and there is none.
+        """
+        spec = self.agents[agent]
+        if user is None:
+            if spec.users == "required":
+                raise InvalidArgument(f"agent {agent} works for one user at a time: name the user of the session")
+            return spec.memory
+        writable = {file.uid for file in self.memory.files if file.from_users}
+        return tuple(ref if ref.id in writable else ref.model_copy(update={"mode": "r"}) for ref in spec.memory)
 
     @property
     def levels(self) -> Levels:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from memfiles.entries.budgets import (
     ALL,
     Budget,
+    Budgeted,
     EntrySummary,
     FolderTotals,
     Limit,
     Order,
-    Scope,
     Tally,
     check_fits,
     excess,
@@ -136,7 +136,7 @@ def test_as_many_are_looked_at_as_go() -> None:
     """However many are kept: a save over budget costs the same at a hundred thousand entries."""
     walked = 0
 
-    def order(scope: Scope) -> Iterator[EntrySummary]:
+    def order(scope: Budgeted) -> Iterator[EntrySummary]:
         nonlocal walked
         for number in range(100_000):
             walked += 1
@@ -172,7 +172,9 @@ def test_totals_follow_what_comes_and_goes(standings: list[EntrySummary], one: E
 
     assert Tally(len(standings), sum(each.size_bytes for each in standings)) == totals.within(ALL)
     assert totals.within(ALL) == totals.plus(one).plus(one, times=-1).within(ALL)
-    assert totals.plus(one).within(Scope(kind=one.kind)).entries == totals.within(Scope(kind=one.kind)).entries + 1
+    assert (
+        totals.plus(one).within(Budgeted(kind=one.kind)).entries == totals.within(Budgeted(kind=one.kind)).entries + 1
+    )
 
 
 @given(MOMENTS)

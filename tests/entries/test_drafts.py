@@ -29,8 +29,8 @@ RULES = EntryRules()
     [
         Category("core"),
         Category("daily", ttl=72 * 3600),
-        Category("conversation", ttl=24 * 3600, is_of_one_run=True),
-        Category("workspace", is_shared=True),
+        Category("conversation", ttl=24 * 3600, scope="run"),
+        Category("workspace", scope="workspace"),
         Category("general"),
         Category("recipes"),
     ],
@@ -51,7 +51,7 @@ def test_a_workflow_declares_lifetimes() -> None:
 
     assert [
         Category("daily", ttl=48 * 3600),
-        Category("conversation", ttl=24 * 3600, is_of_one_run=True),
+        Category("conversation", ttl=24 * 3600, scope="run"),
         Category("recipes", ttl=60),
         Category("core"),
     ] == [rules.category(name) for name in ("daily", "conversation", "recipes", "core")]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memfiles.entries.budgets import Budget
-from memfiles.entries.drafts import Draft, EntryRules
+from memfiles.entries.drafts import Category, Draft, EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.errors import (
     BudgetExceeded,
@@ -540,7 +540,7 @@ def test_a_plan_is_applied_and_taken_back(tmp_path: Path, clock: Clock) -> None:
 def test_categories_can_have_lifetimes_of_their_own(tmp_path: Path, clock: Clock) -> None:
     """As the workflow declares them."""
 
-    with entries_in(tmp_path, rules=EntryRules(ttls={"draft": 60}), now=clock) as entries:
+    with entries_in(tmp_path, rules=EntryRules(categories={"draft": Category("draft", ttl=60)}), now=clock) as entries:
         entries.save(Visitor(), "k", "x", category="draft")
         clock.go_on(60)
 

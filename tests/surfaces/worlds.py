@@ -4,7 +4,7 @@ A program is a list of steps, each by one actor: a session of an agent at a leve
 hidden from the others. In the first world all steps happen, in the second only those of the actors that are seen;
 ``transcript`` holds whatever the sessions of these get to see. The promise is that it is the same in both.
 
-To add a boundary (users, for example), write its actors, say which are hidden, and which keys these may change.
+To add a boundary, write its actors, say which are hidden, and which keys these may change.
 """
 
 from __future__ import annotations
@@ -80,14 +80,16 @@ Answer = Any
 
 @dataclass(frozen=True)
 class Actor:
-    """A session: its agent, its level, its run."""
+    """A session: its agent, its level, its run, its user."""
 
     agent: str
     level: str
     run: str | None = None
+    user: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.agent}/{self.level.lower()}" + (f"/{self.run}" if self.run else "")
+        whose = f"{self.user}@" if self.user else ""
+        return f"{whose}{self.agent}/{self.level.lower()}" + (f"/{self.run}" if self.run else "")
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,22 @@ BOUNDARIES = (
         (Actor("support", "INTERNAL", "monday"), Actor("support", "CONFIDENTIAL"), Actor("desk", "INTERNAL", "monday")),
         (Actor("sales", "INTERNAL", "monday"), Actor("sales", "PUBLIC"), Actor("sales", "CONFIDENTIAL", "monday")),
         may_share=False,
+    ),
+    Boundary(
+        "users",
+        (
+            Actor("support", "INTERNAL", "monday", user="ada"),
+            Actor("support", "PUBLIC", user="ada"),
+            Actor("support", "INTERNAL", "monday"),
+            Actor("sales", "INTERNAL", "monday", user="bob"),
+            Actor("desk", "INTERNAL"),
+        ),
+        (
+            Actor("support", "INTERNAL", "monday", user="bob"),
+            Actor("support", "PUBLIC", user="bob"),
+            Actor("support", "CONFIDENTIAL", "monday", user="Ada"),
+        ),
+        may_share=True,  # what others see, they cannot change
     ),
 )
 
@@ -190,15 +208,15 @@ class World:
     def session(self, actor: Actor) -> Session:
         """The actor's session, made when it is first needed."""
         if actor not in self.sessions:
-            self.sessions[actor] = self.memory.session(
-                actor.agent, level=actor.level, run=actor.run, actor=f"who acts as {actor}"
-            )
+            acting, who = f"who acts as {actor}", {"user": actor.user, "level": actor.level, "run": actor.run}
+            self.sessions[actor] = self.memory.session(actor.agent, **who, actor=acting, ends_run=True)
         return self.sessions[actor]
 
     @contextmanager
     def joining(self, actor: Actor, names: str) -> Iterator[Session]:
         """Another session of the actor, with these names of tools, that ends no run."""
-        session = self.memory.session(actor.agent, level=actor.level, run=actor.run, tool_names=names, ends_run=False)
+        who = {"user": actor.user, "level": actor.level, "run": actor.run}
+        session = self.memory.session(actor.agent, **who, tool_names=names, ends_run=False)
         yield session
         session.close()
 
@@ -315,7 +333,9 @@ def _undo(world: World, actor: Actor) -> Answer:
 
 def _forget_uid(world: World, actor: Actor, *, key: str, level: str | None) -> Answer:
     """Forget by the uid that an entry of this key would have in each place, at the session's level or another."""
-    uids = [entry_uid(each.scope, each.level, key, each.run) for each in own_level(world.session(actor), level)]
+    uids = [
+        entry_uid(each.folder, each.level, key, each.run) for each in own_level(world.session(actor), level).values()
+    ]
     return [world.memory.entries.forget(world.session(actor), uid=uid).to_dict() for uid in uids]
 
 
@@ -403,7 +423,8 @@ def _notebook(world: World, actor: Actor, *, name: str, given: list[Any]) -> Ans
 
 def _command_line(world: World, actor: Actor, *, args: list[str]) -> Answer:
     """A command, as a person or a script gives it; it opens the memory for itself."""
-    who = ["--level", actor.level, *(["--run", actor.run] if actor.run and args[0] in ("entries", "call") else [])]
+    who = ["--level", actor.level, *(["--user", actor.user] if actor.user else [])]
+    who += [*(["--run", actor.run] if actor.run and args[0] in ("entries", "call") else [])]
     agent = ["--agent", actor.agent] if args[0] == "entries" else []
     place = [args[0], actor.agent, *args[1:]] if args[0] != "entries" else args
     with chdir(world.folder):

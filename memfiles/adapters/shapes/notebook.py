@@ -153,7 +153,7 @@ class Notebook:
 
     def _records(self, key: str, level: str) -> Iterator[Entry]:
         """The entries stored under a key at a level, deleted or not."""
-        for partition in own_level(self._session, level):
+        for partition in own_level(self._session, level).values():
             if (entry := entry_at(self._entries.repository, partition.path(key))) is not None:
                 yield entry
 

@@ -37,10 +37,11 @@ _TOOL_NAMES = click.option(
 
 @command("card", "memfiles card support --level INTERNAL")
 @click.argument("agent")
+@opening.SESSION_USER
 @opening.SESSION_LEVEL
-def card_command(agent: str, level: str | None) -> None:
+def card_command(agent: str, user: str | None, level: str | None) -> None:
     """Print the index card an agent gets in its system prompt."""
-    card = card_of_files(_visible(opening.view(), agent, level))
+    card = card_of_files(_visible(opening.view(), agent, user=user, level=level))
     if output.as_json({"agent": agent, "card": card}):
         return
     if card:
@@ -52,15 +53,16 @@ def card_command(agent: str, level: str | None) -> None:
 @command("tools", "memfiles tools support --dialect openai")
 @click.argument("agent")
 @click.option("--dialect", type=click.Choice(sorted(DIALECTS)), default="anthropic", show_default=True)
+@opening.SESSION_USER
 @opening.SESSION_LEVEL
 @_TOOL_NAMES
-def tools_command(agent: str, dialect: str, level: str | None, tool_names: ToolNames | None) -> None:
+def tools_command(agent: str, dialect: str, tool_names: ToolNames | None, **given: str | None) -> None:
     """Print an agent's tools in a vendor's format.
 
     The output is a JSON array, with or without --json.
     """
     seen = opening.view()
-    definitions = definitions_of(_visible(seen, agent, level))
+    definitions = definitions_of(_visible(seen, agent, user=given["user"], level=given["level"]))
     declared = seen.workflow.memory.entries
     if declared is not None:
         from memfiles.tools.entry_definitions import entry_tools  # late: only who declares entries needs it
@@ -73,6 +75,7 @@ def tools_command(agent: str, dialect: str, level: str | None, tool_names: ToolN
 @click.argument("agent")
 @click.argument("tool")
 @click.argument("arguments", metavar="JSON")
+@opening.SESSION_USER
 @opening.SESSION_LEVEL
 @click.option("--run", help="Run of the call, recorded in the history.")
 @opening.ACTOR
@@ -88,9 +91,9 @@ def call_command(agent: str, tool: str, arguments: str, tool_names: ToolNames | 
     opening.known_agent(workflow, agent)
     sent = json_object(given_text(arguments, what="send"))
     with opening.mirrored(workflow) as memory:
-        who = {name: given[name] for name in ("level", "run", "actor")}
-        session = memory.session(agent, **who, tool_names=tool_names, ends_run=False)
-        result = session.call(tool, sent, call_id=given["call_id"])
+        call_id = given.pop("call_id")
+        session = memory.session(agent, **given, tool_names=tool_names, ends_run=False)
+        result = session.call(tool, sent, call_id=call_id)
     if result.is_error:
         raise ToolFailed(result.text, code=result.code, data=result.data)
     if not output.as_json(result.to_dict()):
@@ -108,7 +111,7 @@ def json_object(text: str) -> dict[str, Any]:
     return found
 
 
-def _visible(seen: opening.MemoryView, agent: str, level: str | None) -> list[VisibleFile]:
+def _visible(seen: opening.MemoryView, agent: str, *, user: str | None, level: str | None) -> list[VisibleFile]:
     """The files that a session of this agent sees."""
     opening.known_agent(seen.workflow, agent)
     levels = seen.workflow.levels
@@ -116,11 +119,12 @@ def _visible(seen: opening.MemoryView, agent: str, level: str | None) -> list[Vi
     at = level or declared.level or levels.lowest
     levels.rank(at)
     # the manager is only asked for cards here, and the view has these
-    return visible_files(declared.memory, cast(MemoryManager, seen), levels=levels, level=at)
+    return visible_files(seen.workflow.refs_of(agent, user=user), cast(MemoryManager, seen), levels=levels, level=at)
 
 
 @command("mcp", "memfiles mcp --agent support", "memfiles mcp --agent support --http --read-only")
 @click.option("--agent", metavar="NAME", help="Agent to serve.  [default: the only one declared]")
+@opening.SESSION_USER
 @opening.SESSION_LEVEL
 @click.option("--run", metavar="ID", help="Run of the changes, recorded in the history.")
 @opening.ACTOR
@@ -147,7 +151,7 @@ def mcp_command(agent: str | None, read_only: bool, **over: Any) -> None:
     logging.basicConfig(stream=sys.stderr, level=level_shown, format="%(levelname)s %(name)s: %(message)s")
     with open_memory(current().workflow) as memory:
         opening.mention_trouble(memory.report)
-        who = {name: over[name] for name in ("level", "run", "actor")}
+        who = {name: over[name] for name in ("user", "level", "run", "actor")}
         session = memory.session(whose, **who, ends_run=False)
         if over["http"]:
             _serve_http(session, read_only=read_only, port=over["port"], token=over["token"])

@@ -22,7 +22,7 @@ from memfiles.sync.status import pending_records
 from memfiles.workflow.fields import seconds_in
 
 SHOWN = 20  # keys that a message lists
-ORIGINS = ("agent", "session", "run", "channel", "thread", "call", "source")
+ORIGINS = ("agent", "user", "session", "run", "channel", "thread", "call", "source")
 
 
 def _in_seconds(_: click.Context, __: click.Parameter, value: str | None) -> int | None:

@@ -23,7 +23,7 @@ from memfiles.files.restorer import stored_record
 from memfiles.index.database import PATH as INDEX
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import decode_entry
-from memfiles.records.keys import ENTRIES, WORKSPACE, agent_folder, entry_place, staged_path, uid_of
+from memfiles.records.keys import ENTRIES, USERS, WORKSPACE, agent_folder, entry_place, staged_path, uid_of
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic
 from memfiles.storage.events import utc_now
@@ -242,6 +242,7 @@ def check_entries(workflow: Workflow) -> Iterator[CheckResult]:
         if live > declared.max_entries or size > declared.max_bytes:
             used = f"{output.entries(live)} of {declared.max_entries}, {size} bytes of {declared.max_bytes}"
             yield warn("entries over budget", f"{folder} at {level}: {used}; the next save there evicts some")
+        folder = folder.partition(f"/{USERS}/")[0]
         if live and (folder not in folders or level not in workflow.memory.levels):
             held = f"{folder} at {level}: {output.entries(live)} of an undeclared"
             yield warn("entries of nobody", f"{held} {'level' if folder in folders else 'agent'}; nobody sees them")
@@ -275,5 +276,6 @@ def census(directory: Path, paths: Iterable[str]) -> tuple[Tallies, list[tuple[s
 
 def _entry_files(directory: Path) -> list[str]:
     """The paths of all files in the folders of entries, relative to the memory directory."""
-    folder = directory / ENTRIES
-    return [f"{ENTRIES}/{agent}/{name}" for agent in names_in(folder) for name in names_in(folder / agent)]
+    agents = [f"{ENTRIES}/{name}" for name in names_in(directory / ENTRIES)]
+    users = [f"{agent}/{USERS}/{name}" for agent in agents for name in names_in(directory / agent / USERS)]
+    return [f"{folder}/{name}" for folder in (*agents, *users) for name in names_in(directory / folder)]

@@ -14,7 +14,7 @@ from typing import Any
 
 from memfiles.entries import decisions
 from memfiles.entries.budgets import Tally
-from memfiles.entries.callers import Caller, Partition, own_level
+from memfiles.entries.callers import Caller, Partition, home_scope, own_level
 from memfiles.entries.consolidation.plan import (
     Plan,
     Step,
@@ -75,7 +75,7 @@ class Consolidator:
         return plan_consolidation(
             [Member(summary_of(row_of(each, None), reads=reads.get(each.path, (0, None))), each) for each in entries],
             {scope: limit.times(share) for scope, limit in self._db.rules.budget.limits.items()},
-            plan=Plan(plan_id, now, home.scope, home.level, Tally(), Tally()),
+            plan=Plan(plan_id, now, home.folder, home.level, Tally(), Tally()),
             summariser=self._summariser,
         )
 
@@ -85,10 +85,11 @@ class Consolidator:
             raise InvalidArgument(f"apply takes a plan, as plan returns it, not {type(plan).__name__}")
         home = _home(caller)
         runs = {step.note.run for step in plan.steps if step.note is not None}
-        if (plan.folder, plan.level) != (home.scope, home.level) or runs - {home.run}:
+        if (plan.folder, plan.level) != (home.folder, home.level) or runs - {home.run}:
             raise InvalidArgument("this plan was made for another agent or level: make one in this session")
         stamp = Stamp(self._db.now(), caller.actor(None))
-        by = Provenance(agent=caller.provenance.agent, session=stamp.by.session, source=plan.id)
+        origin = caller.provenance
+        by = Provenance(agent=origin.agent, user=origin.user, session=stamp.by.session, source=plan.id)
         checked = replace(plan, steps=tuple(self._checked(step) for step in plan.steps))
         application = _Application(checked, stamp, by, self._db.rules.expiry)
         return self._db.repository.change([entry_path(plan.folder, uid) for uid in plan.uids], application.decide)
@@ -153,11 +154,12 @@ class _Application:
             after[entry.path] = decisions.retire(entry, stamp, cause, op="consolidate")
         if step.note is not None:
             path = entry_path(self.plan.folder, self.plan.uid_of(step.note))
-            after[path] = self._noted(after[path], step.note, agent=retired[0].agent)
+            after[path] = self._noted(after[path], step.note, owner=retired[0])
         return [entry.key for entry in retired]
 
-    def _noted(self, before: EntryRecord | None, note: SummaryNote, *, agent: str) -> Entry:
-        draft, place = _draft_of_note(note), EntryLocation(agent, self.plan.level, note.run, uuid.uuid4().hex)
+    def _noted(self, before: EntryRecord | None, note: SummaryNote, *, owner: Entry) -> Entry:
+        draft = _draft_of_note(note)
+        place = EntryLocation(owner.agent, self.plan.level, note.run, owner.user, uuid.uuid4().hex)
         saved = decisions.save(before, draft, self.stamp, place=place, by=self.by, expiry=self.expiry).entry
         made_of = united([note.made_of, saved.made_of])[:MAX_SOURCES]
         return replace(saved, expires_at=note.expires_at, made_of=made_of)
@@ -193,7 +195,8 @@ def _as_before(entry: Entry, stamp: Stamp, *, plan_id: str, merged: Collection[s
 
 def _home(caller: Caller) -> Partition:
     """The agent's own entries at the caller's level, those of no run alone."""
-    return own_level(caller)[-2]
+    own = own_level(caller)
+    return own[home_scope(own)]
 
 
 def _draft_of_note(note: SummaryNote) -> Draft:

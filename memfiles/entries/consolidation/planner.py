@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import count, groupby
 from operator import attrgetter
 
-from memfiles.entries.budgets import ALL, EntrySummary, FolderTotals, Limit, Scope, Tally, excess, select, value
+from memfiles.entries.budgets import ALL, Budgeted, EntrySummary, FolderTotals, Limit, Tally, excess, select, value
 from memfiles.entries.consolidation.plan import (
     FirstSentences,
     Named,
@@ -41,7 +41,7 @@ MOST_COMPARED = 200
 """The most texts with the same rarest word that a text is compared with; bounds the work."""
 
 TokenSequence = Sequence[str]
-Limits = Mapping[Scope, Limit]
+Limits = Mapping[Budgeted, Limit]
 _WORD = re.compile(r"\w+")
 
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from memfiles.entries.callers import Caller, Partition, own_level, view_of
+from memfiles.entries.callers import Caller, Partition, own_level, scope_for, view_of
 from memfiles.entries.decisions import Past
 from memfiles.entries.drafts import Draft
 from memfiles.entries.reader import EntryDatabase
@@ -28,7 +28,7 @@ from memfiles.entries.transfer.document import Document, Skipped, provenance_in,
 from memfiles.entries.transfer.formats import Format
 from memfiles.entries.transfer.sources import checked_path, read
 from memfiles.entries.writer import EntryWriter, ImportedDraft
-from memfiles.errors import InvalidArgument, MemfilesError, StorageFailed
+from memfiles.errors import InvalidArgument, MemfilesError, ReadOnly, StorageFailed
 from memfiles.index import queries
 from memfiles.records.entry import FACETS, GENERAL, Entry
 from memfiles.records.keys import WORKSPACE, check_switch, id_path
@@ -149,7 +149,7 @@ class Exchange:
         told = self._db.index.ask(lambda connection: queries.of_ids(connection, ids))
         known = {id for path in told if (record := self._db.repository.look(path).record) for id in record.ids}
         for each in drafts:
-            by = each.past.provenance.agent if each.past.provenance and each.place.scope != WORKSPACE else None
+            by = each.past.provenance.agent if each.past.provenance and each.place.folder != WORKSPACE else None
             is_new = not each.is_there and not each.place.run and by in (None, caller.provenance.agent)
             kept = each.past.ids if is_new and known.isdisjoint(each.past.ids) else ()
             known.update(kept)
@@ -159,11 +159,11 @@ class Exchange:
         if level not in self._db.rules.levels.names:
             known = ", ".join(self._db.rules.levels.names)
             return Skipped(document.where, f"its level {level[:40]!r} is not declared (declared: {known})")
-        category = self._db.rules.category(document.category or GENERAL)
         own = own_level(caller, level)
-        if category.is_of_one_run and len(own) < 3:
-            return Skipped(document.where, f"category {category.name} belongs to a run, and this session has none")
-        return own[-1] if category.is_shared else own[-3] if category.is_of_one_run else own[-2]
+        try:
+            return own[scope_for(own, self._db.rules.category(document.category or GENERAL))]
+        except (InvalidArgument, ReadOnly) as error:
+            return Skipped(document.where, str(error))
 
     def _problem(self, document: Document, past: Past, *, now: str) -> str | None:
         """Why the entry would be over the budget alone, or expired at once; None if it would not."""

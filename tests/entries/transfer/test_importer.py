@@ -310,7 +310,7 @@ def test_ids_in_any_order_are_kept_as_records_have_them(tmp_path: Path, line: di
     with entries_in(tmp_path / "memory") as entries:
         assert [] == taken_in(entries, tmp_path, {"key": "a", "content": "x", **line})
     with entries_in(tmp_path / "memory") as entries:
-        (place,) = [place for place in view_of(Visitor(), entries.rules.levels) if place.scope == "support"][:1]
+        (place,) = [place for place in view_of(Visitor(), entries.rules.levels) if place.folder == "support"][:1]
 
         assert ids == getattr(entry_at(entries.repository, place.path("a")), "ids", None)
         assert not (tmp_path / "memory" / "quarantine").exists()

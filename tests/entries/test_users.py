@@ -1,0 +1,255 @@
+"""Users: what is kept for one user, no session of another one can observe, and shared things stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memfiles import InvalidArgument, Memory, ReadOnly
+from memfiles.cli.doctor.checks import check_entries
+from memfiles.records.keys import USER_MAX, user_hash
+from memfiles.workflow.workflow import Workflow
+from tests.support.workflows import opened
+
+WORKFLOW = """\
+memory:
+  durability: os
+  files:
+    - {uid: notes-1, name: notes, content: "# Notes\\n"}
+    - {uid: wall-1, name: wall, content: "# Wall\\n", from_users: true}
+  entries:
+    max_entries: 3
+    categories:
+      playbook: {scope: agent, from_users: true}
+      rules: {scope: agent}
+      diary: {scope: user}
+agents:
+  support: {memory: [{id: notes-1, mode: rw}, {id: wall-1, mode: rw}]}
+  clinic: {users: required}
+"""
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Memory]:
+    """A memory of two agents, one of which has only users."""
+    with opened(tmp_path, WORKFLOW) as memory:
+        yield memory
+
+
+def test_one_user_does_not_see_what_another_one_said(memory: Memory) -> None:
+    """Nor does a session of nobody; all see what is the agent's."""
+    ada, bob, nobody = (memory.session("support", user=user) for user in ("ada", "bob", None))
+    memory.entries.save(nobody, "hours", "The desk opens at nine")
+    memory.entries.save(ada, "plan", "Ada is on Pro")
+    memory.entries.save(bob, "plan", "Bob is on Free")
+
+    assert "Ada is on Pro" == memory.entries.get(ada, "plan").content  # type: ignore[union-attr]
+    assert "Bob is on Free" == memory.entries.get(bob, "plan").content  # type: ignore[union-attr]
+    assert memory.entries.get(nobody, "plan") is None
+    assert [["hours", "plan"], ["hours", "plan"], ["hours"]] == [
+        [each.key for each in memory.entries.list(session).memories] for session in (ada, bob, nobody)
+    ]
+    assert [] == [match.found.content for match in memory.entries.search(bob, "Ada Pro").matches]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("ada", "Ada"),
+        ("é", "e\u0301"),
+        ("ada", "\u0430da"),
+        ("ada", "ada "),
+        ("ada", "ada\u200b"),
+        ("users", "@workspace"),
+        ("../../x", "..\\x"),
+    ],
+)
+def test_users_are_told_apart_byte_for_byte(memory: Memory, one: str, other: str) -> None:
+    """Case, Unicode forms and letters that look alike make different users."""
+    memory.entries.save(memory.session("support", user=one), "k", "of one")
+
+    assert memory.entries.get(memory.session("support", user=other), "k") is None
+    assert memory.entries.get(memory.session("clinic", user=one), "k") is None
+
+
+@pytest.mark.parametrize("user", ["", "a\nb", "a\x7f", "x" * (USER_MAX + 1), 7, "\ud800", "a\u2028"])
+def test_a_name_that_cannot_be_one_is_refused(memory: Memory, user: str) -> None:
+    """With a reason that a program's author can act on."""
+    with pytest.raises(InvalidArgument, match="user"):
+        memory.session("support", user=user)
+
+
+def test_an_agent_may_need_a_user(memory: Memory) -> None:
+    """A session without one is refused before anything is read."""
+    with pytest.raises(InvalidArgument, match="agent clinic works for one user at a time: name the user"):
+        memory.session("clinic")
+
+    assert memory.session("clinic", user="ada").agent == "clinic"
+
+
+def test_a_category_names_another_scope(memory: Memory) -> None:
+    """What a user's session saves there, others see; the session must be allowed to."""
+    ada, bob, nobody = (memory.session("support", user=user) for user in ("ada", "bob", None))
+    memory.entries.save(ada, "how-to", "Ask for the invoice first", category="playbook")
+    memory.entries.save(nobody, "rule", "No refunds", category="rules")
+
+    assert "Ask for the invoice first" == memory.entries.get(bob, "how-to").content  # type: ignore[union-attr]
+    for category in ("rules", "workspace"):
+        with pytest.raises(ReadOnly, match=f"entries of category {category} are seen by other users"):
+            memory.entries.save(ada, "rule", "Refunds for all", category=category)
+    with pytest.raises(InvalidArgument, match="category diary belongs to a user, and this session has none"):
+        memory.entries.save(nobody, "today", "rain", category="diary")
+
+
+def test_a_save_without_a_category_shadows_for_one_user_alone(memory: Memory) -> None:
+    """The entry of all stays as it is, unless its category lets users change it."""
+    ada, bob, nobody = (memory.session("support", user=user) for user in ("ada", "bob", None))
+    memory.entries.save(nobody, "tone", "formal")
+    memory.entries.save(nobody, "how-to", "old", category="playbook")
+
+    memory.entries.save(ada, "tone", "call me Ada")
+    memory.entries.save(ada, "how-to", "new")
+
+    assert ["call me Ada", "formal", "formal"] == [
+        memory.entries.get(session, "tone").content  # type: ignore[union-attr]
+        for session in (ada, bob, nobody)
+    ]
+    assert "new" == memory.entries.get(bob, "how-to").content  # type: ignore[union-attr]
+
+
+def test_a_users_session_changes_nothing_that_others_see(memory: Memory) -> None:
+    """Neither by an update, a delete, a pin, feedback, a rename, a restore nor a forget; the refusal says why."""
+    ada, nobody = memory.session("support", user="ada"), memory.session("support")
+    entries = memory.entries
+    entries.save(nobody, "tone", "formal", tags=["style"])
+    entries.save(nobody, "gone", "was here")
+    entries.delete(nobody, "gone")
+
+    for change in (
+        lambda: entries.update(ada, "tone", content="casual"),
+        lambda: entries.update(ada, "tone", pinned=True),
+        lambda: entries.update(ada, "tone", outcome="failure"),
+        lambda: entries.update(ada, "tone", category="playbook"),
+        lambda: entries.delete(ada, "tone"),
+        lambda: entries.delete_many(ada, ["tone"]),
+        lambda: entries.relocate(ada, {"tone": "style"}),
+        lambda: entries.restore(ada, "gone"),
+        lambda: entries.forget(ada, key="tone"),
+        lambda: entries.forget(ada, tag="style"),
+    ):
+        with pytest.raises(ReadOnly, match="is seen by other users, and this session is for one user"):
+            change()
+
+    assert ("formal", 1) == (entries.get(nobody, "tone").content, entries.get(nobody, "tone").revision)  # type: ignore[union-attr]
+
+
+def test_a_forget_of_a_user_takes_what_is_theirs_alone(memory: Memory) -> None:
+    """Entries of all that match as well stay."""
+    ada, bob, nobody = (memory.session("support", user=user) for user in ("ada", "bob", None))
+    for session in (ada, bob, nobody):
+        memory.entries.save(session, "plan", f"plan of {session.provenance.user}", tags=["plan"])
+
+    assert ("plan",) == memory.entries.forget(ada, tag="plan").keys
+
+    assert "plan of None" == memory.entries.get(ada, "plan").content  # type: ignore[union-attr]
+    assert "plan of bob" == memory.entries.get(bob, "plan").content  # type: ignore[union-attr]
+
+
+def test_what_a_user_publishes_leaves_its_history_behind(memory: Memory, tmp_path: Path) -> None:
+    """A change of category publishes the content that is there, not what it said before."""
+    ada, bob = memory.session("support", user="ada"), memory.session("support", user="bob")
+    memory.entries.save(ada, "refunds", "my card is 4111-secret")
+    memory.entries.save(ada, "refunds", "refunds take a week")
+
+    memory.entries.update(ada, "refunds", category="playbook")
+
+    assert "refunds take a week" == memory.entries.get(bob, "refunds").content  # type: ignore[union-attr]
+    shared = [path.read_text() for path in (tmp_path / ".memory/entries/support").glob("*.json")]
+    assert not any("4111-secret" in text for text in shared) and len(shared) == 1
+    assert ["refunds"] == [each.key for each in memory.entries.list(ada).memories]
+
+
+def test_each_user_has_a_budget_alone(memory: Memory) -> None:
+    """Nobody's entry goes for another one's."""
+    ada, bob, nobody = (memory.session("support", user=user) for user in ("ada", "bob", None))
+    for session in (bob, nobody):
+        memory.entries.save(session, "first", "stays")
+
+    receipts = [memory.entries.save(ada, f"k{number}", "text") for number in range(5)]
+
+    assert [(), (), (), ("k0",), ("k1",)] == [each.evicted for each in receipts]
+    assert all(memory.entries.get(session, "first") for session in (bob, nobody))
+
+
+def test_a_run_is_within_its_user(memory: Memory) -> None:
+    """Sessions of one run and of different users share nothing, and end alone."""
+    ada, bob = (memory.session("support", user=user, run="r1") for user in ("ada", "bob"))
+    for session in (ada, bob):
+        memory.entries.save(session, "now", f"of {session.provenance.user}", category="conversation")
+
+    ada.close()
+
+    assert "of bob" == memory.entries.get(bob, "now").content  # type: ignore[union-attr]
+    assert memory.entries.get(memory.session("support", user="ada", run="r1"), "now") is None
+
+
+def test_files_of_all_are_read_only_for_a_user(memory: Memory) -> None:
+    """Unless the file says that users may write it."""
+    ada = memory.session("support", user="ada")
+
+    assert [("notes", False), ("wall", True)] == [(file.card.name, file.writable) for file in ada.files()]
+    refused = ada.call("append_memory", {"file": "notes", "content": "- Ada is angry\n"})
+    assert (True, "read_only") == (refused.is_error, refused.code)
+    assert not ada.call("append_memory", {"file": "wall", "content": "- hello\n"}).is_error
+    assert not memory.session("support").call("append_memory", {"file": "notes", "content": "- x\n"}).is_error
+
+
+def test_users_are_there_after_a_restart(tmp_path: Path) -> None:
+    """From the records alone, as the index is derived; a hand edit counts; no name is in a path."""
+    with opened(tmp_path, WORKFLOW) as memory:
+        memory.entries.save(memory.session("support", user="ada"), "plan", "Ada is on Pro")
+    record = tmp_path / ".memory/entries/support/users" / user_hash("ada")
+    (path,) = record.glob("*.json")
+    path.write_text(path.read_text().replace("Ada is on Pro", "Ada is on Max"))
+    for derived in (tmp_path / ".memory/.state").glob("index*"):
+        derived.unlink()
+
+    with opened(tmp_path, WORKFLOW) as memory:
+        ada = memory.session("support", user="ada")
+        assert ["Ada is on Max"] == [match.found.content for match in memory.entries.search(ada, "max").matches]
+        assert not any("ada" in str(each.relative_to(tmp_path)) for each in (tmp_path / ".memory").rglob("*"))
+        assert [] == [each for each in check_entries(Workflow.load(tmp_path / "workflow.yaml")) if each.state != "ok"]
+
+
+def test_a_record_in_another_users_folder_is_refused(tmp_path: Path) -> None:
+    """The folder must be that of the user whom the record names."""
+    with opened(tmp_path, WORKFLOW) as memory:
+        memory.entries.save(memory.session("support", user="ada"), "plan", "Ada is on Pro")
+    users = tmp_path / ".memory/entries/support/users"
+    (users / user_hash("ada")).rename(users / user_hash("bob"))
+
+    with opened(tmp_path, WORKFLOW) as memory:
+        bob = memory.session("support", user="bob")
+        assert memory.entries.get(bob, "plan") is None
+        assert () == memory.entries.search(bob, "Pro").matches
+
+
+def test_a_users_entries_reach_another_machine(tmp_path: Path) -> None:
+    """Under the same path in the mirror; its first start fetches them, later ones the changes."""
+    (tmp_path / "mirror").mkdir()
+    mirrored = WORKFLOW.replace(
+        "memory:\n", f"memory:\n  mirror: {{url: 'file://{tmp_path}/mirror', pull: restore}}\n", 1
+    )
+    with opened(tmp_path / "one", mirrored) as memory:
+        memory.entries.save(memory.session("support", user="ada"), "plan", "Ada is on Pro")
+    with opened(tmp_path / "two", mirrored) as memory:
+        ada = memory.session("support", user="ada")
+        assert "Ada is on Pro" == memory.entries.get(ada, "plan").content  # type: ignore[union-attr]
+        memory.entries.update(ada, "plan", content="Ada is on Max")
+    with opened(tmp_path / "one", mirrored) as memory:
+        memory.sync.pull()
+        assert "Ada is on Max" == memory.entries.get(memory.session("support", user="ada"), "plan").content  # type: ignore[union-attr]
+
+    assert [user_hash("ada")] == [path.name for path in (tmp_path / "mirror/entries/support/users").iterdir()]
