@@ -218,8 +218,9 @@ class Memory:
         ``user`` is the person it works for: what sessions of one user save, no session of another user can observe.
         ``run``, ``channel`` and ``thread`` say where its changes come from. ``actor`` names the human or program that
         acts through the session: histories and the audit show it. ``tool_names`` names the tools for entries:
-        ``default``, ``store-recall`` or ``crud``, else as the workflow declares. The last session of a run to close at
-        a level removes the entries of that run alone there, unless ``ends_run`` is False: then they expire.
+        ``default``, ``store-recall``, ``crud`` or ``compact`` (memory files too), else as the workflow declares. The
+        last session of a run to close at a level removes the entries of that run alone there, unless ``ends_run`` is
+        False: then they expire.
         ``InvalidArgument`` lists the declared agents or levels if the given one is not declared.
         """
         spec = self._agent(agent)

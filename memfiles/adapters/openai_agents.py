@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, needs, or_fallback
-from memfiles.tools.definitions import ToolDefinition, file_tools
+from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.dialects import render
-from memfiles.tools.session import definitions_of
 from memfiles.tools.worker_calls import run_in_worker
 
 with needs("the OpenAI Agents SDK needs an extra: pip install 'memfiles[openai-agents]'"):
@@ -39,10 +38,11 @@ def tools(session: Session) -> list[FunctionTool]:
     ``RunConfig(tool_not_found_behavior="return_error_to_model")``. ``InvalidArgument`` if the session is closed.
     """
     calls = _CallQueue(session)
-    of_files = {tool.name: tool for tool in file_tools(readable=_ANY_FILE, writable=_ANY_FILE)}
-    of_entries = [tool for tool in session.definitions() if tool.name not in of_files]
-    following = [_FileTool(session, tool, calls).tool for tool in of_files.values()]
-    return following + [_tool(tool, calls) for tool in of_entries]
+    session.check_open()
+    return [
+        _FileTool(session, tool, calls).tool if "file" in tool.parameters["properties"] else _tool(tool, calls)
+        for tool in session.definitions_for(readable=_ANY_FILE, writable=_ANY_FILE)
+    ]
 
 
 def instructions(session: Session, first: str = "") -> Instructions:
@@ -97,7 +97,7 @@ class _FileTool:
 
     def _renew(self) -> bool:
         """Whether the tool can be used now; if so, update its schema to the files that it can be used with."""
-        found = [tool for tool in definitions_of(self._session.files()) if tool.name == self.tool.name]
+        found = [tool for tool in self._session.definitions() if tool.name == self.tool.name]
         for definition in found:
             shape = render([definition], "openai")[0]
             self.tool.params_json_schema, self.tool.strict_json_schema = shape["parameters"], shape["strict"]

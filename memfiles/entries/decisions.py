@@ -130,6 +130,12 @@ def update(before: EntryRecord | None, draft: Draft, stamp: Stamp, *, by: Proven
     return Decided(_changed(entry, draft, stamp, op="update", by=by, expiry=expiry))
 
 
+def made_by_call(entry: Entry, stamp: Stamp) -> str | None:
+    """The content that an earlier update by this very call made; None if there was none."""
+    calls = (after for change, after in contents(entry.text) if change.by == stamp.by and change.op == "update")
+    return None if stamp.by.call is None or (after := next(calls, None)) is None else after.decode()
+
+
 def move(entry: Entry, there: EntryRecord | None, draft: Draft, stamp: Stamp, *, place: EntryLocation) -> Entry:
     """The entry with the facets of ``draft`` under its key in another place: its ids, times, counts and history stay.
 

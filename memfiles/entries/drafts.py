@@ -90,9 +90,10 @@ def drafts_of(values: Iterable[Draft | Mapping[str, Any]]) -> list[Draft]:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The receipt of a save, update or restore. ``evicted`` are the keys that a budget cost.
+    """The receipt of a save, update, edit or restore. ``evicted`` are the keys that a budget cost.
 
-    ``replayed``: nothing was written, because this very call had been accepted before.
+    ``replayed``: nothing was written, because this very call had been accepted before. ``matches`` and ``line``: how
+    often the text of an edit occurred, and the line of the first occurrence, which it replaced.
     """
 
     key: str
@@ -102,13 +103,16 @@ class Saved:
     evicted: tuple[str, ...] = ()
     replayed: bool = False
     warnings: tuple[str, ...] = ()
+    matches: int | None = None
+    line: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object, without fields that do not apply."""
         shown = {"saved": True, "key": self.key, "level": self.level, "revision": self.revision}
         replayed = {"replayed": True} if self.replayed else {}
         warnings = {"warnings": list(self.warnings)} if self.warnings else {}
-        return {**shown, "evicted": list(self.evicted), **replayed, **warnings}
+        edited = {"matches": self.matches, "line": self.line} if self.matches else {}
+        return {**shown, "evicted": list(self.evicted), **replayed, **warnings, **edited}
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,6 +179,23 @@ class Entries:
         with self._span("update", session), purge.thinning_out(self._db, session):
             return self._writer.update(session, draft, expected_revision=expected_revision, call_id=call_id)
 
+    def edit(
+        self,
+        session: Caller,
+        key: str,
+        old: str,
+        new: str,
+        *,
+        expected_revision: int | None = None,
+        call_id: str | None = None,
+    ) -> Saved:
+        """Replace the first occurrence of ``old`` in the content of an entry at the session's level.
+
+        Changes by others in between are kept. ``EntryNotFound``, ``EditNoMatch``; else errors as of ``save``.
+        """
+        with self._span("update", session), purge.thinning_out(self._db, session):
+            return self._writer.edit(session, key, old, new, expected_revision=expected_revision, call_id=call_id)
+
     def delete(
         self, session: Caller, key: str, *, expected_revision: int | None = None, call_id: str | None = None
     ) -> Deleted:

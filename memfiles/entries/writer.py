@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import count, takewhile
 
 from memfiles.entries import decisions
 from memfiles.entries.callers import (
@@ -29,13 +29,14 @@ from memfiles.entries.decisions import Decided, EntryLocation, Past, RecordsByPa
 from memfiles.entries.drafts import Checked, Deleted, Draft, Saved, draft_of_entry
 from memfiles.entries.eviction import EvictionPolicy, Excess, WorkingCopy, evict
 from memfiles.entries.reader import EntryDatabase, entry_at
-from memfiles.errors import EntryNotFound, InvalidArgument
+from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
+from memfiles.records import file_changes
 from memfiles.records.entry import Entry, Provenance, Scope
 from memfiles.records.keys import check_key, id_path, listed
 from memfiles.records.marks import EntryRecord
-from memfiles.records.record import Stamp
+from memfiles.records.record import Stamp, successor
 
-_ROUNDS = 8  # of choosing victims; the last one commits whatever is still over
+_ROUNDS = 8  # of choosing victims; the last one commits whatever is still over. And of an edit, if others come first
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,34 @@ class EntryWriter:
             target = self._target(caller, checked.draft, now=stamp.at)
             outcome = self._move(target, path, updated, replace(stamp, expected_revision=None), by=source)
         return _receipts(outcome, [checked])[0]
+
+    def edit(
+        self,
+        caller: Caller,
+        key: str,
+        old: str,
+        new: str,
+        *,
+        expected_revision: int | None = None,
+        call_id: str | None = None,
+    ) -> Saved:
+        """Replace the first occurrence of ``old`` in an entry at the caller's level; errors as of ``Entries.edit``."""
+        for round_ in count(1):
+            stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
+            entry = entry_at(self._db.repository, self._present(own_level(caller), check_key(key), now=stamp.at))
+            entry = decisions.present(entry, key=key, now=stamp.at)
+            if (made := decisions.made_by_call(entry, stamp)) is not None:
+                return self.update(caller, Draft(key, made), call_id=call_id)
+            named = successor(entry.text, name=ascii(key[:80]))  # in errors
+            changed = file_changes.edit(named, stamp, old=old, new=new)
+            content = entry.content if changed.record is None else changed.record.content
+            try:
+                saved = self.update(caller, Draft(key, content), expected_revision=entry.revision, call_id=call_id)
+                return replace(saved, matches=changed.receipt.matches, line=changed.receipt.line)
+            except RevisionConflict:
+                if expected_revision is not None or round_ == _ROUNDS:
+                    raise
+        raise AssertionError("unreachable")
 
     def delete(
         self, caller: Caller, key: str, *, expected_revision: int | None = None, call_id: str | None = None

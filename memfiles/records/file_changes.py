@@ -394,7 +394,7 @@ def _no_match(record: Record, old: str) -> str:
     lines = record.content.split("\n")[:_HINT_LINES]
     near = difflib.get_close_matches(first, [line[:_HINT_WIDTH] for line in lines], n=1, cutoff=0.5) if first else []
     if not near:
-        return f"the text to replace does not occur in {record.name}: read the file and copy the text exactly"
+        return f"the text to replace does not occur in {record.name}: read it and copy the text exactly"
     number = next(index for index, line in enumerate(lines, 1) if line[:_HINT_WIDTH] == near[0])
     nearest = f"the nearest is line {number}: {near[0]!r}"
     return f"the text to replace does not occur in {record.name}; {nearest}; copy it exactly"

@@ -82,10 +82,8 @@ class ReadMemory(Arguments):
     """The arguments of ``read_memory``."""
 
     file: Annotated[TextArgument, Field(description="The memory file to read.")]
-    offset: Annotated[LineCount | None, Field(description="The first line to read, counted from 1; by default 1.")] = (
-        None
-    )
-    limit: Annotated[LineCount | None, Field(description="How many lines to read; by default all that follow.")] = None
+    offset: Annotated[LineCount | None, Field(description="The first line, from 1.")] = None
+    limit: Annotated[LineCount | None, Field(description="How many lines.")] = None
 
 
 class AppendMemory(Arguments):
@@ -94,7 +92,7 @@ class AppendMemory(Arguments):
     file: Annotated[TextArgument, Field(description="The memory file to add to.")]
     content: Annotated[
         TextArgument,
-        Field(description="The text to add, exactly as it should appear. Nothing is put before or after it."),
+        Field(description="The text to add, exactly as it should appear."),
     ]
 
 
@@ -104,9 +102,9 @@ class EditMemory(Arguments):
     file: Annotated[TextArgument, Field(description="The memory file to change.")]
     old_string: Annotated[
         TextArgument,
-        Field(description="The text to replace, copied exactly, with enough context to occur only once."),
+        Field(description="The text to replace, with enough context to occur only once."),
     ]
-    new_string: Annotated[TextArgument, Field(description='The replacement. Pass "" to delete the old text.')]
+    new_string: Annotated[TextArgument, Field(description='The replacement; "" deletes the old text.')]
 
 
 ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)

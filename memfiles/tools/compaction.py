@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeVar
 from memfiles.tools.results import ToolResult
 from memfiles.tools.transcripts import transcript_of
 
-SAVE_TOOLS = frozenset({"memory_save", "memory_store", "memory_create"})
+SAVE_TOOLS = frozenset({"memory_save", "memory_store", "memory_create", "memory_write"})
 """Names of the save tool in the naming profiles."""
 
 MAX_SAVES = 16
@@ -70,7 +70,8 @@ class Model(Protocol):
 class FlushReport:
     """The outcome of one flush.
 
-    ``saved``: the keys. ``skipped``: why single calls were not carried out. ``error``: why the flush stopped.
+    ``saved``: the keys, and names of memory files. ``skipped``: why single calls were not carried out.
+    ``error``: why the flush stopped.
     ``messages`` and ``size_bytes``: how much the model was shown. ``replayed``: these messages were flushed before.
     """
 
@@ -145,7 +146,8 @@ def _carry_out(session: Saving, calls: Sequence[Any], digest: str, *, deadline: 
         if result.is_error:
             skipped.append(f"call {index}: {result.text}")
         else:
-            saved.append(str((result.data or {}).get("key", "")))
+            about = result.data or {}
+            saved.append(str(about.get("key") or about.get("name", "")))  # memory_write may add to a memory file
     return FlushReport(tuple(saved), tuple(skipped))
 
 

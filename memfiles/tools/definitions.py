@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from memfiles.tools.arguments import AppendMemory, Arguments, EditMemory, ReadMemory
 from memfiles.tools.results import READ_OUTPUT, WRITE_OUTPUT
+from memfiles.workflow.fields import COMPACT
 
 READ = "read_memory"
 APPEND = "append_memory"
@@ -25,8 +26,8 @@ class ToolDefinition:
     """One tool: its name, when to use it, and the JSON schemas of its arguments and its result.
 
     ``read_only``: it changes nothing. ``destructive``: it can replace content. ``idempotent``: repeating the same call
-    changes nothing more. ``output`` describes the data of a successful result, and its text if ``text`` is a property.
-    ``examples`` are arguments that the schema accepts.
+    changes nothing more. ``output`` describes the data of a successful result, and its text if ``text`` is a property;
+    it is empty if results are not described. ``examples`` are arguments that the schema accepts.
     """
 
     name: str
@@ -41,7 +42,7 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ToolTemplate:
-    """One operation, whatever its tool is called. The examples of a file tool lack the ``file``."""
+    """One operation, whatever its tool is called. The examples that are about a file lack the ``file``."""
 
     arguments: type[Arguments]
     description: str
@@ -51,8 +52,10 @@ class ToolTemplate:
     idempotent: bool = True
 
     def named(self, name: str, *, output: dict[str, Any], files: Sequence[str] = ()) -> ToolDefinition:
-        """The tool under this name; the ``file`` argument of a file tool is limited to ``files``."""
+        """The tool under this name. A ``file`` argument is limited to ``files``, or left out without any."""
+        takes_file = "file" in self.arguments.model_fields
         file = {"file": files[0]} if files else {}
+        about_files = [takes_file and "key" not in example for example in self.examples]
         return ToolDefinition(
             name=name,
             description=self.description,
@@ -61,31 +64,34 @@ class ToolTemplate:
             read_only=self.read_only,
             destructive=self.destructive,
             idempotent=self.idempotent,
-            examples=tuple(file | example for example in self.examples),
+            examples=tuple(
+                file | example if is_about_file else example
+                for example, is_about_file in zip(self.examples, about_files, strict=True)
+                if files or not is_about_file
+            ),
         )
 
 
 _READ = ToolTemplate(
     ReadMemory,
     "Read one of your memory files: text kept from earlier runs. Read a file before you rely on it and before you edit "
-    "it. Returns the text exactly as stored, without line numbers; for a long file, offset and limit return a range of "
-    "lines.",
+    "it. Returns the text exactly as stored; offset and limit return a range of lines.",
     ({}, {"offset": 1, "limit": 50}),
     read_only=True,
 )
 _APPEND = ToolTemplate(
     AppendMemory,
-    "Add text to the end of one of your memory files, to keep it for later runs. Use it for something new. Nothing is "
-    "added to your text: end it with a newline. Every file has a size limit in bytes; text that does not fit is "
-    "refused as a whole, and the result says how many bytes are left. Never store passwords, keys or tokens.",
+    "Add something new to the end of one of your memory files, to keep it for later runs. Nothing is added to your "
+    "text: end it with a newline. Text over the file's size limit is refused as a whole; the result says how many "
+    "bytes are left. Never store passwords, keys or tokens.",
     ({"content": "- Bob moved to the Pro plan.\n"},),
     idempotent=False,
 )
 _EDIT = ToolTemplate(
     EditMemory,
-    "Replace text in one of your memory files. Use it to correct, shorten or remove what is already there. Read the "
-    "file first and copy old_string exactly. Only the first match is replaced; the result says how many there were "
-    "and at which line, so that you can check. A change that would exceed the file's size limit is refused.",
+    "Correct, shorten or remove text in one of your memory files. Read the file first and copy old_string exactly. "
+    "Only the first match is replaced; the result says how many there were and at which line. A change over the file's "
+    "size limit is refused.",
     (
         {"old_string": "- Bob is on Free.\n", "new_string": "- Bob is on Pro.\n"},
         {"old_string": "- Bob is on Free.\n", "new_string": ""},
@@ -103,22 +109,25 @@ def file_tools(*, readable: Sequence[str], writable: Sequence[str]) -> list[Tool
     return reading + [tool.named(name, output=WRITE_OUTPUT, files=write) for name, tool in writing.items()]
 
 
+def file_verbs(tool_names: str | None) -> tuple[str, str, str]:
+    """The names of the tools that read, add to and edit memory files under a naming profile, or without entries."""
+    return ("memory_read", "memory_write", "memory_edit") if tool_names == COMPACT else (READ, APPEND, EDIT)
+
+
 def parameters_of(model: type[BaseModel], *, files: Sequence[str] = ()) -> dict[str, Any]:
-    """The JSON schema of a tool's arguments; a ``file`` argument is limited to these names."""
+    """The JSON schema of a tool's arguments; a ``file`` argument is limited to these names, or left out without any."""
     schema = model.model_json_schema()
     properties = {name: _plain(property_) for name, property_ in schema.get("properties", {}).items()}
-    if "file" in properties:
+    required = list(schema.get("required", []))
+    if "file" in properties and files:
         properties["file"]["enum"] = list(files)
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": schema.get("required", []),
-        "additionalProperties": False,
-    }
+    elif properties.pop("file", None):
+        required.insert(0, "key")
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:
     """A property's schema without title, default and the union with null that marks an optional argument."""
     typed = next((part for part in schema.get("anyOf", ()) if part["type"] != "null"), schema)
-    kept = {"type": typed["type"], "description": schema["description"]}
+    kept = {key: said[key] for key, said in (("type", typed), ("description", schema)) if key in said}
     return kept | {key: typed[key] for key in sorted(typed) if key not in {"type", "description", "title", "default"}}

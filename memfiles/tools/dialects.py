@@ -109,7 +109,7 @@ def mcp_tool(tool: ToolDefinition, *, strict: bool | None, examples: bool) -> di
         "name": tool.name,
         "description": tool.description,
         "inputSchema": deepcopy(tool.parameters),
-        "outputSchema": deepcopy(tool.output),
+        **({"outputSchema": deepcopy(tool.output)} if tool.output else {}),
         "annotations": {
             "readOnlyHint": tool.read_only,
             "destructiveHint": tool.destructive,
@@ -120,11 +120,11 @@ def mcp_tool(tool: ToolDefinition, *, strict: bool | None, examples: bool) -> di
 
 
 def structured(definition: ToolDefinition, result: ToolResult) -> dict[str, Any] | None:
-    """MCP's ``structuredContent`` of a result, which fits ``outputSchema``; None for an error.
+    """MCP's ``structuredContent`` of a result, which fits ``outputSchema``; None for an error, or without a schema.
 
     Some clients show the model this instead of the text, so it includes the text where the data lacks it.
     """
-    if result.is_error or result.data is None:
+    if result.is_error or result.data is None or not definition.output:
         return None
     return {"text": result.text, **result.data} if "text" in definition.output["properties"] else dict(result.data)
 

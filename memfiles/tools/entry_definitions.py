@@ -45,14 +45,14 @@ def _texts(value: object) -> object:
     return [found] if isinstance(found, str) and "," not in found and not found.lstrip().startswith("[") else found
 
 
-def _said(value: object) -> object:
+def said(value: object) -> object:
     """None for an empty text, which models send where every argument is required and none may be null."""
     return None if value == "" else value
 
 
-def _small(value: object) -> object:
+def small(value: object) -> object:
     """An enum value in lower case, as not every vendor enforces it; None for an empty one."""
-    return _said(value.lower()) if isinstance(value, str) else value
+    return said(value.lower()) if isinstance(value, str) else value
 
 
 Texts = Annotated[list[TextArgument], BeforeValidator(_texts)]
@@ -60,14 +60,12 @@ ShareArgument = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 ResultCount = Annotated[int, Field(ge=1, le=MAX_RESULTS), BeforeValidator(whole)]
 PageSize = Annotated[int, Field(ge=1, le=MAX_PAGE), BeforeValidator(whole)]
 SavedKey = Annotated[TextArgument, Field(description="The key, exactly as it was saved.")]
-OnlyTags = Annotated[Texts | None, Field(description="Only entries that have all of these tags.")]
+OnlyTags = Annotated[Texts | None, Field(description="Only entries with all of these tags.")]
 OnlyCategory = Annotated[
-    TextArgument | None, BeforeValidator(_said), Field(description="Only entries of this category.")
+    TextArgument | None, BeforeValidator(said), Field(description="Only entries of this category.")
 ]
-OnlyKind = Annotated[Kind | None, BeforeValidator(_small), Field(description="Only entries of this kind.")]
-MaxResults = Annotated[
-    ResultCount | None, Field(description=f"How many results at most; by default {DEFAULT_RESULTS}.")
-]
+OnlyKind = Annotated[Kind | None, BeforeValidator(small), Field(description="Only entries of this kind.")]
+MaxResults = Annotated[ResultCount | None, Field(description=f"At most; by default {DEFAULT_RESULTS}.")]
 
 
 class EntryArguments(Arguments):
@@ -82,35 +80,33 @@ class EntryFields(EntryArguments):
 
     key: SavedKey
     content: Annotated[TextArgument | None, Field(description="A new text; left out, the text stays.")] = None
-    tags: Annotated[Texts | None, Field(description="Short words to group and find it by.")] = None
+    tags: Annotated[Texts | None, Field(description="Short words to find it by.")] = None
     category: Annotated[
         TextArgument | None,
-        BeforeValidator(_said),
+        BeforeValidator(said),
         Field(
             description="How long it is kept: core (always shown), daily (some days), conversation (this run only), "
-            "workspace (shared with the other agents), or a name of your own; by default general."
+            "workspace (for all agents), or your own; by default general."
         ),
     ] = None
     kind: Annotated[
         Kind | None,
-        BeforeValidator(_small),
-        Field(description="What it is: fact, note, procedure (how to do something) or episode (an event; immutable)."),
+        BeforeValidator(small),
+        Field(description="A procedure is how to do something, an episode an event, which never changes."),
     ] = None
     importance: Annotated[
-        ShareArgument | None, Field(description="0 to 1: how much would be lost without it; by default 0.5.")
+        ShareArgument | None, Field(description="How much would be lost without it; by default 0.5.")
     ] = None
-    pinned: Annotated[bool | None, Field(description="Whether to show it at the start of every run.")] = None
-    confidence: Annotated[ShareArgument | None, Field(description="0 to 1: how certain it is; by default 1.")] = None
-    links: Annotated[Texts | None, Field(description="The keys of related entries.")] = None
+    pinned: Annotated[bool | None, Field(description="Show it at the start of every run.")] = None
+    confidence: Annotated[ShareArgument | None, Field(description="How certain it is; by default 1.")] = None
+    links: Annotated[Texts | None, Field(description="Keys of related entries.")] = None
 
 
 class SaveEntry(EntryFields):
     """The arguments of a save."""
 
-    key: Annotated[TextArgument, Field(description="Its name, such as customers/ada/plan: short, and always the same.")]
-    content: Annotated[
-        TextArgument, Field(description="The text to remember. It replaces the text saved under the key.")
-    ]
+    key: Annotated[TextArgument, Field(description="Short and always the same, such as customers/ada/plan.")]
+    content: Annotated[TextArgument, Field(description="The text to remember.")]
 
 
 class GetEntry(EntryArguments):
@@ -122,7 +118,7 @@ class GetEntry(EntryArguments):
 class SearchEntries(EntryArguments):
     """The arguments of a search."""
 
-    query: Annotated[TextArgument, Field(description="Words to look for, or a question.")]
+    query: Annotated[TextArgument, Field(description="Words or a question.")]
     max_results: MaxResults = None
     tags: OnlyTags = None
     category: OnlyCategory = None
@@ -136,10 +132,8 @@ class ListEntries(EntryArguments):
     tags: OnlyTags = None
     category: OnlyCategory = None
     kind: OnlyKind = None
-    limit: Annotated[PageSize | None, Field(description=f"How many at most; by default {DEFAULT_PAGE}.")] = None
-    cursor: Annotated[
-        TextArgument | None, Field(description="The next of the previous page, to continue after it.")
-    ] = None
+    limit: Annotated[PageSize | None, Field(description=f"At most; by default {DEFAULT_PAGE}.")] = None
+    cursor: Annotated[TextArgument | None, Field(description="The next of the previous page.")] = None
 
 
 class UpdateEntry(EntryFields):
@@ -147,20 +141,16 @@ class UpdateEntry(EntryFields):
 
     outcome: Annotated[
         Literal["success", "failure"] | None,
-        BeforeValidator(_small),
-        Field(description="The outcome of following the entry; counted, and used to rank it."),
+        BeforeValidator(small),
+        Field(description="Of following the entry; used to rank it."),
     ] = None
 
 
 class RecallEntries(EntryArguments):
     """The arguments of a recall: a get with ``key``, a search with ``query``."""
 
-    key: Annotated[
-        TextArgument | None, BeforeValidator(_said), Field(description="The key, to get the one entry saved under it.")
-    ] = None
-    query: Annotated[
-        TextArgument | None, Field(description="Words to look for, or a question, when no key is known.")
-    ] = None
+    key: Annotated[TextArgument | None, BeforeValidator(said), Field(description="The key, to get one entry.")] = None
+    query: Annotated[TextArgument | None, Field(description="Words or a question, if no key is known.")] = None
     max_results: MaxResults = None
     tags: OnlyTags = None
     category: OnlyCategory = None
@@ -170,10 +160,10 @@ class RecallEntries(EntryArguments):
 OPERATIONS: dict[ToolOperation, ToolTemplate] = {
     "save": ToolTemplate(
         SaveEntry,
-        "Save something worth remembering in later runs, under a key of your choice. Use one key for one thing: saving "
-        "under an existing key replaces its text; arguments that you leave out keep their values. Write full sentences "
-        "that can be understood alone. Never store passwords, keys, tokens or whole conversations. The result lists "
-        "entries that were evicted to make room, if any.",
+        "Save something worth remembering in later runs. Use one key for one thing: saving under an existing key "
+        "replaces its text; arguments that you leave out keep their values. Write full sentences that can be "
+        "understood alone. Never store passwords, keys, tokens or whole conversations. The result lists entries that "
+        "were evicted to make room.",
         (
             {"key": "customers/ada/plan", "content": "Ada moved from Free to Pro on 2026-11-21.", "tags": ["ada"]},
             {"key": "how-to/refund", "content": "Refund a double charge at once.", "kind": "procedure"},
@@ -244,15 +234,16 @@ def entry_tools(tool_names: str = "default") -> list[ToolDefinition]:
 def guidance(operations: Mapping[str, str]) -> str:
     """The guidance for the system prompt: under 1,200 bytes, ending with a line feed; "" without a save tool.
 
-    ``operations`` is the naming profile: tool name to operation (``save``, ``search`` or ``recall``, ``delete``).
+    ``operations`` is the naming profile: tool name to operation, of which it names those that save, search and delete.
     """
     names = {operation: name for name, operation in reversed(list(operations.items()))}
-    if "save" not in names:
+    save, delete = names.get("save") or names.get("write"), names.get("delete")
+    look = names.get("search") or names.get("recall") or names.get("look")
+    if save is None:
         return ""
-    look, delete = names.get("search") or names.get("recall"), names.get("delete")
     lines = [
         "## Remembering",
-        f"What you save with {names['save']} is there in later runs; this conversation is not.",
+        f"What you save with {save} is there in later runs; this conversation is not.",
         "- Save at once what will matter again: preferences, decisions, corrections, hard-won facts, and how something "
         "was done and whether it worked.",
         f"- {f'Check with {look} first. ' if look else ''}Use one key per thing: save it again under its key to "

@@ -7,25 +7,26 @@ decides for every call what a session may see and where it saves.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from memfiles.entries.callers import is_in_view, view_of
 from memfiles.errors import InvalidArgument
-from memfiles.tools import entry_definitions
+from memfiles.tools import entry_definitions, profiles
 from memfiles.tools.arguments import parse_arguments
 from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.results import ToolResult
-from memfiles.workflow.fields import ToolNames, ToolOperation, operations_of
+from memfiles.workflow.fields import COMPACT, ToolNames, ToolOperation, operations_of
 
 if TYPE_CHECKING:
     from memfiles.entries.callers import Caller
     from memfiles.entries.entries import Entries
     from memfiles.storage.events import RecordChanged
+    from memfiles.tools.session import Session
 
-_CHANGES = ("save", "update", "delete")
+_CHANGES = ("save", "update", "edit", "delete")
 Call = Callable[[object, str | None], ToolResult]
 
 
@@ -40,14 +41,22 @@ class EntryAccess:
     tool_names: ToolNames = "default"
     ends_run: bool = True
 
-    def definitions(self) -> list[ToolDefinition]:
-        """The tools under the names of the naming profile."""
-        return entry_definitions.entry_tools(self.tool_names)
+    def definitions(self, *, readable: Sequence[str], writable: Sequence[str]) -> list[ToolDefinition]:
+        """The tools under the names of the naming profile, those for memory files of these names included."""
+        return profiles.offered(self.tool_names, readable=readable, writable=writable)
 
-    def calls(self, caller: Caller) -> dict[str, Call]:
-        """The function for each tool name; it takes the arguments as sent and the call id."""
+    def calls(self, session: Session, of_files: Mapping[str, Call]) -> dict[str, Call]:
+        """The function for each tool name; it takes the arguments as sent and the call id.
+
+        ``of_files`` are the functions for memory files, by their usual names.
+        """
         operations = operations_of(self.tool_names).items()
-        return {name: partial(self._call, caller, operation, name) for name, operation in operations}
+        if self.tool_names == COMPACT:
+            either = {**of_files}  # before those of the entries are added to it
+            return {
+                name: partial(self._call_either, session, either, operation, name) for name, operation in operations
+            }
+        return {name: partial(self._call, session, operation, name) for name, operation in operations}
 
     def sees(self, caller: Caller, change: RecordChanged) -> bool:
         """Whether the change is of an entry that the session sees, shadowed or not."""
@@ -66,6 +75,30 @@ class EntryAccess:
         given = parse_arguments(entry_definitions.OPERATIONS[operation].arguments, sent, tool=tool).given()
         if operation == "recall":
             operation, given = _recalled(given, tool=tool)
+        return self._done(caller, operation, given, call_id)
+
+    def _call_either(
+        self,
+        session: Session,
+        of_files: Mapping[str, Call],
+        operation: ToolOperation,
+        tool: str,
+        sent: object,
+        call_id: str | None,
+    ) -> ToolResult:
+        """One call of a tool that serves memory files and entries."""
+
+        def is_file(key: str) -> bool:
+            return any(file.card.name == key for file in session.files()) and self.entries.get(session, key) is None
+
+        given = parse_arguments(profiles.template(operation).arguments, sent, tool=tool).given()
+        name, arguments = profiles.meant(operation, given, tool=tool, is_file=is_file)
+        if name in of_files:
+            return of_files[name](arguments, call_id)
+        return self._done(session, name, arguments, call_id)
+
+    def _done(self, caller: Caller, operation: str, given: dict[str, Any], call_id: str | None) -> ToolResult:
+        """The result of one operation with checked arguments."""
         if operation in _CHANGES:
             given["call_id"] = call_id
         done = getattr(self.entries, operation)(caller, **given)  # each method has the name of its operation

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from memfiles.records import record
 from memfiles.records.entry_codec import entry_schemas
 from memfiles.records.keys import NAME_PATTERN, UID_PATTERN
-from memfiles.tools.definitions import file_tools
-from memfiles.tools.entry_definitions import entry_tools
+from memfiles.tools.definitions import ToolDefinition
+from memfiles.tools.profiles import offered
 from memfiles.workflow.fields import AGENT_NAME_MAX, MAX_SIZE_BYTES, TOOL_NAMES
 from memfiles.workflow.older_workflow import FILE_TYPE, SETTINGS_KEY
 from memfiles.workflow.workflow import Workflow
@@ -66,9 +66,10 @@ def record_schema() -> dict[str, Any]:
 
 def tools_schema() -> dict[str, Any]:
     """The schema of a tool call, ``{"name": ..., "arguments": {...}}``, for any files and any naming profile."""
-    for_files = file_tools(readable=["any"], writable=["any"])
-    for_entries = [tool for tool_names in TOOL_NAMES for tool in entry_tools(tool_names)]
-    tools = {tool.name: tool for tool in [*for_files, *for_entries]}
+    tools: dict[str, list[ToolDefinition]] = {}
+    for tool in [tool for names in TOOL_NAMES for tool in offered(names, readable=["any"], writable=["any"])]:
+        if all(tool.parameters != other.parameters for other in tools.setdefault(tool.name, [])):
+            tools[tool.name].append(tool)
     calls = [{"properties": {"name": {"const": name}, "arguments": {"$ref": f"#/$defs/{name}"}}} for name in tools]
     return _document(
         title="memfiles tool call",
@@ -82,9 +83,7 @@ def tools_schema() -> dict[str, Any]:
             },
             "additionalProperties": False,
             "oneOf": calls,
-            "$defs": {
-                name: {"description": tool.description, **_of_any_file(tool.parameters)} for name, tool in tools.items()
-            },
+            "$defs": {name: _of_any_profile(found) for name, found in tools.items()},
         },
     )
 
@@ -178,6 +177,12 @@ def _older_memory_file() -> dict[str, Any]:
             },
         },
     }
+
+
+def _of_any_profile(tools: Sequence[ToolDefinition]) -> dict[str, Any]:
+    """The arguments of a tool, which may differ between naming profiles."""
+    said = [{"description": tool.description, **_of_any_file(tool.parameters)} for tool in tools]
+    return said[0] if len(said) == 1 else {"anyOf": said}
 
 
 def _of_any_file(parameters: dict[str, Any]) -> dict[str, Any]:

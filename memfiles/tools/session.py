@@ -10,7 +10,8 @@ import hashlib
 import io
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
     from memfiles.files.manager import MemoryManager
     from memfiles.storage.events import RecordChanged
-    from memfiles.tools.entry_tools import EntryAccess
+    from memfiles.tools.entry_tools import Call, EntryAccess
 
 _INTERNAL_ERROR = (
     "Internal error in the memory; the details were logged. If this was a change, read the current state before you "
@@ -98,9 +99,10 @@ class Session:
         self._lock = threading.Lock()
         self._entries = entries
         self._audit = audit
-        self._calls = {READ: self._read, APPEND: self._append, EDIT: self._edit}
+        of_files = {READ: self._read, APPEND: self._append, EDIT: self._edit}
+        self._calls: dict[str, Call] = {name: partial(self._on_file, name, call) for name, call in of_files.items()}
         if entries is not None:
-            self._calls |= entries.calls(self)
+            self._calls |= entries.calls(self, self._calls)
         self._open_run = open_run or OpenRun()
         self._open_run.join(self)
 
@@ -138,15 +140,25 @@ class Session:
         start on a failing disk.
         """
         self.check_open()
-        blocks = self._readable("memory files", lambda: [visibility.card_of_files(self.files(), read_only=read_only)])
-        if (entries := self._entries) is not None:
+        entries = self._entries
+        names = entries.tool_names if entries else None
+        card = partial(visibility.card_of_files, read_only=read_only, tool_names=names)
+        blocks = self._readable("memory files", lambda: [card(self.files())])
+        if entries is not None:
             blocks += self._readable("entries", lambda: entries.prompt(self, read_only=read_only))
         return "\n\n".join(block for block in blocks if block)
 
     def definitions(self) -> list[ToolDefinition]:
         """The tools that the model has now, in the neutral form: those for memory files, then those for entries."""
         self.check_open()
-        return definitions_of(self.files()) + (self._entries.definitions() if self._entries else [])
+        files = self.files()
+        writable = [file.card.name for file in files if file.writable]
+        return self.definitions_for(readable=[file.card.name for file in files], writable=writable)
+
+    def definitions_for(self, *, readable: Sequence[str], writable: Sequence[str]) -> list[ToolDefinition]:
+        """The tools that the model would have with memory files of these names."""
+        offered = self._entries.definitions if self._entries else file_tools
+        return offered(readable=readable, writable=writable)
 
     def tools(self, dialect: str, *, strict: bool | None = None, examples: bool = False) -> list[dict[str, Any]]:
         """The tools that the model has now, in a vendor's shape.
@@ -169,8 +181,6 @@ class Session:
             call = self._calls.get(name) if isinstance(name, str) else None
             return call(arguments, call_id) if call else self._unknown(name)
         except MemfilesError as error:
-            if name in (READ, APPEND, EDIT):  # entries report their own refusals
-                self.refused(name, error)
             return failed(error)
         except Exception:
             _log.exception("the call of tool %s failed", shortened(name))
@@ -234,6 +244,14 @@ class Session:
         else:
             self._warned.pop(what, None)
         return made
+
+    def _on_file(self, tool: str, call: Call, sent: object, call_id: str | None) -> ToolResult:
+        """One call of a tool for memory files; entries report their refusals themselves."""
+        try:
+            return call(sent, call_id)
+        except MemfilesError as error:
+            self.refused(tool, error)
+            raise
 
     def _read(self, sent: object, call_id: str | None) -> ToolResult:
         arguments = parse_arguments(ReadMemory, sent, tool=READ)

@@ -17,6 +17,7 @@ from memfiles.errors import FileNotDeclared, InvalidArgument, LevelDenied, ReadO
 from memfiles.records.file_changes import FileCard
 from memfiles.records.levels import Levels
 from memfiles.tools.arguments import shortened
+from memfiles.tools.definitions import file_verbs
 from memfiles.workflow.workflow import MemoryRef
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 RefLike = MemoryRef | Mapping[str, Any]
 HEADING = "## Memory files available"
-HOW_TO_READ = "Read with read_memory(file)."
-HOW_TO = f"{HOW_TO_READ} Change RW files with append_memory or edit_memory."
 _JOINERS = "\u200c\u200d"
 
 
@@ -140,10 +139,15 @@ def index_card(
     return card_of_files(visible_files(refs, manager, levels=levels, level=level))
 
 
-def card_of_files(files: Iterable[VisibleFile], *, read_only: bool = False) -> str:
-    """The index card of these files, in their order; ``read_only`` for a model without tools to change them."""
+def card_of_files(files: Iterable[VisibleFile], *, read_only: bool = False, tool_names: str | None = None) -> str:
+    """The index card of these files, in their order; ``read_only`` for a model without tools to change them.
+
+    ``tool_names`` is the naming profile of the tools.
+    """
     lines = [_line(file, writable=file.writable and not read_only) for file in files]
-    return "\n".join([HEADING, HOW_TO_READ if read_only else HOW_TO, *lines]) if lines else ""
+    read, append, edit = file_verbs(tool_names)
+    how_to = f"Read with {read}(file)." + ("" if read_only else f" Change RW files with {append} or {edit}.")
+    return "\n".join([HEADING, how_to, *lines]) if lines else ""
 
 
 def one_line(text: str) -> str:

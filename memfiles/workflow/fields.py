@@ -177,8 +177,9 @@ Pull = Annotated[
     PlainValidator(_pull),
     WithJsonSchema({"anyOf": [{"type": "string", "enum": ["cold-start", "restore"]}, *_DURATION_SCHEMA]}),
 ]
-ToolNames = Literal["default", "store-recall", "crud"]
-ToolOperation = Literal["save", "get", "search", "recall", "list", "delete", "update"]
+ToolNames = Literal["default", "store-recall", "crud", "compact"]
+ToolOperation = Literal["save", "get", "search", "recall", "list", "delete", "update", "read", "write", "edit", "look"]
+COMPACT: ToolNames = "compact"
 _AS_CALLED: tuple[ToolOperation, ...] = ("save", "get", "search", "list", "delete", "update")
 TOOL_NAMES: dict[ToolNames, dict[str, ToolOperation]] = {
     "default": {f"memory_{operation}": operation for operation in _AS_CALLED},
@@ -195,8 +196,19 @@ TOOL_NAMES: dict[ToolNames, dict[str, ToolOperation]] = {
         "memory_update": "update",
         "memory_delete": "delete",
     },
+    COMPACT: {
+        "memory_read": "read",
+        "memory_write": "write",
+        "memory_edit": "edit",
+        "memory_search": "look",
+        "memory_delete": "delete",
+    },
 }
-"""Naming profiles: tool name -> operation, in the order in which the tools are offered."""
+"""Naming profiles: tool name -> operation, in the order in which the tools are offered.
+
+In ``compact`` a tool serves memory files and entries: read is a read of a file or a get, write an append to a file, a
+save or an update, edit an edit of either, and look a search or a list.
+"""
 
 
 def check_tool_names(tool_names: str) -> ToolNames:

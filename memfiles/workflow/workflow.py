@@ -232,7 +232,8 @@ class EntriesSpec(_Declared):
     tool_names: ToolNames = Field(
         "default",
         description="The naming profile of the tools: default (memory_save, get, search, list, delete, update), "
-        "store-recall (memory_store, recall, list, forget) or crud (memory_search, create, read, update, delete).",
+        "store-recall (memory_store, recall, list, forget), crud (memory_search, create, read, update, delete) or "
+        "compact (memory_read, write, edit, search, delete, for memory files and entries together).",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,15 @@ from memfiles.entries import purge
 from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.errors import EntryNotFound, InvalidArgument, SecretRefused, StorageFailed
+from memfiles.errors import (
+    EditNoMatch,
+    EmptyText,
+    EntryNotFound,
+    InvalidArgument,
+    RevisionConflict,
+    SecretRefused,
+    StorageFailed,
+)
 from tests.secrets.secret_corpus import TOKENS
 from tests.support.saved import Clock, Visitor, entries_in
 
@@ -180,3 +189,63 @@ def test_what_was_deleted_is_deleted_though_older_ones_cannot_go(
 
     assert "a" == entries.delete(Visitor(), "a").key
     assert "the disk is full" in caplog.text
+
+
+def test_an_edit_replaces_the_first_match(entries: Entries) -> None:
+    """And says how often the text occurs, and where it was replaced."""
+    entries.save(Visitor(), "plan", "Ada is on Free.\nBob is on Free.\n")
+
+    saved = entries.edit(Visitor(), "plan", "Free", "Pro")
+
+    assert ("Ada is on Pro.\nBob is on Free.\n", 2, 1) == (_content(entries, "plan"), saved.matches, saved.line)
+
+
+def test_an_edit_that_does_not_fit_changes_nothing(entries: Entries) -> None:
+    """The reason names the key and the nearest line; an entry of another level is not there to be edited."""
+    entries.save(Visitor(), "plan", "Ada is on Free.\n")
+
+    with pytest.raises(EditNoMatch, match="does not occur in 'plan'; the nearest is line 1: 'Ada is on Free.'"):
+        entries.edit(Visitor(), "plan", "Ada is on Pro.", "x")
+    with pytest.raises(EmptyText, match="nothing to find in 'plan'"):
+        entries.edit(Visitor(), "plan", "", "x")
+    with pytest.raises(EntryNotFound, match="there is no entry 'plan' at this session's level"):
+        entries.edit(Visitor(level="RESTRICTED"), "plan", "Free", "Pro")
+    with pytest.raises(RevisionConflict, match="revision 1, not 7"):
+        entries.edit(Visitor(), "plan", "Free", "Pro", expected_revision=7)
+    assert "Ada is on Free.\n" == _content(entries, "plan")
+
+
+def test_an_edit_that_completes_a_credential_is_refused(entries: Entries) -> None:
+    """The result counts, not the text that is put in."""
+    token = next(secret.value for secret in TOKENS if secret.rule == "anthropic-key")
+    entries.save(Visitor(), "plan", f"see {token[:6]}\n")
+
+    with pytest.raises(SecretRefused):
+        entries.edit(Visitor(), "plan", f"{token[:6]}\n", f"{token}\n")
+
+
+def test_a_repeated_edit_is_made_once(entries: Entries) -> None:
+    """Even if its text still occurs, and another change came meanwhile."""
+    entries.save(Visitor(), "plan", "a a a")
+    first = entries.edit(Visitor(), "plan", "a", "b", call_id="call_1")
+    entries.edit(Visitor(), "plan", "a", "c", call_id="call_2")
+
+    again = entries.edit(Visitor(), "plan", "a", "b", call_id="call_1")
+
+    assert ("b c a", first.revision, True) == (_content(entries, "plan"), again.revision, again.replayed)
+
+
+def test_edits_at_the_same_time_are_all_kept(entries: Entries) -> None:
+    """Each is made on what the others left."""
+    words = [f"word-{number}" for number in range(6)]
+    entries.save(Visitor(), "plan", " ".join(words))
+    with ThreadPoolExecutor(len(words)) as pool:
+        list(pool.map(lambda word: entries.edit(Visitor(), "plan", word, word.upper()), words))
+
+    assert " ".join(words).upper() == _content(entries, "plan")
+
+
+def _content(entries: Entries, key: str) -> str:
+    found = entries.get(Visitor(), key)
+    assert found is not None
+    return found.content

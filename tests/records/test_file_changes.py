@@ -117,7 +117,7 @@ def test_no_match_shows_the_nearest_line() -> None:
 
 def test_no_match_without_a_near_line_says_to_read_the_file() -> None:
     """A far-fetched hint would mislead."""
-    with pytest.raises(EditNoMatch, match="read the file and copy the text exactly"):
+    with pytest.raises(EditNoMatch, match="read it and copy the text exactly"):
         edit(seeded("# Customers\n"), stamp(), old="%%%", new="x")
 
 

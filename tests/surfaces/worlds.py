@@ -589,8 +589,20 @@ class Author:
             "read_memory": lambda: {"file": self._one(FILES)},
             "append_memory": lambda: {"file": self._one(FILES), "content": f"- {self._words()}\n"},
             "edit_memory": lambda: {"file": self._one(FILES), "old_string": self._one(WORDS), "new_string": "changed"},
+            "read": lambda: self._either(keys),
+            "write": lambda: (
+                self._draft(keys, may_stay=self._maybe())
+                if self._maybe()
+                else {**self._either(keys), "content": f"- {self._words()}\n"}
+            ),
+            "edit": lambda: {**self._either(keys), "old_string": self._one(WORDS), "new_string": "changed"},
+            "look": lambda: {"query": self._one(QUERIES)} if self._maybe() else {"prefix": self._one(("", *keys))},
         }[operation]()
         return {"name": tool, "sent": sent, "names": names} | ({"call_id": "c3"} if self._maybe(0.1) else {})
+
+    def _either(self, keys: Sequence[str]) -> dict[str, Any]:
+        """A memory file or an entry; a key may be the name of a file."""
+        return {"file": self._one(FILES)} if self._maybe() else {"key": self._one((*keys, *FILES))}
 
     def _memory_tool(self, keys: Sequence[str]) -> dict[str, Any]:
         paths = [f"/memories/{name}" for name in (*keys, *FILES)]

@@ -18,7 +18,7 @@ memory: {durability: os, entries: {max_entries: 100}}
 agents: {support: {level: INTERNAL}}
 """
 MESSAGES = [{"role": "user", "content": "Ada moved to Pro"}]
-SAVES = {"default": "memory_save", "store-recall": "memory_store", "crud": "memory_create"}
+SAVES = {"default": "memory_save", "store-recall": "memory_store", "crud": "memory_create", "compact": "memory_write"}
 PLAN = {"key": "ada/plan", "content": "Ada is on Pro."}
 
 

@@ -25,7 +25,7 @@ from memfiles.tools.entry_definitions import (
 from memfiles.workflow.fields import TOOL_NAMES, ToolNames, ToolOperation, operations_of
 from memfiles.workflow.workflow import EntriesSpec
 
-ALL = [tool for tool_names in TOOL_NAMES for tool in entry_tools(tool_names)]
+ALL = [tool for tool_names in TOOL_NAMES if tool_names != "compact" for tool in entry_tools(tool_names)]
 KEYWORDS = {"type", "description", "enum", "minimum", "maximum", "items"}
 
 
@@ -46,7 +46,7 @@ def test_the_three_sets_of_names(tool_names: str, expected: str) -> None:
 @pytest.mark.parametrize("tool_names", ["", "Default", "x" * 1000, "memory_save"])
 def test_unknown_names_are_told_the_known_ones(tool_names: str) -> None:
     """A typo costs one look."""
-    with pytest.raises(InvalidArgument, match="use one of default, store-recall, crud"):
+    with pytest.raises(InvalidArgument, match="use one of default, store-recall, crud, compact"):
         entry_tools(tool_names)
 
 
@@ -61,7 +61,10 @@ def test_what_can_be_done_under_each_set() -> None:
     """All operations have a name in the default set; a recall is a get and a search in one."""
     done = {tool_names: set(operations.values()) for tool_names, operations in TOOL_NAMES.items()}
 
-    assert set(get_args(ToolOperation)) - {"recall"} == done["default"]
+    either = {"read", "write", "edit", "look"}
+
+    assert set(get_args(ToolOperation)) - {"recall"} - either == done["default"]
+    assert either | {"delete"} == done["compact"]
     assert {"save", "recall", "list", "delete"} == done["store-recall"]
     assert {"save", "get", "search", "update", "delete"} == done["crud"]
 
@@ -331,6 +334,7 @@ NAMES = {
     "default": {"memory_save": "save", "memory_get": "get", "memory_search": "search", "memory_delete": "delete"},
     "store-recall": {"memory_store": "save", "memory_recall": "recall", "memory_forget": "delete"},
     "crud": {"memory_search": "search", "memory_create": "save", "memory_delete": "delete"},
+    "compact": {"memory_search": "look", "memory_write": "write", "memory_delete": "delete"},
 }
 
 

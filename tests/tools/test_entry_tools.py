@@ -267,10 +267,12 @@ def test_a_credential_is_refused(session: Session) -> None:
 
 @pytest.mark.parametrize(("tool_names", "operations"), TOOL_NAMES.items())
 def test_the_names_of_a_session(memory: memfiles.Memory, tool_names: str, operations: dict[str, str]) -> None:
-    """A session has the tools of one set of names, after those for files."""
+    """A session has the tools of one set of names, after those for files; compact tools are for both."""
     session = memory.session("support", tool_names=tool_names)
 
-    assert ["read_memory", "append_memory", "edit_memory", *operations] == names(session)
+    of_files = [] if tool_names == "compact" else ["read_memory", "append_memory", "edit_memory"]
+
+    assert [*of_files, *operations] == names(session)
 
 
 def test_the_names_that_a_workflow_declares(tmp_path: Path) -> None:
@@ -282,7 +284,7 @@ def test_the_names_that_a_workflow_declares(tmp_path: Path) -> None:
 
 def test_unknown_names_are_refused(memory: memfiles.Memory) -> None:
     """A session is not made, and the known names are listed."""
-    with pytest.raises(InvalidArgument, match="default, store-recall, crud"):
+    with pytest.raises(InvalidArgument, match="default, store-recall, crud, compact"):
         memory.session("support", tool_names="langchain")
 
 

@@ -41,7 +41,9 @@ _TOOL_NAMES = click.option(
 @opening.SESSION_LEVEL
 def card_command(agent: str, user: str | None, level: str | None) -> None:
     """Print the index card an agent gets in its system prompt."""
-    card = card_of_files(_visible(opening.view(), agent, user=user, level=level))
+    seen = opening.view()
+    entries = seen.workflow.memory.entries
+    card = card_of_files(_visible(seen, agent, user=user, level=level), tool_names=entries.tool_names if entries else None)
     if output.as_json({"agent": agent, "card": card}):
         return
     if card:
@@ -62,13 +64,14 @@ def tools_command(agent: str, dialect: str, tool_names: ToolNames | None, **give
     The output is a JSON array, with or without --json.
     """
     seen = opening.view()
-    definitions = definitions_of(_visible(seen, agent, user=given["user"], level=given["level"]))
-    declared = seen.workflow.memory.entries
-    if declared is not None:
-        from memfiles.tools.entry_definitions import entry_tools  # late: only who declares entries needs it
+    files, declared = _visible(seen, agent, user=given["user"], level=given["level"]), seen.workflow.memory.entries
+    if declared is None:
+        output.data(render(definitions_of(files), dialect))
+        return
+    from memfiles.tools.profiles import offered  # late: only who declares entries needs it
 
-        definitions += entry_tools(tool_names or declared.tool_names)
-    output.data(render(definitions, dialect))
+    readable, writable = [it.card.name for it in files], [it.card.name for it in files if it.writable]
+    output.data(render(offered(tool_names or declared.tool_names, readable=readable, writable=writable), dialect))
 
 
 @command("call", 'memfiles call support read_memory \'{"file": "customer-notes"}\'')

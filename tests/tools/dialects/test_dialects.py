@@ -24,12 +24,14 @@ from memfiles.errors import InvalidArgument
 from memfiles.tools.definitions import file_tools
 from memfiles.tools.dialects import DIALECTS, all_required, render, structured, without_keywords
 from memfiles.tools.entry_definitions import entry_tools
+from memfiles.tools.profiles import offered
 from memfiles.tools.results import ToolResult, refused
-from memfiles.workflow.fields import TOOL_NAMES
+from memfiles.workflow.fields import TOOL_NAMES, ToolNames
 
 GOLDEN = Path(__file__).parent / "golden"
 FILE_TOOLS = file_tools(readable=["customer-notes", "playbook"], writable=["customer-notes"])
-TOOLS = [*FILE_TOOLS, *(tool for tool_names in TOOL_NAMES for tool in entry_tools(tool_names))]
+FILES = {"readable": ["customer-notes", "playbook"], "writable": ["customer-notes"]}
+TOOLS = [*FILE_TOOLS, *(it for names in TOOL_NAMES for it in offered(names, **FILES) if it not in FILE_TOOLS)]
 VENDOR_TYPES: dict[str, TypeAdapter[Any]] = {
     "anthropic": TypeAdapter(ToolParam),
     "gemini": TypeAdapter(gemini_types.FunctionDeclaration),
@@ -177,15 +179,14 @@ def test_mcp_says_what_a_tool_may_do() -> None:
 
     assert {"read_memory": (True, False, True), "append_memory": (False, False, False)} == shown
     assert {"edit_memory", "memory_save", "memory_store", "memory_create", "memory_update"} | {
-        "memory_delete",
-        "memory_forget",
+        *("memory_delete", "memory_forget", "memory_write", "memory_edit"),
     } == {tool for tool, hint in hints.items() if hint["destructiveHint"]}
     assert {False} == {hint["openWorldHint"] for hint in hints.values()}
 
 
 def test_mcp_s_output_schemas_are_schemas_of_objects() -> None:
-    """The protocol takes no other root."""
-    for shape in render(TOOLS, "mcp"):
+    """The protocol takes no other root. Compact tools have none, as they are short and their results differ."""
+    for shape in render([tool for tool in TOOLS if tool.output], "mcp"):
         Draft202012Validator.check_schema(shape["outputSchema"])
 
         assert "object" == shape["outputSchema"]["type"]
@@ -218,9 +219,10 @@ def test_anthropic_with_everything_is_the_golden_file() -> None:
 
 @pytest.mark.parametrize("tool_names", TOOL_NAMES)
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_tools_for_entries_are_the_golden_file(dialect: str, tool_names: str) -> None:
-    """Under each set of names; for the default one also strict and with examples."""
-    shown = json.dumps(render(entry_tools(tool_names), dialect), indent=2, ensure_ascii=False) + "\n"
+def test_the_tools_for_entries_are_the_golden_file(dialect: str, tool_names: ToolNames) -> None:
+    """Under each set of names; for the default one also strict and with examples. Compact tools are for files too."""
+    shapes = render([tool for tool in offered(tool_names, **FILES) if tool not in FILE_TOOLS], dialect)
+    shown = json.dumps(shapes, indent=2, ensure_ascii=False) + "\n"
 
     assert (GOLDEN / f"entry-tools-{tool_names}-{dialect}.json").read_text(encoding="utf-8") == shown
 

@@ -20,7 +20,8 @@ from memfiles.tools.dialects import (
     within_enum_limits,
 )
 from memfiles.tools.entry_definitions import entry_tools
-from memfiles.workflow.fields import TOOL_NAMES
+from memfiles.tools.profiles import offered
+from memfiles.workflow.fields import TOOL_NAMES, ToolNames
 
 FILE_TOOLS = file_tools(readable=["customer-notes", "playbook"], writable=["customer-notes"])
 SHARING = ["anthropic", "bedrock"]
@@ -60,9 +61,11 @@ def enum_of(count: int, *, length: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("tool_names", TOOL_NAMES)
 @pytest.mark.parametrize("dialect", SHARING)
-def test_a_strict_request_stays_within_what_its_vendor_takes(dialect: str, tool_names: str) -> None:
+def test_a_strict_request_stays_within_what_its_vendor_takes(dialect: str, tool_names: ToolNames) -> None:
     """With every tool there is, under each set of names: counted, and without a union."""
-    shapes = render([*FILE_TOOLS, *entry_tools(tool_names)], dialect, strict=True)
+    shapes = render(
+        offered(tool_names, readable=["customer-notes", "playbook"], writable=["customer-notes"]), dialect, strict=True
+    )
     strict = [schema_of(shape) for shape in shapes if is_strict(shape)]
 
     assert STRICT_TOOLS >= len(strict) >= len(shapes) - 1
