@@ -43,7 +43,9 @@ def card_command(agent: str, user: str | None, level: str | None) -> None:
     """Print the index card an agent gets in its system prompt."""
     seen = opening.view()
     entries = seen.workflow.memory.entries
-    card = card_of_files(_visible(seen, agent, user=user, level=level), tool_names=entries.tool_names if entries else None)
+    card = card_of_files(
+        _visible(seen, agent, user=user, level=level), tool_names=entries.tool_names if entries else None
+    )
     if output.as_json({"agent": agent, "card": card}):
         return
     if card:
