@@ -14,16 +14,19 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet, WeakValueDictionary
 
-from memfiles.entries.callers import SessionProvenance
+from memfiles.entries.callers import Operator, SessionProvenance
 from memfiles.entries.lazy import LazyEntries, assembled
-from memfiles.errors import InvalidArgument, StorageFailed, WorkflowError
+from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed, WorkflowError
 from memfiles.files.manager import MemoryFiles, MemoryManager
 from memfiles.files.restore_report import RestoreReport
+from memfiles.records.entry import Entry
 from memfiles.records.keys import ENTRIES, WORKSPACE, check_whole
+from memfiles.records.record import Actor, Record
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.audit_reader import AuditFilter, AuditReader, AuditTrail
 from memfiles.storage.events import OUTCOMES, AuditLog, Subscribers, utc_now
 from memfiles.storage.store import Store, real_directory
+from memfiles.sync.conflicts import Conflicts
 from memfiles.sync.engine import Sync
 from memfiles.sync.ledger import Ledger
 from memfiles.sync.status import NullSync, settings_of, status_on_disk
@@ -34,6 +37,7 @@ from memfiles.workflow.workflow import AgentSpec, Workflow
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
     from memfiles.index.search.embedder import Embedder
+    from memfiles.sync.merge.record_types import SyncedRecord
     from memfiles.sync.mirror import Mirror
     from memfiles.sync.replica import Replica
     from memfiles.tools.entry_tools import EntryAccess
@@ -76,9 +80,10 @@ def open(
         assemble = partial(assembled, workflow, manager.store, manager.subscribers, audit=log, embedder=embedder)
         entries = _make_entries(workflow, partial(assemble, origin=manager.origin), replica=replica)
         cleanup.callback(entries.close)
-        sync: Sync | NullSync = NullSync()
+        kept = Conflicts(directory, rewrite=partial(_rewrite, manager, entries), audit=log)
+        sync: Sync | NullSync = NullSync(kept=kept)
         if counted is not None and ledger is not None and replica is not None:
-            sync = Sync(replica, mirror=counted, ledger=ledger, settings=settings)
+            sync = Sync(replica, mirror=counted, ledger=ledger, settings=settings, kept=kept)
             cleanup.callback(sync.close)
             manager.subscribe(sync.notice)
             sync.start(hydrated=manager.take_hydrated())
@@ -125,7 +130,7 @@ def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], 
     store = cleanup.enter_context(ExitStack())  # closed after the entries
     entries = LazyEntries(workflow, partial(_open_to_read, workflow, store))
     cleanup.callback(entries.close)
-    sync = NullSync(partial(status_on_disk, workflow))
+    sync = NullSync(partial(status_on_disk, workflow), kept=Conflicts(workflow.directory))
     return Memory(workflow, manager=manager, report=report, sync=sync, entries=entries, cleanup=cleanup)
 
 
@@ -347,6 +352,17 @@ def _make_entries(workflow: Workflow, assemble: Callable[[], Entries], *, replic
     if entries.are_declared:
         entries.opened()
     return entries
+
+
+def _rewrite(manager: MemoryManager, entries: LazyEntries, record: SyncedRecord, text: str, by: Actor | None) -> int:
+    """Make ``text`` the content of this version of a record, as the operator of the directory; the new revision."""
+    if isinstance(record, Record):
+        return manager.replace(record.uid, text, expected_revision=record.revision, by=by).revision
+    if not isinstance(record, Entry) or record.retired is not None:
+        raise EntryNotFound("the entry was deleted: restore it first")
+    operator = Operator.of(record, by=by or Actor())
+    opened = entries.opened()
+    return opened.update(operator, record.key, content=text, expected_revision=record.revision).revision
 
 
 def _open_to_read(workflow: Workflow, cleanup: ExitStack) -> Entries:

@@ -50,7 +50,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "import": ("commands.transfer", "Import entries from a folder or a file, all or nothing."),
     },
     "Mirror": {
-        "sync": ("commands.sync", "Push to the mirror, pull from it, show what is pending, or replace its key."),
+        "sync": (
+            "commands.sync",
+            "Push and pull changes, show what is pending, settle conflicts, or replace the key.",
+        ),
     },
     "Agents": {
         "card": ("commands.agents", "Print the index card an agent gets in its system prompt."),

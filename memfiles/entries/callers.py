@@ -35,6 +35,7 @@ from memfiles.secrets.gate import check_label
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
+    from memfiles.records.entry import Entry
     from memfiles.storage.events import AuditLog
 
 SpanOperation = Literal["search_memory", "create_memory", "update_memory", "upsert_memory", "delete_memory"]
@@ -95,6 +96,27 @@ class Caller(Protocol):
 
     def check_open(self) -> None:
         """``InvalidArgument`` once the session is closed: its run may be over, and a save would belong to nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """The operator of the directory, as the caller of one change of an entry at its own level. Never a session."""
+
+    level: str
+    provenance: SessionProvenance
+    by: Actor
+
+    @classmethod
+    def of(cls, entry: Entry, *, by: Actor) -> Operator:
+        """The operator who may change this entry, and none that would shadow it."""
+        return cls(entry.level, SessionProvenance(entry.agent), by)
+
+    def actor(self, call_id: str | None) -> Actor:
+        """See ``Caller``."""
+        return self.by
+
+    def check_open(self) -> None:
+        """See ``Caller``; nothing is closed."""
 
 
 def check_caller(caller: Caller, *, may_be_closed: bool = False) -> None:

@@ -1,8 +1,8 @@
 """Quarantine and conflicts: copies of records, each with its reason in a file next to it.
 
 ``quarantine`` holds files that could not be read, moved byte for byte and never followed; ``conflicts`` holds the
-losing sides of merges that were not clean. They are read or deleted only to redact or forget a record. What
-``Store`` and recovery call raises ``OSError``; what others call raises ``StorageFailed``.
+losing sides of merges that were not clean. They are read or deleted only to redact or forget a record, or to settle a
+conflict. What ``Store`` and recovery call raises ``OSError``; what others call raises ``StorageFailed``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import stat
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import Literal, NamedTuple
 
 from memfiles.errors import RecordCorrupt
 from memfiles.records.history import texts_in
@@ -27,7 +28,18 @@ CONFLICTS = "conflicts"
 REASON_SUFFIX = ".reason.json"
 _AT_ONCE = 8 << 20
 _ESCAPES = re.compile(rb'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
+MergeSide = Literal["local", "remote"]
 _ESCAPED_BYTES = 6  # that JSON may take for one byte
+
+
+class KeptCopy(NamedTuple):
+    """A copy at ``kept`` of the record at ``path``, and what its note says of it."""
+
+    kept: str
+    path: str
+    reason: str = "unknown"
+    at: str = ""
+    lost: MergeSide | None = None
 
 
 def set_aside(directory: int, path: str, *, reason: str, at: str, of: str | None = None) -> str:
@@ -43,9 +55,14 @@ def set_aside(directory: int, path: str, *, reason: str, at: str, of: str | None
     return kept
 
 
-def keep_copy(directory: int, path: str, data: bytes, *, reason: str, at: str, folder: str = FOLDER) -> str:
-    """Keep a copy of bytes about to be replaced at ``path`` in ``folder``, with the reason; returns its path."""
-    kept = _noted_place(directory, path, reason=reason, at=at, folder=folder)
+def keep_copy(
+    directory: int, path: str, data: bytes, *, reason: str, at: str, folder: str = FOLDER, lost: MergeSide | None = None
+) -> str:
+    """Keep a copy of bytes about to be replaced at ``path`` in ``folder``, with the reason; returns its path.
+
+    ``lost`` is the side of a merge that the copy is of.
+    """
+    kept = _noted_place(directory, path, reason=reason, at=at, folder=folder, lost=lost)
     atomic.create(directory, kept, data)
     atomic.sync_folder(directory, folder)
     atomic.sync_folder(directory)
@@ -54,9 +71,19 @@ def keep_copy(directory: int, path: str, data: bytes, *, reason: str, at: str, f
 
 def listing(directory: int, *, folder: str = FOLDER) -> list[tuple[str, str]]:
     """The path and reason of everything in ``folder``."""
+    return [(note.kept, note.reason) for note in notes(directory, folder)]
+
+
+def notes(directory: int, folder: str) -> list[KeptCopy]:
+    """What is known of everything in ``folder``."""
     with storage_failure(f"the folder {folder} cannot be listed"):
-        paths = [f"{folder}/{name}" for name in _names(directory, folder)]
-        return [(path, _reason_of(directory, path)) for path in paths]
+        return [_note_of(directory, f"{folder}/{name}") for name in _names(directory, folder)]
+
+
+def remove_copy(directory: int, kept: str) -> None:
+    """Delete the copy at this path, which is one of ``notes``."""
+    with storage_failure(f"{kept} cannot be removed"):
+        _remove(directory, kept)
 
 
 def remove_if(directory: int, is_unwanted: Callable[[str, bytes], bool]) -> None:
@@ -90,13 +117,15 @@ def _everything(directory: int) -> list[str]:
     return [f"{folder}/{name}" for folder in (FOLDER, CONFLICTS) for name in _names(directory, folder)]
 
 
-def _noted_place(directory: int, path: str, *, reason: str, at: str, folder: str = FOLDER) -> str:
+def _noted_place(
+    directory: int, path: str, *, reason: str, at: str, folder: str = FOLDER, lost: MergeSide | None = None
+) -> str:
     """A free path in ``folder`` for a copy of ``path``, with its reason already written."""
     atomic.make_folder(directory, folder)
     moment = at.replace(":", "").replace(".", "")
     kept = f"{folder}/{_name_of(path)}.{moment}.{uuid.uuid4().hex[:6]}"
-    note = json.dumps({"path": path, "reason": reason, "at": at}) + "\n"
-    atomic.create(directory, kept + REASON_SUFFIX, note.encode())
+    note = {"path": path, "reason": reason, "at": at} | ({"lost": lost} if lost is not None else {})
+    atomic.create(directory, kept + REASON_SUFFIX, (json.dumps(note) + "\n").encode())
     return kept
 
 
@@ -118,12 +147,14 @@ def _names(directory: int, folder: str) -> list[str]:
         return []
 
 
-def _reason_of(directory: int, kept: str) -> str:
+def _note_of(directory: int, kept: str) -> KeptCopy:
     try:
         note = atomic.read(directory, kept + REASON_SUFFIX, limit=64 * 1024)
-        return str(json.loads(note[0])["reason"]) if note else "unknown"
-    except (RecordCorrupt, ValueError, KeyError, TypeError, RecursionError):
-        return "unknown"
+        said = json.loads(note[0]) if note else {}
+        lost: MergeSide | None = said["lost"] if said.get("lost") in ("local", "remote") else None
+        return KeptCopy(kept, _name_in(kept).replace("~", "/"), str(said["reason"]), str(said.get("at", "")), lost)
+    except (RecordCorrupt, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return KeptCopy(kept, _name_in(kept).replace("~", "/"))
 
 
 def _holds(directory: int, kept: str, pieces: Sequence[Piece]) -> bool:

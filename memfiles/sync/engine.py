@@ -29,6 +29,7 @@ from memfiles.errors import (
 from memfiles.records.keys import entry_place, is_id_path
 from memfiles.storage.events import utc_now
 from memfiles.storage.fork_safety import renew_in_child
+from memfiles.sync.conflicts import Conflicts
 from memfiles.sync.dirty_scan import Care, DirtyScan, note_hydrated
 from memfiles.sync.dispatcher import Dispatcher, Progress, Task, Timer
 from memfiles.sync.downloads import EntryDownloads
@@ -65,9 +66,12 @@ class Sync:
         settings: SyncSettings,
         now: Callable[[], str] = utc_now,
         dispatcher: type[Dispatcher] = Dispatcher,
+        kept: Conflicts | None = None,
     ) -> None:
-        """``now`` gives the time for changes and for copies that are kept; ``dispatcher`` has the tasks carried out."""
+        """``now`` gives the time for changes and for copies that are ``kept``; ``dispatcher`` carries out the tasks."""
         self.settings = settings
+        kept = kept or Conflicts(replica.directory)
+        self.conflicts, self.resolve = kept.conflicts, kept.resolve
         self._replica = replica
         self._ledger = ledger
         downloads = EntryDownloads(replica, mirror, ledger, settings.on_conflict, now)

@@ -22,6 +22,7 @@ from memfiles.storage import entry_folders, quarantine
 from memfiles.storage.atomic import Signature, storage_failure
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.locks import RecordLocks
+from memfiles.storage.quarantine import MergeSide
 from memfiles.storage.repository import RecordRepository
 from memfiles.sync.merge.merge_entries import MarksById, is_same, place_of, placed
 from memfiles.sync.merge.merge_files import ConflictPolicy
@@ -57,15 +58,17 @@ class LocalCopy:
 class Resolution:
     """What becomes of a record: ``record`` is written (None: it stays), and ``loser`` is kept in ``conflicts/``.
 
-    ``is_ours``: the record holds changes that only this directory has made so far. ``settled`` is the digest of a
-    record that needs no push. ``buries``: nothing may keep its content from before this revision. ``drops_copy``: nor
-    the mirror's copy. ``redacts`` are the pieces of texts that were redacted elsewhere. ``note`` is for the log.
+    ``lost`` is the side of the loser. ``is_ours``: the record holds changes that only this directory has made so far.
+    ``settled`` is the digest of a record that needs no push. ``buries``: nothing may keep its content from before this
+    revision. ``drops_copy``: nor the mirror's copy. ``redacts`` are the pieces of texts that were redacted elsewhere.
+    ``note`` is for the log.
     """
 
     record: SyncedRecord | None
     outcome: Outcome
     is_ours: bool = True
     loser: SyncedRecord | None = None
+    lost: MergeSide | None = None
     why: str = ""
     note: str | None = None
     settled: str | None = None
@@ -150,7 +153,7 @@ class Replica:
                 return None, True
             if resolution.loser is not None:
                 body = encode_copy(resolution.loser)
-                self.keep(path, body, why=resolution.why, folder=quarantine.CONFLICTS)
+                self.keep(path, body, why=resolution.why, folder=quarantine.CONFLICTS, lost=resolution.lost)
             return resolution.record, resolution.is_ours
 
         self._repository(path).merge(path, run)
@@ -218,10 +221,11 @@ class Replica:
             paths.add(missing)
         return sorted(paths)
 
-    def keep(self, path: str, body: bytes, *, why: str, folder: str) -> None:
+    def keep(self, path: str, body: bytes, *, why: str, folder: str, lost: MergeSide | None = None) -> None:
         """Keep a copy of the record at ``path`` in quarantine or conflicts."""
+        keep, at = quarantine.keep_copy, self._now()
         with storage_failure(f"a copy of {path} cannot be kept in {folder}"):
-            quarantine.keep_copy(self._store.descriptor, path, body, reason=why, at=self._now(), folder=folder)
+            keep(self._store.descriptor, path, body, reason=why, at=at, folder=folder, lost=lost)
 
     def remove_copies(self, path: str, *, holding: Sequence[Piece]) -> None:
         """Remove copies that hold redacted texts from quarantine and conflicts; ``release_forgotten`` does the rest."""

@@ -17,6 +17,7 @@ from memfiles.records.record import MAX_RECORD_BYTES, digest
 from memfiles.storage import atomic, quarantine
 from memfiles.storage import entry_folders as folders
 from memfiles.storage.atomic import Signature, storage_failure
+from memfiles.sync.conflicts import Conflicts
 from memfiles.sync.dirty_scan import Dirty
 from memfiles.sync.dispatcher import Progress
 from memfiles.sync.ledger import LedgerSnapshot, peek
@@ -194,9 +195,10 @@ class NullSync:
 
     settings = SyncSettings()
 
-    def __init__(self, status: Callable[[], SyncStatus] = SyncStatus) -> None:
-        """``status`` reads the status of a mirror that nothing is pushed to; without it nothing is behind."""
+    def __init__(self, status: Callable[[], SyncStatus] = SyncStatus, *, kept: Conflicts) -> None:
+        """``status`` reads the status of a mirror that nothing is pushed to; ``kept`` are earlier conflicts."""
         self._status = status
+        self.conflicts, self.resolve = kept.conflicts, kept.resolve
 
     def status(self) -> SyncStatus:
         """How far the mirror is behind."""

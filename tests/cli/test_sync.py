@@ -209,6 +209,33 @@ def test_a_conflict_ends_with_4(here: Path, there: Path, other: list[str]) -> No
     assert "1 losing copy in conflicts/" in run("status").out
 
 
+def test_a_conflict_is_settled(here: Path, there: Path, other: list[str]) -> None:
+    """It is listed, its text printed and taken; then it is gone, and the other machine has the text as well."""
+    in_conflict(there, other)
+    run("sync", "push")
+    listed, (conflict,) = run("sync", "conflicts"), run("sync", "conflicts", "--json").data["conflicts"]
+
+    assert conflict["path"] in listed.out
+    assert ("notes", "remote", "open", 1) == tuple(conflict[name] for name in ("name", "lost", "state", "new_lines"))
+    assert "# Theirs\n" == run("sync", "conflicts", "notes").out
+    assert 4 == run("sync", "resolve", "notes", "--take", "copy", "--expected-revision", "1").code
+    assert 0 == run("sync", "resolve", "notes", "--take", "copy", "--actor", "grace").code
+    assert "# Theirs\n" == run("read", "notes").out
+    assert "grace as cli" in run("log", "notes").out
+    assert [] == run("sync", "conflicts", "--json").data["conflicts"]
+    assert 3 == run("sync", "resolve", "notes", "--take", "record").code
+
+
+def test_a_conflict_is_settled_with_another_text(here: Path, there: Path, other: list[str]) -> None:
+    """From stdin; a call that does not say what to take changes nothing."""
+    in_conflict(there, other)
+    run("sync", "push")
+
+    assert (2, 2) == (run("sync", "resolve", "notes").code, run("sync", "resolve", "notes", "--take", "x").code)
+    assert 0 == run("sync", "resolve", "notes", "--text", "-", stdin="# Both\n").code
+    assert "# Both\n" == run("read", "notes").out
+
+
 def test_a_conflict_met_by_another_command(here: Path, there: Path, other: list[str]) -> None:
     """A command that writes says where the copy that lost is kept, and ends with 0."""
     in_conflict(there, other)

@@ -50,6 +50,7 @@ _BLOCK = re.compile(
 )
 _UNSTABLE = [
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"), "2026-11-21T09:00:00.000Z"),
+    (re.compile(r"\d{4}-\d\d-\d\dT\d{9}Z\.[0-9a-f]{6}"), "2026-11-21T090000000Z.0f1e2d"),
     (re.compile(r"plan-[0-9a-f]{12}"), "plan-0123456789ab"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "0123456789abcdef0123456789abcdef"),
     (re.compile(r'"lag_seconds": [0-9.]+'), '"lag_seconds": 0.0'),

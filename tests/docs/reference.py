@@ -32,6 +32,7 @@ from memfiles.errors import MemfilesError
 from memfiles.index.search.embedder import Embedder
 from memfiles.storage.audit_reader import AuditTrail
 from memfiles.storage.events import AuditEvent
+from memfiles.sync.conflicts import Conflict, ConflictResolved, Conflicts
 from memfiles.sync.engine import Sync
 from memfiles.sync.mirror import ANY, BulkMirror, CandidMirror, Condition, Stored
 from memfiles.sync.status import SyncReport, SyncStatus
@@ -44,6 +45,9 @@ REACHED = [
     Sync,
     SyncStatus,
     SyncReport,
+    Conflicts,
+    Conflict,
+    ConflictResolved,
     Draft,
     Embedder,
     Summariser,
@@ -91,7 +95,7 @@ INTERNAL = {
 }
 """Methods that other rooms of memfiles call, and users do not."""
 
-BUILT_BY_MEMFILES = {"Memory", "Session", "Entries", "Sync"}
+BUILT_BY_MEMFILES = {"Memory", "Session", "Entries", "Sync", "Conflicts"}
 _HELP_ENV = {"NO_COLOR": None, "FORCE_COLOR": None, "COLUMNS": "80"}
 
 

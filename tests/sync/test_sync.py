@@ -7,6 +7,7 @@ import shutil
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -371,11 +372,12 @@ def test_a_child_of_a_fork_pushes_what_it_writes(open_machine: Opener, mirror: M
     assert b"pushed" == told
 
 
-def test_a_memory_without_a_mirror_has_nothing_to_do(open_machine: Opener) -> None:
+def test_a_memory_without_a_mirror_has_nothing_to_do(tmp_path: Path) -> None:
     """Without a mirror the same calls do nothing, at once."""
+    from memfiles.sync.conflicts import Conflicts
     from memfiles.sync.status import NullSync
 
-    sync = NullSync()
+    sync = NullSync(kept=Conflicts(tmp_path))
 
     assert sync.flush()
     assert {} == sync.pull().outcomes == sync.push().outcomes

@@ -1,4 +1,4 @@
-"""``sync push``, ``pull``, ``status``, ``rekey`` and ``open``: the mirror, on demand.
+"""``sync push``, ``pull``, ``status``, ``conflicts``, ``resolve``, ``rekey`` and ``open``: the mirror, on demand.
 
 A transfer prints its outcome on stdout. Its exit code is 7 if something is still pending or an object is refused, else
 4 if a change lost against another one, else 0.
@@ -7,18 +7,20 @@ A transfer prints its outcome on stdout. Its exit code is 7 if something is stil
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import click
 
 from memfiles.cli import opening, output
-from memfiles.cli.failures import NoMirror
-from memfiles.cli.options import command, current, group
+from memfiles.cli.commands.write import expected_revision, given_text
+from memfiles.cli.failures import NoMirror, NotFound
+from memfiles.cli.options import command, current, group, usage_error
 from memfiles.cli.output import ProgressCallback, progress
 from memfiles.errors import MirrorConflict, MirrorUnavailable
-from memfiles.memory import keeper_of
+from memfiles.memory import keeper_of, look
+from memfiles.sync.conflicts import Conflict
 from memfiles.sync.engine import Sync
 from memfiles.sync.status import NullSync, SyncReport, kept_conflicts, status_on_disk
 from memfiles.workflow.workflow import Workflow
@@ -32,7 +34,7 @@ _TIMEOUT = click.option(
 
 @group("sync", "memfiles sync status", "memfiles sync push --timeout 300")
 def sync_command() -> None:
-    """Push to the mirror, pull from it, show what is pending, or replace its key."""
+    """Push and pull changes, show what is pending, settle conflicts, or replace the key."""
 
 
 @command("push", "memfiles sync push --timeout 300", of=sync_command)
@@ -70,6 +72,74 @@ def status_command() -> None:
     output.labelled(opening.mirror_lines(status, workflow=workflow))
     for path in status.conflicts:
         output.line(f"  {path}")
+
+
+@command("conflicts", "memfiles sync conflicts", "memfiles sync conflicts customer-notes > other.md", of=sync_command)
+@click.argument("name", required=False)
+def conflicts_command(name: str | None) -> None:
+    """List the losing copies of merges, or print the text of one.
+
+    NAME is the path of a copy, or the name of its memory file or the key of its entry if that has only one. It is for
+    the operator: it shows copies of all levels. OF USE says how many lines the copy has that its record lacks, or why
+    it can no longer be taken.
+    """
+    workflow = opening.load_workflow()
+    with look(workflow, warn=output.warn) as memory:
+        found = memory.sync.conflicts()
+    if name is not None:
+        output.content(conflict_named(name, found).content)
+    elif not output.as_json({"conflicts": [each.to_dict() for each in found]}):
+        rows = (
+            (it.at or "-", it.name or it.record, it.level or "-", it.lost or "-", it.size_bytes, _use_of(it), it.path)
+            for it in found
+        )
+        output.table(("AT", "NAME", "LEVEL", "LOST", "BYTES", "OF USE", "PATH"), rows, numeric=("BYTES",))
+
+
+@command(
+    "resolve",
+    "memfiles sync resolve customer-notes --take copy",
+    "memfiles sync resolve customer-notes --text - < merged.md",
+    of=sync_command,
+)
+@click.argument("name")
+@click.option(
+    "--take", type=click.Choice(["record", "copy"]), help="Keep the record as it is, or take the copy's text."
+)
+@click.option("--text", help="Text to take instead; - reads stdin.")
+@expected_revision("Fail unless the record is at this revision.", least=1)
+@opening.as_person
+def resolve_command(name: str, text: str | None, **asked: Any) -> None:
+    """Settle a conflict, and remove its losing copy.
+
+    NAME is as for `memfiles sync conflicts`. A text that is taken becomes a new revision, is checked like any change,
+    and can be undone. Of an entry only the text is taken. A text that was redacted or forgotten since is refused.
+    """
+    workflow = opening.load_workflow()
+    if (asked["take"] is None) == (text is None):
+        raise usage_error("say what to take: --take record, --take copy or --text TEXT")
+    with look(workflow, warn=output.warn) as memory:
+        chosen = conflict_named(name, memory.sync.conflicts())
+    given = None if text is None else given_text(text, what="take")
+    with opening.mirrored(workflow) as memory:
+        done = memory.sync.resolve(chosen.path, text=given, **asked)
+    if not output.as_json(done.to_dict()):
+        became = "stays as it is" if done.revision is None else f"is at revision {done.revision}"
+        output.note(f"{done.name or done.record} {became}; {done.path} is removed")
+
+
+def conflict_named(name: str, found: Sequence[Conflict]) -> Conflict:
+    """The conflict of that name; ``NotFound`` if there is none, and a usage error if there are several."""
+    named = [each for each in found if name in (each.path, each.name, each.record)]
+    if not named:
+        raise NotFound(f"no conflict of {name!r}; `memfiles sync conflicts` lists all")
+    if len(named) > 1:
+        raise usage_error(f"{name!r} has {len(named)} conflicts; name one by its path: {named[0].path}, ...")
+    return named[0]
+
+
+def _use_of(conflict: Conflict) -> str:
+    return output.count(conflict.new_lines, "line") if conflict.is_of_use else f"no, {conflict.state}"
 
 
 @command("rekey", "memfiles sync rekey", of=sync_command)
