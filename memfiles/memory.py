@@ -37,7 +37,6 @@ from memfiles.workflow.workflow import AgentSpec, Workflow
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
     from memfiles.index.search.embedder import Embedder
-    from memfiles.sync.merge.record_types import SyncedRecord
     from memfiles.sync.mirror import Mirror
     from memfiles.sync.replica import Replica
     from memfiles.tools.entry_tools import EntryAccess
@@ -70,7 +69,7 @@ def open(
     directory, identity = real_directory(workflow.directory), declared.identity if declared else settings.url
     ledger = Ledger(directory, mirror=identity, keys=keeper_of(workflow).ids) if counted is not None else None
     with ExitStack() as cleanup:  # closes in reverse what was opened, if a later step fails
-        log = AuditLog(directory)
+        log = AuditLog(directory, reads=workflow.memory.audit.reads)
         cleanup.callback(log.close)
         manager = _make_manager(workflow, mirror=counted, ledger=ledger)
         cleanup.callback(manager.close)
@@ -354,11 +353,11 @@ def _make_entries(workflow: Workflow, assemble: Callable[[], Entries], *, replic
     return entries
 
 
-def _rewrite(manager: MemoryManager, entries: LazyEntries, record: SyncedRecord, text: str, by: Actor | None) -> int:
+def _rewrite(manager: MemoryManager, entries: LazyEntries, record: Record | Entry, text: str, by: Actor | None) -> int:
     """Make ``text`` the content of this version of a record, as the operator of the directory; the new revision."""
     if isinstance(record, Record):
         return manager.replace(record.uid, text, expected_revision=record.revision, by=by).revision
-    if not isinstance(record, Entry) or record.retired is not None:
+    if record.retired is not None:
         raise EntryNotFound("the entry was deleted: restore it first")
     operator = Operator.of(record, by=by or Actor())
     opened = entries.opened()

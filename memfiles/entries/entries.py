@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from memfiles.entries import purge
-from memfiles.entries.callers import Caller, OperationSpan, check_caller
+from memfiles.entries.callers import Caller, OperationSpan, check_caller, view_of
 from memfiles.entries.consolidation.consolidator import DEFAULT_SHARE, Applied, Consolidator
 from memfiles.entries.consolidation.plan import Plan, Summariser
 from memfiles.entries.drafts import Deleted, Draft, EntryRules, Saved, drafts_of
@@ -33,7 +35,7 @@ from memfiles.index.rows import Row, row_of
 from memfiles.index.search.embedder import Embedder
 from memfiles.records.entry import Entry, Kind
 from memfiles.records.keys import ENTRIES, entry_place
-from memfiles.storage.events import AuditLog, RecordChanged, Subscribers, utc_now
+from memfiles.storage.events import AuditEvent, AuditLog, RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import ENTRY_KIND
 from memfiles.storage.store import Store
 
@@ -113,7 +115,9 @@ class Entries:
     def get(self, session: Caller, key: str) -> Found | None:
         """The entry that the session sees under ``key``, as it is on disk now; None if there is none, hidden or not."""
         with self._span("get", session):
-            return self._reader.get(session, key)
+            found = self._reader.get(session, key)
+        self._note_read("get", session, [key] if found is not None else [])
+        return found
 
     def search(
         self,
@@ -135,7 +139,9 @@ class Entries:
         """
         filters = checked_filters(tags=tags, category=category, kind=kind, prefix=prefix, among=among)
         with self._span("search", session):
-            return self._reader.search(session, query, max_results=max_results, filters=filters, associate=associate)
+            results = self._reader.search(session, query, max_results=max_results, filters=filters, associate=associate)
+        self._note_read("search", session, [each.found.key for each in results.matches])
+        return results
 
     def list(
         self,
@@ -151,7 +157,9 @@ class Entries:
         """The visible entries by key, ``limit`` (1 to 100) at a time; ``cursor`` is the ``next`` of the last page."""
         filters = checked_filters(tags=tags, category=category, kind=kind, prefix=prefix)
         with self._span("list", session):
-            return self._reader.page(session, filters=filters, limit=limit, cursor=cursor)
+            page = self._reader.page(session, filters=filters, limit=limit, cursor=cursor)
+        self._note_read("list", session, [each.key for each in page.memories])
+        return page
 
     def update(
         self,
@@ -248,7 +256,9 @@ class Entries:
     def hydrate(self, session: Caller, *, budget_bytes: int | None = None) -> Hydration:
         """The system-prompt block with the entries that fit the budget; the same state gives the same bytes."""
         with self._span("hydrate", session):
-            return hydrator.hydrate(self._db, session, budget_bytes=budget_bytes)
+            block = hydrator.hydrate(self._db, session, budget_bytes=budget_bytes)
+        self._note_read("hydrate", session, block.keys)
+        return block
 
     def explain(self, session: Caller, key: str, *, budget_bytes: int | None = None) -> Explanation:
         """Why ``hydrate`` shows the entry of ``key`` or not, in numbers."""
@@ -277,7 +287,12 @@ class Entries:
         whose entries are gone. ``InvalidArgument``, ``StorageFailed``.
         """
         check_caller(session)
-        return self._exchange.export(session, target, format=format)
+        exported = self._exchange.export(session, target, format=format)
+        if self._audit is not None:
+            by = session.actor(None)
+            event = AuditEvent("export", "ok", None, session.level, by.agent, by.session, count=exported.count)
+            self._audit.record(replace(event, actor=by.actor))
+        return exported
 
     def import_(
         self, session: Caller, source: str | os.PathLike[str], *, format: Format | None = None, dry_run: bool = False
@@ -319,6 +334,14 @@ class Entries:
         if any(each.evicted for each in saved):
             purge.thin_out(self._db, session)
         return saved
+
+    def _note_read(self, op: str, session: Caller, keys: Iterable[str]) -> None:
+        """Put the entries that a read returned under these keys into the audit, if it holds reads."""
+        if self._audit is not None and self._audit.reads:
+            view, paths = view_of(session, self.rules.levels), list[str]()
+            with suppress(MemfilesError):  # the read was answered; what cannot be looked at now is left out
+                paths += (entry.path for key in keys if (entry := self._db.visible(view, key)) is not None)
+            self._audit.record_read(op, paths, by=session.actor(None), level=session.level)
 
     def _span(self, op: str, session: Caller) -> OperationSpan:
         return OperationSpan(self._audit, op, session, store=self._name)

@@ -14,9 +14,9 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -37,6 +37,10 @@ _FIELDS = (
 )
 _values_of = attrgetter(*_FIELDS)
 _CHECKED_EVERY_SECONDS = 0.02  # a check costs a quarter of a line; one written just before a deletion is lost anyway
+_PATHS_MAX = 200  # records in one line of the audit log
+READS = ("read", "get", "search", "list", "hydrate", "recall", "export")
+"""The operations that return content and change nothing."""
+
 REFUSED = ("read_only", "level_denied", "secret_refused", "budget_exceeded", "size_exceeded")
 Origin = Literal["local", "process", "external", "restored", "mirror"]
 AuditOutcome = Literal["ok", "refused", "failed"]
@@ -152,10 +156,15 @@ class AuditLog:
         self,
         directory: str | os.PathLike[str],
         *,
+        reads: bool = False,
         now: Callable[[], str] = utc_now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing touches the disk before the first event. ``monotonic`` says when to check for the file again."""
+        """Nothing touches the disk before the first event. ``reads``: the log says who read what.
+
+        ``monotonic`` says when to check for the file again.
+        """
+        self.reads = reads
         self._directory = os.fspath(directory)
         self._now = now
         self._monotonic = monotonic
@@ -192,6 +201,13 @@ class AuditLog:
                     bytes=event.grown_bytes or None,
                 )
             )
+
+    def record_read(self, op: str, paths: Sequence[str], *, by: Actor, level: str) -> None:
+        """Log which records a read returned, some hundred a line; one that returned nothing is a line as well."""
+        for start in range(0, max(1, len(paths)), _PATHS_MAX) if self.reads else ():
+            some = tuple(paths[start : start + _PATHS_MAX])
+            event = AuditEvent(op, "ok", None, level, by.agent, by.session, by.call, count=len(some), paths=some)
+            self.record(replace(event, actor=by.actor))
 
     def record_refusal(self, error: BaseException, op: str, *, by: Actor, level: str) -> None:
         """Log a refused call; one that failed for another reason is not a refusal."""

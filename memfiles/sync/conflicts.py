@@ -32,7 +32,7 @@ _BARRED = {
     "gone": "its record is not there any more",
     "unreadable": "it cannot be read",
 }
-Rewrite = Callable[[SyncedRecord, str, Actor | None], int]
+Rewrite = Callable[[Record | Entry, str, Actor | None], int]
 """Makes a text the content of a record that is still at its revision, and returns the new revision."""
 
 
@@ -156,7 +156,7 @@ class Conflicts:
         raise InvalidArgument(f"{len(found) or 'no'} conflicts of {ascii(wanted[:80])}: name one of {listed}")
 
 
-def _conflict(directory: int, note: quarantine.KeptCopy) -> tuple[Conflict, SyncedRecord | None]:
+def _conflict(directory: int, note: quarantine.KeptCopy) -> tuple[Conflict, Record | Entry | None]:
     """The conflict of a copy, and its record as it is now; None without one that could take the text."""
     known: dict[str, Any] = {"path": note.kept, "at": note.at, "why": note.reason, "lost": note.lost}
     copy = _read(directory, note.kept, of=note.path)

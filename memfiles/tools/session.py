@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from memfiles.entries.callers import SessionProvenance
 from memfiles.errors import InvalidArgument, MemfilesError
-from memfiles.records.keys import entry_place
+from memfiles.records.keys import entry_place, record_path
 from memfiles.records.levels import Levels
 from memfiles.records.record import Actor, Record
 from memfiles.secrets.gate import LABEL_BYTES_MAX, check_label
@@ -190,6 +190,14 @@ class Session:
         """The memory files that the session may read now, sorted by name, and whether it may change them."""
         return visibility.visible_files(self._refs, self.manager, levels=self._levels, level=self._level)
 
+    def snapshots(self, uids: Iterable[str], *, call_id: str | None = None) -> list[Record]:
+        """These memory files as they are now, read by this session; the caller has checked that it may see them."""
+        records = [self.manager.snapshot(uid) for uid in uids]
+        if self._audit is not None and self._audit.reads:
+            paths = [record_path(record.uid) for record in records]
+            self._audit.record_read("read", paths, by=self.actor(call_id), level=self._level)
+        return records
+
     def may_know(self, change: RecordChanged) -> bool:
         """Whether the session may hear of a change: only of records that it sees now.
 
@@ -256,7 +264,7 @@ class Session:
     def _read(self, sent: object, call_id: str | None) -> ToolResult:
         arguments = parse_arguments(ReadMemory, sent, tool=READ)
         file = visibility.find_file(self.files(), arguments.file)
-        record = self.manager.snapshot(file.card.uid)
+        (record,) = self.snapshots([file.card.uid], call_id=call_id)
         if record.level != file.card.level:  # a deploy changed the level meanwhile: check access again
             visibility.find_file(self.files(), arguments.file)
         if arguments.offset is None and arguments.limit is None:

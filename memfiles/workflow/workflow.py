@@ -237,6 +237,14 @@ class EntriesSpec(_Declared):
     )
 
 
+class AuditSpec(_Declared):
+    """What the audit holds besides changes and refusals."""
+
+    reads: Annotated[bool, Strict()] = Field(
+        False, description="Whether the audit also says which records each session read; a line for each read."
+    )
+
+
 class MemorySpec(_Declared):
     """The memory of a workflow."""
 
@@ -260,6 +268,7 @@ class MemorySpec(_Declared):
         None,
         description="Entries that agents save under keys while they run; {} enables them with the default budgets.",
     )
+    audit: AuditSpec = Field(AuditSpec(), description="Whether the audit holds more than changes and refusals.")
 
     @field_validator("files")
     @classmethod

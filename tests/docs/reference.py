@@ -37,7 +37,7 @@ from memfiles.sync.engine import Sync
 from memfiles.sync.mirror import ANY, BulkMirror, CandidMirror, Condition, Stored
 from memfiles.sync.status import SyncReport, SyncStatus
 from memfiles.tools.session import tools
-from memfiles.workflow.workflow import AgentSpec, CategorySpec, EntriesSpec, KindSpec, MemorySpec, MirrorSpec
+from memfiles.workflow.workflow import AgentSpec, AuditSpec, CategorySpec, EntriesSpec, KindSpec, MemorySpec, MirrorSpec
 
 PUBLIC: list[str] = import_module("memfiles").__all__
 REACHED = [
@@ -73,7 +73,7 @@ RESULTS = [
     AuditTrail,
     AuditEvent,
 ]
-MODELS: list[type] = [MemorySpec, MirrorSpec, EntriesSpec, CategorySpec, KindSpec, AgentSpec]
+MODELS: list[type] = [MemorySpec, MirrorSpec, EntriesSpec, CategorySpec, KindSpec, AuditSpec, AgentSpec]
 _REACHED = {each.__name__: each for each in [*REACHED, *RESULTS, *MODELS]}
 ADAPTERS = {
     "anthropic_memory": ["MemoryTool", "AsyncMemoryTool"],
@@ -88,7 +88,7 @@ ADAPTERS = {
 """What a module of ``memfiles.adapters`` offers. They load when they are asked for: the frameworks take seconds."""
 
 INTERNAL = {
-    "Session": {"actor", "refused", "check_open", "may_know", "definitions"},
+    "Session": {"actor", "refused", "check_open", "may_know", "definitions", "snapshots"},
     "MemoryManager": {"replica", "store", "recover", "take_hydrated", "view"},
     "Entries": {"release_forgotten", "counts", "end_run", "close"},
     "Sync": {"start", "entries_opened"},

@@ -34,7 +34,7 @@ class FileText:
     def __init__(self, session: Session, file: VisibleFile) -> None:
         self._session = session
         self._file = file
-        record = session.manager.snapshot(file.card.uid)
+        (record,) = session.snapshots([file.card.uid])
         self.content, self._revision = record.content, record.revision
 
     def put(self, text: str) -> None:
@@ -136,9 +136,9 @@ class MemoryFolder:
     def texts(self, prefix: str = "") -> dict[str, ListedText]:
         """All texts whose names begin with ``prefix``, by name; a declared file hides an entry of its name."""
         found: dict[str, ListedText] = {each.key: each for each in self._listed(prefix)}
-        for file in self._files():
-            if file.card.name.startswith(prefix):
-                found[file.card.name] = self._session.manager.snapshot(file.card.uid)
+        files = [file.card for file in self._files() if file.card.name.startswith(prefix)]
+        records = self._session.snapshots([card.uid for card in files]) if files else []
+        found |= {card.name: record for card, record in zip(files, records, strict=True)}
         return dict(sorted(found.items()))
 
     def children(self, folder: str) -> dict[str, ListedText | None]:
