@@ -3,7 +3,8 @@
 The rules this file guards:
 
 - Saving the same content again changes nothing, least of all when it expires.
-- Superseded content stays in the history, and an episode never changes.
+- Superseded content stays in the history, and an episode never changes. The confidence in it goes, if none is given:
+  it was the confidence in another text.
 - A repeated call is recognised by the history and changes nothing.
 - An entry that moves keeps its ids, leaves a mark at its old path, and is found by its id at the new one.
 
@@ -19,7 +20,16 @@ from typing import TypeGuard
 
 from memfiles.entries.drafts import Draft, facets_of, seconds_between
 from memfiles.errors import EntryNotFound, ReadOnly, RevisionConflict
-from memfiles.records.entry import GENERAL, MAX_SOURCES, Entry, Provenance, Retired, new_text, with_ids
+from memfiles.records.entry import (
+    DEFAULT_CONFIDENCE,
+    GENERAL,
+    MAX_SOURCES,
+    Entry,
+    Provenance,
+    Retired,
+    new_text,
+    with_ids,
+)
 from memfiles.records.history import contents, splice_between
 from memfiles.records.keys import WORKSPACE, entry_path, entry_uid, id_path, scope_folder, uid_at, user_hash
 from memfiles.records.marks import EntryRecord, Mark, MarkType, tombstones_in, vacated
@@ -56,10 +66,14 @@ def location_of(agent: str, user: str, folder: str, level: str, run: str, *, id:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The entry after a call; ``replayed`` is the revision that this very call made earlier."""
+    """The entry after a call; ``replayed`` is the revision that this very call made earlier.
+
+    ``replaced`` is the entry before, if the call replaced its content.
+    """
 
     entry: Entry
     replayed: int | None = None
+    replaced: Entry | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +100,8 @@ def save(
     check_revision(before if was_live else None, stamp, key=draft.key)
     if not isinstance(before, Entry):
         return Decided(_first(before, draft, stamp, place=place, by=by, expiry=expiry))
-    return Decided(_changed(before, draft, stamp, op="save", by=by, expiry=expiry, renews=not was_live))
+    changed = _changed(before, draft, stamp, op="save", by=by, expiry=expiry, renews=not was_live)
+    return Decided(changed, replaced=before if changed.content != before.content else None)
 
 
 def import_(
@@ -127,7 +142,8 @@ def update(before: EntryRecord | None, draft: Draft, stamp: Stamp, *, by: Proven
     if (revision := _updated_before(entry, draft, stamp)) is not None:
         return Decided(entry, revision)
     check_revision(entry, stamp, key=draft.key)
-    return Decided(_changed(entry, draft, stamp, op="update", by=by, expiry=expiry))
+    changed = _changed(entry, draft, stamp, op="update", by=by, expiry=expiry)
+    return Decided(changed, replaced=entry if changed.content != entry.content else None)
 
 
 def made_by_call(entry: Entry, stamp: Stamp) -> str | None:
@@ -231,9 +247,12 @@ def present(record: EntryRecord | None, *, key: str, now: str) -> Entry:
     return record
 
 
-def not_there(key: str) -> EntryNotFound:
-    """The error for a key without an entry to change, hidden or not."""
-    return EntryNotFound(f"there is no entry {ascii(key[:80])} at this session's level: list or search for its key")
+def not_there(key: str, *, seen_at: str | None = None) -> EntryNotFound:
+    """The error for a key without an entry to change, hidden or not; ``seen_at`` is the level of one that is seen."""
+    remedy = "list or search for its key"
+    if seen_at is not None:
+        remedy = f"the one it sees is at level {seen_at}, and only a session at that level may change it"
+    return EntryNotFound(f"there is no entry {ascii(key[:80])} at this session's level: {remedy}")
 
 
 def check_revision(entry: EntryRecord | None, stamp: Stamp, *, key: str) -> None:
@@ -286,7 +305,8 @@ def _changed(
     if (is_new_text or is_other_kind) and before.kind == "episode" and not renews:
         raise ReadOnly(f"{ascii(before.key[:80])} is an episode, which never changes: save under another key")
     expires_at = _expires_at(before, draft, expiry, at=stamp.at, renews=renews)
-    after = _counted(before.amended(retired=None, expires_at=expires_at, **facets_of(draft)), draft)
+    facets = ({"confidence": DEFAULT_CONFIDENCE} if is_new_text else {}) | facets_of(draft)
+    after = _counted(before.amended(retired=None, expires_at=expires_at, **facets), draft)
     if is_new_text or renews:
         after = after.amended(provenance=replace(by, ordinal=before.provenance.ordinal or by.ordinal))
     if after == before and not is_new_text:

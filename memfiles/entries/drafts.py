@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from memfiles.entries.budgets import Budget
 from memfiles.errors import InvalidArgument, SizeExceeded
 from memfiles.records.entry import (
     CONVERSATION,
+    DEFAULT_CONFIDENCE,
     FACETS,
     KINDS,
     MAX_ENTRY_BYTES,
@@ -90,10 +91,12 @@ def drafts_of(values: Iterable[Draft | Mapping[str, Any]]) -> list[Draft]:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The receipt of a save, update, edit or restore. ``evicted`` are the keys that a budget cost.
+    """The receipt of a save, update, edit, undo or restore. ``evicted`` are the keys that a budget cost.
 
     ``replayed``: nothing was written, because this very call had been accepted before. ``matches`` and ``line``: how
-    often the text of an edit occurred, and the line of the first occurrence, which it replaced.
+    often the text of an edit occurred, and the line of the first occurrence, which it replaced. If content was replaced
+    and no more was said, ``kept_tags`` are the tags that stayed, and ``confidence_was`` is the confidence before its
+    reset to 1.
     """
 
     key: str
@@ -105,27 +108,43 @@ class Saved:
     warnings: tuple[str, ...] = ()
     matches: int | None = None
     line: int | None = None
+    id: str = ""
+    kept_tags: tuple[str, ...] = ()
+    confidence_was: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object, without fields that do not apply."""
-        shown = {"saved": True, "key": self.key, "level": self.level, "revision": self.revision}
-        replayed = {"replayed": True} if self.replayed else {}
-        warnings = {"warnings": list(self.warnings)} if self.warnings else {}
-        edited = {"matches": self.matches, "line": self.line} if self.matches else {}
-        return {**shown, "evicted": list(self.evicted), **replayed, **warnings, **edited}
+        shown: dict[str, Any] = {"saved": True, "key": self.key, "level": self.level, "revision": self.revision}
+        shown |= {"evicted": list(self.evicted), "id": self.id}
+        shown |= {"replayed": True} if self.replayed else {}
+        shown |= {"warnings": list(self.warnings)} if self.warnings else {}
+        shown |= {"matches": self.matches, "line": self.line} if self.matches else {}
+        shown |= {"kept_tags": list(self.kept_tags)} if self.kept_tags else {}
+        reset = {"confidence": DEFAULT_CONFIDENCE, "confidence_was": self.confidence_was}
+        return shown | (reset if self.confidence_was is not None else {})
+
+
+class Revealed(NamedTuple):
+    """An entry that was shadowed by one that is hidden now."""
+
+    level: str
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """An entry that is hidden now, and can be restored."""
+    """An entry that is hidden now, and can be restored; ``revealed`` is what is visible again under its key."""
 
     key: str
     level: str
     revision: int
+    id: str = ""
+    revealed: Revealed | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object."""
-        return {"deleted": True, "key": self.key, "level": self.level, "revision": self.revision}
+        shown = {"deleted": True, "key": self.key, "level": self.level, "revision": self.revision, "id": self.id}
+        return shown | ({"visible_again": self.revealed._asdict()} if self.revealed else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +222,8 @@ class EntryRules:
         if draft.content is None:
             return Checked(replace(draft, tags=tags, links=links), warnings)
         check_text(draft.content)
+        if not draft.content.strip():
+            raise InvalidArgument("the content is blank: say what to remember, or delete the entry")
         _check_size(draft.content)
         old, new = before.content if before is not None else "", draft.content
         judge = partial(judge_change, policy=self.secrets, allow=self.allow, scan=self.scan)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from memfiles.entries import decisions
-from memfiles.entries.callers import Caller, Partition, Scopes, check_writable, own_level
+from memfiles.entries.callers import Caller, Partition, check_writable, own_level
 from memfiles.entries.decisions import RecordsByPath, is_live, location_of
 from memfiles.entries.drafts import Draft, draft_of_entry
 from memfiles.entries.reader import EntryDatabase
@@ -39,8 +39,8 @@ def relocate(db: EntryDatabase, caller: Caller, keys: Mapping[str, str]) -> None
     """Give the entry of each key its new key, in one commit; ``EntryNotFound``, else errors as of ``Entries.save``."""
     if not isinstance(keys, Mapping):
         raise InvalidArgument(f"moves must map keys to new keys, not be {type(keys).__name__}")
-    stamp, own = Stamp(db.now(), caller.actor(None)), own_level(caller)
-    planned = [_planned(db, own, key, new, among=keys) for key, new in keys.items()]
+    stamp = Stamp(db.now(), caller.actor(None))
+    planned = [_planned(db, caller, key, new, among=keys) for key, new in keys.items()]
     places = [path for move in planned for path in (move.entry.path, move.target)]
 
     def decide(records: RecordsByPath) -> tuple[None, list[EntryRecord]]:
@@ -60,11 +60,12 @@ def relocate(db: EntryDatabase, caller: Caller, keys: Mapping[str, str]) -> None
     db.repository.change([*places, *db.id_paths(places)], decide)
 
 
-def _planned(db: EntryDatabase, own: Scopes, key: str, new: str, *, among: Mapping[str, str]) -> _Move:
+def _planned(db: EntryDatabase, caller: Caller, key: str, new: str, *, among: Mapping[str, str]) -> _Move:
+    own = own_level(caller)
     view = tuple(own.values())
     entry = db.visible(view, check_key(key))
     if entry is None:
-        raise decisions.not_there(key)
+        raise db.not_there(caller, key)
     check_writable(own, entry, rules=db.rules)
     draft = db.rules.check(draft_of_entry(entry, key=new), before=entry).draft
     if new not in among and db.visible(view, new) is not None:

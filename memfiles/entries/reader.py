@@ -14,11 +14,12 @@ from functools import partial
 from operator import attrgetter
 from typing import TypeGuard
 
+from memfiles.entries import decisions
 from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.callers import Caller, Partition, View, is_read_counted, view_of
 from memfiles.entries.drafts import EntryRules, check_category, check_kind, checked_tags
 from memfiles.entries.results import Found, Match, Page, Results, found_in
-from memfiles.errors import InvalidArgument, StorageFailed
+from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed
 from memfiles.index import queries
 from memfiles.index.index import Index
 from memfiles.index.queries import Filters
@@ -79,6 +80,11 @@ class EntryDatabase:
             if entry is not None and self.is_live(entry):
                 return entry
         return None
+
+    def not_there(self, caller: Caller, key: str) -> EntryNotFound:
+        """The error for a key without an entry that the caller may change; it names the level of one that it sees."""
+        seen = self.visible(view_of(caller, self.rules.levels), key)
+        return decisions.not_there(key, seen_at=seen.level if seen and seen.level != caller.level else None)
 
     def is_live(self, entry: Entry) -> bool:
         """Whether a read may return it: neither retired nor expired. Asks the clock only if the entry can expire."""

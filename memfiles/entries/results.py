@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from memfiles.index.text.tokenizer import MAX_QUERY
-from memfiles.records.entry import Entry, Kind
+from memfiles.records.entry import Entry, Kind, Provenance
 from memfiles.records.graphemes import first_bytes
 
 SHOWN_BYTES = 2000
@@ -17,7 +17,10 @@ SHOWN_BYTES = 2000
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An entry as the session sees it; times are UTC, sizes UTF-8 bytes; ``id`` stays when it gets another key."""
+    """An entry as the session sees it; times are UTC, sizes UTF-8 bytes; ``id`` stays when it gets another key.
+
+    ``provenance`` says where its content comes from.
+    """
 
     key: str
     content: str
@@ -37,6 +40,7 @@ class Found:
     failures: int
     size_bytes: int
     id: str
+    provenance: Provenance
 
     def to_dict(self) -> dict[str, Any]:
         """The whole entry as a JSON object."""
@@ -48,8 +52,8 @@ class Found:
 
 
 _FOUND_FIELDS = tuple(each.name for each in fields(Found))
-_MATCH_FIELDS = ("key", "content", "level", "tags", "id")
-_LINE_FIELDS = ("key", "level", "tags", "category", "kind", "size_bytes", "updated_at", "pinned", "id")
+_MATCH_FIELDS = ("key", "content", "level", "tags", "id", "provenance")
+_LINE_FIELDS = ("key", "level", "tags", "category", "kind", "size_bytes", "updated_at", "pinned", "id", "provenance")
 _found_values = attrgetter(*_FOUND_FIELDS)  # an Entry has all of them
 
 
@@ -119,4 +123,7 @@ def found_in(entry: Entry) -> Found:
 
 
 def _shown(found: Found, names: Sequence[str]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value := getattr(found, name), tuple) else value for name in names}
+    shown = {name: list(value) if isinstance(value := getattr(found, name), tuple) else value for name in names}
+    if "provenance" in shown:
+        shown["provenance"] = found.provenance.shown
+    return shown

@@ -24,9 +24,10 @@ from memfiles.entries.callers import (
     is_writable,
     own_level,
     scope_for,
+    view_of,
 )
 from memfiles.entries.decisions import Decided, EntryLocation, Past, RecordsByPath, is_live, location_of
-from memfiles.entries.drafts import Checked, Deleted, Draft, Saved, draft_of_entry
+from memfiles.entries.drafts import Checked, Deleted, Draft, Revealed, Saved, draft_of_entry
 from memfiles.entries.eviction import EvictionPolicy, Excess, WorkingCopy, evict
 from memfiles.entries.reader import EntryDatabase, entry_at
 from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
@@ -135,7 +136,7 @@ class EntryWriter:
     ) -> Saved:
         """Update an entry at the caller's level with the draft; ``EntryNotFound``, else errors as of ``save``."""
         stamp, own = Stamp(self._db.now(), caller.actor(call_id), expected_revision), own_level(caller)
-        path = self._present(own, check_key(draft.key), now=stamp.at)
+        path = self._present(caller, check_key(draft.key), now=stamp.at)
         checked = self._db.rules.check(draft, before=entry_at(self._db.repository, path))
         source, expiry = self._provenance(caller, stamp, draft), self._db.rules.expiry
 
@@ -165,7 +166,7 @@ class EntryWriter:
         """Replace the first occurrence of ``old`` in an entry at the caller's level; errors as of ``Entries.edit``."""
         for round_ in count(1):
             stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
-            entry = entry_at(self._db.repository, self._present(own_level(caller), check_key(key), now=stamp.at))
+            entry = entry_at(self._db.repository, self._present(caller, check_key(key), now=stamp.at))
             entry = decisions.present(entry, key=key, now=stamp.at)
             if (made := decisions.made_by_call(entry, stamp)) is not None:
                 return self.update(caller, Draft(key, made), call_id=call_id)
@@ -185,10 +186,9 @@ class EntryWriter:
     ) -> Deleted:
         """Hide the entry of that key at the caller's level; it can be restored. ``EntryNotFound``."""
         stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
-        path = self._present(own_level(caller), check_key(key), now=stamp.at, call_id=stamp.by.call)
+        path = self._present(caller, check_key(key), now=stamp.at, call_id=stamp.by.call)
         outcome = self._write_one(path, lambda before: decisions.delete(before, stamp, key=key), stamp=stamp)
-        entry = outcome.decisions[0].entry
-        return Deleted(key, entry.level, entry.revision)
+        return self._deleted(caller, outcome.decisions[0].entry)
 
     def delete_many(self, caller: Caller, keys: Iterable[str]) -> list[Deleted]:
         """Hide the entries of these keys at the caller's level in one commit; returns those that were there, by key."""
@@ -202,7 +202,7 @@ class EntryWriter:
 
         seen = [path for found in paths for path in found]
         hidden = self._db.repository.change(seen, decide) if seen else []
-        return sorted((Deleted(entry.key, entry.level, entry.revision) for entry in hidden), key=lambda each: each.key)
+        return sorted((self._deleted(caller, entry) for entry in hidden), key=lambda each: each.key)
 
     def restore(self, caller: Caller, key: str, *, call_id: str | None = None) -> Saved:
         """Bring back the entry of that key that was deleted, evicted or expired last at the caller's level."""
@@ -211,7 +211,7 @@ class EntryWriter:
         found = self._db.entries(partition.path(check_key(key)) for partition in own.values())
         retired = [each for each in found if not each.is_live(stamp.at)]
         if not retired:
-            raise decisions.not_there(key)
+            raise self._db.not_there(caller, key)
         retired = [each for each in retired if is_writable(own, each, rules=self._db.rules)] or retired
         last = max(retired, key=lambda entry: entry.retired.at if entry.retired is not None else entry.expires_at or "")
         check_writable(own, last, rules=self._db.rules)
@@ -238,14 +238,15 @@ class EntryWriter:
         paths = [target.path, *target.shadows]
 
         def decide(records: WorkingCopy) -> list[Decided]:
-            entry = records[path] = updated(records[path]).entry
+            made = updated(records[path])
+            entry = records[path] = made.entry
             _move_shadows(records, target, entry.key, stamp)
             if _is_published(entry, target):
                 draft, expiry = draft_of_entry(entry, key=entry.key), self._db.rules.expiry
                 saved = decisions.save(records[target.path], draft, stamp, place=target.place, by=by, expiry=expiry)
                 records[target.path] = saved.entry
             moved = records[target.path]
-            return [Decided(moved if isinstance(moved, Entry) else entry)]
+            return [Decided(moved if isinstance(moved, Entry) else entry, replaced=made.replaced)]
 
         return self._write([*paths, *self._db.id_paths(paths)], decide, stamp=stamp)
 
@@ -325,8 +326,9 @@ class EntryWriter:
     def _is_seen(self, path: str, now: str) -> bool:
         return is_live(self._db.repository.look(path).record, now)
 
-    def _present(self, own: Scopes, key: str, *, now: str, call_id: str | None = None) -> str:
+    def _present(self, caller: Caller, key: str, *, now: str, call_id: str | None = None) -> str:
         """The path of the entry that the caller sees at its own level, or that this very call deleted before."""
+        own = own_level(caller)
         entries = [(path, entry_at(self._db.repository, path)) for path in (each.path(key) for each in own.values())]
         for path, entry in entries:
             if is_live(entry, now):
@@ -335,7 +337,13 @@ class EntryWriter:
         for path, entry in entries:
             if entry is not None and call_id and any(change.by.call == call_id for change in entry.text.history):
                 return path
-        raise decisions.not_there(key)
+        raise self._db.not_there(caller, key)
+
+    def _deleted(self, caller: Caller, entry: Entry) -> Deleted:
+        """The receipt of a delete, with the entry that was shadowed."""
+        seen = self._db.visible(view_of(caller, self._db.rules.levels), entry.key)
+        revealed = Revealed(seen.level, seen.id) if seen is not None else None
+        return Deleted(entry.key, entry.level, entry.revision, entry.id, revealed)
 
     def _provenance(self, caller: Caller, stamp: Stamp, draft: Draft) -> Provenance:
         origin, by = caller.provenance, stamp.by
@@ -371,10 +379,17 @@ def _is_published(entry: Entry, target: _Target) -> bool:
 
 
 def _receipts(outcome: _Outcome, checked: Sequence[Checked]) -> list[Saved]:
-    return [
-        Saved(
-            *(it.entry.key, it.entry.level, it.replayed or it.entry.revision, it.entry.size_bytes),
-            *(outcome.evicted, it.replayed is not None, each.warnings),
-        )
-        for it, each in zip(outcome.decisions, checked, strict=True)
-    ]
+    return [_receipt(it, each, outcome.evicted) for it, each in zip(outcome.decisions, checked, strict=True)]
+
+
+def _receipt(made: Decided, checked: Checked, evicted: tuple[str, ...]) -> Saved:
+    """The receipt of one draft; of content that was replaced, it says what became of its tags and its confidence."""
+    entry, before, draft = made.entry, made.replaced, checked.draft
+    is_reset = before is not None and draft.confidence is None and before.confidence != entry.confidence
+    return Saved(
+        *(entry.key, entry.level, made.replayed or entry.revision, entry.size_bytes),
+        *(evicted, made.replayed is not None, checked.warnings),
+        id=entry.id,
+        kept_tags=before.tags if before is not None and draft.tags is None else (),
+        confidence_was=before.confidence if before is not None and is_reset else None,
+    )

@@ -24,6 +24,7 @@ MAX_LINKS = 32
 MAX_LABEL_BYTES = 255
 MAX_WHY_BYTES = 500
 GENERAL = "general"
+DEFAULT_CONFIDENCE = 1.0
 CONVERSATION = "conversation"
 CORE = "core"
 WORKSPACE_CATEGORY = "workspace"
@@ -67,6 +68,11 @@ class Provenance:
     def to_dict(self) -> dict[str, Any]:
         """The fields that are known."""
         return {name: value for name in _PROVENANCE if (value := getattr(self, name))}
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The fields that are known, without the ordinal, which says nothing to a reader."""
+        return {name: value for name, value in self.to_dict().items() if name != "ordinal"}
 
 
 _PROVENANCE = tuple(each.name for each in fields(Provenance))
@@ -135,7 +141,7 @@ class Entry:
     tags: tuple[str, ...] = ()
     category: str = GENERAL
     kind: Kind = "note"
-    confidence: float = 1.0
+    confidence: float = DEFAULT_CONFIDENCE
     importance: float = 0.5
     pinned: bool = False
     links: tuple[str, ...] = ()

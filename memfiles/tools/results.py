@@ -82,6 +82,7 @@ _NUMBER: Schema = {"type": "number"}
 _BOOLEAN: Schema = {"type": "boolean"}
 _TEXTS: Schema = {"type": "array", "items": _TEXT}
 _TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
+_TEXTS_BY_NAME: Schema = {"type": "object", "additionalProperties": _TEXT}
 
 
 def _object(required: dict[str, Schema], **optional: Schema) -> Schema:
@@ -94,19 +95,22 @@ _ENTRY = {
     **dict.fromkeys(("revision", "successes", "failures", "size_bytes"), _INTEGER),
     **{"tags": _TEXTS, "links": _TEXTS, "confidence": _NUMBER, "importance": _NUMBER, "pinned": _BOOLEAN},
     "expires_at": _TEXT_OR_NULL,
+    "provenance": _TEXTS_BY_NAME,
 }
 _MATCH = _object(
     {"key": _TEXT, "content": _TEXT, "level": _TEXT, "tags": _TEXTS, "score": _NUMBER},
-    **{"legs": _TEXTS, "truncated": _BOOLEAN},
+    **{"legs": _TEXTS, "truncated": _BOOLEAN, "provenance": _TEXTS_BY_NAME},
     **dict.fromkeys(("snippet", "category", "kind", "updated_at", "id"), _TEXT),
 )
 _LINE = _object(
     {"key": _TEXT, "level": _TEXT, "tags": _TEXTS},
     **{"category": _TEXT, "kind": _TEXT, "size_bytes": _INTEGER, "updated_at": _TEXT, "pinned": _BOOLEAN, "id": _TEXT},
+    provenance=_TEXTS_BY_NAME,
 )
 _SAVED = _object(
     {"saved": _BOOLEAN, "key": _TEXT, "level": _TEXT, "revision": _INTEGER, "evicted": _TEXTS},
-    **{"replayed": _BOOLEAN, "warnings": _TEXTS},
+    **{"replayed": _BOOLEAN, "warnings": _TEXTS, "id": _TEXT, "kept_tags": _TEXTS},
+    **{"confidence": _NUMBER, "confidence_was": _NUMBER},
 )
 _FOUND: dict[str, Schema] = {"found": _BOOLEAN, "key": _TEXT}
 _RESULTS: dict[str, Schema] = {"results": {"type": "array", "items": _MATCH}, "query": _TEXT}
@@ -126,6 +130,9 @@ ENTRY_OUTPUTS: dict[ToolOperation, Schema] = {
     "search": _object(_RESULTS, meaning=_BOOLEAN, note=_TEXT),
     "recall": _object({}, **_FOUND, **_ENTRY, **_RESULTS, meaning=_BOOLEAN, note=_TEXT),
     "list": _object({"memories": {"type": "array", "items": _LINE}, "next": _TEXT_OR_NULL}),
-    "delete": _object({"deleted": _BOOLEAN, "key": _TEXT, "level": _TEXT, "revision": _INTEGER}),
+    "delete": _object(
+        {"deleted": _BOOLEAN, "key": _TEXT, "level": _TEXT, "revision": _INTEGER},
+        **{"id": _TEXT, "visible_again": _object({"level": _TEXT, "id": _TEXT})},
+    ),
 }
 """The output of each operation on entries."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -136,16 +136,99 @@ def test_the_highest_visible_level_shadows_the_others(entries: Entries) -> None:
     assert ["price"] == keys_of(entries, high, "nine")
 
 
-def test_a_session_changes_only_its_own_level(entries: Entries) -> None:
-    """Deleting what is seen below is as deleting what is not there."""
-    entries.save(Visitor(level="PUBLIC"), "note", "low")
-    with pytest.raises(EntryNotFound) as below:
-        entries.delete(Visitor(level="RESTRICTED"), "note")
-    with pytest.raises(EntryNotFound) as nowhere:
-        entries.delete(Visitor(level="RESTRICTED"), "nope")
+CHANGES: dict[str, Callable[[Entries, Visitor], object]] = {
+    "update": lambda entries, visitor: entries.update(visitor, "note", pinned=True),
+    "delete": lambda entries, visitor: entries.delete(visitor, "note"),
+    "restore": lambda entries, visitor: entries.restore(visitor, "note"),
+    "relocate": lambda entries, visitor: entries.relocate(visitor, {"note": "other"}),
+}
 
-    assert str(below.value).replace("note", "nope") == str(nowhere.value)
-    assert entries.get(Visitor(level="PUBLIC"), "note") is not None
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_session_changes_only_its_own_level(entries: Entries, change: str) -> None:
+    """The refusal names the level of an entry that the session sees, and nothing of one that it does not see."""
+    with pytest.raises(EntryNotFound) as nowhere:
+        CHANGES[change](entries, Visitor())
+    entries.save(Visitor(level="RESTRICTED"), "note", "high")
+    with pytest.raises(EntryNotFound) as hidden:
+        CHANGES[change](entries, Visitor())
+    entries.save(Visitor(level="PUBLIC"), "note", "low")
+    with pytest.raises(EntryNotFound, match="the one it sees is at level PUBLIC, and only a session at that level may"):
+        CHANGES[change](entries, Visitor())
+
+    assert str(nowhere.value) == str(hidden.value)
+    assert [("low", 1), ("high", 1)] == [
+        (found.content, found.revision)
+        for level in ("PUBLIC", "RESTRICTED")
+        if (found := entries.get(Visitor(level=level), "note"))
+    ]
+
+
+def test_a_delete_says_what_is_visible_again(entries: Entries) -> None:
+    """The entry of a lower level, or of all agents, that the deleted one shadowed; else nothing."""
+    low = entries.save(Visitor(level="PUBLIC"), "note", "low")
+    shared = entries.save(Visitor(), "note", "of all", category="workspace")
+    entries.save(Visitor("billing"), "note", "of another agent")
+    entries.save(Visitor(level="RESTRICTED"), "note", "high")
+    deleted = entries.delete(Visitor(level="RESTRICTED"), "note")
+    shown = entries.delete(Visitor(), "note").to_dict()
+    [last] = entries.delete_many(Visitor(level="PUBLIC"), ["note"])
+
+    assert ("INTERNAL", shared.id) == deleted.revealed
+    assert {"level": "PUBLIC", "id": low.id} == shown["visible_again"]
+    assert (low.id, None, False) == (last.id, last.revealed, "visible_again" in last.to_dict())
+
+
+@pytest.mark.parametrize("content", ["", " ", "\n\t ", "\u3000"])
+def test_blank_content_is_refused(entries: Entries, content: str) -> None:
+    """In a save and in an update; what is there stays."""
+    entries.save(Visitor(), "note", "text")
+    for change in (entries.save, entries.update):
+        with pytest.raises(InvalidArgument, match="the content is blank: say what to remember, or delete the entry"):
+            change(Visitor(), "note", content=content)
+
+    assert 1 == getattr(entries.get(Visitor(), "note"), "revision", None)
+
+
+def test_another_text_loses_the_confidence_of_the_first(entries: Entries) -> None:
+    """Unless a new one is given; tags stay, and the receipt says both. The same text again changes nothing."""
+    visitor = Visitor()
+    entries.save(visitor, "note", "first", tags=["a", "b"], confidence=0.25)
+    same = entries.save(visitor, "note", "first")
+    other = entries.save(visitor, "note", "second")
+    found: Any = entries.get(visitor, "note")
+    given = entries.update(visitor, "note", content="third", confidence=0.5, tags=["c"])
+    moved = entries.update(visitor, "note", content="fourth", category="workspace")
+
+    assert ((), None) == (same.kept_tags, same.confidence_was)
+    assert (("a", "b"), 0.25) == (other.kept_tags, other.confidence_was)
+    assert (1.0, ("a", "b")) == (found.confidence, found.tags)
+    assert {"kept_tags": ["a", "b"], "confidence": 1.0, "confidence_was": 0.25}.items() <= other.to_dict().items()
+    assert ((), None) == (given.kept_tags, given.confidence_was)
+    assert (("c",), 0.5) == (moved.kept_tags, moved.confidence_was)
+
+
+def test_whatever_is_returned_says_where_it_comes_from(entries: Entries, tmp_path: Path) -> None:
+    """Its id, and the agent, run, channel, thread, call and source of its content; a receipt has the id."""
+    visitor = Visitor(run="evt-1", thread="T-1")
+    receipt = entries.save(visitor, "plan", "Ada is on Pro", source="email", call_id="c1")
+    entries.export(visitor, tmp_path / "out.jsonl", format="jsonl")
+    [exported] = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    shown: list[Any] = [
+        entries.get(visitor, "plan"),
+        *(match for match in entries.search(visitor, "Ada").matches),
+        *(found.to_line() for found in entries.list(visitor).memories),
+        *(found.to_line() for found in entries.hydrate(visitor).entries),
+    ]
+    said = {"agent": "support", "session": "evt-1", "run": "evt-1", "thread": "T-1", "call": "c1", "source": "email"}
+
+    assert [(receipt.id, said)] * 4 == [
+        (each["id"], each["provenance"])
+        for each in (each if isinstance(each, dict) else each.to_dict() for each in shown)
+    ]
+    assert receipt.id == exported["id"]
+    assert {f"{name}={value}" for name, value in said.items()} <= {*exported["provenance"]}
+    assert receipt.id == receipt.to_dict()["id"] == entries.delete(visitor, "plan").to_dict()["id"]
 
 
 def test_saving_the_same_again_changes_nothing(entries: Entries, clock: Clock) -> None:
@@ -464,7 +547,7 @@ def test_export_then_import_is_a_zero_diff(tmp_path: Path, clock: Clock, format:
         entries.save(Visitor(), "a: b", "line\n---\nkey: y\n\n")
         entries.save(Visitor(), "p", "steps", kind="procedure", links=["a: b"], pinned=True)
         entries.update(Visitor(), "p", outcome="success")
-        entries.save(Visitor(), "d", "", category="daily")
+        entries.save(Visitor(), "d", "x", category="daily")
         entries.export(Visitor(), first, format=format)  # type: ignore[arg-type]
         imported = entries.import_(Visitor(), first)
         assert (0, 0, 3, ()) == (imported.added, imported.updated, imported.unchanged, imported.skipped)

@@ -16,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, TextContent
 
 from tests.server.mcp_clients import ERAS, WORKFLOW, Offer, client_of, in_loop, offered, text_of
+from tests.support.saved import without_ids
 from tests.support.workflows import write_workflow
 
 READING = ["read_memory", "memory_get", "memory_search", "memory_list"]
@@ -52,7 +53,7 @@ def test_a_call_of_a_tool(offer: Offer, era: str) -> None:
         async with client_of(offer, era) as client:
             read = await client.call_tool("read_memory", {"file": "notes"})
             saved = await client.call_tool("memory_save", {"key": "k", "content": "c"})
-            return [text_of(read), read.structured_content, read.is_error, saved.structured_content]
+            return [text_of(read), read.structured_content, read.is_error, without_ids(saved.structured_content)]
 
     about = {"name": "notes", "revision": 1, "size_bytes": 8, "max_size_bytes": 16384}
     saved = {"saved": True, "key": "k", "level": "INTERNAL", "revision": 1, "evicted": []}

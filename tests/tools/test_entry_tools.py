@@ -81,7 +81,10 @@ def names(session: Session) -> list[str]:
 def test_a_save_answers_with_its_receipt(session: Session) -> None:
     """What was saved, at which level and revision, and what had to make room."""
 
-    assert {"saved": True, "key": "plan", "level": "INTERNAL", "revision": 1, "evicted": []} == save(session)
+    receipt = save(session)
+
+    assert re.fullmatch("[0-9a-f]{32}", receipt.pop("id"))
+    assert {"saved": True, "key": "plan", "level": "INTERNAL", "revision": 1, "evicted": []} == receipt
 
 
 def test_a_get_answers_with_everything(session: Session) -> None:
@@ -91,6 +94,7 @@ def test_a_get_answers_with_everything(session: Session) -> None:
 
     assert found.pop("created_at") == found.pop("updated_at")
     assert re.fullmatch("[0-9a-f]{32}", found.pop("id"))
+    assert {"agent": "support", "session": "monday", "run": "monday"} == found.pop("provenance")
     assert FOUND == found
 
 
@@ -143,9 +147,18 @@ def test_a_list_is_paged(session: Session) -> None:
         each["key"] for page in (first, second) for each in page["memories"]
     ]
     assert second["next"] is None
-    assert {"key", "level", "tags", "category", "kind", "size_bytes", "updated_at", "pinned", "id"} == set(
-        first["memories"][0]
-    )
+    assert {
+        "key",
+        "level",
+        "tags",
+        "category",
+        "kind",
+        "size_bytes",
+        "updated_at",
+        "pinned",
+        "id",
+        "provenance",
+    } == set(first["memories"][0])
 
 
 @pytest.mark.parametrize("tool", ["memory_search", "memory_list"])

@@ -110,13 +110,13 @@ def test_a_name_may_be_spelled_in_other_letters_where_that_is_plain(tmp_path: Pa
         find_file(two, "notes")
 
 
-def test_a_name_comes_before_a_uid(tmp_path: Path) -> None:
-    """What the model is shown wins over what it is not shown."""
+def test_a_file_is_found_by_its_name_or_its_uid(tmp_path: Path) -> None:
+    """What the model is shown, and what a workflow says; no name is the uid of another file."""
     with MemoryManager(tmp_path / "memory", durability="os") as manager:
-        manager.restore([MemoryFile(uid="a", name="b"), MemoryFile(uid="b", name="c")])
-        files = visible_files([{"id": "a", "mode": "r"}, {"id": "b", "mode": "r"}], manager)
+        manager.restore([MemoryFile(uid="a", name="b"), MemoryFile(uid="c", name="d")])
+        files = visible_files([{"id": "a", "mode": "r"}, {"id": "c", "mode": "r"}], manager)
 
-    assert find_file(files, "b").card.uid == "a"
+    assert ["a", "a", "c"] == [find_file(files, name).card.uid for name in ("b", "a", "d")]
 
 
 def test_a_hidden_file_looks_like_one_that_does_not_exist(manager: MemoryManager) -> None:

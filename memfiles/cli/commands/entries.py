@@ -16,7 +16,7 @@ from memfiles.entries.consolidation.plan import Plan
 from memfiles.entries.drafts import Saved
 from memfiles.entries.forget import Forgotten
 from memfiles.errors import EntryNotFound
-from memfiles.records.entry import KINDS
+from memfiles.records.entry import DEFAULT_CONFIDENCE, KINDS
 from memfiles.records.keys import ENTRIES
 from memfiles.sync.status import pending_records
 from memfiles.workflow.fields import seconds_in
@@ -113,7 +113,9 @@ def delete_command(key: str, who: As) -> None:
     with changing_entries(who) as (memory, session):
         deleted = memory.entries.delete(session, key)
     if not output.as_json(deleted.to_dict()):
-        output.note(output.one_line(f"{key}: deleted at level {deleted.level}; undo with `memfiles entries restore`"))
+        again = f"; the entry at level {deleted.revealed.level} is visible again" if deleted.revealed else ""
+        undo = "undo with `memfiles entries restore`"
+        output.note(output.one_line(f"{key}: deleted at level {deleted.level}{again}; {undo}"))
 
 
 @command("restore", "memfiles entries restore customers/ada/plan --agent support", of=entries_command)
@@ -132,6 +134,12 @@ def confirm_saved(saved: Saved, *, done: str) -> None:
     now = f"revision {saved.revision}, {output.count(saved.size_bytes, 'byte')}"
     result = f"already done, as {now}; nothing changed" if saved.replayed else f"{done} at level {saved.level}, {now}"
     output.note(output.one_line(f"{saved.key}: {result}"))
+    if saved.kept_tags:
+        output.note(output.one_line(f"its tags stay: {', '.join(saved.kept_tags)}"))
+    if saved.confidence_was is not None:
+        output.note(
+            f"its confidence is {DEFAULT_CONFIDENCE:g} again; it was {saved.confidence_was:g} for the earlier text"
+        )
     if saved.evicted:
         output.warn(output.one_line(f"evicted to stay within the budget: {', '.join(saved.evicted)}"))
     for warning in saved.warnings:

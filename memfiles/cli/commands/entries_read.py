@@ -118,6 +118,7 @@ def hydrate_command(budget: int | None, who: As) -> None:
     with reading_entries(who) as (memory, session):
         hydration = memory.entries.hydrate(session, budget_bytes=budget)
     shown = {name: getattr(hydration, name) for name in ("text", "keys", "size_bytes", "budget_bytes")}
+    shown["entries"] = [each.to_line() for each in hydration.entries]
     if output.as_json(shown):
         return
     if hydration.text:

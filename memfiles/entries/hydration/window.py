@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from memfiles.entries.budgets import EntrySummary
+from memfiles.entries.results import Found, found_in
 from memfiles.records.entry import Entry
 
 HEADING = "## Saved memory"
@@ -39,11 +40,12 @@ TextLookup = Callable[[str], Entry | None]
 
 @dataclass(frozen=True, slots=True)
 class Hydration:
-    """The system-prompt block with the entries, "" if none fits, and their keys. Sizes are UTF-8 bytes."""
+    """The system-prompt block with the entries, "" if none fits, and the same as values. Sizes are UTF-8 bytes."""
 
     text: str
     keys: tuple[str, ...]
     budget_bytes: int
+    entries: tuple[Found, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -123,12 +125,13 @@ class Window:
         self.room = _room(budget_bytes - HEAD_BYTES - 1)
         self._blocks: list[str] = []
         self._keys: list[str] = []
+        self._found: list[Found] = []
 
     @property
     def hydration(self) -> Hydration:
         """The block so far."""
         text = "\n".join([HEAD, *self._blocks]) if self._blocks else ""
-        return Hydration(text, tuple(self._keys), self.budget_bytes)
+        return Hydration(text, tuple(self._keys), self.budget_bytes, tuple(self._found))
 
     def fill(self, entries: Iterable[EntrySummary], lookup: TextLookup) -> Hydration:
         """The block of the entries that fit, one per key, in their order; retired and expired ones are skipped."""
@@ -164,6 +167,7 @@ class Window:
             self.used_bytes += verdict.needed_bytes or 0
             self._blocks.append(block)
             self._keys.append(entry.key)
+            self._found.append(found_in(text))
             self.room = _room(self._left)
 
     def _verdict(self, entry: EntrySummary, block: str) -> Explanation:
@@ -174,7 +178,7 @@ class Window:
             entry.key,
             reason,
             entry.level,
-            position=len(self._keys) + 1 if is_shown else None,
+            position=len(self._found) + 1 if is_shown else None,
             needed_bytes=size + (HEAD_BYTES + 1 if reason == "too_big" else self._overhead),
             used_bytes=self.used_bytes,
             budget_bytes=self.budget_bytes,

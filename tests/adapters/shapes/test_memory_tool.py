@@ -37,7 +37,7 @@ SCRIPT: list[dict[str, Any]] = [
     {"command": "insert", "path": "/memories/plan.md", "insert_line": -1, "insert_text": "x"},
     {"command": "insert", "path": "/memories/none.md", "insert_line": 0, "insert_text": "x"},
     {"command": "view", "path": "/memories/plan.md"},
-    {"command": "create", "path": "/memories/empty.md", "file_text": " "},
+    {"command": "create", "path": "/memories/empty.md", "file_text": "-"},
     {"command": "view", "path": "/memories/empty.md"},
     {"command": "create", "path": "/memories/bare.md", "file_text": "no line feed"},
     {"command": "insert", "path": "/memories/bare.md", "insert_line": 1, "insert_text": "second"},
@@ -66,6 +66,17 @@ def test_it_says_what_the_vendor_s_own_tool_says(with_entries: Session, tmp_path
     vendors = BetaLocalFilesystemMemoryTool(str(tmp_path / "vendor"))
 
     assert [said_by(vendors, **command) for command in SCRIPT] == calls(with_entries, *SCRIPT)
+
+
+def test_a_blank_entry_is_refused(with_entries: Session) -> None:
+    """Where the vendor's own tool makes an empty file: only a declared file may be empty."""
+    path = "/memories/new.md"
+    created, viewed = calls(
+        with_entries, {"command": "create", "path": path, "file_text": " "}, {"command": "view", "path": path}
+    )
+
+    assert "error: the content is blank: say what to remember, or delete the entry" == created
+    assert "does not exist" in viewed
 
 
 def test_a_declared_file_is_read_and_written_under_its_name(files_alone: Session) -> None:
