@@ -11,7 +11,7 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 from weakref import WeakSet, WeakValueDictionary
 
 from memfiles.entries.callers import Operator, SessionProvenance
@@ -20,18 +20,20 @@ from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed, Workf
 from memfiles.files.manager import MemoryFiles, MemoryManager
 from memfiles.files.restore_report import RestoreReport
 from memfiles.records.entry import Entry
-from memfiles.records.keys import ENTRIES, WORKSPACE, check_whole
+from memfiles.records.keys import ENTRIES, WORKSPACE
 from memfiles.records.record import Actor, Record
 from memfiles.secrets.gate import scanner_called
-from memfiles.storage.audit_reader import AuditFilter, AuditReader, AuditTrail
-from memfiles.storage.events import OUTCOMES, AuditLog, Subscribers, utc_now
+from memfiles.storage.audit_reader import AuditTrail
+from memfiles.storage.events import AuditLog, Subscribers, utc_now
 from memfiles.storage.store import Store, real_directory
 from memfiles.sync.conflicts import Conflicts
 from memfiles.sync.engine import Sync
 from memfiles.sync.ledger import Ledger
 from memfiles.sync.status import NullSync, settings_of, status_on_disk
+from memfiles.tools import oversight
+from memfiles.tools.oversight import Stats
 from memfiles.tools.session import OpenRun, Session
-from memfiles.workflow.fields import check_tool_names, moment_in
+from memfiles.workflow.fields import check_tool_names
 from memfiles.workflow.workflow import AgentSpec, Workflow
 
 if TYPE_CHECKING:
@@ -41,9 +43,6 @@ if TYPE_CHECKING:
     from memfiles.sync.replica import Replica
     from memfiles.tools.entry_tools import EntryAccess
     from mirrors.sealed.keeper import Keeper
-
-AUDITED_MAX = 10_000
-"""The most events of the audit that are returned at once."""
 
 _log = logging.getLogger("memfiles")
 
@@ -259,6 +258,7 @@ class Memory:
         since: str | datetime | None = None,
         until: str | datetime | None = None,
         agent: str | None = None,
+        user: str | None = None,
         actor: str | None = None,
         op: str | None = None,
         record: str | None = None,
@@ -271,17 +271,17 @@ class Memory:
         time before now such as ``24h``. ``record`` is the name or uid of a memory file, or the key, uid or path of an
         entry. ``outcome`` is ``ok``, ``refused`` or ``failed``. Damaged lines are counted. ``InvalidArgument``.
         """
-        check_whole(limit, what="limit", least=1, most=AUDITED_MAX)
-        if outcome not in (None, *OUTCOMES):
-            raise InvalidArgument(f"outcome must be one of {', '.join(OUTCOMES)}")
-        start, end = (
-            moment_in(value, what=what, now=utc_now()) if value is not None else ""
-            for what, value in (("since", since), ("until", until))
-        )
-        uids = {file.name: file.uid for file in self.workflow.memory.files}
-        records = (record, uids.get(record, record)) if record is not None else ()
-        wanted = AuditFilter(start, end, agent, None, actor, op, outcome, records, self.workflow.levels.names)
-        return AuditReader(self.workflow.directory, wanted).trail(limit=limit)
+        asked = {"agent": agent, "user": user, "actor": actor, "op": op, "record": record, "outcome": outcome}
+        return oversight.audited(self.workflow, since=since, until=until, limit=limit, **asked)
+
+    def stats(self, since: str | datetime = "30d", *, every: Literal["hour", "day"] = "day") -> Stats:
+        """How much the memory holds, how full its budgets are, and what was done ``since`` then, as the audit has it.
+
+        For the operator: all levels, agents and users. ``since`` is as of ``audit``, ``every`` the length of a period.
+        """
+        files = [self.manager.view(file, self.report[file.uid]).card for file in self.workflow.memory.files]
+        counts = self._entries.opened().counts() if self._entries.are_declared else ()
+        return oversight.stats(self.workflow, files, counts, since=since, every=every)
 
     def status(self) -> dict[str, Any]:
         """The manager's status, and how far the mirror is behind."""

@@ -30,6 +30,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "plan": ("commands.deploy", "Show what restore would do, without doing it."),
         "restore": ("commands.deploy", "Bring the memory directory in line with the workflow."),
         "status": ("commands.deploy", "Show the directory, its files and their sizes."),
+        "stats": ("commands.audit", "Show how much the memory holds, and how it grew and was used."),
         "audit": ("commands.audit", "Show who did what to which record, newest first."),
         "doctor": ("doctor.command", "Check for problems and suggest fixes."),
     },

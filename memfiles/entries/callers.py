@@ -109,7 +109,7 @@ class Operator:
     @classmethod
     def of(cls, entry: Entry, *, by: Actor) -> Operator:
         """The operator who may change this entry, and none that would shadow it."""
-        return cls(entry.level, SessionProvenance(entry.agent), by)
+        return cls(entry.level, SessionProvenance(entry.agent, user=entry.user or None), by)
 
     def actor(self, call_id: str | None) -> Actor:
         """See ``Caller``."""

@@ -291,7 +291,7 @@ class Entries:
         if self._audit is not None:
             by = session.actor(None)
             event = AuditEvent("export", "ok", None, session.level, by.agent, by.session, count=exported.count)
-            self._audit.record(replace(event, actor=by.actor))
+            self._audit.record(replace(event, actor=by.actor, user=by.user))
         return exported
 
     def import_(

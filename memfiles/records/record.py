@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import from_json, to_json
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
@@ -51,6 +52,8 @@ class Actor:
     session: str | None = None
     call: str | None = None
     actor: str | None = None
+    # the hash of the user's name, for the audit alone: no record holds it
+    user: Annotated[str | None, SkipJsonSchema()] = field(default=None, compare=False, repr=False)
 
     def to_dict(self) -> dict[str, str]:
         """The fields that are known."""
@@ -392,17 +395,16 @@ def check_text(text: str, *, what: str = "the text") -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        where = f"at character {error.start}"
-        raise InvalidArgument(f"{what} contains a lone surrogate {where}: send valid Unicode") from None
+        raise InvalidArgument(
+            f"{what} contains a lone surrogate at character {error.start}: send valid Unicode"
+        ) from None
 
 
 def stamp_of(by: Actor | None, *, at: str, call_id: str | None, expected_revision: int | None) -> Stamp:
     """The checked stamp of a requested change."""
-    actor = by or NOBODY
-    check_actor(actor)
+    check_actor(actor := by or NOBODY)
     if call_id is not None:
-        actor = replace(actor, call=call_id)
-        check_actor(actor)
+        check_actor(actor := replace(actor, call=call_id))
     return Stamp(at, actor, expected_revision)
 
 
@@ -410,10 +412,9 @@ def check_actor(actor: Actor) -> None:
     """Refuse labels that could not be read back from a history, or that would fill it."""
     if not isinstance(actor, Actor):
         raise InvalidArgument(f"by must be an Actor, not {type(actor).__name__}")
+    what = "an agent, session, call id or actor"
     for label in (actor.agent, actor.session, actor.call, actor.actor):
         if label is not None:
-            check_text(label, what="an agent, session, call id or actor")
+            check_text(label, what=what)
             if (size := len(label.encode())) > LABEL_MAX_BYTES:
-                raise InvalidArgument(
-                    f"agent, session, call id or actor {label[:40]!r}... has {size} bytes, more than {LABEL_MAX_BYTES}"
-                )
+                raise InvalidArgument(f"{what} has {size} bytes, more than {LABEL_MAX_BYTES}: {label[:40]!r}...")

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from pydantic_core import to_json
 
 from memfiles.errors import MemfilesError
-from memfiles.records.keys import ID_PATHS
+from memfiles.records.keys import ENTRIES, ID_PATHS, USERS
 from memfiles.records.record import NOBODY, Actor
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor
@@ -38,9 +38,6 @@ _FIELDS = (
 _values_of = attrgetter(*_FIELDS)
 _CHECKED_EVERY_SECONDS = 0.02  # a check costs a quarter of a line; one written just before a deletion is lost anyway
 _PATHS_MAX = 200  # records in one line of the audit log
-READS = ("read", "get", "search", "list", "hydrate", "recall", "export")
-"""The operations that return content and change nothing."""
-
 REFUSED = ("read_only", "level_denied", "secret_refused", "budget_exceeded", "size_exceeded")
 Origin = Literal["local", "process", "external", "restored", "mirror"]
 AuditOutcome = Literal["ok", "refused", "failed"]
@@ -197,6 +194,7 @@ class AuditLog:
             self.record(
                 AuditEvent(
                     *(event.op, "ok", event.path, event.level, by.agent, by.session, by.call),
+                    user=by.user or _user_in(event.path),
                     actor=by.actor,
                     bytes=event.grown_bytes or None,
                 )
@@ -207,12 +205,13 @@ class AuditLog:
         for start in range(0, max(1, len(paths)), _PATHS_MAX) if self.reads else ():
             some = tuple(paths[start : start + _PATHS_MAX])
             event = AuditEvent(op, "ok", None, level, by.agent, by.session, by.call, count=len(some), paths=some)
-            self.record(replace(event, actor=by.actor))
+            self.record(replace(event, actor=by.actor, user=by.user))
 
     def record_refusal(self, error: BaseException, op: str, *, by: Actor, level: str) -> None:
         """Log a refused call; one that failed for another reason is not a refusal."""
         if isinstance(error, MemfilesError) and error.code in REFUSED:
-            self.record(AuditEvent(op, "refused", None, level, by.agent, by.session, code=error.code, actor=by.actor))
+            event = AuditEvent(op, "refused", None, level, by.agent, by.session, code=error.code)
+            self.record(replace(event, actor=by.actor, user=by.user))
 
     def close(self) -> None:
         """Close the file; it is open only for the moment of a later event."""
@@ -260,6 +259,12 @@ class AuditLog:
             _log.warning("the audit log in %s cannot be written; operations continue without it: %s", FOLDER, error)
         with suppress(OSError), self._lock:
             self._descriptor = -1
+
+
+def _user_in(path: str) -> str | None:
+    """The hash in the path of a record that belongs to a user."""
+    folder, slash, rest = path.partition(f"{USERS}/")
+    return rest.partition("/")[0] if slash and (not folder or folder.startswith(f"{ENTRIES}/")) else None
 
 
 def _line_of(event: AuditEvent, at: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from memfiles.entries.callers import SessionProvenance
 from memfiles.errors import InvalidArgument, MemfilesError
-from memfiles.records.keys import entry_place, record_path
+from memfiles.records.keys import entry_place, record_path, user_hash
 from memfiles.records.levels import Levels
 from memfiles.records.record import Actor, Record
 from memfiles.secrets.gate import LABEL_BYTES_MAX, check_label
@@ -211,7 +211,8 @@ class Session:
         """The actor of a call for the history; ``InvalidArgument`` if the id cannot be recorded."""
         if (call := recorded_id(call_id)) is not None:
             self.manager.gate.labels.check({"call_id": call})
-        return Actor(self.agent, self.provenance.run, call, self.provenance.actor)
+        origin = self.provenance
+        return Actor(self.agent, origin.run, call, origin.actor, user_hash(origin.user or "") or None)
 
     def refused(self, tool: str, error: MemfilesError) -> None:
         """Report the refusal of a memory file tool to the audit."""

@@ -36,6 +36,7 @@ from memfiles.sync.conflicts import Conflict, ConflictResolved, Conflicts
 from memfiles.sync.engine import Sync
 from memfiles.sync.mirror import ANY, BulkMirror, CandidMirror, Condition, Stored
 from memfiles.sync.status import SyncReport, SyncStatus
+from memfiles.tools.oversight import Activity, EntryStats, Stats
 from memfiles.tools.session import tools
 from memfiles.workflow.workflow import AgentSpec, AuditSpec, CategorySpec, EntriesSpec, KindSpec, MemorySpec, MirrorSpec
 
@@ -72,6 +73,9 @@ RESULTS = [
     Imported,
     AuditTrail,
     AuditEvent,
+    Stats,
+    EntryStats,
+    Activity,
 ]
 MODELS: list[type] = [MemorySpec, MirrorSpec, EntriesSpec, CategorySpec, KindSpec, AuditSpec, AgentSpec]
 _REACHED = {each.__name__: each for each in [*REACHED, *RESULTS, *MODELS]}
