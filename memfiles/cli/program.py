@@ -48,7 +48,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Entries": {
         "entries": ("commands.entries", "Save, find and forget the entries of agents."),
         "export": ("commands.transfer", "Write an agent's entries to a folder or a file."),
-        "import": ("commands.transfer", "Import entries from a folder or a file, all or nothing."),
+        "import": ("commands.transfer", "Import entries from a folder, a file or a zip archive, all or nothing."),
     },
     "Mirror": {
         "sync": (

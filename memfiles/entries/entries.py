@@ -295,15 +295,22 @@ class Entries:
         return exported
 
     def import_(
-        self, session: Caller, source: str | os.PathLike[str], *, format: Format | None = None, dry_run: bool = False
+        self,
+        session: Caller,
+        source: str | os.PathLike[str],
+        *,
+        format: Format | None = None,
+        dry_run: bool = False,
+        take_over: bool = False,
     ) -> Imported:
         """Import the entries at ``source`` at the session's level, in one commit; the report says what was skipped.
 
         ``format``: one of ours, or of another program; detected if it is left out. ``dry_run`` only reports.
+        ``take_over`` also imports what was another agent's or another user's; without it that is an error.
         ``InvalidArgument`` if the source cannot be read, ``BudgetExceeded``, ``StorageFailed``: nothing was changed.
         """
         with self._span("import", session):
-            return self._exchange.import_(session, source, format=format, dry_run=dry_run)
+            return self._exchange.import_(session, source, format=format, dry_run=dry_run, take_over=take_over)
 
     def end_run(self, session: Caller, *, levels: Iterable[str] | None = None) -> int:
         """Remove the entries of the session's run alone, as its end does; returns how many there were.

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +46,12 @@ def entries(*args: str, **how: Any) -> Ran:
 def test_there_and_back(target: str) -> None:
     """What was exported can be imported elsewhere, text and all."""
     exported = run("export", target, *AS_DESK)
-    imported = run("import", target, *AS_OTHER)
+    imported = run("import", target, *AS_OTHER, "--take-over")
 
     assert (0, f"wrote 2 entries to {target}\n") == (exported.code, exported.err)
-    assert (0, "added: 2, updated: 0, unchanged: 0, skipped: 0\n") == (imported.code, imported.err)
+    assert (0, "added: 2, updated: 0, unchanged: 0, skipped: 0\nthey come from agent desk\n") == (
+        imported.code, imported.err
+    )  # fmt: skip
     assert "Ada is on Pro\n" == entries("get", "ada/plan", *AS_OTHER).out
 
 
@@ -65,7 +71,9 @@ def test_a_dry_run(project: Path) -> None:
 
     ran = run("import", "backup", *AS_OTHER, "--dry-run")
 
-    assert (0, "would be added: 2, updated: 0, unchanged: 0, skipped: 0\n") == (ran.code, ran.err)
+    assert (0, "would be added: 2, updated: 0, unchanged: 0, skipped: 0\nthey come from agent desk\n") == (
+        ran.code, ran.err
+    )  # fmt: skip
     assert before == {name: data for name, data in files_under(project).items() if "/.state" not in name}
 
 
@@ -113,3 +121,41 @@ def test_a_format_that_cannot_be_told(project: Path) -> None:
 
     assert 2 == ran.code
     assert "memory-directory" in ran.err
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_nobody_to_ask_whose_entries_they_are(more: list[str]) -> None:
+    """Behind a pipe an import refuses another agent's entries, names the flag, and imports nothing."""
+    run("export", "backup", *AS_DESK)
+    ran = run("import", "backup", *AS_OTHER, *more)
+
+    assert 2 == ran.code
+    assert "the entries were those of agent desk; import them for agent other with --take-over" in ran.err
+    assert 3 == entries("get", "refund", *AS_OTHER).code
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 130)])
+def test_asking_whose_entries_they_are(answer: str, code: int) -> None:
+    """On a terminal a person is asked, who may say no."""
+    run("export", "backup", *AS_DESK)
+    person, terminal = pty.openpty()
+    os.write(person, answer.encode())
+    command = [sys.executable, "-m", "memfiles", "import", "backup", *AS_OTHER]
+    ran = subprocess.run(command, stdin=terminal, capture_output=True, text=True, timeout=180, check=False)
+    os.close(person)
+    os.close(terminal)
+
+    assert code == ran.returncode
+    assert "the entries were those of agent desk\nImport them for agent other? [y/N]" in ran.stderr
+    assert (3 if code else 0) == entries("get", "refund", *AS_OTHER).code
+
+
+def test_a_format_can_be_named(project: Path) -> None:
+    """By --from, and still by --format."""
+    (project / "vault").mkdir()
+    (project / "vault" / "a.md").write_text("plain")
+    assert 2 == run("import", "vault", *AS_DESK).code
+    for option in ("--from", "--format"):
+        assert 0 == run("import", "vault", option, "notes", *AS_DESK).code
+
+    assert "plain" == entries("get", "a", *AS_DESK).out.rstrip("\n")

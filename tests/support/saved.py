@@ -83,10 +83,16 @@ class Visitor:
     """Somebody with a level that can be raised, as a session is."""
 
     def __init__(
-        self, agent: str = "support", level: str = "INTERNAL", *, run: str | None = None, thread: str | None = None
+        self,
+        agent: str = "support",
+        level: str = "INTERNAL",
+        *,
+        run: str | None = None,
+        thread: str | None = None,
+        user: str | None = None,
     ) -> None:
         self.level = level
-        self.provenance = SessionProvenance(agent, run=run, thread=thread)
+        self.provenance = SessionProvenance(agent, run=run, thread=thread, user=user)
 
     def check_open(self) -> None:
         """A visitor is never sent away."""

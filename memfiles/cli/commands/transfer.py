@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
 
 import click
 
 from memfiles.cli import output
 from memfiles.cli.failures import NotFound
 from memfiles.cli.opening import As, as_session, changing_entries, reading_entries
-from memfiles.cli.options import command
+from memfiles.cli.options import command, current, usage_error
 from memfiles.entries.transfer.exchange import EXPORT_FORMATS, ExportFormat
 from memfiles.entries.transfer.formats import FORMATS, Format
 
@@ -40,29 +42,52 @@ def export_command(target: str, format: ExportFormat | None, who: As) -> None:
     _warn_of_each([f"{name} is from an earlier export and its entry is gone; delete it" for name in exported.stale])
 
 
-@command("import", "memfiles import backup --agent support --dry-run", "memfiles import ~/.claude --agent support")
+@command("import", "memfiles import backup --agent support --dry-run", "memfiles import vault --from notes")
 @click.argument("source", metavar="PATH", type=click.Path())
-@click.option("--format", "format", type=click.Choice(FORMATS), help="Format of PATH.  [default: detected]")
+@click.option("--from", "--format", "format", type=click.Choice(FORMATS), help="Format of PATH.  [default: detected]")
+@click.option("--take-over", is_flag=True, help="Import what was another agent's or user's, and do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show what would be imported.")
 @as_session
-def import_command(source: str, format: Format | None, dry_run: bool, who: As) -> None:
-    """Import entries from a folder or a file, all or nothing.
+def import_command(source: str, format: Format | None, take_over: bool, dry_run: bool, who: As) -> None:
+    """Import entries from a folder, a file or a zip archive, all or nothing.
 
     PATH can be an export of `memfiles export`, a directory of Anthropic's memory tool, the memory.jsonl of MCP's memory
-    server, or Claude Code's memory. Entries are saved at the session's level and checked like any other save; skipped
-    ones are reported with the reason.
+    server, Claude Code's memory, a folder of notes (Obsidian, basic-memory, OKF), mem0's memories as JSON, or the
+    export of a ChatGPT or Claude account. Entries are saved at the session's level and checked like any other save;
+    skipped ones are reported with the reason.
     """
     if not os.path.lexists(source):
         raise NotFound(f"there is nothing at {source}")
     opening = reading_entries if dry_run else changing_entries
     with opening(who) as (memory, session):
-        imported = memory.entries.import_(session, source, format=format, dry_run=dry_run)
+        entries = memory.entries
+        if not (dry_run or take_over):
+            _ask(entries.import_(session, source, format=format, dry_run=True).others, to=session.agent)
+        imported = entries.import_(session, source, format=format, dry_run=dry_run, take_over=True)
     if output.as_json(imported.to_dict()):
         return
     would = "would be " if dry_run else ""
     output.note(f"{would}added: {imported.added}, updated: {imported.updated}, unchanged: {imported.unchanged}, "
                 f"skipped: {len(imported.skipped)}")  # fmt: skip
+    if imported.owners:
+        output.note(f"they come from {_named(imported.owners)}")
     _warn_of_each([f"{skipped.where}: {skipped.why}" for skipped in imported.skipped])
+
+
+def _ask(others: Sequence[str], *, to: str) -> None:
+    """Ask before another's entries are taken; a usage error without a terminal to ask on."""
+    if not others:
+        return
+    what = f"the entries were those of {_named(others)}"
+    if current().json or not sys.stdin.isatty():
+        raise usage_error(f"{what}; import them for agent {to} with --take-over, or look at them with --dry-run")
+    output.note(what)
+    click.confirm(f"Import them for agent {to}?", abort=True, err=True)
+
+
+def _named(owners: Sequence[str]) -> str:
+    shown = ", ".join(output.one_line(owner) for owner in owners[:5])
+    return shown + (f" and {len(owners) - 5} more" if len(owners) > 5 else "")
 
 
 def _warn_of_each(problems: list[str]) -> None:

@@ -35,7 +35,8 @@ class Skipped:
 class Document:
     """One entry as the file formats know it; None is "not said". Times are ``2026-11-21T09:00:00.000Z``.
 
-    ``links`` are keys, ``made_of`` and ``aliases`` are ids, and ``provenance`` are texts such as ``run=evt-1``.
+    ``agent`` and ``user`` say whose entry it was. ``links`` are keys, ``made_of`` and ``aliases`` are ids, and
+    ``provenance`` are texts such as ``run=evt-1``.
     ``where`` is the place it was read from, which does not count in comparisons.
     """
 
@@ -46,6 +47,8 @@ class Document:
     kind: str | None = None
     tags: tuple[str, ...] = ()
     level: str | None = None
+    agent: str | None = None
+    user: str | None = None
     created: str | None = None
     updated: str | None = None
     confidence: float | None = None
@@ -61,9 +64,9 @@ class Document:
     where: str = field(default="", compare=False)
 
     @property
-    def identity(self) -> tuple[str, str, bool]:
-        """The identity of an entry: its key, its level, and whether it belongs to the whole workspace."""
-        return self.key, self.level or "", self.category == "workspace"
+    def identity(self) -> tuple[str | bool, ...]:
+        """The identity of an entry: its key, its level, whether it belongs to the whole workspace, and its user."""
+        return self.key, self.level or "", self.category == "workspace", *([self.user] if self.user else [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class Parsed:
 
 def joined(parts: Iterable[Parsed]) -> Parsed:
     """Several results as one. Of two documents of one entry the first is kept and the other one reported."""
-    documents: dict[tuple[str, str, bool], Document] = {}
+    documents: dict[tuple[str | bool, ...], Document] = {}
     skipped: list[Skipped] = []
     for part in parts:
         skipped += part.skipped

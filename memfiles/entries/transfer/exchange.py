@@ -6,6 +6,7 @@ The rules this file guards:
 - An import is one commit and passes the same checks as a save; it writes at the session's level alone. Forgotten
   entries stay forgotten, and newer entries here stay as they are. Every skipped document is reported with its place
   and the reason; and importing an unchanged export changes nothing.
+- An import takes over what was another agent's or another user's only if it is told to.
 - A new entry keeps the ids in its document if nothing is known of them here, so that a later forget reaches it.
 """
 
@@ -14,23 +15,23 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from memfiles.entries.callers import Caller, Partition, own_level, scope_for, view_of
+from memfiles.entries.callers import Caller, Partition, View, own_level, scope_for, view_of
 from memfiles.entries.decisions import Past
 from memfiles.entries.drafts import Draft
 from memfiles.entries.reader import EntryDatabase
 from memfiles.entries.transfer import formats
-from memfiles.entries.transfer.document import Document, Skipped, provenance_in, written_provenance
+from memfiles.entries.transfer.document import Document, Skipped, printed, provenance_in, written_provenance
 from memfiles.entries.transfer.formats import Format
 from memfiles.entries.transfer.sources import checked_path, read
 from memfiles.entries.writer import EntryWriter, ImportedDraft
 from memfiles.errors import InvalidArgument, MemfilesError, ReadOnly, StorageFailed
 from memfiles.index import queries
-from memfiles.records.entry import FACETS, GENERAL, Entry
+from memfiles.records.entry import FACETS, GENERAL, WORKSPACE_CATEGORY, Entry
 from memfiles.records.keys import WORKSPACE, check_switch, id_path
 from memfiles.storage import atomic
 
@@ -57,17 +58,24 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The result of an import, or of a trial (``dry_run``), and the skipped documents."""
+    """The result of an import, or of a trial (``dry_run``), and the skipped documents.
+
+    ``owners`` says whose the entries were, such as ``agent support``, as far as the source tells; ``others`` are the
+    owners of new or changed ones that are not the session's agent or user.
+    """
 
     added: int
     updated: int
     unchanged: int
     skipped: tuple[Skipped, ...]
     dry_run: bool = False
+    owners: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object."""
-        return asdict(self) | {"skipped": [asdict(each) for each in self.skipped]}
+        listed = {"skipped": [asdict(each) for each in self.skipped]}
+        return asdict(self) | listed | {"owners": list(self.owners), "others": list(self.others)}
 
 
 class Exchange:
@@ -100,26 +108,43 @@ class Exchange:
         return sorted(entries, key=lambda entry: (entry.key, self._db.rules.levels.rank(entry.level), entry.agent))
 
     def import_(
-        self, caller: Caller, source: str | os.PathLike[str], *, format: Format | None = None, dry_run: bool = False
+        self,
+        caller: Caller,
+        source: str | os.PathLike[str],
+        *,
+        format: Format | None = None,
+        dry_run: bool = False,
+        take_over: bool = False,
     ) -> Imported:
         """See ``Entries.import_``."""
         check_switch(dry_run, what="dry_run")
+        check_switch(take_over, what="take_over")
         parsed = read(source, format=format)
         self._db.refresh()
         now = self._db.now()  # once: entries without times of their own must not be told apart by a tick of the clock
-        judged = [self._judge(caller, document, now=now) for document in parsed.documents]
+        judged = _once(parsed.documents, [self._judge(caller, document, now=now) for document in parsed.documents])
         skipped = [*parsed.skipped, *(each for each in judged if isinstance(each, Skipped))]
         taken = [each for each in judged if isinstance(each, ImportedDraft)]
         added = sum(not each.is_there for each in taken)
+        of_taken = [document for document, each in zip(parsed.documents, judged, strict=True)
+                    if isinstance(each, ImportedDraft)]  # fmt: skip
+        others = _owners(of_taken).difference(_owner(caller))
+        if others and not dry_run and not take_over:
+            raise InvalidArgument(f"the entries were those of {_told(others)}: pass take_over=True to import them all "
+                                  f"the same, or dry_run=True to see what they are")  # fmt: skip
         if not dry_run and taken:
             self._writer.import_(caller, list(self._with_ids(caller, taken)))
-        return Imported(added, len(taken) - added, judged.count(None), tuple(skipped), dry_run)
+        owners = tuple(sorted(_owners(parsed.documents)))
+        counts = added, len(taken) - added, judged.count(None)
+        return Imported(*counts, tuple(skipped), dry_run, owners, tuple(sorted(others)))
 
     def _judge(self, caller: Caller, document: Document, *, now: str) -> ImportedDraft | Skipped | None:
         """Whether a document is imported or skipped, and why; None if it would change nothing."""
         level = document.level or caller.level
         view = view_of(caller, self._db.rules.levels)
         place = self._place(caller, document, level)
+        if self._is_seen(caller, document, view):
+            return None
         if isinstance(place, Skipped):
             return place
         before = self._db.repository.look(place.path(document.key)).record if place in view else None
@@ -142,6 +167,15 @@ class Exchange:
         if (problem := self._problem(document, past, now=now)) is not None:
             return Skipped(document.where, problem)
         return ImportedDraft(checked, place, past, isinstance(before, Entry))
+
+    def _is_seen(self, caller: Caller, document: Document, view: View) -> bool:
+        """Whether it is an unchanged export of an entry that the caller sees but may not write, as it has a user."""
+        if caller.provenance.user is None or document.agent not in (None, caller.provenance.agent):
+            return False
+        places = [place for place in view if place.level == document.level and not place.run]
+        found = [self._db.repository.look(place.path(document.key)).record for place in places]
+        own = [each for each in found if isinstance(each, Entry) and each.retired is None]
+        return any((each.user or None) == document.user and _says_the_same(document, each) for each in own)
 
     def _with_ids(self, caller: Caller, drafts: Iterable[ImportedDraft]) -> Iterator[ImportedDraft]:
         """The drafts, with ids for new entries of this owner if nothing is known of these ids, and with none else."""
@@ -179,7 +213,43 @@ def document_of(entry: Entry) -> Document:
     known = {name: getattr(entry, name) for name in ("key", "content", "id", "category", "kind", "tags", "level")}
     known |= {name: value for name in _OPTIONAL if (value := getattr(entry, name)) != _DEFAULTS[name]}
     provenance = written_provenance(entry.provenance) or None
+    known |= {"agent": None if entry.agent == WORKSPACE else entry.agent, "user": entry.user or None}
     return Document(**known, created=entry.created_at, updated=entry.updated_at, provenance=provenance)
+
+
+def _once(
+    documents: Sequence[Document], judged: Iterable[ImportedDraft | Skipped | None]
+) -> list[ImportedDraft | Skipped | None]:
+    """The same, but of two documents for one entry, as two users or agents had it, the second is skipped."""
+    first, once = dict[str, Document](), list[ImportedDraft | Skipped | None]()
+    for document, each in zip(documents, judged, strict=True):
+        if isinstance(each, ImportedDraft):
+            earlier = first.setdefault(each.place.path(document.key), document)
+            if earlier is not document:
+                each = Skipped(document.where, f"an entry of the same key came before it, at {earlier.where}")
+        once.append(each)
+    return once
+
+
+def _owners(documents: Iterable[Document]) -> set[str]:
+    """Whose the documents were. An earlier export says it in the provenance; what all agents share is nobody's."""
+    found = set[str]()
+    for document in documents:
+        if document.category != WORKSPACE_CATEGORY:
+            provenance = provenance_in(document.provenance or ())
+            agent = document.agent or (provenance.agent if provenance else None)
+            found.update(f"{kind} {name}" for kind, name in (("agent", agent), ("user", document.user)) if name)
+    return found
+
+
+def _owner(caller: Caller) -> set[str]:
+    return {f"agent {caller.provenance.agent}", f"user {caller.provenance.user}"}
+
+
+def _told(owners: Iterable[str]) -> str:
+    """Owners for a message; their names come from a file."""
+    named = sorted(owners)
+    return ", ".join(map(printed, named[:5])) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
 
 
 def _write_folder(folder: Path, documents: Iterable[Document]) -> tuple[str, ...]:
@@ -217,7 +287,7 @@ def _write(path: Path, data: bytes) -> None:
 def _says_the_same(document: Document, entry: Entry) -> bool:
     """Whether the entry already has every value in the document."""
     known = document_of(entry)
-    document = replace(document, level=known.level, id=known.id, aliases=known.aliases)
+    document = replace(document, **{name: getattr(known, name) for name in ("level", "agent", "user", "id", "aliases")})
     names = ("category", "kind", "created", "updated", "made_of", "provenance")
     filled = {name: getattr(document, name) or getattr(known, name) for name in names}
     counts = {name: max(getattr(document, name) or 0, getattr(entry, name)) for name in ("successes", "failures")}

@@ -343,7 +343,7 @@ def test_a_copy_for_another_agent_or_one_run_is_another_entry(tmp_path: Path) ->
         entries.export(Visitor(), tmp_path / "out.jsonl", format="jsonl")
         ids = {found.key: found.id for found in entries.list(Visitor()).memories}
     with entries_in(tmp_path / "two") as entries:
-        entries.import_(Visitor("sales"), tmp_path / "out.jsonl")
+        entries.import_(Visitor("sales"), tmp_path / "out.jsonl", take_over=True)
         taken_in(entries, tmp_path, {"key": "a", "content": "x", "id": ID})
         run = Visitor(run="evt-1")
         line = {"key": "b", "content": "x", "id": OTHER, "category": "conversation"}
