@@ -24,7 +24,7 @@ from memfiles.records.keys import ENTRIES, WORKSPACE
 from memfiles.records.record import Actor, Record
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.audit_reader import AuditTrail
-from memfiles.storage.events import AuditLog, Subscribers, utc_now
+from memfiles.storage.events import AuditLog, Subscribers, drop_months, utc_now
 from memfiles.storage.store import Store, real_directory
 from memfiles.sync.conflicts import Conflicts
 from memfiles.sync.engine import Sync
@@ -38,6 +38,7 @@ from memfiles.workflow.workflow import AgentSpec, Workflow
 
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
+    from memfiles.entries.purge import Purged
     from memfiles.index.search.embedder import Embedder
     from memfiles.sync.mirror import Mirror
     from memfiles.sync.replica import Replica
@@ -92,6 +93,8 @@ def open(
             cleanup.callback(Watcher(MemoryFiles(manager)).close)
             if entries.are_declared:
                 cleanup.callback(Watcher(entries.opened().files).close)
+        cleanup.callback(sweep := partial(_sweep, workflow, entries))  # before the last push
+        sweep()
         return Memory(
             workflow,
             manager=manager,
@@ -283,6 +286,16 @@ class Memory:
         counts = self._entries.opened().counts() if self._entries.are_declared else ()
         return oversight.stats(self.workflow, files, counts, since=since, every=every)
 
+    def purge(self, *, dry_run: bool = False, progress: Callable[[int, int], None] | None = None) -> Purged:
+        """Erase now what expired, was deleted or was evicted for as long as ``retention`` of the workflow says.
+
+        That is done in portions by every open, close, save and consolidation as well. ``dry_run`` only counts;
+        ``progress(done, total)`` is called after each portion. Returns when no file under the directory holds the
+        content; the mirror's copies are replaced by the next push. ``LockTimeout``, ``StorageFailed``: what is left is
+        tried again later.
+        """
+        return self.entries.purge(dry_run=dry_run, progress=progress)
+
     def status(self) -> dict[str, Any]:
         """The manager's status, and how far the mirror is behind."""
         return {**self.manager.status(), "mirror": self.sync.status().to_dict()}
@@ -326,6 +339,15 @@ class Memory:
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidArgument("this memory is closed; open it again")
+
+
+def _sweep(workflow: Workflow, entries: LazyEntries) -> None:
+    """Erase some of what was kept for long enough; a failure is only logged, as the next sweep tries again."""
+    entries.sweep()
+    try:
+        drop_months(workflow.directory, now=utc_now(), after_seconds=workflow.memory.retention.audit)
+    except StorageFailed as error:
+        _log.warning("%s", error)
 
 
 def _make_manager(workflow: Workflow, *, mirror: Mirror | None, ledger: Ledger | None) -> MemoryManager:

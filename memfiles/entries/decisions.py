@@ -255,6 +255,14 @@ def not_there(key: str, *, seen_at: str | None = None) -> EntryNotFound:
     return EntryNotFound(f"there is no entry {ascii(key[:80])} at this session's level: {remedy}")
 
 
+def was_erased(key: str, at: str) -> EntryNotFound:
+    """The error for content that is gone for good."""
+    return EntryNotFound(
+        f"{ascii(key[:80])} had expired or was deleted, and its content was erased on {at[:10]}, as it was kept long "
+        f"enough: it cannot be restored. Save it again"
+    )
+
+
 def check_revision(entry: EntryRecord | None, stamp: Stamp, *, key: str) -> None:
     """Refuse a change if the entry is not at the revision that the caller expected; 0 means that there is none."""
     found = entry.revision if entry is not None else 0

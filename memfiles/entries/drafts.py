@@ -38,7 +38,8 @@ MAX_TTL_SECONDS = 10 * 365 * 86400
 DEFAULT_HYDRATE_BYTES = 256 * 1024
 DAILY = "daily"
 HOUR_SECONDS = 60 * 60
-LAST_MOMENT = "9999-12-31T23:59:59.999Z"
+DAY_SECONDS = 24 * HOUR_SECONDS
+FIRST_MOMENT, LAST_MOMENT = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,24 @@ class Category:
     from_users: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long content is kept that nobody can see, and the audit, in seconds: then it is erased for good.
+
+    ``expired`` counts from an entry's expiry, ``deleted`` from when it was deleted or evicted, whichever is over first.
+    """
+
+    expired: int = 7 * DAY_SECONDS
+    deleted: int = 90 * DAY_SECONDS
+    audit: int = 400 * DAY_SECONDS
+
+    def erasure(self, entry: Entry) -> str | None:
+        """When the entry's content is to be erased, as it is now; None: never."""
+        expired = later(entry.expires_at, self.expired) if entry.expires_at is not None else LAST_MOMENT
+        hidden = later(entry.retired.at, self.deleted) if entry.retired is not None else LAST_MOMENT
+        return None if (first := min(expired, hidden)) == LAST_MOMENT else first
+
+
 BUILT_IN: Mapping[str, Category] = {
     DAILY: Category(DAILY, ttl=72 * HOUR_SECONDS),
     CONVERSATION: Category(CONVERSATION, ttl=24 * HOUR_SECONDS, scope="run"),
@@ -191,6 +210,7 @@ class EntryRules:
     budget: Budget = Budget()
     hydrate_bytes: int = DEFAULT_HYDRATE_BYTES
     categories: Mapping[str, Category] = field(default_factory=dict)
+    retention: Retention = Retention()
 
     def category(self, name: str) -> Category:
         """The category of that name, treated as ``general`` if it is neither built in nor declared."""
@@ -287,11 +307,11 @@ def seconds_between(earlier: str, later: str) -> int:
 
 
 def later(moment: str, seconds: int) -> str:
-    """The timestamp that many seconds after another, at most the last one there is."""
+    """The timestamp that many seconds after another, or before it, at most the last or the first one there is."""
     try:
         then = datetime.fromisoformat(moment) + timedelta(seconds=seconds)
     except OverflowError:
-        return LAST_MOMENT
+        return LAST_MOMENT if seconds > 0 else FIRST_MOMENT
     except ValueError:
         raise InvalidArgument(f"{moment[:40]!r} is not a moment such as 2026-11-21T09:00:00.000Z") from None
     return then.isoformat(timespec="milliseconds").replace("+00:00", "Z")

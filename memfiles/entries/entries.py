@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from memfiles.entries import purge
 from memfiles.entries.callers import Caller, OperationSpan, check_caller, view_of
 from memfiles.entries.consolidation.consolidator import DEFAULT_SHARE, Applied, Consolidator
 from memfiles.entries.consolidation.plan import Plan, Summariser
@@ -23,6 +22,7 @@ from memfiles.entries.forget import Forgetter, Forgotten, Selector
 from memfiles.entries.hydration import hydrator
 from memfiles.entries.hydration.window import Explanation, Hydration
 from memfiles.entries.moves import relocate
+from memfiles.entries.purge import Purged, Purger, end_run
 from memfiles.entries.reader import EntryDatabase, EntryReader, EntryRepository, checked_filters
 from memfiles.entries.results import Found, Page, Results
 from memfiles.entries.transfer.exchange import Exchange, Exported, ExportFormat, Imported
@@ -34,7 +34,7 @@ from memfiles.index.queries import Counted, counted
 from memfiles.index.rows import Row, row_of
 from memfiles.index.search.embedder import Embedder
 from memfiles.records.entry import Entry, Kind
-from memfiles.records.keys import ENTRIES, entry_place
+from memfiles.records.keys import ENTRIES, check_switch, entry_place
 from memfiles.storage.events import AuditEvent, AuditLog, RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import ENTRY_KIND
 from memfiles.storage.store import Store
@@ -70,12 +70,13 @@ class Entries:
             store, ENTRY_KIND, now=now, subscribers=subscribers, origin=origin, listener=index
         )
         self.files = EntryFiles(store, repository, index)
-        self._db = db = EntryDatabase(store, repository, index, rules, now, self._begin)
+        self._db = db = EntryDatabase(store, repository, index, rules, now, self._begin, self._erase)
         self._reader = EntryReader(db, embedder=embedder)
+        self._forgetter = Forgetter(db)
+        self._purger = Purger(db, self._forgetter)
         self._writer = EntryWriter(db)
         self._consolidator = Consolidator(db, summariser=summariser)
         self._exchange = Exchange(db, self._writer)
-        self._forgetter = Forgetter(db)
         subscribers.add(self._heard, foreign_only=True)
 
     def save(
@@ -184,7 +185,7 @@ class Entries:
         ``outcome`` counts a success or a failure of the advice in the entry.
         """
         draft = Draft(key, content, tags, category, kind, confidence, importance, pinned, links, ttl, outcome)
-        with self._span("update", session), purge.thinning_out(self._db, session):
+        with self._span("update", session), self._purger.sweeping(session):
             return self._writer.update(session, draft, expected_revision=expected_revision, call_id=call_id)
 
     def edit(
@@ -201,7 +202,7 @@ class Entries:
 
         Changes by others in between are kept. ``EntryNotFound``, ``EditNoMatch``; else errors as of ``save``.
         """
-        with self._span("update", session), purge.thinning_out(self._db, session):
+        with self._span("update", session), self._purger.sweeping(session):
             return self._writer.edit(session, key, old, new, expected_revision=expected_revision, call_id=call_id)
 
     def delete(
@@ -211,17 +212,17 @@ class Entries:
 
         ``RevisionConflict`` if it is not at ``expected_revision``: nothing changed.
         """
-        with self._span("delete", session), purge.thinning_out(self._db, session):
+        with self._span("delete", session), self._purger.sweeping(session):
             return self._writer.delete(session, key, expected_revision=expected_revision, call_id=call_id)
 
     def delete_many(self, session: Caller, keys: Iterable[str]) -> Sequence[Deleted]:
         """Hide the entries of these keys at the session's level, in one commit; returns those that were there."""
-        with self._span("delete", session), purge.thinning_out(self._db, session):
+        with self._span("delete", session), self._purger.sweeping(session):
             return self._writer.delete_many(session, keys)
 
     def relocate(self, session: Caller, moves: Mapping[str, str]) -> None:
         """Give entries at the session's level other keys, in one commit; ``RevisionConflict`` if one is taken."""
-        with self._span("relocate", session), purge.thinning_out(self._db, session):
+        with self._span("relocate", session), self._purger.sweeping(session):
             relocate(self._db, session, moves)
 
     def restore(self, session: Caller, key: str, *, call_id: str | None = None) -> Saved:
@@ -272,7 +273,7 @@ class Entries:
 
     def apply(self, session: Caller, plan: Plan) -> Applied:
         """Apply a plan as one change, which ``undo`` takes back; ``RevisionConflict`` if it is out of date."""
-        with self._span("consolidate", session):
+        with self._span("consolidate", session), self._purger.sweeping(session):
             return self._consolidator.apply(session, plan)
 
     def undo(self, session: Caller, plan_id: str) -> Applied:
@@ -318,7 +319,21 @@ class Entries:
         At the session's level, or at those given: a run may go on at another level.
         """
         check_caller(session, may_be_closed=True)
-        return purge.end_run(self._db, session, levels=[session.level] if levels is None else levels)
+        return end_run(self._db, session, levels=[session.level] if levels is None else levels)
+
+    def purge(self, *, dry_run: bool = False, progress: Callable[[int, int], None] | None = None) -> Purged:
+        """Erase what expired or was hidden for as long as the workflow keeps that, for the operator of the directory.
+
+        That is done in portions by every open, close, save and consolidation as well. ``dry_run`` only counts;
+        ``progress(done, total)`` is called after each portion. Returns when no file holds the content; the mirror's
+        copies are replaced by the next push. ``LockTimeout``, ``StorageFailed``: what is left is tried again later.
+        """
+        check_switch(dry_run, what="dry_run")
+        return self._purger.purge(dry_run=dry_run, progress=progress)
+
+    def sweep(self) -> None:
+        """Erase a portion of what ``purge`` would; a failure is only logged."""
+        self._purger.sweep(at_once=True)
 
     def counts(self) -> Sequence[Counted]:
         """The number of entries in each partition, for the operator of the directory."""
@@ -339,7 +354,8 @@ class Entries:
     ) -> Sequence[Saved]:
         saved = self._writer.save(session, drafts, expected_revision=expected_revision, call_id=call_id)
         if any(each.evicted for each in saved):
-            purge.thin_out(self._db, session)
+            self._purger.thin_out(session)
+        self._purger.sweep()
         return saved
 
     def _note_read(self, op: str, session: Caller, keys: Iterable[str]) -> None:
@@ -367,6 +383,9 @@ class Entries:
             self._forgetter.follow()
         except MemfilesError as error:
             _log.warning("forgotten content may not be removed yet; the next start tries again: %s", error)
+
+    def _erase(self, paths: Sequence[str]) -> None:
+        self._purger.erase(paths)
 
     def _heard(self, change: RecordChanged) -> None:
         """Have a forget of another machine followed here before the next read."""

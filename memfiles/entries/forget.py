@@ -168,15 +168,17 @@ class Forgetter:
         own = own_level(caller)
         view, found = tuple(own.values()), self._find(own, selector)
         if dry_run:
-            return _forgotten(view, found.entries, dry_run=dry_run, held_by=found.held_by)
+            return self._report(view, found.entries, dry_run=dry_run, held_by=found.held_by)
         targets = _targets_of(selector, found.entries, view=view)
         paths, survivors = [entry.path for entry in found.entries], [entry.path for entry in found.survivors]
-        self._note([*found.entries, *found.survivors])  # 1 the next start finishes what follows
+        self.note(
+            {entry.path: entry.revision for entry in (*found.entries, *found.survivors)}
+        )  # 1 the next start finishes what follows
         changed, buried = list[EntryRecord](), list[Entry]()
         for start in range(0, len(paths), _AT_ONCE):  # 2 durable
             changed += self._bury([*paths[start : start + _AT_ONCE], *survivors], targets, stamp, why=why, into=buried)
-        self._finish(changed, noted=[*paths, *survivors])  # 3 everything but the records
-        return _forgotten(view, buried, held_by=found.held_by)
+        self.complete(changed, noted=[*paths, *survivors])  # 3 everything but the records
+        return self._report(view, buried, held_by=found.held_by)
 
     def finish(self) -> None:
         """Remove what a killed forget left behind; errors as of ``forget``.
@@ -186,7 +188,7 @@ class Forgetter:
         noted = self._db.index.ask(noted_forgets)
         found = ((self._db.repository.look(path).record, revision) for path, revision in noted.items())
         if changed := [record for record, revision in found if record is not None and record.revision > revision]:
-            self._finish(changed)
+            self.complete(changed)
 
     def follow(self) -> None:
         """Forget what was forgotten on other machines: entries by their ids, and the notes made of them.
@@ -203,12 +205,12 @@ class Forgetter:
                 graves.setdefault(note.path, []).extend(found)
         if not graves:
             return
-        self._note(self._db.entries(graves))
+        self.note({entry.path: entry.revision for entry in self._db.entries(graves)})
         changed: list[EntryRecord] = []
         for path, marks in graves.items():
             targets, last = _Targets(frozenset(id for mark in marks for id in mark.buried)), marks[-1]
             changed += self._bury([path], targets, Stamp(self._db.now(), last.by), why=last.why)
-        self._finish(changed)
+        self.complete(changed)
 
     def release(self, paths: Sequence[str]) -> None:
         """Remove the earlier content of these records from the index, the journals and the kept copies.
@@ -223,10 +225,12 @@ class Forgetter:
             self._db.store.scrub()
 
     def _is_forgotten_copy(self, path: str, data: bytes) -> bool:
-        """Whether the bytes kept of the record at ``path`` are of a forgotten entry, or of a note made of one."""
+        """Whether the bytes kept of the record at ``path`` are of an entry that is gone, or of a note made of one."""
         if entry_place(path) is None:
             return False
         mark = self._db.mark(path)
+        if mark is not None and mark.cleared:
+            return True
         try:
             copy = read_entry(data, of=path)
         except RecordCorrupt:
@@ -234,7 +238,15 @@ class Forgetter:
         if not isinstance(copy, Entry):
             return False
         is_buried = mark is not None and buries(mark, copy)
-        return is_buried or any(map(self._db.is_forgotten, (*copy.ids, *copy.sources)))
+        is_erased = any((known := self._db.mark(id_path(id))) is not None and known.cleared for id in copy.ids)
+        return is_buried or is_erased or any(map(self._db.is_forgotten, (*copy.ids, *copy.sources)))
+
+    def _report(
+        self, view: View, entries: Iterable[Entry], *, dry_run: bool = False, held_by: tuple[str, ...] = ()
+    ) -> Forgotten:
+        """The report on these entries, without those that the caller may not know of, or that count as erased."""
+        keys = [entry.key for entry in entries if _is_seen(view, entry) and self._db.erased_at(entry) is None]
+        return Forgotten(len(keys), tuple(sorted(set(keys))), dry_run, held_by)
 
     def _find(self, own: Scopes, selector: Selector) -> _Found:
         """The selection, read from the disk: the index only says where to look.
@@ -272,7 +284,7 @@ class Forgetter:
     def _moved_to(self, ids: Iterable[str]) -> list[str]:
         """The paths to which the entries with these ids were moved."""
         known = map(self._db.mark, map(id_path, ids))
-        return [mark.target for mark in known if mark is not None and mark.type == "location"]
+        return [mark.target for mark in known if mark is not None and mark.leads]
 
     def _bury(
         self, paths: Iterable[str], targets: _Targets, stamp: Stamp, *, why: str, into: list[Entry] | None = None
@@ -309,11 +321,11 @@ class Forgetter:
             (into if into is not None else []).extend(taken)
         return [record for path, record in changed.items() if not is_id_path(path)]
 
-    def _note(self, entries: Iterable[Entry]) -> None:
-        noted = {entry.path: entry.revision for entry in entries}
-        self._db.index.change(lambda connection: note_forgets(connection, noted))
+    def note(self, revisions: Mapping[str, int]) -> None:
+        """Note records whose content is to go, by path with their revisions, so that the next start finishes that."""
+        self._db.index.change(lambda connection: note_forgets(connection, revisions))
 
-    def _finish(self, changed: Sequence[EntryRecord], *, noted: Sequence[str] = ()) -> None:
+    def complete(self, changed: Sequence[EntryRecord], *, noted: Sequence[str] = ()) -> None:
         """Remove the earlier content of changed records everywhere, then strike them and ``noted`` off as pending.
 
         That includes the notes on the mirror's copies at the paths where a forgotten entry was before.
@@ -371,14 +383,6 @@ def _buried(records: RecordsByPath, entry: Entry, stamp: Stamp, *, why: str) -> 
         if not (isinstance(known, Mark) and known.type == "tombstone"):
             after[path] = decisions.of_id("tombstone", entry, path, known, stamp, why=why)
     return after
-
-
-def _forgotten(
-    view: View, entries: Iterable[Entry], *, dry_run: bool = False, held_by: tuple[str, ...] = ()
-) -> Forgotten:
-    """The report on these entries, without those that the caller may not know of."""
-    keys = [entry.key for entry in entries if _is_seen(view, entry)]
-    return Forgotten(len(keys), tuple(sorted(set(keys))), dry_run, held_by)
 
 
 def _is_seen(view: View, entry: Entry) -> bool:

@@ -19,7 +19,7 @@ from memfiles.workflow.workflow import CategorySpec, EntriesSpec, Workflow
 
 if TYPE_CHECKING:
     from memfiles.entries.budgets import Budget
-    from memfiles.entries.drafts import Category, EntryRules
+    from memfiles.entries.drafts import Category, EntryRules, Retention
     from memfiles.entries.entries import Entries
     from memfiles.index.search.embedder import Embedder
 
@@ -50,6 +50,11 @@ class LazyEntries:
                     callback(entries)
                 self._entries = entries
             return self._entries
+
+    def sweep(self) -> None:
+        """Erase some of what was kept long enough, if the entries were used."""
+        if self._entries is not None:
+            self._entries.sweep()
 
     def close(self) -> None:
         """Close the entries if they were used. May be called again."""
@@ -93,6 +98,7 @@ def rules_of(workflow: Workflow, spec: EntriesSpec) -> EntryRules:
         budget=budget_of(spec),
         hydrate_bytes=spec.hydrate_bytes,
         categories={name: _category(name, each) for name, each in spec.categories.items()},
+        retention=retention_of(workflow),
     )
 
 
@@ -102,6 +108,13 @@ def _category(name: str, spec: CategorySpec) -> Category:
 
     known = BUILT_IN.get(name) or Category(name)
     return Category(name, known.ttl if spec.ttl is None else spec.ttl, spec.scope or known.scope, spec.from_users)
+
+
+def retention_of(workflow: Workflow) -> Retention:
+    """How long the workflow keeps what nobody sees."""
+    from memfiles.entries.drafts import Retention  # late, as above
+
+    return Retention(**workflow.memory.retention.model_dump())
 
 
 def budget_of(spec: EntriesSpec) -> Budget:

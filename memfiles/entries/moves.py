@@ -57,7 +57,7 @@ def relocate(db: EntryDatabase, caller: Caller, keys: Mapping[str, str]) -> None
             after |= decisions.relocated(after, move.entry, move.draft, stamp, place=place)
         return None, [each for path, each in after.items() if each is not None and each is not records[path]]
 
-    db.repository.change([*places, *db.id_paths(places)], decide)
+    db.change([*places, *db.id_paths(places)], decide)
 
 
 def _planned(db: EntryDatabase, caller: Caller, key: str, new: str, *, among: Mapping[str, str]) -> _Move:

@@ -1,76 +1,235 @@
-"""Purging: removes entries of runs that are over, and the oldest of too many retired entries.
+"""Purging: erases what nobody sees any more, once it was kept long enough, and the entries of runs that are over.
 
-The rules this file guards: the entries of a run are gone when its last session ends, files included. Retired
-entries can be restored; as many are kept as live ones are allowed. Older ones leave a mark, so that the directory stays
-bounded and an old copy cannot bring them back.
+The rules this file guards:
+
+- Content that expired, or was deleted or evicted, is erased after the time that the workflow says, or once there is too
+  much of it: from the record and its history, the index, the kept copies, the journals and the mirror.
+- An erased entry leaves a mark, so that an old copy cannot bring it back; a copy with a change that was not known here
+  does. The mark says when the time of the entry was over, and not when or by whom it was erased, so that no session
+  learns from it what others do.
+- What is due is found by time, and never by looking at all entries. A save erases a portion at most.
+- The entries of a run are gone when its last session ends, files included.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeGuard
 
 from memfiles.entries.callers import Caller, Partition, own_level
 from memfiles.entries.decisions import RecordsByPath
+from memfiles.entries.drafts import HOUR_SECONDS, LAST_MOMENT, later
+from memfiles.entries.forget import Forgetter
 from memfiles.entries.reader import EntryDatabase
 from memfiles.errors import MemfilesError
 from memfiles.index import queries
 from memfiles.records.entry import Entry
-from memfiles.records.marks import EntryRecord, Mark, vacated
+from memfiles.records.keys import id_path
+from memfiles.records.marks import EntryRecord, Mark, erased
 from memfiles.records.record import Stamp
+from memfiles.storage.events import drop_months
 
 _AT_ONCE = 1000
+_PORTION = 200  # entries that a save, an open or a close erases at most
+_PAUSES = 24  # in the shortest retention: how often one process erases, as each time costs some milliseconds
 _SPARE_RETIRED = 64  # more than allowed before any is purged, so that not every delete purges one
+_Erased = tuple[Entry, list[Mark]]  # an entry as it was, and the marks in its place
 _log = logging.getLogger("memfiles")
 
 
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """The number of entries that a purge erased, or would erase (``dry_run``), and the months of the audit it dropped.
+
+    ``expired``: nobody hid them. ``deleted``: they were deleted or evicted, whether or not they have expired too.
+    """
+
+    expired: int = 0
+    deleted: int = 0
+    audit_months: tuple[str, ...] = ()
+    dry_run: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        counts = {"expired": self.expired, "deleted": self.deleted}
+        return counts | {"audit_months": list(self.audit_months), "dry_run": self.dry_run}
+
+
+@dataclass(slots=True)
+class Purger:
+    """Erases the entries of one open memory whose time is over, and drops its audit month by month."""
+
+    db: EntryDatabase
+    forgetter: Forgetter
+    _next: str = field(default="", init=False)  # when ``sweep`` looks again
+
+    def sweep(self, *, at_once: bool = False) -> None:
+        """Erase a portion of what is due, if it is time to look, or ``at_once``.
+
+        A failure is only logged: the caller's own change is done already, and a later one tries again.
+        """
+        now = self.db.now()
+        if now < self._next and not at_once:
+            return
+        self._next = later(now, HOUR_SECONDS)
+        with self._logging():
+            self.forgetter.finish()
+            due = self._due(now)
+            erased_now = self._erase(due, now)
+            self._finish(erased_now, due)
+            self._drop_audit()
+            is_all = len(due) < _PORTION
+            self._next = self._next_time(now, has_erased=bool(erased_now)) if is_all else now
+
+    def purge(self, *, dry_run: bool, progress: Callable[[int, int], None] | None = None) -> Purged:
+        """Erase all that is due; ``dry_run`` counts. Errors as of ``Forgetter.forget``; ``progress`` as of ``open``."""
+        now = self.db.now()
+        self.forgetter.finish()
+        self.db.refresh()
+        moments = self._moments(now)
+        expired, hidden = self.db.index.ask(lambda connection: queries.count_due(connection, **moments))
+        if dry_run:
+            return Purged(expired, hidden, self._drop_audit(dry_run=True), dry_run=True)
+        done, noted = list[_Erased](), dict[str, int]()
+        while due := self._due(now):
+            noted |= due
+            done += (portion := self._erase(due, now))
+            if progress is not None:
+                progress(len(done), max(len(done), expired + hidden))
+            if not portion:  # others were faster, or put them back
+                break
+        self._finish(done, noted)
+        count = sum(entry.retired is None for entry, _ in done)
+        return Purged(count, len(done) - count, self._drop_audit())
+
+    def erase(self, paths: Iterable[str]) -> None:
+        """Erase those of these entries whose time is over; what cannot be done at once is done by the next sweep."""
+        due = {entry.path: entry.revision for entry in self.db.entries(paths)}
+        done = self._erase(due, self.db.now())
+        with self._logging():
+            self._finish(done, due)
+
+    def thin_out(self, caller: Caller) -> None:
+        """Erase the oldest hidden entries of the caller's own partitions if there are too many; only logs a failure."""
+        with self._logging():
+            for partition in own_level(caller).values():
+                self._erase_surplus(partition, caller)
+
+    @contextmanager
+    def sweeping(self, caller: Caller) -> Iterator[None]:
+        """Call ``thin_out`` and ``sweep`` after a block that may hide entries, if the block succeeds."""
+        yield
+        self.thin_out(caller)
+        self.sweep()
+
+    @contextmanager
+    def _logging(self) -> Iterator[None]:
+        try:
+            yield
+        except MemfilesError as error:
+            _log.warning("content whose time is over is not erased yet; it is tried again later: %s", error)
+
+    def _moments(self, now: str) -> dict[str, str]:
+        """What expired by the first of these moments, or was hidden by the other, is due."""
+        retention = self.db.rules.retention
+        return {"expired": later(now, -retention.expired), "retired": later(now, -retention.deleted)}
+
+    def _due(self, now: str) -> dict[str, int]:
+        """A portion of what is due, by path, with its revisions."""
+        self.db.index.catch_up()
+        moments = self._moments(now)
+        return dict(self.db.index.ask(lambda connection: queries.due(connection, **moments, limit=_PORTION)))
+
+    def _next_time(self, now: str, *, has_erased: bool) -> str:
+        """When to look again: once the next entry is due, known by now or not, but within the hour."""
+        retention = self.db.rules.retention
+        shortest = min(retention.expired, retention.deleted)
+        ends = self.db.index.ask(queries.first_end)
+        kept = zip(ends, (retention.expired, retention.deleted), strict=True)
+        first = min((later(end, seconds) for end, seconds in kept if end is not None), default=LAST_MOMENT)
+        soonest = later(now, min(HOUR_SECONDS, shortest // _PAUSES) if has_erased else 0)
+        return max(soonest, min(first, later(now, min(HOUR_SECONDS, shortest))))
+
+    def _erase(self, due: Mapping[str, int], now: str) -> list[_Erased]:
+        """Put marks in place of those of these entries whose time is over; ``_finish`` does the rest."""
+        erasure = self.db.rules.retention.erasure
+
+        def over(entry: Entry) -> Stamp | None:
+            return Stamp(at) if (at := erasure(entry)) is not None and at <= now else None
+
+        done = self._clear(due, over) if due else []
+        self.db.index.doubt(due.keys() - {entry.path for entry, _ in done})
+        return done
+
+    def _finish(self, done: Sequence[_Erased], noted: Mapping[str, int]) -> None:
+        """Remove the content of erased entries from everything but the records, and the marks of runs."""
+        marks = [mark for _, marks in done for mark in marks]
+        if noted:
+            self.forgetter.complete(marks, noted=list(noted))
+        if private := [mark.path for mark in marks if mark.run]:  # no other machine can have their entries
+            _remove_marks(self.db, private)
+
+    def _clear(self, paths: Mapping[str, int], stamp_of: Callable[[Entry], Stamp | None]) -> list[_Erased]:
+        """Put marks in place of entries, and of the locations that lead there; returns the entries with their marks.
+
+        That is noted first, so that the next start removes what a kill leaves of their content.
+        """
+        known = {mark.path: mark.revision for path in self.db.id_paths(paths) if (mark := self.db.mark(path))}
+        self.forgetter.note({**paths, **known})
+
+        def decide(records: RecordsByPath) -> tuple[list[_Erased], list[Mark]]:
+            done = list[_Erased]()
+            for entry in records.values():
+                if isinstance(entry, Entry) and (stamp := stamp_of(entry)) is not None:
+                    locations = (records.get(path) for path in map(id_path, entry.ids))
+                    cleared = [_cleared(it, stamp) for it in locations if _leads_to(it, entry.path)]
+                    done.append((entry, [erased(entry, stamp.at, by=stamp.by), *cleared]))
+            return done, [mark for _, marks in done for mark in marks]
+
+        return self.db.repository.change([*paths, *known], decide)
+
+    def _erase_surplus(self, partition: Partition, caller: Caller) -> None:
+        most = self.db.rules.budget.max_entries
+        if most is None or (found := self.db.index.totals(partition).retired[0]) <= most + _SPARE_RETIRED:
+            return
+        self.db.index.catch_up()
+        limit = min(found - most, _AT_ONCE)
+        rows = self.db.index.ask(lambda connection: queries.retired(connection, partition, limit=limit))
+        stamp = Stamp(self.db.now(), caller.actor(None))
+        self._clear({row.path: row.revision for row in rows}, lambda entry: stamp if entry.retired else None)
+
+    def _drop_audit(self, *, dry_run: bool = False) -> tuple[str, ...]:
+        kept, directory = self.db.rules.retention.audit, self.db.store.directory
+        return drop_months(directory, now=self.db.now(), after_seconds=kept, dry_run=dry_run)
+
+
 def end_run(db: EntryDatabase, caller: Caller, *, levels: Iterable[str]) -> int:
-    """Remove the entries of the caller's run alone at these levels; returns how many there were."""
+    """Remove the entries of the caller's run alone at these levels; returns how many there were.
+
+    Marks come first, so that no journal brings them back; then the files are removed.
+    """
     partitions = [own_level(caller, level)["run"] for level in levels] if caller.provenance.run else []
     if not partitions:
         return 0
     db.index.catch_up()
     paths = [row.path for row in db.rows(partitions)]
     stamp = Stamp(db.now(), caller.actor(None))
+
+    def decide(records: RecordsByPath) -> tuple[None, list[EntryRecord]]:
+        found = (record for record in records.values() if isinstance(record, Entry))
+        return None, [erased(entry, stamp.at, by=stamp.by) for entry in found]
+
     for start in range(0, len(paths), _AT_ONCE):
-        _remove(db, paths[start : start + _AT_ONCE], stamp)
+        db.repository.change(portion := paths[start : start + _AT_ONCE], decide)
+        _remove_marks(db, portion)
     return len(paths)
 
 
-def thin_out(db: EntryDatabase, caller: Caller) -> None:
-    """Replace the oldest retired entries by marks if there are too many.
-
-    A failure is only logged: the caller's own change is done already, and a later change tries again.
-    """
-    try:
-        for partition in own_level(caller).values():
-            _bury_surplus(db, partition, caller)
-    except MemfilesError as error:
-        _log.warning("more deleted entries are kept than there should be: %s", error)
-
-
-@contextmanager
-def thinning_out(db: EntryDatabase, caller: Caller) -> Iterator[None]:
-    """Call ``thin_out`` after a block that may hide entries, if the block succeeds."""
-    yield
-    thin_out(db, caller)
-
-
-def _bury_surplus(db: EntryDatabase, partition: Partition, caller: Caller) -> None:
-    most = db.rules.budget.max_entries
-    if most is None or (found := db.index.totals(partition).retired[0]) <= most + _SPARE_RETIRED:
-        return
-    db.index.catch_up()
-    limit = min(found - most, _AT_ONCE)
-    rows = db.index.ask(lambda connection: queries.retired(connection, partition, limit=limit))
-    _vacate(db, [row.path for row in rows], Stamp(db.now(), caller.actor(None)), only_retired=True)
-
-
-def _remove(db: EntryDatabase, paths: Sequence[str], stamp: Stamp) -> None:
-    """Replace the entries by marks first, so that no journal brings them back; then remove the files."""
-    _vacate(db, paths, stamp, only_retired=False)
+def _remove_marks(db: EntryDatabase, paths: Sequence[str]) -> None:
+    """Remove the files of the marks at these paths."""
     with db.store.hold(paths):
         found = ((path, db.repository.look(path)) for path in paths)
         marks = {path: it.signature for path, it in found if isinstance(it.record, Mark) and it.signature is not None}
@@ -82,14 +241,10 @@ def _remove(db: EntryDatabase, paths: Sequence[str], stamp: Stamp) -> None:
     db.repository.drop_cached(paths)
 
 
-def _vacate(db: EntryDatabase, paths: Sequence[str], stamp: Stamp, *, only_retired: bool) -> None:
-    """Replace entries by marks. A copy from elsewhere with a change that was not known here wins over such a mark."""
+def _leads_to(record: EntryRecord | None, path: str) -> TypeGuard[Mark]:
+    return isinstance(record, Mark) and record.leads and record.target == path
 
-    def decide(records: RecordsByPath) -> tuple[None, list[EntryRecord]]:
-        return None, [
-            replace(vacated(record, stamp.at, by=stamp.by, is_private=True), cleared=True)
-            for record in records.values()
-            if isinstance(record, Entry) and (record.retired is not None or not only_retired)
-        ]
 
-    db.repository.change(paths, decide)
+def _cleared(location: Mark, stamp: Stamp) -> Mark:
+    """The location of an erased entry, without its key."""
+    return replace(location, revision=location.revision + 1, at=stamp.at, by=stamp.by, key="", cleared=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar, cast
 
 from memfiles.entries import decisions
 from memfiles.entries.budgets import EntrySummary
@@ -37,6 +37,7 @@ from memfiles.storage.store import Store
 
 MAX_RESULTS = 50
 MAX_PAGE = 100
+T = TypeVar("T")
 _ROUNDS = 4  # searches that are repeated because a record changed under them
 _log = logging.getLogger("memfiles")
 EntryRepository = RecordRepository[EntryRecord]
@@ -47,6 +48,7 @@ class EntryDatabase:
     """The records and the index of one open memory, with its rules and its clock; all operations share it.
 
     ``begin`` is called when the index is up to date for the first time, and again once ``has_begun`` is reset.
+    ``erase`` erases those of the entries at some paths whose time is over.
     """
 
     store: Store
@@ -55,6 +57,7 @@ class EntryDatabase:
     rules: EntryRules
     now: Callable[[], str]
     begin: Callable[[], None]
+    erase: Callable[[Sequence[str]], None]
     has_begun: bool = False
 
     def refresh(self) -> None:
@@ -68,6 +71,25 @@ class EntryDatabase:
         if not self.has_begun:
             self.has_begun = True
             self.begin()
+
+    def change(
+        self,
+        paths: Sequence[str],
+        decide: Callable[[Mapping[str, EntryRecord | None]], tuple[T, Sequence[EntryRecord]]],
+    ) -> T:
+        """As ``change`` of the repository; entries that count as erased are erased first, so nothing of them stays."""
+
+        def attempt(records: Mapping[str, EntryRecord | None]) -> tuple[T | list[str], Sequence[EntryRecord]]:
+            over = [path for path, it in records.items() if isinstance(it, Entry) and self.erased_at(it) is not None]
+            outlived[:] = over
+            return (over, ()) if over else decide(records)
+
+        outlived: list[str] = []
+        while True:
+            result = self.repository.change(paths, attempt)
+            if not outlived:
+                return cast("T", result)
+            self.erase(outlived)
 
     def entries(self, paths: Iterable[str]) -> list[Entry]:
         """The entries at these paths, hidden or not."""
@@ -89,6 +111,17 @@ class EntryDatabase:
     def is_live(self, entry: Entry) -> bool:
         """Whether a read may return it: neither retired nor expired. Asks the clock only if the entry can expire."""
         return entry.retired is None and (entry.expires_at is None or not entry.is_expired(self.now()))
+
+    def erased_at(self, record: EntryRecord | None) -> str | None:
+        """When the content of a record was erased for its age, or must be by now; None: it may still be used.
+
+        Entries that nobody sees are erased in portions, by whoever comes along. So that no session can tell when that
+        was, a content whose time is over counts as erased.
+        """
+        if not isinstance(record, Entry):
+            return record.at if record is not None and record.cleared else None
+        at = self.rules.retention.erasure(record)
+        return at if at is not None and at <= self.now() else None
 
     def mark(self, path: str) -> Mark | None:
         """The mark at a path, if there is one."""

@@ -208,10 +208,12 @@ class EntryWriter:
         """Bring back the entry of that key that was deleted, evicted or expired last at the caller's level."""
         stamp = Stamp(self._db.now(), caller.actor(call_id))
         own = own_level(caller)
-        found = self._db.entries(partition.path(check_key(key)) for partition in own.values())
-        retired = [each for each in found if not each.is_live(stamp.at)]
+        found = [self._db.repository.look(each.path(check_key(key))).record for each in own.values()]
+        erased = [at for each in found if each is not None and not each.run and (at := self._db.erased_at(each))]
+        hidden = (each for each in found if isinstance(each, Entry) and not each.is_live(stamp.at))
+        retired = [each for each in hidden if self._db.erased_at(each) is None]
         if not retired:
-            raise self._db.not_there(caller, key)
+            raise decisions.was_erased(key, max(erased)) if erased else self._db.not_there(caller, key)
         retired = [each for each in retired if is_writable(own, each, rules=self._db.rules)] or retired
         last = max(retired, key=lambda entry: entry.retired.at if entry.retired is not None else entry.expires_at or "")
         check_writable(own, last, rules=self._db.rules)
@@ -289,7 +291,7 @@ class EntryWriter:
             changed = [record for path, record in records.items() if record is not None and record is not before[path]]
             return _Outcome(decided, tuple(evicted), excess), [] if excess is not None else changed
 
-        return self._db.repository.change([*paths, *victims], attempt)
+        return self._db.change([*paths, *victims], attempt)
 
     def _target(self, caller: Caller, draft: Draft, *, now: str) -> _Target:
         """The place that the draft's category asks for, or else where its key is seen, or the agent's own."""

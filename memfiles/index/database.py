@@ -15,7 +15,7 @@ from memfiles.index.text import fts
 from memfiles.storage.derived_database import DAMAGED, DerivedDatabase, DerivedFile
 
 PATH = ".state/index.sqlite"
-FORMAT = 5  # changes with the tables
+FORMAT = 6  # changes with the tables
 TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     "CREATE TABLE folder (name TEXT PRIMARY KEY, mtime_ns INT) WITHOUT ROWID",
@@ -41,6 +41,8 @@ TABLES = (
     """,
     "CREATE INDEX entry_by_expiry ON entry (part, expires_at) WHERE state = 'live' AND expires_at IS NOT NULL",
     "CREATE INDEX entry_by_retirement ON entry (part, retired_at) WHERE state IN ('deleted', 'evicted')",
+    "CREATE INDEX entry_by_end ON entry (expires_at) WHERE state <> 'forgotten' AND expires_at IS NOT NULL",
+    "CREATE INDEX entry_by_hiding ON entry (retired_at) WHERE state IN ('deleted', 'evicted')",
     "CREATE INDEX entry_by_cause ON entry (cause) WHERE cause <> ''",
     "CREATE INDEX entry_by_sources ON entry (part) WHERE sources <> '[]'",
     "CREATE INDEX entry_near ON entry (part, source_run, thread, ordinal) WHERE state = 'live' AND digest <> ''",

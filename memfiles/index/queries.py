@@ -53,6 +53,15 @@ _COUNTS = f"""
 _SIZES = """
     SELECT part, sum(count) FROM total WHERE part IN (SELECT value FROM json_each(?)) AND state = 'live' GROUP BY part
 """
+_DUE = {
+    "expires_at": """
+        FROM entry INDEXED BY entry_by_end
+        WHERE state <> 'forgotten' AND expires_at IS NOT NULL AND expires_at <= :expired
+    """,
+    "retired_at": """
+        FROM entry INDEXED BY entry_by_hiding WHERE state IN ('deleted', 'evicted') AND retired_at <= :retired
+    """,
+}
 _BEYOND = "\U0010ffff" * 64  # sorts after any rest of a key
 _BATCH = 64  # rows
 
@@ -227,6 +236,34 @@ def retired(connection: sqlite3.Connection, place: PartitionKey, *, limit: int) 
         WHERE e.part = ({_PART}) AND e.state IN ('deleted', 'evicted') ORDER BY e.retired_at LIMIT ?
     """
     return _rows(connection, statement, (*place, limit))
+
+
+def due(connection: sqlite3.Connection, *, expired: str, retired: str, limit: int) -> list[tuple[str, int]]:
+    """The paths and revisions of entries, in all partitions, that expired or were hidden by these moments."""
+    moments = {"expired": expired, "retired": retired, "limit": limit}
+    ways = (f"SELECT path, revision FROM (SELECT * {way} ORDER BY {at} LIMIT :limit)" for at, way in _DUE.items())
+    return connection.execute(f"{' UNION '.join(ways)} LIMIT :limit", moments).fetchall()
+
+
+def count_due(connection: sqlite3.Connection, *, expired: str, retired: str) -> tuple[int, int]:
+    """The number of entries that ``due`` finds without a limit: those that expired, and those that were hidden."""
+    ways = " UNION ".join(f"SELECT id, state {way}" for way in _DUE.values())
+    counts = f"SELECT count(*) FILTER (WHERE state = 'live'), count(*) FILTER (WHERE state <> 'live') FROM ({ways})"
+    found: tuple[int, int] = connection.execute(counts, {"expired": expired, "retired": retired}).fetchone()
+    return found
+
+
+def first_end(connection: sqlite3.Connection) -> tuple[str | None, str | None]:
+    """When the first entry of all partitions expires or expired, and when the first hidden one was hidden."""
+    ever = {"expired": "~", "retired": "~"}  # sorts after every time
+    expired, hidden = (connection.execute(f"SELECT min({at}) {way}", ever).fetchone()[0] for at, way in _DUE.items())
+    return expired, hidden
+
+
+def left_by(connection: sqlite3.Connection, plan_id: str) -> list[str]:
+    """The paths of the marks in place of entries that this plan changed last, and that were erased since."""
+    found = connection.execute("SELECT path FROM entry WHERE cause = ? AND state = 'forgotten'", (plan_id,))
+    return [path for (path,) in found]
 
 
 def matching(connection: sqlite3.Connection, parts: Sequence[int], filters: Filters) -> list[Row]:

@@ -29,7 +29,8 @@ _SHORT_DIGEST = 32
 class Row(NamedTuple):
     """One record. ``scope`` is its folder, ``size`` the bytes of its content; equal contents have equal ``digest``s.
 
-    The row of a mark has only the path, scope, level, revision, time, type (as its cause), ids and signature.
+    The row of a mark has only the path, scope, level, revision, time, ids, signature and, as its cause, its type, or
+    the plan that last changed what was erased.
     ``content`` goes to the texts; ``sources`` and ids (``lineage``, ``aliases``) are only selected by: they are not
     read back. A plain tuple, as each save makes one.
     """
@@ -81,7 +82,7 @@ def row_of(record: EntryRecord, signature: Signature | None) -> Row:
             record.level,
             revision=record.revision,
             retired_at=record.at,
-            cause=record.type,
+            cause=record.why if record.cleared and record.why else record.type,
             signature=signature,
             lineage=record.uid if record.is_of_id else "",
             aliases=() if record.is_of_id else record.ids,

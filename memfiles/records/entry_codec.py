@@ -278,7 +278,7 @@ def _checked(mark: Mark) -> Mark:
     is_earlier = mark.format == FORMAT
     if is_earlier != bool(mark.id) or (is_earlier and mark.type != "tombstone"):
         raise InvalidArgument("its id is not that of a mark of its format")
-    if bool(mark.key) != (mark.type == "location") or (mark.key and check_key(mark.key) != mark.key):
+    if bool(mark.key) != mark.leads or (mark.key and check_key(mark.key) != mark.key):
         raise InvalidArgument("only a location has a key")
     if not mark.is_of_id and not re.fullmatch(ENTRY_UID_PATTERN[1:-1], mark.uid):
         raise InvalidArgument(f"its uid {mark.uid} is not that of a key")

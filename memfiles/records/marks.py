@@ -44,8 +44,11 @@ class Mark:
       they went to at that time. The next save under this key replaces the mark.
 
     In format 1 a tombstone is at the path of a key. Its ``id`` is random, and ``forgotten`` are the ids of those before
-    it; ``moved`` are paths where other machines had the entry by then. ``cleared``, in both formats: it was removed as
-    one of too many retired entries, and nobody asked to forget it.
+    it; ``moved`` are paths where other machines had the entry by then.
+
+    ``cleared``: nobody asked to forget the entry. It had expired or was hidden for long enough, or too many were, and
+    its content was erased at this time. Such a mark yields to any copy with a change that it does not include; its
+    ``why`` is the plan that last changed the entry, and a cleared location has no key.
     """
 
     __pydantic_config__ = _CONFIG
@@ -83,6 +86,11 @@ class Mark:
     def ids(self) -> tuple[str, ...]:
         """The ids of the entries that the mark is about."""
         return (self.uid,) if self.is_of_id else tuple(sorted({*self.left, *self.buried}))
+
+    @property
+    def leads(self) -> bool:
+        """Whether it says where an entry is."""
+        return self.type == "location" and not self.cleared
 
     @cached_property
     def path(self) -> str:
@@ -129,6 +137,12 @@ def vacated(entry: Entry, at: str, *, by: Actor = NOBODY, target: str = "", is_p
         forgotten=entry.forgotten,
         origins=entry.origins,
     )
+
+
+def erased(entry: Entry, at: str, *, by: Actor = NOBODY) -> Mark:
+    """The mark in place of an entry whose content was erased at this time; see ``Mark.cleared``."""
+    plan = entry.reorganised.plan if entry.reorganised is not None else ""
+    return replace(vacated(entry, at, by=by, is_private=True), cleared=True, why=plan)
 
 
 def tombstones_in(record: EntryRecord) -> tuple[str, ...]:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -26,7 +28,7 @@ from memfiles.errors import MemfilesError
 from memfiles.records.keys import ENTRIES, ID_PATHS, USERS
 from memfiles.records.record import NOBODY, Actor
 from memfiles.storage import atomic
-from memfiles.storage.atomic import Descriptor
+from memfiles.storage.atomic import Descriptor, storage_failure
 from memfiles.storage.fork_safety import renew_in_child
 
 FOLDER = "audit"
@@ -38,6 +40,7 @@ _FIELDS = (
 _values_of = attrgetter(*_FIELDS)
 _CHECKED_EVERY_SECONDS = 0.02  # a check costs a quarter of a line; one written just before a deletion is lost anyway
 _PATHS_MAX = 200  # records in one line of the audit log
+_MONTH = re.compile(r"\d{4}-\d{2}\.jsonl", re.ASCII)
 REFUSED = ("read_only", "level_denied", "secret_refused", "budget_exceeded", "size_exceeded")
 Origin = Literal["local", "process", "external", "restored", "mirror"]
 AuditOutcome = Literal["ok", "refused", "failed"]
@@ -283,3 +286,26 @@ def _open_month(directory: str, name: str) -> Descriptor:
         raise OSError(f"{FOLDER}/{name} is not a regular file")
     os.fchmod(descriptor, 0o600)
     return descriptor
+
+
+def drop_months(
+    directory: str | os.PathLike[str], *, now: str, after_seconds: int, dry_run: bool = False
+) -> tuple[str, ...]:
+    """Remove the months of the audit that have been over for so long; returns them, such as ``2026-11``.
+
+    ``StorageFailed``.
+    """
+    try:
+        before = (datetime.fromisoformat(now) - timedelta(seconds=after_seconds)).isoformat()
+    except OverflowError:  # longer than there are years
+        return ()
+    with storage_failure("an old month of the audit cannot be removed"):
+        try:
+            folder = Descriptor.of_folder(Descriptor.of_directory(directory), FOLDER)
+        except FileNotFoundError:
+            return ()
+        found = sorted(name for name in os.listdir(folder) if _MONTH.fullmatch(name) and name[:7] < before[:7])
+        for name in found if not dry_run else ():
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)
+    return tuple(name[:7] for name in found)

@@ -370,6 +370,7 @@ class _EntryKind:
             op, by = (last.op, last.by) if last is not None else ("save", NOBODY)
             return RecordChanged(uid, record.key, revision, op, origin, warning, path, level, by, grown)
         went = "move" if record.type == "location" or (record.moved and not record.id) else "forget"
+        went = "purge" if record.cleared else went
         return RecordChanged(uid, "", revision, went, origin, warning, path, level, record.by, grown)
 
 

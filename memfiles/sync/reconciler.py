@@ -282,7 +282,7 @@ class Reconciler:
             self.ledger.acknowledge(
                 Acknowledged(path, step.stored.version, body, step.remote.revision, digest=resolution.settled)
             )
-        if isinstance(local.record, Mark) and local.record.type == "location":  # another machine moved it as well
+        if isinstance(local.record, Mark) and local.record.leads:  # another machine moved it as well
             found = self.replica.read(local.record.target)
             if found is not None and isinstance(found.record, Entry):
                 self._move_on(found.record)
@@ -327,7 +327,7 @@ class Reconciler:
         known = self.replica.marks_of(record.ids)
         if isinstance(record, Mark):
             for mark in known.values():
-                if mark.type == "location" and self._is_dirty(mark.target):
+                if mark.leads and self._is_dirty(mark.target):
                     raise LockTimeout(f"{record.path} waits until {mark.target} is pushed")
         elif fate(record, None, known) == "forgotten":
             self.replica.release_forgotten()

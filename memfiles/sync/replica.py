@@ -208,7 +208,7 @@ class Replica:
                 after[place.target] = merged.record.stamped(origin) if is_new else merged.record
                 for id in merged.record.ids if isinstance(merged.record, Entry) else ():  # it was joined elsewhere
                     mark = known.get(id)
-                    if mark is not None and mark.type == "location" and mark.target != place.target:
+                    if mark is not None and mark.leads and mark.target != place.target:
                         if mark.path not in records:
                             return mark.path, []
                         moved = replace(place, uid=id, revision=mark.revision + 1, origins=mark.origins)
@@ -238,12 +238,12 @@ class Replica:
     def _claim(self, entry: Entry, *, on_conflict: ConflictPolicy) -> Sequence[str]:
         """Let all ids of an entry that was joined with others lead to it, and ``place`` those others."""
         entries = self._opened_entries()
-        marks = [mark for mark in self.marks_of(entry.ids).values() if mark.type == "location"]
+        marks = [mark for mark in self.marks_of(entry.ids).values() if mark.leads]
         here = [mark for mark in marks if mark.target == entry.path]
         astray = {mark.path: mark.target for mark in marks if here and mark.target != entry.path}
 
         def decide(records: Mapping[str, EntryRecord | None]) -> tuple[None, list[EntryRecord]]:
-            found = [mark for mark in records.values() if isinstance(mark, Mark) and mark.type == "location"]
+            found = [mark for mark in records.values() if isinstance(mark, Mark) and mark.leads]
             found = [mark for mark in found if mark.target != entry.path]
             claimed = (replace(here[0], uid=it.uid, revision=it.revision + 1, origins=it.origins) for it in found)
             return None, [mark.stamped(entries.origin or "") for mark in claimed]

@@ -59,7 +59,9 @@ class EntryAccess:
         return {name: partial(self._call, session, operation, name) for name, operation in operations}
 
     def sees(self, caller: Caller, change: RecordChanged) -> bool:
-        """Whether the change is of an entry that the session sees, shadowed or not."""
+        """Whether the change is of an entry that the session sees, shadowed or not: one that is erased was hidden."""
+        if change.op == "purge":
+            return False
         view = view_of(caller, self.entries.rules.levels)
         return is_in_view(view, change.path, key=change.name, level=change.level)
 

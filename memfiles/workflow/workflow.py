@@ -245,6 +245,18 @@ class AuditSpec(_Declared):
     )
 
 
+class RetentionSpec(_Declared):
+    """How long content is kept that no agent can see, and the audit; then it is erased, in the mirror as well."""
+
+    expired: Seconds = Field("7d", description="How long an entry is kept once it has expired.", validate_default=True)
+    deleted: Seconds = Field(
+        "90d", description="How long an entry is kept once it was deleted or evicted.", validate_default=True
+    )
+    audit: Seconds = Field(
+        "400d", description="How long the audit is kept; it is dropped by whole months.", validate_default=True
+    )
+
+
 class MemorySpec(_Declared):
     """The memory of a workflow."""
 
@@ -262,6 +274,9 @@ class MemorySpec(_Declared):
     )
     secrets_scanner: str | None = Field(
         None, min_length=1, description="A second scanner besides the built-in rules, by the name of its entry point."
+    )
+    retention: RetentionSpec = Field(
+        RetentionSpec(), description="How long expired and deleted content is kept, and the audit."
     )
     files: tuple[MemoryFile, ...] = Field((), description="The memory files.")
     entries: EntriesSpec | None = Field(

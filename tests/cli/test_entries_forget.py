@@ -7,6 +7,7 @@ import pty
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -176,3 +177,23 @@ def test_a_mirror_that_is_away(project: Path, mirror: Path) -> None:
     assert 7 == ran.code
     assert "memfiles sync push" in ran.err
     assert [] == holding(project / ".memory", SECRET)
+
+
+def test_a_purge_counts_and_then_erases(project: Path) -> None:
+    """What a dry run counts is what the purge reports, also if opening the memory erased it already."""
+    write_workflow(project, WORKFLOW.replace("  entries:", "  retention: {deleted: 1s}\n  entries:"))
+    entries("delete", "refund")
+    early = run("purge", "--dry-run", "--json").data
+    time.sleep(1.1)
+    counted = run("purge", "--dry-run", "--json").data
+    before = holding(project, "Refund at once")
+    ran = run("purge")
+    again = run("purge", "--json").data
+    refused = entries("restore", "refund")
+
+    assert [0, 1, 0] == [each["deleted"] for each in (early, counted, again)]
+    assert "erased: 0 expired and 1 deleted or evicted entries, 0 months of the audit" in ran.err
+    assert before
+    assert [] == holding(project, "Refund at once")
+    assert 3 == refused.code
+    assert "was erased on" in refused.err

@@ -26,6 +26,7 @@ from memfiles.entries.drafts import Deleted, Draft, Saved
 from memfiles.entries.entries import Entries
 from memfiles.entries.forget import Forgotten
 from memfiles.entries.hydration.window import Explanation, Hydration
+from memfiles.entries.purge import Purged
 from memfiles.entries.results import Found, Match, Page, Results
 from memfiles.entries.transfer.exchange import Exported, Imported
 from memfiles.errors import MemfilesError
@@ -38,7 +39,16 @@ from memfiles.sync.mirror import ANY, BulkMirror, CandidMirror, Condition, Store
 from memfiles.sync.status import SyncReport, SyncStatus
 from memfiles.tools.oversight import Activity, EntryStats, Stats
 from memfiles.tools.session import tools
-from memfiles.workflow.workflow import AgentSpec, AuditSpec, CategorySpec, EntriesSpec, KindSpec, MemorySpec, MirrorSpec
+from memfiles.workflow.workflow import (
+    AgentSpec,
+    AuditSpec,
+    CategorySpec,
+    EntriesSpec,
+    KindSpec,
+    MemorySpec,
+    MirrorSpec,
+    RetentionSpec,
+)
 
 PUBLIC: list[str] = import_module("memfiles").__all__
 REACHED = [
@@ -65,6 +75,7 @@ RESULTS = [
     Page,
     Deleted,
     Forgotten,
+    Purged,
     Hydration,
     Explanation,
     Plan,
@@ -77,7 +88,7 @@ RESULTS = [
     EntryStats,
     Activity,
 ]
-MODELS: list[type] = [MemorySpec, MirrorSpec, EntriesSpec, CategorySpec, KindSpec, AuditSpec, AgentSpec]
+MODELS: list[type] = [MemorySpec, MirrorSpec, EntriesSpec, CategorySpec, KindSpec, AuditSpec, RetentionSpec, AgentSpec]
 _REACHED = {each.__name__: each for each in [*REACHED, *RESULTS, *MODELS]}
 ADAPTERS = {
     "anthropic_memory": ["MemoryTool", "AsyncMemoryTool"],
@@ -94,7 +105,7 @@ ADAPTERS = {
 INTERNAL = {
     "Session": {"actor", "refused", "check_open", "may_know", "definitions", "snapshots"},
     "MemoryManager": {"replica", "store", "recover", "take_hydrated", "view"},
-    "Entries": {"release_forgotten", "counts", "end_run", "close"},
+    "Entries": {"release_forgotten", "counts", "end_run", "purge", "sweep", "close"},
     "Sync": {"start", "entries_opened"},
 }
 """Methods that other rooms of memfiles call, and users do not."""
@@ -279,6 +290,8 @@ def _as_yaml(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, BaseModel):
+        return f"{{{', '.join(f'{name}: {field.default}' for name, field in type(value).model_fields.items())}}}"
     if isinstance(value, tuple):
         return f"[{', '.join(value)}]"
     return str(value) if value != "" else '""'

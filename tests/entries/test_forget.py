@@ -78,7 +78,7 @@ def test_a_kill_in_the_middle_is_made_good_at_the_next_start(
         entries.save(visitor, "animal", f"a {WORD} swims")
         entries.save(visitor, "other", "stays")
         entries.search(visitor, WORD)
-    _in_a_child(lambda: _forget_until(tmp_path, monkeypatch, owner, method))
+    in_a_child(lambda: _forget_until(tmp_path, monkeypatch, owner, method))
     with entries_in(tmp_path, durability="fsync") as entries:
         entries.search(visitor, "stays")
 
@@ -100,7 +100,7 @@ def test_a_kill_in_the_middle_is_made_good_although_the_key_is_saved_again(
         quarantine.keep_copy(descriptor, path.as_posix(), body, reason="test", at="2026-11-22T00:00:00.000Z")
         os.close(descriptor)
         entries.search(visitor, WORD)
-    _in_a_child(lambda: _forget_until(tmp_path, monkeypatch, Index, "forget"))
+    in_a_child(lambda: _forget_until(tmp_path, monkeypatch, Index, "forget"))
     with entries_in(tmp_path, durability="fsync") as entries:
         for content in saves:
             entries.save(visitor, "animal", content)
@@ -118,7 +118,7 @@ def _forget_until(directory: Path, monkeypatch: pytest.MonkeyPatch, owner: objec
         entries.forget(Visitor(), key="animal")
 
 
-def _in_a_child(work: Callable[[], None]) -> None:
+def in_a_child(work: Callable[[], None]) -> None:
     """Run it in a child process, which is expected to end with 9."""
     child = os.fork()
     if child == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,8 +15,9 @@ import memfiles
 from memfiles import Memory
 from memfiles.sync.mirror import Mirror
 from mirrors.memory import MemoryMirror
+from mirrors.urls import open_mirror
 from tests.mirrors.faulty_endpoint import FaultyEndpoint
-from tests.mirrors.servers import aws_environment, moto_url  # noqa: F401 (fixtures of every test here)
+from tests.mirrors.servers import BUCKET, aws_environment, moto_url  # noqa: F401 (fixtures of every test here)
 from tests.sync.sync_machines import write_shared_workflow
 
 Opener = Callable[..., Memory]
@@ -53,6 +55,23 @@ def open_machine(tmp_path: Path, mirror: MemoryMirror) -> Iterator[Opener]:
             return memory
 
         yield opening
+
+
+@pytest.fixture(params=["memory", "directory"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Mirror:
+    """The mirror that all machines of a test share."""
+    if request.param == "memory":
+        return MemoryMirror()
+    if request.param == "directory":
+        (tmp_path / "mirror").mkdir()
+        return open_mirror((tmp_path / "mirror").as_uri())
+    endpoint = request.getfixturevalue("moto_url")
+    return open_mirror(f"s3://{BUCKET}/entries-{uuid.uuid4().hex[:8]}?endpoint={endpoint}&region=us-east-1")
+
+
+in_a_bucket_too = pytest.mark.parametrize(
+    "shared", ["memory", "directory", pytest.param("s3", marks=pytest.mark.slow)], indirect=True
+)
 
 
 def content_in(mirror: Mirror, uid: str = "notes") -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,34 +19,15 @@ from memfiles.storage.atomic import Signature, is_settled
 from memfiles.sync.mirror import Mirror
 from memfiles.sync.status import pending_records
 from mirrors.memory import MemoryMirror
-from mirrors.urls import open_mirror
-from tests.mirrors.servers import BUCKET
 from tests.support.saved import Visitor, files_holding
 from tests.support.workflows import opened
-from tests.sync.conftest import wait_for
+from tests.sync.conftest import in_a_bucket_too, wait_for
 from tests.sync.entry_machine import EntryMachine, bodies_of, objects_holding, record_in
 from tests.sync.mirrors_for_tests import AbsentMirror, CountingMirror
 from tests.sync.sync_machines import write_shared_workflow
 
 Machines = Callable[..., EntryMachine]
 SECRET = "the needle in it"
-
-
-@pytest.fixture(params=["memory", "directory"])
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Mirror:
-    """The mirror that all machines of a test share."""
-    if request.param == "memory":
-        return MemoryMirror()
-    if request.param == "directory":
-        (tmp_path / "mirror").mkdir()
-        return open_mirror((tmp_path / "mirror").as_uri())
-    endpoint = request.getfixturevalue("moto_url")
-    return open_mirror(f"s3://{BUCKET}/entries-{uuid.uuid4().hex[:8]}?endpoint={endpoint}&region=us-east-1")
-
-
-in_a_bucket_too = pytest.mark.parametrize(
-    "shared", ["memory", "directory", pytest.param("s3", marks=pytest.mark.slow)], indirect=True
-)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -10,12 +11,14 @@ import click
 from memfiles.cli import output
 from memfiles.cli.commands.entries_read import entries_command
 from memfiles.cli.commands.write import CALL_ID, TextCommand, expected_revision, fail_until_pushed, given_text
-from memfiles.cli.opening import AUTHOR, As, as_session, changing_entries, reading_entries
+from memfiles.cli.opening import AUTHOR, As, as_session, changing_entries, load_workflow, mirrored, reading_entries
 from memfiles.cli.options import command, current, options, usage_error
 from memfiles.entries.consolidation.plan import Plan
 from memfiles.entries.drafts import Saved
 from memfiles.entries.forget import Forgotten
+from memfiles.entries.purge import Purged
 from memfiles.errors import EntryNotFound
+from memfiles.memory import Memory, look
 from memfiles.records.entry import DEFAULT_CONFIDENCE, KINDS
 from memfiles.records.keys import ENTRIES
 from memfiles.sync.status import pending_records
@@ -177,7 +180,7 @@ def forget_command(dry_run: bool, yes: bool, why: str, who: As, **given: Any) ->
         ask(found)
     with changing_entries(who) as (memory, session):
         forgotten = memory.entries.forget(session, **selector, why=why)
-    is_clean = not any(path.startswith(f"{ENTRIES}/") for path in pending_records(memory.workflow))
+    is_clean = _is_pushed(memory)
     show_forgotten(forgotten, mirror_is_clean=is_clean)
     if not is_clean:
         fail_until_pushed("the mirror's copies are not gone yet")
@@ -223,6 +226,44 @@ def list_keys(found: Forgotten) -> None:
         output.note(f"  {output.one_line(key)}")
     if found.count > SHOWN:
         output.note(f"  and {found.count - SHOWN} more")
+
+
+@command("purge", "memfiles purge --dry-run", "memfiles purge --json")
+@click.option("--dry-run", is_flag=True, help="Count what would be erased.")
+def purge_command(dry_run: bool) -> None:
+    """Erase what expired or was deleted and was kept long enough.
+
+    How long entries are kept once they have expired, or were deleted or evicted, and how long the audit is kept: that
+    is `retention` in the workflow. Their text is removed from the record, its history, the index, every kept copy, and
+    the mirror. Agents at work do this as well, a portion at a time; this command does all of it now.
+
+    The exit code is 7 until the mirror's copies are gone as well.
+    """
+    workflow = load_workflow()
+    with look(workflow, warn=output.warn) as memory:
+        found = memory.purge(dry_run=True)
+    if dry_run:
+        _show_purged(found, {})
+        return
+    with mirrored(workflow) as memory, output.progress("Erasing") as shown:  # which erases a portion at its opening
+        memory.purge(progress=shown)
+    is_clean = _is_pushed(memory)
+    _show_purged(replace(found, dry_run=False), {"mirror_is_clean": is_clean})
+    if not is_clean:
+        fail_until_pushed("the mirror's copies are not gone yet")
+
+
+def _is_pushed(memory: Memory) -> bool:
+    """Whether the mirror, if there is one, has every change of entries."""
+    return not any(path.startswith(f"{ENTRIES}/") for path in pending_records(memory.workflow))
+
+
+def _show_purged(purged: Purged, mirror: dict[str, bool]) -> None:
+    if not output.as_json(purged.to_dict() | mirror):
+        done = "would be erased" if purged.dry_run else "erased"
+        months = output.count(len(purged.audit_months), "month")
+        output.note(f"{done}: {purged.expired} expired and {purged.deleted} deleted or evicted entries, {months} of "
+                    f"the audit")  # fmt: skip
 
 
 @command(

@@ -92,16 +92,23 @@ class Consolidator:
         by = Provenance(agent=origin.agent, user=origin.user, session=stamp.by.session, source=plan.id)
         checked = replace(plan, steps=tuple(self._checked(step) for step in plan.steps))
         application = _Application(checked, stamp, by, self._db.rules.expiry)
-        return self._db.repository.change([entry_path(plan.folder, uid) for uid in plan.uids], application.decide)
+        return self._db.change([entry_path(plan.folder, uid) for uid in plan.uids], application.decide)
 
     def undo(self, caller: Caller, plan_id: str) -> Applied:
         """Undo a plan: show the entries it hid, give their labels back, and hide the notes that it saved.
 
-        ``EntryNotFound`` if nothing of it is left; ``RevisionConflict`` if one of its entries changed since.
+        ``EntryNotFound`` if nothing of it is left, or if some of it was erased; ``RevisionConflict`` if one of its
+        entries changed since.
         """
         check_text(plan_id, what="the id of a plan")
-        stamp = Stamp(self._db.now(), caller.actor(None))
-        paths = [entry.path for entry in self._entries(_home(caller)) if _is_of(entry, plan_id)]
+        stamp, home = Stamp(self._db.now(), caller.actor(None)), _home(caller)
+        entries = [entry for entry in self._entries(home) if _is_of(entry, plan_id)]
+        marks = map(self._db.mark, self._db.index.ask(lambda connection: queries.left_by(connection, plan_id)))
+        left = [mark for mark in marks if mark is not None and (mark.folder, mark.level) == home[:2]]
+        changed: list[EntryRecord] = [*entries, *left]
+        if erased := [at for each in changed if (at := self._db.erased_at(each)) is not None]:
+            raise decisions.was_erased(plan_id, max(erased))
+        paths = [entry.path for entry in entries]
         if not paths:
             raise EntryNotFound(f"no change of plan {plan_id[:40]!r} is left at this session's level")
         return self._db.repository.change(paths, lambda records: _undone(records, plan_id, stamp))

@@ -27,7 +27,7 @@ def explain(db: EntryDatabase, caller: Caller, key: str, *, budget_bytes: int | 
     """Why the entry of ``key`` is in that block or not, in numbers; a hidden key counts as unknown."""
     check_key(key)
     budget, now, view = _prepared(db, caller, budget_bytes)
-    found = db.entries(partition.path(key) for partition in view)
+    found = [each for each in db.entries(partition.path(key) for partition in view) if db.erased_at(each) is None]
     under_key = [summary_of(row_of(entry, None)) for entry in found]
 
     def explained(connection: sqlite3.Connection) -> Explanation:

@@ -62,6 +62,8 @@ def merge_entries(
     | two entries of one id, or of two that are both here | both merged; their ids are joined |
     | a mark, and an entry that is here | the entry, unless whoever made the mark knew this version of it |
     | two marks | a tombstone, else the later one; it includes the other |
+
+    A cleared mark is later only than marks that it includes. Like a tombstone, it leaves nothing of what it replaces.
     """
     known = known or {}
     ours, theirs = fate(local, remote, known), fate(remote, local, known)
@@ -78,6 +80,9 @@ def merge_entries(
         record = _heir(remote, local)
     else:
         record = _mark_of(local, remote, at=at)
+    if isinstance(record, Mark) and record.cleared:
+        forgets_local = forgets_local or not isinstance(local, Mark) or local.leads
+        forgets_remote = forgets_remote or not isinstance(remote, Mark) or remote.leads
     return replace(_survived(record, local, remote, at=at), forgets_remote=forgets_remote, forgets_local=forgets_local)
 
 
@@ -95,7 +100,7 @@ def fate(record: EntryRecord, other: EntryRecord | None, known: MarksById) -> Fa
 
 def place_of(entry: Entry, known: MarksById) -> Mark | None:
     """The latest location of an entry that is not where this copy of it is; None if it is here, or nothing is known."""
-    found = [mark for id in entry.ids if (mark := known.get(id)) is not None and mark.type == "location"]
+    found = [mark for id in entry.ids if (mark := known.get(id)) is not None and mark.leads]
     latest = max(found, key=lambda mark: (mark.at, mark.target), default=None)
     return None if latest is None or entry.run or latest.target == entry.path else latest
 
@@ -126,8 +131,13 @@ def _two_marks(local: Mark, remote: Mark) -> Mark:
     def by_place(pair: tuple[Mark, Mark]) -> tuple[str, int, str]:
         return pair[0].target if pair[0].key else "", -pair[0].revision, repr(pair[0])
 
+    def rank(pair: tuple[Mark, Mark]) -> tuple[bool, bool, str]:
+        mark, other = pair
+        yields = mark.cleared and not other.cleared and not includes(mark, other)
+        return mark.type == "tombstone" and mark.id not in other.forgotten, not yields, mark.at
+
     pairs = sorted(((local, remote), (remote, local)), key=by_place)
-    wanted, other = max(pairs, key=lambda it: (it[0].type == "tombstone" and it[0].id not in it[1].forgotten, it[0].at))
+    wanted, other = max(pairs, key=rank)
     if wanted.is_of_id or wanted == other:
         return wanted
     missing = [each for each in tombstones_in(other) if each not in tombstones_in(wanted)]
