@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 from memfiles.entries.callers import Caller, OperationSpan, check_caller, view_of
@@ -27,6 +26,7 @@ from memfiles.entries.reader import EntryDatabase, EntryReader, EntryRepository,
 from memfiles.entries.results import Found, Page, Results
 from memfiles.entries.transfer.exchange import Exchange, Exported, ExportFormat, Imported
 from memfiles.entries.transfer.formats import Format
+from memfiles.entries.watched import EntryFiles
 from memfiles.entries.writer import EntryWriter
 from memfiles.errors import MemfilesError
 from memfiles.index.index import Index
@@ -34,7 +34,7 @@ from memfiles.index.queries import Counted, counted
 from memfiles.index.rows import Row, row_of
 from memfiles.index.search.embedder import Embedder
 from memfiles.records.entry import Entry, Kind
-from memfiles.records.keys import ENTRIES, check_switch, entry_place
+from memfiles.records.keys import entry_place
 from memfiles.storage.events import AuditEvent, AuditLog, RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import ENTRY_KIND
 from memfiles.storage.store import Store
@@ -70,7 +70,9 @@ class Entries:
             store, ENTRY_KIND, now=now, subscribers=subscribers, origin=origin, listener=index
         )
         self.files = EntryFiles(store, repository, index)
-        self._db = db = EntryDatabase(store, repository, index, rules, now, self._begin, self._erase)
+        self._db = db = EntryDatabase(
+            store, repository, index, rules, now, self._begin, lambda paths: self._purger.erase(paths)
+        )
         self._reader = EntryReader(db, embedder=embedder)
         self._forgetter = Forgetter(db)
         self._purger = Purger(db, self._forgetter)
@@ -322,13 +324,7 @@ class Entries:
         return end_run(self._db, session, levels=[session.level] if levels is None else levels)
 
     def purge(self, *, dry_run: bool = False, progress: Callable[[int, int], None] | None = None) -> Purged:
-        """Erase what expired or was hidden for as long as the workflow keeps that, for the operator of the directory.
-
-        That is done in portions by every open, close, save and consolidation as well. ``dry_run`` only counts;
-        ``progress(done, total)`` is called after each portion. Returns when no file holds the content; the mirror's
-        copies are replaced by the next push. ``LockTimeout``, ``StorageFailed``: what is left is tried again later.
-        """
-        check_switch(dry_run, what="dry_run")
+        """See ``Memory.purge``."""
         return self._purger.purge(dry_run=dry_run, progress=progress)
 
     def sweep(self) -> None:
@@ -384,9 +380,6 @@ class Entries:
         except MemfilesError as error:
             _log.warning("forgotten content may not be removed yet; the next start tries again: %s", error)
 
-    def _erase(self, paths: Sequence[str]) -> None:
-        self._purger.erase(paths)
-
     def _heard(self, change: RecordChanged) -> None:
         """Have a forget of another machine followed here before the next read."""
         if entry_place(change.path) is None:
@@ -400,39 +393,3 @@ class Entries:
         self._db.refresh()
         self._forgetter.follow()
         self._forgetter.release([])
-
-
-class EntryFiles:
-    """The files of all entries of one open memory; see ``storage.watcher.Watched``.
-
-    A file changed by hand becomes a revision; a broken one goes to quarantine, and the last good version is put back.
-    An entry whose file is removed is gone, not forgotten: a mirror brings it back.
-    """
-
-    is_deep = True
-    what = "entry"
-
-    def __init__(self, store: Store, repository: EntryRepository, index: Index) -> None:
-        self._store = store
-        self._repository = repository
-        self._index = index
-
-    def folder(self) -> Path:
-        """The folder of all entries, made if it is not there."""
-        self._store.make_folders([f"{ENTRIES}/"])
-        return self._store.directory / ENTRIES
-
-    def record_at(self, path: str) -> str | None:
-        """The path of the record in the file at ``path``, relative to the folder; None if it is not an entry's."""
-        found = f"{ENTRIES}/{path}"
-        return found if entry_place(found) is not None else None
-
-    def look(self, record: str) -> bool:
-        """Take in a change of a record's file; False: it may still be being saved."""
-        return self._repository.notice(record)
-
-    def suspects(self) -> Iterable[str]:
-        """Compare every file with the index, remove temp files of dead writers, and name the records to look at."""
-        if self._index.verify():
-            self._repository.sweep()
-        return self._repository.unhandled()

@@ -27,7 +27,7 @@ from memfiles.entries.reader import EntryDatabase
 from memfiles.errors import MemfilesError
 from memfiles.index import queries
 from memfiles.records.entry import Entry
-from memfiles.records.keys import id_path
+from memfiles.records.keys import check_switch, id_path
 from memfiles.records.marks import EntryRecord, Mark, erased
 from memfiles.records.record import Stamp
 from memfiles.storage.events import drop_months
@@ -86,6 +86,7 @@ class Purger:
 
     def purge(self, *, dry_run: bool, progress: Callable[[int, int], None] | None = None) -> Purged:
         """Erase all that is due; ``dry_run`` counts. Errors as of ``Forgetter.forget``; ``progress`` as of ``open``."""
+        check_switch(dry_run, what="dry_run")
         now = self.db.now()
         self.forgetter.finish()
         self.db.refresh()
