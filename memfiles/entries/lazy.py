@@ -15,7 +15,8 @@ from memfiles.errors import ExtraMissing
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Subscribers
 from memfiles.storage.store import Store
-from memfiles.workflow.workflow import CategorySpec, EntriesSpec, Workflow
+from memfiles.workflow.specs import CategorySpec, EntriesSpec
+from memfiles.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
     from memfiles.entries.budgets import Budget

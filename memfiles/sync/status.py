@@ -22,7 +22,8 @@ from memfiles.sync.dirty_scan import Dirty
 from memfiles.sync.dispatcher import Progress
 from memfiles.sync.ledger import LedgerSnapshot, peek
 from memfiles.sync.replica import Outcome
-from memfiles.workflow.workflow import MirrorSpec, Workflow
+from memfiles.workflow.specs import MirrorSpec
+from memfiles.workflow.workflow import Workflow
 
 REFUSED = ".state/refused.json"
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from memfiles.workflow.workflow import MirrorSpec, Workflow
+from memfiles.workflow.specs import MirrorSpec
+from memfiles.workflow.workflow import Workflow
 from tests.cli.command_line import files_under, run
 from tests.support.workflows import write_workflow
 

@@ -39,16 +39,8 @@ from memfiles.sync.mirror import ANY, BulkMirror, CandidMirror, Condition, Store
 from memfiles.sync.status import SyncReport, SyncStatus
 from memfiles.tools.oversight import Activity, EntryStats, Stats
 from memfiles.tools.session import tools
-from memfiles.workflow.workflow import (
-    AgentSpec,
-    AuditSpec,
-    CategorySpec,
-    EntriesSpec,
-    KindSpec,
-    MemorySpec,
-    MirrorSpec,
-    RetentionSpec,
-)
+from memfiles.workflow.specs import AuditSpec, CategorySpec, EntriesSpec, KindSpec, MirrorSpec, RetentionSpec
+from memfiles.workflow.workflow import AgentSpec, MemorySpec
 
 PUBLIC: list[str] = import_module("memfiles").__all__
 REACHED = [

@@ -25,7 +25,7 @@ from memfiles.entries.budgets import (
 )
 from memfiles.entries.lazy import budget_of
 from memfiles.errors import BudgetExceeded
-from memfiles.workflow.workflow import CategorySpec, EntriesSpec, KindSpec
+from memfiles.workflow.specs import CategorySpec, EntriesSpec, KindSpec
 from tests.entries.summaries import MOMENTS, STANDINGS, standing
 from tests.support.records import many_times
 

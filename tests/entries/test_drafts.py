@@ -17,7 +17,8 @@ from memfiles.entries.drafts import LAST_MOMENT, Category, EntryRules, later
 from memfiles.entries.entries import Entries
 from memfiles.entries.lazy import rules_of
 from memfiles.errors import InvalidArgument, MemfilesError, ReadOnly, RevisionConflict, WorkflowError
-from memfiles.workflow.workflow import CategorySpec, EntriesSpec, KindSpec, Workflow
+from memfiles.workflow.specs import CategorySpec, EntriesSpec, KindSpec
+from memfiles.workflow.workflow import Workflow
 from tests.support.records import SEEDED_AT, many_times
 from tests.support.saved import Visitor, entries_in
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from memfiles.entries.budgets import Budget
+from memfiles.entries.callers import Caller
 from memfiles.entries.drafts import DAY_SECONDS, EntryRules, Retention
 from memfiles.entries.entries import Entries
 from memfiles.entries.forget import Forgetter
@@ -19,7 +20,8 @@ from memfiles.index.index import Index
 from memfiles.storage import quarantine
 from memfiles.storage.events import AuditEvent, AuditLog, drop_months
 from memfiles.storage.store import Store
-from memfiles.workflow.workflow import EntriesSpec, Workflow
+from memfiles.workflow.specs import EntriesSpec
+from memfiles.workflow.workflow import Workflow
 from tests.entries.test_forget import FEW, folded, in_a_child
 from tests.support.saved import Clock, Visitor, entries_in, files_holding
 from tests.support.workflows import opened
@@ -31,7 +33,7 @@ AFTER = {"deleted": 90 * DAY_SECONDS, "evicted": 90 * DAY_SECONDS, "expired": 10
 HIDING = list(AFTER)
 
 
-def hide(entries: Entries, visitor: Visitor, how: str, *, key: str = KEY) -> None:
+def hide(entries: Entries, visitor: Caller, how: str, *, key: str = KEY) -> None:
     """Save an entry, search for it, and have it hidden in this way, or give it a time after which it is."""
     entries.save(visitor, key, f"a {WORD} swims", category="daily" if how == "expired" else None)
     entries.search(visitor, WORD)

@@ -10,7 +10,8 @@ from memfiles.entries.drafts import EntryRules
 from memfiles.errors import InvalidArgument, SecretRefused
 from memfiles.files.manager import MemoryManager
 from memfiles.secrets.gate import Gated, Leak, Policy, Scan, Scanner, gate, scanner_called
-from memfiles.workflow.workflow import EntriesSpec, MemoryFile, Workflow
+from memfiles.workflow.specs import EntriesSpec
+from memfiles.workflow.workflow import MemoryFile, Workflow
 from tests.secrets.secret_corpus import SECRETS
 from tests.support.saved import Visitor, entries_in
 from tests.support.workflows import opened

@@ -23,7 +23,7 @@ from memfiles.tools.entry_definitions import (
     guidance,
 )
 from memfiles.workflow.fields import TOOL_NAMES, ToolNames, ToolOperation, operations_of
-from memfiles.workflow.workflow import EntriesSpec
+from memfiles.workflow.specs import EntriesSpec
 
 ALL = [tool for tool_names in TOOL_NAMES if tool_names != "compact" for tool in entry_tools(tool_names)]
 KEYWORDS = {"type", "description", "enum", "minimum", "maximum", "items"}

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfiles.errors import InvalidArgument, WorkflowError
-from memfiles.workflow.workflow import AgentSpec, MemoryFile, MemoryRef, MemorySpec, MirrorSpec, Workflow
+from memfiles.workflow.specs import MirrorSpec
+from memfiles.workflow.workflow import AgentSpec, MemoryFile, MemoryRef, MemorySpec, Workflow
 from tests.workflow.workflow_texts import EXAMPLE
 
 
