@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from memfiles.tools.results import ToolResult as ToolResult
     from memfiles.tools.session import Session as Session
     from memfiles.tools.session import tools as tools
+    from memfiles.tools.tokens import estimate_tokens as estimate_tokens
     from memfiles.tools.visibility import index_card as index_card
     from memfiles.tools.visibility import validate_refs as validate_refs
     from memfiles.workflow.workflow import MemoryFile as MemoryFile

@@ -7,6 +7,7 @@ import logging
 import re
 import signal
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,6 +22,7 @@ from memfiles.files.manager import MemoryManager
 from memfiles.memory import open as open_memory
 from memfiles.tools.dialects import DIALECTS, render
 from memfiles.tools.session import definitions_of
+from memfiles.tools.tokens import estimate_tokens
 from memfiles.tools.visibility import VisibleFile, card_of_files, visible_files
 from memfiles.workflow.fields import TOOL_NAMES, ToolNames
 
@@ -35,23 +37,48 @@ _TOOL_NAMES = click.option(
 )
 
 
-@command("card", "memfiles card support --level INTERNAL")
+@command("card", "memfiles card support --level INTERNAL", "memfiles card support --tokens")
 @click.argument("agent")
 @opening.SESSION_USER
 @opening.SESSION_LEVEL
-def card_command(agent: str, user: str | None, level: str | None) -> None:
-    """Print the index card an agent gets in its system prompt."""
+@click.option("--tokens", is_flag=True, help="Print about how many tokens it, the entries and the tools are instead.")
+def card_command(agent: str, user: str | None, level: str | None, tokens: bool) -> None:
+    """Print the index card an agent gets in its system prompt.
+
+    --tokens estimates what the memory adds to a model's prompt at its start. Vendors count differently, as a rule up to
+    a fifth more or less.
+    """
     seen = opening.view()
     entries = seen.workflow.memory.entries
     card = card_of_files(
         _visible(seen, agent, user=user, level=level), tool_names=entries.tool_names if entries else None
     )
+    if tokens:
+        counted = {
+            name: estimate_tokens(text) for name, text in (("card", card), *_rest_of_prompt(seen, agent, user, level))
+        }
+        counted["total"] = sum(counted.values())
+        if not output.as_json({"agent": agent, "tokens": counted}):
+            output.labelled(counted.items())
+        return
     if output.as_json({"agent": agent, "card": card}):
         return
     if card:
         output.content(card + "\n")
     else:
         output.note(f"{agent} may not read any memory file, so it has no card")
+
+
+def _rest_of_prompt(
+    seen: opening.MemoryView, agent: str, user: str | None, level: str | None
+) -> Iterator[tuple[str, str]]:
+    """The entries that a session sees at its start, and its tools."""
+    if seen.workflow.memory.entries is not None:
+        who = opening.As(agent, user, level, run=None, actor=None)
+        with opening.reading_entries(who) as (memory, session):
+            yield "entries", memory.entries.hydrate(session).text
+    shown = _tools_of(seen, agent, "anthropic", user=user, level=level)
+    yield "tools", json.dumps(shown, ensure_ascii=False)
 
 
 @command("tools", "memfiles tools support --dialect openai")
@@ -65,15 +92,26 @@ def tools_command(agent: str, dialect: str, tool_names: ToolNames | None, **give
 
     The output is a JSON array, with or without --json.
     """
-    seen = opening.view()
-    files, declared = _visible(seen, agent, user=given["user"], level=given["level"]), seen.workflow.memory.entries
+    output.data(_tools_of(opening.view(), agent, dialect, tool_names=tool_names, **given))
+
+
+def _tools_of(
+    seen: opening.MemoryView,
+    agent: str,
+    dialect: str,
+    *,
+    user: str | None,
+    level: str | None,
+    tool_names: ToolNames | None = None,
+) -> list[dict[str, Any]]:
+    """The tools of a session of this agent in a vendor's format."""
+    files, declared = _visible(seen, agent, user=user, level=level), seen.workflow.memory.entries
     if declared is None:
-        output.data(render(definitions_of(files), dialect))
-        return
+        return render(definitions_of(files), dialect)
     from memfiles.tools.profiles import offered  # late: only who declares entries needs it
 
     readable, writable = [it.card.name for it in files], [it.card.name for it in files if it.writable]
-    output.data(render(offered(tool_names or declared.tool_names, readable=readable, writable=writable), dialect))
+    return render(offered(tool_names or declared.tool_names, readable=readable, writable=writable), dialect)
 
 
 @command("call", 'memfiles call support read_memory \'{"file": "customer-notes"}\'')
