@@ -299,6 +299,9 @@ def _keeps(entry: Entry, document: Document) -> str | None:
     """Why the entry here wins; None if the document does."""
     if document.updated is not None and document.updated < entry.updated_at:
         return f"the entry here is newer: it changed at {entry.updated_at}, this one at {document.updated}"
+    is_own = entry.retired is None and entry.provenance.source != _SOURCE
+    if document.updated is None and is_own and document.content != entry.content:
+        return f"the entry here changed at {entry.updated_at}, and this says no time: delete or move one of the two"
     if document.updated is not None and entry.retired is not None and document.updated <= entry.retired.at:
         return f"it was {entry.retired.state} here at {entry.retired.at}, after this was written: restore it by its key"
     if entry.kind == "episode" and entry.retired is None and document.content != entry.content:

@@ -41,6 +41,7 @@ _EXPORT_PARSERS: dict[Format, Callable[[Iterable[SourceFile]], Parsed]] = {
     "claude": exports.claude,
 }
 _GRAPH = "memory.jsonl"
+_ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[")
 _CONVERSATIONS = re.compile(r"conversations(?:-\d+)?\.json")
 _OF_CHATGPT = frozenset({"chat.html", "user.json", "message_feedback.json", "export_manifest.json"})
 _OF_CLAUDE = frozenset({"conversations.json", "users.json", "memories.json", "projects.json"})
@@ -99,7 +100,8 @@ def _format_of_file(path: str | os.PathLike[str]) -> Format | None:
         return "claude-code"
     if name.endswith(_LINES):
         data = read_file(path)
-        return _format_of_lines(data) or exports.format_of(next(exports.values(data, where=""), None))
+        found = None if _ARRAY.match(data) else _format_of_lines(data)  # an array is one line of hundreds of MiB
+        return found or exports.format_of(next(exports.values(data, where=""), None))
     return _format_of_markdown(read_file(path)) if name.endswith(SUFFIX) else None
 
 

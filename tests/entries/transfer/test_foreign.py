@@ -276,6 +276,23 @@ def unchanged(imported: Any) -> tuple[Any, ...]:
     return imported.added, imported.updated, imported.unchanged, imported.skipped
 
 
+def test_what_an_agent_changed_since_stays(entries: Entries, tmp_path: Path) -> None:
+    """A note has no time: its next version comes in over the last one, but not over what was written here."""
+    who, vault = Visitor(), tmp_path / "vault"
+    vault.mkdir()
+    for name in ("a", "b"):
+        (vault / f"{name}.md").write_text("first")
+    entries.import_(who, vault, format="notes")
+    entries.update(who, "a", content="by the agent")
+    for name in ("a", "b"):
+        (vault / f"{name}.md").write_text("second")
+    imported = entries.import_(who, vault, format="notes")
+
+    assert {"a": "by the agent", "b": "second"} == {it.key: it.content for it in entries.list(who).memories}
+    assert (0, 1, 0) == (imported.added, imported.updated, imported.unchanged)
+    assert ["a.md"] == [it.where for it in imported.skipped if "and this says no time" in it.why]
+
+
 def test_an_import_passes_the_gates(entries: Entries, tmp_path: Path) -> None:
     """Secrets, sizes, blank content and keys: each is told, and the rest comes in."""
     token = "AKIA" + "ABCDEFGHIJKLMNOP"  # in two parts, so that no scanner takes this file for a leak
