@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from memfiles.sync.mirror import Mirror as Mirror
     from memfiles.tools.compaction import FlushReport as FlushReport
     from memfiles.tools.compaction import flush_before_compaction as flush_before_compaction
+    from memfiles.tools.compaction import remember as remember
     from memfiles.tools.results import ToolResult as ToolResult
     from memfiles.tools.session import Session as Session
     from memfiles.tools.session import tools as tools

@@ -44,7 +44,7 @@ _OPERATIONS: dict[str, SpanOperation] = {
     **dict.fromkeys(("save", "import"), "upsert_memory"),
     **dict.fromkeys(("update", "relocate", "restore", "consolidate"), "update_memory"),
     **dict.fromkeys(("delete", "forget"), "delete_memory"),
-    **dict.fromkeys(("get", "search", "list", "hydrate"), "search_memory"),
+    **dict.fromkeys(("get", "search", "list", "hydrate", "recall"), "search_memory"),
 }
 _API = "opentelemetry.trace"
 _NULL_SPAN = nullcontext()

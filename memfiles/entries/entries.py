@@ -19,10 +19,12 @@ from memfiles.entries.consolidation.plan import Plan, Summariser
 from memfiles.entries.drafts import Deleted, Draft, EntryRules, Saved, drafts_of
 from memfiles.entries.forget import Forgetter, Forgotten, Selector
 from memfiles.entries.hydration import hydrator
+from memfiles.entries.hydration import recall as recalls
+from memfiles.entries.hydration.recall import Recall
 from memfiles.entries.hydration.window import Explanation, Hydration
 from memfiles.entries.moves import relocate
 from memfiles.entries.purge import Purged, Purger, end_run
-from memfiles.entries.reader import EntryDatabase, EntryReader, EntryRepository, checked_filters
+from memfiles.entries.reader import DEFAULT_RESULTS, EntryDatabase, EntryReader, EntryRepository, checked_filters
 from memfiles.entries.results import Found, Page, Results
 from memfiles.entries.transfer.exchange import Exchange, Exported, ExportFormat, Imported
 from memfiles.entries.transfer.formats import Format
@@ -33,7 +35,7 @@ from memfiles.index.index import Index
 from memfiles.index.queries import Counted, counted
 from memfiles.index.rows import Row, row_of
 from memfiles.index.search.embedder import Embedder
-from memfiles.records.entry import Entry, Kind
+from memfiles.records.entry import RECALL_BYTES, Entry, Kind
 from memfiles.records.keys import entry_place
 from memfiles.storage.events import AuditEvent, AuditLog, RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import ENTRY_KIND
@@ -127,7 +129,8 @@ class Entries:
         session: Caller,
         query: str,
         *,
-        max_results: int = 10,
+        max_results: int | None = None,
+        budget_bytes: int | None = None,
         tags: Sequence[str] = (),
         category: str | None = None,
         kind: str | None = None,
@@ -137,14 +140,36 @@ class Entries:
     ) -> Results:
         """The visible entries that answer ``query``, best first; no text of a query raises.
 
-        ``prefix``: only keys that begin with it; ``among``: only these keys. ``associate``: also find entries that are
-        tied to a match. ``InvalidArgument`` if ``max_results`` is not 1 to 50, or a filter cannot be one.
+        ``max_results`` is 1 to 50, by default 10, or 50 under a budget. ``budget_bytes``, 512 or more, bounds the JSON
+        text of the results, as tools return it: an entry without room is shown by its snippet or left out, and each
+        answer is followed by its neighbours. ``prefix``: only keys that begin with it; ``among``: only these keys.
+        ``associate``: also find entries that are tied to a match. ``InvalidArgument`` for other values.
         """
         filters = checked_filters(tags=tags, category=category, kind=kind, prefix=prefix, among=among)
+        chosen: dict[str, Any] = {"filters": filters, "associate": associate}
         with self._span("search", session):
-            results = self._reader.search(session, query, max_results=max_results, filters=filters, associate=associate)
+            if budget_bytes is None:
+                most = DEFAULT_RESULTS if max_results is None else max_results
+                results = self._reader.search(session, query, max_results=most, **chosen)
+            else:
+                given = {"budget_bytes": budget_bytes, "max_results": max_results, **chosen}
+                results = recalls.search_within(self._reader, session, query, **given)
         self._note_read("search", session, [each.found.key for each in results.matches])
         return results
+
+    def recall(
+        self, session: Caller, query: str, *, budget_bytes: int = RECALL_BYTES, include: Iterable[str] = ()
+    ) -> Recall:
+        """What memory holds about ``query``, for one turn: a block of at most ``budget_bytes``, and its entries.
+
+        Pinned entries come first, then those of the keys in ``include``, then the answers, each with its neighbours:
+        what was saved just before and after it in the same run and thread. The same state gives the same bytes.
+        ``InvalidArgument``, ``StorageFailed``.
+        """
+        with self._span("recall", session):
+            found = recalls.recall(self._db, self._reader, session, query, budget_bytes=budget_bytes, include=include)
+        self._note_read("recall", session, found.keys)
+        return found
 
     def list(
         self,

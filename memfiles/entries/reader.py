@@ -36,7 +36,9 @@ from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Store
 
 MAX_RESULTS = 50
+DEFAULT_RESULTS = 10
 MAX_PAGE = 100
+NO_FILTERS = Filters()
 T = TypeVar("T")
 _ROUNDS = 4  # searches that are repeated because a record changed under them
 _log = logging.getLogger("memfiles")
@@ -162,6 +164,22 @@ class _Search:
     max_results: int
     filters: Filters
     associate: bool
+    grouped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The records that a search found, best first. ``meaning``: whether the semantic leg took part."""
+
+    query: str
+    found: Sequence[tuple[Entry, Hit]]
+    meaning: bool
+
+    @property
+    def results(self) -> Results:
+        """They as a session gets them."""
+        matches = (Match(found_in(entry), hit.score, hit.legs, hit.snippet) for entry, hit in self.found)
+        return Results(self.query, tuple(matches), meaning=self.meaning)
 
 
 class EntryReader:
@@ -177,22 +195,38 @@ class EntryReader:
         entry = self._db.visible(view_of(caller, self._db.rules.levels), check_key(key))
         if entry is None:
             return None
-        self._count_reads(caller, [(entry.path, entry.level)])
+        self.count_reads(caller, [entry])
         return found_in(entry)
 
-    def _count_reads(self, caller: Caller, places: Iterable[tuple[str, str]]) -> None:
-        """Count a read of the entries at these paths and levels, all at one time: none is read later than another."""
+    def count_reads(self, caller: Caller, entries: Iterable[Entry]) -> None:
+        """Count a read of these entries, all at one time: none is read later than another."""
         now = self._db.now()
-        for path, level in places:
-            if is_read_counted(caller, path, level=level):
-                self._db.index.touch(path, at=now)
+        for entry in entries:
+            if is_read_counted(caller, entry.path, level=entry.level):
+                self._db.index.touch(entry.path, at=now)
 
     def search(self, caller: Caller, query: str, *, max_results: int, filters: Filters, associate: bool) -> Results:
         """The visible entries that answer ``query``, best first; errors as of ``Entries.search``."""
+        answers = self.answers(caller, query, max_results=max_results, filters=filters, associate=associate)
+        self.count_reads(caller, [entry for entry, _ in answers.found])
+        return answers.results
+
+    def answers(
+        self,
+        caller: Caller,
+        query: str,
+        *,
+        max_results: int,
+        filters: Filters = NO_FILTERS,
+        associate: bool = True,
+        grouped: bool = False,
+    ) -> Answers:
+        """As ``search``, with the records, and without counting the reads; for ``grouped`` see ``search.arranged``."""
         query = _text(query, "the query")
         check_whole(max_results, what="max_results", least=1, most=MAX_RESULTS)
         check_switch(associate, what="associate")
-        asked = _Search(view_of(caller, self._db.rules.levels), query, max_results, filters, associate)
+        view = view_of(caller, self._db.rules.levels)
+        asked = _Search(view, query, max_results, filters, associate, grouped)
         for _ in range(_ROUNDS):
             self._db.refresh()
             question = self._embedded(asked)
@@ -205,9 +239,7 @@ class EntryReader:
             if all(found):
                 break
         read = [(entry, hit) for entry, hit in zip(found, hits, strict=True) if entry is not None]
-        self._count_reads(caller, [(entry.path, entry.level) for entry, _ in read])
-        matches = tuple(Match(found_in(entry), hit.score, hit.legs, hit.snippet) for entry, hit in read)
-        return Results(query, matches, meaning=question is not None)
+        return Answers(query, read, meaning=question is not None)
 
     def page(self, caller: Caller, *, filters: Filters, limit: int, cursor: str | None) -> Page:
         """The visible entries by key, ``limit`` at a time; ``cursor`` is the ``next`` of the page before."""
@@ -271,6 +303,7 @@ class EntryReader:
             associate=asked.associate,
             embedder=question,
             shadowed=queries.shadowed(connection, parts, now=now),
+            grouped=asked.grouped,
         )
 
     def _rows(self, view: View, *, filters: Filters, now: str, after: str, limit: int) -> Sequence[Row]:

@@ -59,17 +59,22 @@ _found_values = attrgetter(*_FOUND_FIELDS)  # an Entry has all of them
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One search result: ``score`` is higher for a better one, ``legs`` say what found it."""
+    """One search result: ``score`` is higher for a better one, ``legs`` say what found it.
+
+    ``shown`` is the part of the content that a budget left room for; None in a search without a budget.
+    """
 
     found: Found
     score: float
     legs: tuple[str, ...]
     snippet: str
+    shown: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object, with the content cut to ``SHOWN_BYTES``."""
-        content = first_bytes(self.found.content, SHOWN_BYTES)
-        found = {"score": round(self.score, 6), "legs": list(self.legs), "snippet": self.snippet}
+        """The JSON object, with the content cut to ``SHOWN_BYTES``; under a budget without the snippet."""
+        content = first_bytes(self.found.content, SHOWN_BYTES) if self.shown is None else self.shown
+        found: dict[str, Any] = {"score": round(self.score, 6), "legs": list(self.legs)}
+        found |= {"snippet": self.snippet} if self.shown is None else {}
         shown = _shown(self.found, _MATCH_FIELDS) | {"content": content} | found
         shown |= _shown(self.found, ("category", "kind", "updated_at"))
         return shown if content == self.found.content else shown | {"truncated": True}
@@ -77,11 +82,15 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The results of a search, best first. ``meaning``: whether the semantic leg took part."""
+    """The results of a search, best first. ``meaning``: whether the semantic leg took part.
+
+    With ``budget_bytes`` they are those that fit, each followed by its neighbours.
+    """
 
     query: str
     matches: tuple[Match, ...]
     meaning: bool = False
+    budget_bytes: int | None = None
 
     @property
     def note(self) -> str | None:
@@ -94,11 +103,13 @@ class Results:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object; a query of which not all was searched for is cut to ``SHOWN_BYTES``."""
+        """The JSON object; a query of which not all was searched for is cut, and under a budget any long one."""
         results = [match.to_dict() for match in self.matches]
         shown = {"results": results, "query": self.query, "meaning": self.meaning}
+        if self.budget_bytes is not None:
+            shown["query"] = first_bytes(self.query, self.budget_bytes // 16)
         if (note := self.note) is not None:
-            shown |= {"query": first_bytes(self.query, SHOWN_BYTES), "note": note}
+            shown |= {"query": first_bytes(shown["query"], SHOWN_BYTES), "note": note}
         return shown
 
 

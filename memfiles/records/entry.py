@@ -19,6 +19,7 @@ from memfiles.records.keys import ENTRY_ID_PATTERN, check_key, entry_path, entry
 from memfiles.records.record import MAX_COUNT, Origins, Record, Revision, Timestamp, digest
 
 MAX_ENTRY_BYTES = 64 * 1024
+RECALL_BYTES = 4096  # of a block that is recalled for one turn, unless told otherwise
 MAX_TAGS = 32
 MAX_LINKS = 32
 MAX_LABEL_BYTES = 255

@@ -29,6 +29,7 @@ from memfiles.tools.worker_calls import run_in_worker
 
 NAME = "memfiles"
 PROMPT = "memory"
+RECALL_PROMPT = "recall"
 CODE = "memfiles/code"
 """Key in the ``_meta`` of an error result that holds the error's code."""
 
@@ -36,6 +37,9 @@ MESSAGE_MAX = 64 * 2**20
 """Bytes of a message: the largest memory file with every character escaped, and some."""
 
 _PROMPT_DESCRIPTION = "The agent's memory: an index card of its memory files, and saved entries."
+_RECALL_DESCRIPTION = "What the agent's memory holds about a question, for one turn."
+_QUESTION = types.PromptArgument(name="query", description="The question, or the user's message.", required=True)
+_NOTHING_RECALLED = "Memory holds nothing about this."
 _EMPTY_MEMORY = "There is nothing in your memory that you may see."
 _log = logging.getLogger("memfiles")
 Paging = types.PaginatedRequestParams | None
@@ -120,17 +124,25 @@ class RequestHandlers:
         return await run_request(partial(resources.read, self._session, params.uri))
 
     async def list_prompts(self, _: RequestContext, params: Paging) -> types.ListPromptsResult:
-        """List the one prompt."""
+        """List the prompt and, if the workflow declares entries, the one that recalls some for a question."""
         _check_one_page(params)
-        return types.ListPromptsResult(prompts=[types.Prompt(name=PROMPT, description=_PROMPT_DESCRIPTION)])
+        prompts = [types.Prompt(name=PROMPT, description=_PROMPT_DESCRIPTION)]
+        if self._session.entries is not None:
+            prompts.append(types.Prompt(name=RECALL_PROMPT, description=_RECALL_DESCRIPTION, arguments=[_QUESTION]))
+        return types.ListPromptsResult(prompts=prompts)
 
     async def get_prompt(self, _: RequestContext, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        """Render the prompt from the memory's current state."""
+        """Render a prompt from the memory's current state."""
+        if params.name == RECALL_PROMPT and self._session.entries is not None:
+            query = (params.arguments or {}).get("query")
+            if query is None:
+                raise MCPError(types.INVALID_PARAMS, f"the prompt {RECALL_PROMPT!r} needs the argument 'query'")
+            recalled = await run_request(lambda: self._session.recall(query).text)
+            return _prompt(_RECALL_DESCRIPTION, recalled or _NOTHING_RECALLED)
         if params.name != PROMPT:
             raise MCPError(types.INVALID_PARAMS, f"unknown prompt {shortened(params.name)}: use {PROMPT}")
         rendered = await run_request(partial(self._session.system_prompt, read_only=self._read_only))
-        message = types.PromptMessage(role="user", content=types.TextContent(text=rendered or _EMPTY_MEMORY))
-        return types.GetPromptResult(description=_PROMPT_DESCRIPTION, messages=[message])
+        return _prompt(_PROMPT_DESCRIPTION, rendered or _EMPTY_MEMORY)
 
     def _call_tool(self, name: str, arguments: dict[str, Any] | None) -> types.CallToolResult:
         definition = self._known.get(name) or {tool.name: tool for tool in self._definitions()}.get(name)
@@ -162,6 +174,11 @@ def _check_one_page(params: Paging) -> None:
     if params is not None and params.cursor:
         why = f"{shortened(params.cursor)} is not a cursor: this list has one page, so leave it out"
         raise MCPError(types.INVALID_PARAMS, why, {"code": InvalidArgument.code})
+
+
+def _prompt(description: str, text: str) -> types.GetPromptResult:
+    message = types.PromptMessage(role="user", content=types.TextContent(text=text))
+    return types.GetPromptResult(description=description, messages=[message])
 
 
 def _mcp_result(result: ToolResult, definition: ToolDefinition | None) -> types.CallToolResult:

@@ -20,6 +20,7 @@ from memfiles.workflow.fields import ToolOperation, operations_of
 
 MAX_RESULTS = 50
 DEFAULT_RESULTS = 10
+LEAST_SEARCH_BYTES = 512
 MAX_PAGE = 100
 DEFAULT_PAGE = 50
 ENTRY_ALIASES: dict[str, tuple[str, ...]] = {
@@ -27,6 +28,7 @@ ENTRY_ALIASES: dict[str, tuple[str, ...]] = {
     "content": ("value", "text", "memory", "data", "body"),
     "query": ("q", "text", "question", "search", "search_query", "search_text", "keywords"),
     "max_results": ("k", "top_k", "n", "limit", "count", "num_results", "maximum_results"),
+    "budget_bytes": ("budget", "max_bytes"),
     "limit": ("max_results", "page_size", "n", "count"),
     "prefix": ("key_prefix", "starts_with"),
     "cursor": ("next", "next_cursor", "page_token"),
@@ -66,6 +68,10 @@ OnlyCategory = Annotated[
 ]
 OnlyKind = Annotated[Kind | None, BeforeValidator(small), Field(description="Only entries of this kind.")]
 MaxResults = Annotated[ResultCount | None, Field(description=f"At most; by default {DEFAULT_RESULTS}.")]
+BudgetBytes = Annotated[
+    Annotated[int, Field(ge=LEAST_SEARCH_BYTES), BeforeValidator(whole)] | None,
+    Field(description="At most so many; matches then come with their neighbours."),
+]
 
 
 class EntryArguments(Arguments):
@@ -120,6 +126,7 @@ class SearchEntries(EntryArguments):
 
     query: Annotated[TextArgument, Field(description="Words or a question.")]
     max_results: MaxResults = None
+    budget_bytes: BudgetBytes = None
     tags: OnlyTags = None
     category: OnlyCategory = None
     kind: OnlyKind = None
@@ -152,6 +159,7 @@ class RecallEntries(EntryArguments):
     key: Annotated[TextArgument | None, BeforeValidator(said), Field(description="The key, to get one entry.")] = None
     query: Annotated[TextArgument | None, Field(description="Words or a question, if no key is known.")] = None
     max_results: MaxResults = None
+    budget_bytes: BudgetBytes = None
     tags: OnlyTags = None
     category: OnlyCategory = None
     kind: OnlyKind = None

@@ -65,10 +65,11 @@ class EntryAccess:
         view = view_of(caller, self.entries.rules.levels)
         return is_in_view(view, change.path, key=change.name, level=change.level)
 
-    def prompt(self, caller: Caller, *, read_only: bool = False) -> Iterator[str]:
+    def prompt(self, caller: Caller, *, read_only: bool = False, budget_bytes: int | None = None) -> Iterator[str]:
         """The prompt blocks about entries: guidance if the session can save, then the entries that fit."""
         yield "" if read_only else entry_definitions.guidance(operations_of(self.tool_names)).removesuffix("\n")
-        yield self.entries.hydrate(caller).text
+        if budget_bytes != 0:
+            yield self.entries.hydrate(caller, budget_bytes=budget_bytes).text
 
     def _call(
         self, caller: Caller, operation: ToolOperation, tool: str, sent: object, call_id: str | None

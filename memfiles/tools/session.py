@@ -11,12 +11,14 @@ import io
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from memfiles.entries.callers import SessionProvenance
 from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.records.entry import RECALL_BYTES
 from memfiles.records.keys import entry_place, record_path, user_hash
 from memfiles.records.levels import Levels
 from memfiles.records.record import Actor, Record
@@ -31,6 +33,7 @@ from memfiles.tools.visibility import RefLike, VisibleFile
 
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
+    from memfiles.entries.hydration.recall import Recall
     from memfiles.files.manager import MemoryManager
     from memfiles.storage.events import RecordChanged
     from memfiles.tools.entry_tools import Call, EntryAccess
@@ -131,13 +134,16 @@ class Session:
             self.past_levels |= {self._level}
             return self._level
 
-    def system_prompt(self, *, read_only: bool = False) -> str:
+    def system_prompt(
+        self, *, read_only: bool = False, query: str | None = None, budget_bytes: int | None = None
+    ) -> str:
         """The memory's part of the system prompt, rendered afresh; "" if there is nothing to say.
 
         It holds the index card and, if the workflow declares entries, guidance on saving and the entries that fit into
-        the declared bytes. The same state gives the same text. ``read_only`` leaves out everything about changing
-        memory, for a model without such tools. An unreadable part is left out and logged once, so that an agent can
-        start on a failing disk.
+        the declared bytes. With ``query``, the block of ``recall`` for it takes the place of those. ``budget_bytes`` is
+        the size of either block; 0 leaves it out, for an agent that gets ``recall`` in a message of each turn. The same
+        state gives the same text. ``read_only`` leaves out everything about changing memory, for a model without such
+        tools. An unreadable part is left out and logged once, so that an agent can start on a failing disk.
         """
         self.check_open()
         entries = self._entries
@@ -145,8 +151,35 @@ class Session:
         card = partial(visibility.card_of_files, read_only=read_only, tool_names=names)
         blocks = self._readable("memory files", lambda: [card(self.files())])
         if entries is not None:
-            blocks += self._readable("entries", lambda: entries.prompt(self, read_only=read_only))
+            size = budget_bytes if query is None else 0
+            blocks += self._readable("entries", lambda: entries.prompt(self, read_only=read_only, budget_bytes=size))
+        if query is not None:
+            blocks.append(self.recall(query, budget_bytes=RECALL_BYTES if budget_bytes is None else budget_bytes).text)
         return "\n\n".join(block for block in blocks if block)
+
+    def recall(self, query: str, *, budget_bytes: int = RECALL_BYTES, include: Iterable[str] = ()) -> Recall:
+        """What memory holds about ``query``: ``str()`` of it is a block of at most ``budget_bytes`` for this turn.
+
+        Pinned entries come first, then those of the keys in ``include``, then the answers, each with its neighbours.
+        ``data`` has them as values. The same state gives the same block. It is empty if nothing answers, if the
+        workflow declares no entries, and if memory cannot be searched, which is logged once. ``InvalidArgument`` if an
+        argument cannot be used or the session is closed.
+        """
+        from memfiles.entries.hydration.recall import Recall  # late: only users of entries need it
+
+        self.check_open()
+        nothing = Recall(query, budget_bytes=budget_bytes)
+        if (entries := self.entries) is None:
+            return nothing
+        try:
+            found = entries.recall(self, query, budget_bytes=budget_bytes, include=include)
+        except InvalidArgument:
+            raise
+        except Exception as error:  # an agent's loop calls this
+            self._warn("what was recalled", error)
+            return replace(nothing, note="memory could not be searched")
+        self._warned.pop("what was recalled", None)
+        return found
 
     def definitions(self) -> list[ToolDefinition]:
         """The tools that the model has now, in the neutral form: those for memory files, then those for entries."""
@@ -246,13 +279,17 @@ class Session:
         try:
             made.extend(make())
         except Exception as error:  # an agent's loop calls this
-            if self._warned.get(what) != str(error):
-                self._warned[what] = str(error)
-                is_known = isinstance(error, MemfilesError)
-                _log.warning("the prompt of agent %s lacks %s: %s", self.agent, what, error, exc_info=not is_known)
+            self._warn(what, error)
         else:
             self._warned.pop(what, None)
         return made
+
+    def _warn(self, what: str, error: Exception) -> None:
+        """Log once that a part of the prompt cannot be made."""
+        if self._warned.get(what) != str(error):
+            self._warned[what] = str(error)
+            is_known = isinstance(error, MemfilesError)
+            _log.warning("the prompt of agent %s lacks %s: %s", self.agent, what, error, exc_info=not is_known)
 
     def _on_file(self, tool: str, call: Call, sent: object, call_id: str | None) -> ToolResult:
         """One call of a tool for memory files; entries report their refusals themselves."""

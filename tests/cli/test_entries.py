@@ -219,6 +219,31 @@ def test_hydrate_and_explain() -> None:
     assert (True, "windowed") == tuple(entries("explain", "plan", "--json").data[name] for name in ("shown", "reason"))
 
 
+def test_recall() -> None:
+    """The block for one turn, within the budget; what must be in is in."""
+    saved("plan", "Ada is on Pro")
+    saved("desk", "The desk opens at nine")
+    found = entries("recall", "which plan is Ada on?", "--include", "desk", "--include", "nothing", "--json").data
+    small = entries("recall", "Ada", "--budget", "10")
+
+    assert ["desk", "plan"] == [each["key"] for each in found["entries"]]
+    assert ["included", "answer"] == [each["role"] for each in found["entries"]]
+    assert found["text"] + "\n" == entries("recall", "which plan is Ada on?", "--include", "desk").out
+    assert (0, "") == (small.code, small.out)
+    assert "nothing recalled" in small.err
+
+
+def test_search_within_a_budget() -> None:
+    """As compact JSON the results take no more."""
+    for number in range(20):
+        saved(f"plan/{number}", "Ada is on Pro")
+    found = entries("search", "Ada", "--budget-bytes", "900", "--json").data
+
+    assert 0 < len(found["results"]) < 10
+    assert len(json.dumps(found, separators=(",", ":")).encode()) <= 900
+    assert 2 == entries("search", "Ada", "--budget-bytes", "9").code
+
+
 def test_hydrate_without_entries() -> None:
     """Nothing on stdout, and a word on stderr."""
     ran = entries("hydrate")
@@ -245,6 +270,7 @@ LOOKING = [
     ["search", "ada"],
     ["list"],
     ["hydrate"],
+    ["recall", "ada"],
     ["explain", "plan"],
     ["consolidate"],
     ["forget", "--key", "plan", "--dry-run"],
@@ -364,7 +390,7 @@ def test_help(command: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    "save get search list delete restore forget hydrate explain consolidate".split(),
+    "save get search list delete restore forget hydrate recall explain consolidate".split(),
 )
 def test_help_of_the_group(command: str) -> None:
     """Each with an example."""

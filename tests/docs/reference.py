@@ -25,6 +25,7 @@ from memfiles.entries.consolidation.plan import Plan, Summariser
 from memfiles.entries.drafts import Deleted, Draft, Saved
 from memfiles.entries.entries import Entries
 from memfiles.entries.forget import Forgotten
+from memfiles.entries.hydration.recall import Recall
 from memfiles.entries.hydration.window import Explanation, Hydration
 from memfiles.entries.purge import Purged
 from memfiles.entries.results import Found, Match, Page, Results
@@ -69,6 +70,7 @@ RESULTS = [
     Forgotten,
     Purged,
     Hydration,
+    Recall,
     Explanation,
     Plan,
     Applied,

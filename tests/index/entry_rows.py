@@ -7,6 +7,7 @@ import sqlite3
 import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from memfiles.index.database import create_tables
 from memfiles.index.search.embedder import Embedder
@@ -88,9 +89,11 @@ class Rows:
         limit: int = 10,
         associate: bool = True,
         embedder: Embedder | None = None,
+        grouped: bool = False,
     ) -> list[Hit]:
         """Search all of a partition, unless told otherwise."""
-        return search(self.connection, parts, query, keep=keep, limit=limit, associate=associate, embedder=embedder)
+        options: Any = {"associate": associate, "embedder": embedder, "grouped": grouped}
+        return search(self.connection, parts, query, keep=keep, limit=limit, **options)
 
     def keys(self, query: str, *, parts: Sequence[int] = (1,), limit: int = 10, associate: bool = False) -> list[str]:
         """The keys that a search finds, best first."""

@@ -89,7 +89,7 @@ def test_the_prompt_is_the_system_prompt(offer: Offer, era: str) -> None:
 
     async def asked() -> list[str]:
         async with client_of(offer, era) as client:
-            (prompt,) = (await client.list_prompts()).prompts
+            prompt, _ = (await client.list_prompts()).prompts
             offer.session.call("append_memory", {"file": "notes", "content": "- new\n"})
             messages = (await client.get_prompt(prompt.name)).messages
             return [part.content.text for part in messages if isinstance(part.content, TextContent)]
@@ -97,6 +97,25 @@ def test_the_prompt_is_the_system_prompt(offer: Offer, era: str) -> None:
     told = in_loop(asked)
     assert [offer.session.system_prompt()] == told
     assert "- notes (RW, 14B of 16384B): What is known." in told[0]
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_prompt_recalls_for_a_question(offer: Offer, era: str) -> None:
+    """The block for one turn, as the user's message; it says so if there is nothing."""
+    offer.session.call("memory_save", {"key": "plan", "content": "Ada is on Pro."})
+
+    async def asked() -> list[Any]:
+        async with client_of(offer, era) as client:
+            _, prompt = (await client.list_prompts()).prompts
+            found = [await client.get_prompt(prompt.name, {"query": query}) for query in ("Ada's plan?", "zz")]
+            with pytest.raises(MCPError, match="needs the argument 'query'"):
+                await client.get_prompt(prompt.name)
+            return [(message.role, message.content.text) for each in found for message in each.messages]  # type: ignore[union-attr]
+
+    assert [
+        ("user", str(offer.session.recall("Ada's plan?"))),
+        ("user", "Memory holds nothing about this."),
+    ] == in_loop(asked)
 
 
 def test_another_prompt_is_refused(offer: Offer) -> None:

@@ -374,8 +374,14 @@ def _tools(world: World, actor: Actor, *, dialect: str, names: str) -> Answer:
         return session.tools(dialect)
 
 
-def _prompt(world: World, actor: Actor, *, read_only: bool) -> Answer:
-    return world.session(actor).system_prompt(read_only=read_only)
+def _prompt(world: World, actor: Actor, **given: Any) -> Answer:
+    return world.session(actor).system_prompt(**given)
+
+
+def _recall(world: World, actor: Actor, **given: Any) -> Answer:
+    """The block for a turn, and its values."""
+    found = world.session(actor).recall(**given)
+    return {"text": found.text, **found.data}
 
 
 def _close(world: World, actor: Actor) -> Answer:
@@ -441,8 +447,9 @@ def _mcp(world: World, actor: Actor, *, name: str, sent: Any) -> Answer:
             tools = await client.list_tools()
             resources = await client.list_resources()
             shown = [await client.read_resource(each.uri) for each in resources.resources]
+            recalled = await client.get_prompt("recall", {"query": QUERIES[0]})
             called = await client.call_tool(name, sent)
-        return [each.model_dump(mode="json") for each in (tools, resources, *shown, called)]
+        return [each.model_dump(mode="json") for each in (tools, resources, *shown, recalled, called)]
 
     return in_loop(asked)
 
@@ -461,6 +468,7 @@ VERBS: dict[str, Verb] = {
     "tool": _tool,
     "tools": _tools,
     "prompt": _prompt,
+    "recall": _recall,
     "close": _close,
     "end_run": _end_run,
     "restart": _restart,
@@ -501,6 +509,7 @@ class Author:
         yield "prompt", {"read_only": False}
         yield "export", {"format": "jsonl"}
         yield "search", {"query": self._words(3), "max_results": 50}
+        yield "recall", {"query": self._words(3)}
         for key in self._some((*KEYS, *SHARED_KEYS), 2, 3):
             yield "explain", {"key": key}
         yield "plan", {"share": 0.5}
@@ -549,9 +558,15 @@ class Author:
             "prefix": self._one(("plan", "team", "z")),
             "associate": False,
             "max_results": self._one((1, 3, 50)),
+            "budget_bytes": self._one((512, 900, 4096)),
         }
         query = self._one(QUERIES) if self._maybe() else self._words(5)
         return {"query": query} | {name: value for name, value in extra.items() if self._maybe(0.2)}
+
+    def _recalling(self, keys: Sequence[str]) -> dict[str, Any]:
+        query = self._one(QUERIES) if self._maybe() else self._words(5)
+        extra = {"budget_bytes": self._one((0, 400, 900)), "include": self._some(KEYS, 1, 3)}
+        return {"query": query} | {name: value for name, value in extra.items() if self._maybe(0.4)}
 
     def _listing(self, keys: Sequence[str]) -> dict[str, Any]:
         given = {"follow": self._maybe(0.3), "limit": self._one((1, 2, 100))}
@@ -582,7 +597,7 @@ class Author:
             "save": lambda: self._draft(keys),
             "get": lambda: {"key": self._one(keys)},
             "recall": lambda: {"key": self._one(keys)} if self._maybe() else {"query": self._one(QUERIES)},
-            "search": lambda: {"query": self._one(QUERIES)},
+            "search": lambda: {"query": self._one(QUERIES)} | ({"budget_bytes": 900} if self._maybe(0.3) else {}),
             "list": lambda: {"limit": self._one((1, 100))},
             "delete": lambda: {"key": self._one(keys)},
             "update": lambda: self._draft(keys, may_stay=True),
@@ -648,6 +663,7 @@ class Author:
                     ["entries", "list", "--limit", "1"],
                     ["entries", "explain", key],
                     ["entries", "hydrate"],
+                    ["entries", "recall", query, "--include", key],
                     ["entries", "save", key, self._words()],
                     ["entries", "delete", key],
                     ["entries", "restore", key],
@@ -687,7 +703,8 @@ _DRAWN: dict[str, tuple[float, Callable[[Author, Sequence[str]], dict[str, Any]]
         1,
         lambda author, keys: {"dialect": author._one(sorted(DIALECTS)), "names": author._one(list(TOOL_NAMES))},
     ),
-    "prompt": (2, lambda author, keys: {"read_only": author._maybe()}),
+    "prompt": (2, lambda author, keys: {"read_only": author._maybe(), "query": author._one((None, *QUERIES))}),
+    "recall": (5, Author._recalling),
     "close": (6, lambda author, keys: {}),
     "end_run": (1, lambda author, keys: {}),
     "restart": (1, lambda author, keys: {}),

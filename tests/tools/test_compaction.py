@@ -243,7 +243,7 @@ def test_the_caller_is_never_failed(caplog: pytest.LogCaptureFixture) -> None:
     assert [
         "the model failed with ConnectionError",
         "the model failed with TypeError",
-        "the flush failed with InvalidArgument; the details were logged",
+        "saving failed with InvalidArgument; the details were logged",
         "no save tool is available here",
     ] == errors
     assert 3 == len(caplog.records)
@@ -256,7 +256,13 @@ def test_nothing_to_flush() -> None:
     assert (FlushReport(), 0) == (flush_before_compaction(SavingSession(), [], model), model.asked)
 
 
-def test_the_public_name() -> None:
-    """It is had from the package."""
+def test_the_public_names() -> None:
+    """They are had from the package; each tells the model what the occasion is."""
+    models = AnsweringModel(), AnsweringModel()
+    memfiles.flush_before_compaction(SavingSession(), MESSAGES, models[0])
+    memfiles.remember(SavingSession(), MESSAGES, models[1])
 
-    assert flush_before_compaction is memfiles.flush_before_compaction
+    assert ["is about to be shortened.", "may have taught something."] == [
+        model.messages[0]["content"].removeprefix("The conversation below ").partition(" With ")[0] for model in models
+    ]
+    assert models[0].messages[1] == models[1].messages[1]

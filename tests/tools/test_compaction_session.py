@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memfiles.memory import Memory
-from memfiles.tools.compaction import MAX_SAVES, flush_before_compaction
+from memfiles.tools.compaction import MAX_SAVES, flush_before_compaction, remember
 from tests.support.workflows import opened
 
 WORKFLOW = """\
@@ -106,3 +106,33 @@ def test_a_closed_session_fails_nobody(memory: Memory) -> None:
     session.close()
 
     assert flush_before_compaction(session, MESSAGES, saving(PLAN)).error is not None
+
+
+def test_a_conversation_is_remembered_at_any_time(memory: Memory) -> None:
+    """Once, whether it is shortened afterwards or not; new messages are remembered as well."""
+    session = memory.session("support", run="r")
+    plan, tone = saving(PLAN), saving({"key": "ada/tone", "content": "Ada likes short answers."})
+    first, again = remember(session, MESSAGES, plan), flush_before_compaction(session, MESSAGES, tone)
+    later = remember(session, [{"role": "user", "content": "Please be brief"}], tone)
+
+    assert [("ada/plan",), (), ("ada/tone",)] == [report.saved for report in (first, again, later)]
+    assert ([], True) == (tone.offered[1:], again.replayed)
+    assert {"ada/plan", "ada/tone"} == {found.key for found in memory.entries.list(session).memories}
+
+
+def test_remembering_fails_nobody(memory: Memory) -> None:
+    """Not with a model that raises, nor in a closed session, nor with messages that are none."""
+
+    def failing(messages: object, tools: object) -> None:
+        raise ConnectionError
+
+    session = memory.session("support")
+    reports = [remember(session, MESSAGES, failing), remember(session, "text", saving(PLAN))]
+    session.close()
+    reports.append(remember(session, MESSAGES, saving(PLAN)))
+
+    assert [
+        "the model failed with ConnectionError",
+        "messages must be a list of messages, not str",
+        "saving failed with InvalidArgument; the details were logged",
+    ] == [report.error for report in reports]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from memfiles import Memory, StorageFailed
+from memfiles import InvalidArgument, Memory, StorageFailed
 from tests.support.workflows import opened
 
 WORKFLOW = """\
@@ -62,6 +63,59 @@ def test_a_prompt_comes_without_the_entries_that_cannot_be_read(
     assert before == session.system_prompt()
 
 
+def test_a_search_that_fails_recalls_nothing(memory: Memory, caplog: pytest.LogCaptureFixture) -> None:
+    """No turn ends because of it; it is noted, logged once, and when all is well again there is something."""
+    session = memory.session("support")
+    before = session.recall("needle")
+    entries_away(memory.workflow.directory)
+    with caplog.at_level(logging.WARNING, logger="memfiles"):
+        during = [session.recall("needle") for _ in range(3)]
+        prompt = session.system_prompt(query="needle")
+    mend(memory.workflow.directory)
+
+    assert [("", (), "memory could not be searched")] * 3 == [(str(each), each.keys, each.note) for each in during]
+    assert "memory could not be searched" == during[0].data["note"]
+    assert (True, True, False) == (CARD in prompt, GUIDANCE in prompt, "| a needle" in prompt)
+    assert 1 == len([text for text in caplog.messages if "lacks what was recalled" in text])
+    assert "| a needle" in before.text == session.recall("needle").text
+
+
+def test_a_prompt_for_a_question_has_the_recall_in_place_of_the_entries(memory: Memory) -> None:
+    """And with no bytes for either it has neither, so that it stays the same while entries are saved."""
+    session = memory.session("support")
+    memory.entries.save(session, "other", "Nothing to do with it.")
+    with_entries, without = session.system_prompt(), session.system_prompt(budget_bytes=0)
+    asked = session.system_prompt(query="needle")
+    memory.entries.save(session, "third", "And more.")
+
+    assert with_entries.startswith(f"{without}\n\n## Saved memory\n")
+    assert asked == f"{without}\n\n{session.recall('needle')}"
+    assert "| Nothing to do with it." not in asked
+    assert without == session.system_prompt(budget_bytes=0)
+    assert len(session.system_prompt(query="needle", budget_bytes=300).encode()) <= len(without.encode()) + 302
+
+
+def test_a_workflow_without_entries_recalls_nothing(tmp_path: Path) -> None:
+    """And what cannot be asked is refused; so is a closed session."""
+    with opened(tmp_path, WORKFLOW.replace("  entries: {}\n", "")) as memory:
+        session = memory.session("support")
+        assert ("", [], None) == (
+            str(session.recall("x")),
+            session.recall("x").data["entries"],
+            session.recall("x").note,
+        )
+        session.close()
+        with pytest.raises(InvalidArgument, match="closed"):
+            session.recall("x")
+
+
+@pytest.mark.parametrize("given", [{"query": None}, {"include": "key"}, {"budget_bytes": -1}])
+def test_a_recall_that_cannot_be_asked_is_refused(memory: Memory, given: dict[str, Any]) -> None:
+    """The host is told, as of any wrong argument."""
+    with pytest.raises(InvalidArgument):
+        memory.session("support").recall(**{"query": "needle", **given})
+
+
 def test_the_host_still_learns_of_it(memory: Memory) -> None:
     """Who asks for the entries themselves is told that they cannot be read."""
     session = memory.session("support")
@@ -70,6 +124,8 @@ def test_the_host_still_learns_of_it(memory: Memory) -> None:
 
     with pytest.raises(StorageFailed):
         memory.entries.hydrate(session)
+    with pytest.raises(StorageFailed):
+        memory.entries.recall(session, "needle")
     assert "storage_failed" == session.call("memory_search", {"query": "needle"}).code
 
 

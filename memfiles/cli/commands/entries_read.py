@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -12,7 +11,8 @@ from memfiles.cli.opening import As, as_session, filtering, reading_entries
 from memfiles.cli.options import command, group
 from memfiles.entries.results import Found
 from memfiles.errors import EntryNotFound
-from memfiles.tools.entry_definitions import DEFAULT_PAGE, DEFAULT_RESULTS, MAX_PAGE, MAX_RESULTS
+from memfiles.records.entry import RECALL_BYTES
+from memfiles.tools.entry_definitions import DEFAULT_PAGE, DEFAULT_RESULTS, LEAST_SEARCH_BYTES, MAX_PAGE, MAX_RESULTS
 
 _SNIPPET_WIDTH = 60
 
@@ -27,14 +27,6 @@ def entries_command() -> None:
 
     A session reads entries at or below its level, and changes those at its level.
     """
-
-
-def _number_of(
-    what: str, *names: str, largest: int, default: int
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The option that limits how many are shown."""
-    number = click.IntRange(1, largest)
-    return click.option(*names, type=number, default=default, show_default=True, help=f"Maximum number of {what}.")
 
 
 @command("get", "memfiles entries get customers/ada/plan --agent support", of=entries_command)
@@ -55,7 +47,18 @@ def get_command(key: str, who: As) -> None:
 
 @command("search", 'memfiles entries search "which plan is Ada on?" --agent support', of=entries_command)
 @click.argument("query")
-@_number_of("results", "-n", "--max-results", largest=MAX_RESULTS, default=DEFAULT_RESULTS)
+@click.option(
+    "-n",
+    "--max-results",
+    type=click.IntRange(1, MAX_RESULTS),
+    help=f"Maximum number of results.  [default: {DEFAULT_RESULTS}; {MAX_RESULTS} with a budget]",
+)
+@click.option(
+    "--budget-bytes",
+    type=click.IntRange(min=LEAST_SEARCH_BYTES),
+    metavar="BYTES",
+    help="Maximum size of the results as compact JSON; each is then followed by its neighbours.",
+)
 @click.option(
     "--association/--no-association",
     default=True,
@@ -64,13 +67,13 @@ def get_command(key: str, who: As) -> None:
 )
 @filtering
 @as_session
-def search_command(query: str, max_results: int, association: bool, who: As, **filters: Any) -> None:
+def search_command(query: str, association: bool, who: As, **given: Any) -> None:
     """Search the entries, best match first.
 
     Any text is a query; there is no query syntax. FOUND BY shows which method matched.
     """
     with reading_entries(who) as (memory, session):
-        results = memory.entries.search(session, query, max_results=max_results, associate=association, **filters)
+        results = memory.entries.search(session, query, associate=association, **given)
     if output.as_json(results.to_dict()):
         return
     if results.note is not None:
@@ -86,9 +89,45 @@ def search_command(query: str, max_results: int, association: bool, who: As, **f
         output.note("nothing found")
 
 
+@command("recall", 'memfiles entries recall "which plan is Ada on?" --agent support', of=entries_command)
+@click.argument("query")
+@click.option(
+    "--budget",
+    "budget_bytes",
+    type=click.IntRange(min=0),
+    metavar="BYTES",
+    default=RECALL_BYTES,
+    show_default=True,
+    help="Maximum size of the block.",
+)
+@click.option("--include", multiple=True, metavar="KEY", help="Key of an entry that must be in; may be repeated.")
+@as_session
+def recall_command(query: str, budget_bytes: int, include: tuple[str, ...], who: As) -> None:
+    """Print what an agent's memory holds about QUERY, as a block for one turn.
+
+    Pinned entries come first, then those of --include, then the answers, each with its neighbours.
+    """
+    with reading_entries(who) as (memory, session):
+        found = memory.entries.recall(session, query, budget_bytes=budget_bytes, include=include)
+    if output.as_json({**found.data, "text": found.text}):
+        return
+    if found.note is not None:
+        output.warn(found.note)
+    if found.text:
+        output.content(found.text + "\n")
+    else:
+        output.note("nothing recalled: nothing answers, or nothing fits")
+
+
 @command("list", "memfiles entries list --agent support --prefix customers/", of=entries_command)
 @click.option("--prefix", metavar="TEXT", help="Only keys that start with this text.")
-@_number_of("entries", "--limit", largest=MAX_PAGE, default=DEFAULT_PAGE)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, MAX_PAGE),
+    default=DEFAULT_PAGE,
+    show_default=True,
+    help="Maximum number of entries.",
+)
 @click.option("--cursor", metavar="CURSOR", help="Continue where an earlier list ended.")
 @filtering
 @as_session

@@ -79,6 +79,13 @@ def shares(
     }
 
 
+def neighbours(
+    connection: sqlite3.Connection, parts: Sequence[int], ids: Sequence[int], *, but: Collection[int] = frozenset()
+) -> dict[int, list[int]]:
+    """The neighbours of these rows, for each row that has any."""
+    return {source: [id for id in near if id] for source, *near in _neighbours(connection, parts, ids, but)}
+
+
 def _ties(
     connection: sqlite3.Connection, parts: Sequence[int], sources: Sequence[int], but: Collection[int]
 ) -> Iterator[tuple[int, int, float]]:

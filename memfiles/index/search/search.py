@@ -31,7 +31,10 @@ MORE = "..."
 
 @dataclass(frozen=True)
 class Hit:
-    """An entry found: its row, its record at that time, its score, the legs that found it and a snippet."""
+    """An entry found: its row, its record at that time, its score, the legs that found it and a snippet.
+
+    ``ordinal`` is its place in the order of saving, and ``beside`` the row of the hit in whose group it belongs.
+    """
 
     id: int
     path: str
@@ -39,6 +42,8 @@ class Hit:
     score: float
     legs: tuple[Leg, ...]
     snippet: str
+    ordinal: int = 0
+    beside: int | None = None
 
 
 class RankedEntries:
@@ -70,9 +75,11 @@ def search(
     associate: bool = True,
     embedder: Embedder | None = None,
     shadowed: Collection[int] = frozenset(),
+    grouped: bool = False,
 ) -> list[Hit]:
     """Return at most ``limit`` entries of the partitions, those that answer ``query`` best.
 
+    ``grouped``: each hit says which better one it is a neighbour of, for ``arranged``.
     ``keep`` takes rows and returns those that count; None if all rows with text do. Rows that are ``shadowed`` never
     count. No text of a query raises. With an ``embedder``, contents without a vector are embedded first, which writes
     to the connection.
@@ -94,7 +101,7 @@ def search(
     if associate:
         shares = association.shares(connection, scope.parts, ranked.best(), but=scope.shadowed)
         ranked.add({id: shares[id] for id in scope.kept(list(shares))}, leg="association")
-    return _hits(scope, ranked, terms=[it.term for it in occurring], limit=limit)
+    return _hits(scope, ranked, terms=[it.term for it in occurring], limit=limit, grouped=grouped)
 
 
 def _add_words(
@@ -111,13 +118,36 @@ def _add_words(
     return [it.term for place, it in enumerate(weighted) if all_seen and place not in found]
 
 
-def _hits(scope: SearchScope, ranked: RankedEntries, *, terms: Sequence[Term], limit: int) -> list[Hit]:
+def _hits(scope: SearchScope, ranked: RankedEntries, *, terms: Sequence[Term], limit: int, grouped: bool) -> list[Hit]:
     """The first ``limit`` hits, best first; among equals the newest first, then by key."""
     scores, legs = ranked.scores, ranked.legs
     least = sorted(scores.values(), reverse=True)[:limit][-1:]
     leading = [id for id, score in scores.items() if score >= least[0]] if least else []
     found = sorted(scope.sources(leading), key=lambda it: (-scores[it.id], -it.ordinal, it.key))[:limit]
-    return [Hit(it.id, it.path, it.revision, scores[it.id], legs[it.id], snippet(it.content, terms)) for it in found]
+    beside = _groups(scope, ranked, [it.id for it in found]) if grouped else {}
+    return [
+        Hit(it.id, it.path, it.revision, scores[it.id], legs[it.id], snippet(it.content, terms), it.ordinal,
+            beside.get(it.id))
+        for it in found
+    ]  # fmt: skip
+
+
+def _groups(scope: SearchScope, ranked: RankedEntries, ids: Sequence[int]) -> dict[int, int]:
+    """The leader of each row's group: the best hit that it is a neighbour of, or a neighbour's neighbour."""
+    answering = [id for id in ids if ranked.legs[id] != ("association",)]
+    near = association.neighbours(scope.connection, scope.parts, answering, but=scope.shadowed)
+    leaders: dict[int, int] = {}
+    for place, id in enumerate(ids):
+        for other in set(near.get(id, ())).intersection(ids[place + 1 :]):
+            leaders.setdefault(other, leaders.get(id, id))
+    return leaders
+
+
+def arranged(hits: Sequence[Hit]) -> list[Hit]:
+    """The hits by groups: first the leader, if it is there, then the others in the order in which they were saved."""
+    leaders = {hit.id: hit.id if hit.beside is None else hit.beside for hit in hits}
+    places = {leader: place for place, leader in enumerate(dict.fromkeys(leaders.values()))}
+    return sorted(hits, key=lambda it: (places[leaders[it.id]], it.beside is not None, it.ordinal, it.path))
 
 
 def snippet(content: str, terms: Sequence[Term]) -> str:

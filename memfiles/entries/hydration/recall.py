@@ -1,0 +1,252 @@
+"""Recall: what memory holds about a question, chosen under a byte budget for one turn or one search.
+
+The rules this file guards:
+
+- Nothing is chosen that a read would not return, and the text is written as a hydration writes it. The same state and
+  question give the same bytes, never more than the budget.
+- Entries are taken in the order of the search, each whole if it fits into what is left, else as an excerpt. What was
+  taken then stands together: each answer before its neighbours, in the order in which they were saved.
+- Pinned entries come first. Those beyond the newest one leave half of the room to the answers, until all are taken.
+
+Taking every neighbour of an answer before the next answer found less: 74 % of the evidence in 4 KiB where this order
+finds 78 % (LoCoMo, ``tests/benchmarks/bench_retrieval.py``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Any, Final, Literal
+
+from memfiles.entries.callers import Caller, View, view_of
+from memfiles.entries.hydration.window import HOW_TO, LEAST_BLOCK_BYTES, barred, heading_of, quoted
+from memfiles.entries.reader import MAX_RESULTS, EntryDatabase, EntryReader, shown_at
+from memfiles.entries.results import SHOWN_BYTES, Match, Results, found_in
+from memfiles.index import queries
+from memfiles.index.queries import Filters
+from memfiles.index.search.search import Hit, arranged, snippet
+from memfiles.records.entry import CORE, RECALL_BYTES, Entry
+from memfiles.records.graphemes import first_bytes, whole_before
+from memfiles.records.keys import WORKSPACE, check_key, check_whole, listed
+
+LEAST_SEARCH_BYTES = 512  # the frame of a result, with a note and a part of the question
+HEAD: Final = f"## Recalled memory\nWhat memory holds about the question at hand. {HOW_TO}"
+_SHORTEST = 16  # characters of an excerpt
+Role = Literal["pinned", "included", "answer", "neighbour"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """An entry in the block: why it is there, and ``shown``, which is its content or an excerpt of it.
+
+    ``is_tagged``: the block shows the tags, for which there is not always room.
+    """
+
+    entry: Entry
+    role: Role
+    shown: str
+    is_tagged: bool = True
+
+    @property
+    def is_excerpt(self) -> bool:
+        """Whether only a part of the content is shown."""
+        return self.shown != self.entry.content
+
+    @property
+    def scope(self) -> Literal["run", "agent", "workspace"]:
+        """Whom the entry belongs to."""
+        return "workspace" if self.entry.agent == WORKSPACE else "run" if self.entry.run else "agent"
+
+    @property
+    def block(self) -> str:
+        """The entry as the model sees it, without a final newline."""
+        facts = [f"scope {self.scope}"]
+        if (agent := self.entry.provenance.agent) is not None:
+            facts.append(f"saved by {quoted(agent)}")
+        if self.is_excerpt:
+            facts.append(f"an excerpt of {self.entry.text.size_bytes} bytes")
+        return f"{heading_of(self.entry, self.entry.tags if self.is_tagged else (), facts)}\n{barred(self.shown)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object: the entry without its rarer fields, and where it comes from."""
+        line = found_in(self.entry).to_line() | {"content": self.shown, "scope": self.scope, "role": self.role}
+        line["provenance"] = self.entry.provenance.to_dict()
+        return line | {"truncated": True} if self.is_excerpt else line
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """What memory holds about a question; ``str()`` of it is ``text``, the block for the model, "" if there is nothing.
+
+    ``left_out`` is the number of entries that had no room. ``note`` says what went wrong, if anything did.
+    """
+
+    query: str
+    text: str = ""
+    entries: tuple[Recalled, ...] = ()
+    budget_bytes: int = RECALL_BYTES
+    left_out: int = 0
+    note: str | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of the entries, in their order."""
+        return tuple(each.entry.key for each in self.entries)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the block in UTF-8 bytes."""
+        return len(self.text.encode())
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The JSON object, with the entries as values; a long question is cut."""
+        sizes = {"size_bytes": self.size_bytes, "budget_bytes": self.budget_bytes, "left_out": self.left_out}
+        entries = [each.to_dict() for each in self.entries]
+        noted = {"note": self.note} if self.note is not None else {}
+        return {"query": first_bytes(self.query, SHOWN_BYTES), "entries": entries, **sizes, **noted}
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def recall(
+    db: EntryDatabase,
+    reader: EntryReader,
+    caller: Caller,
+    query: str,
+    *,
+    budget_bytes: int = RECALL_BYTES,
+    include: Iterable[str] = (),
+) -> Recall:
+    """What the caller's memory holds about ``query``; see ``Entries.recall``."""
+    check_whole(budget_bytes, what="budget_bytes", least=0)
+    keys = dict.fromkeys(check_key(key) for key in listed(include, "include"))
+    answers = reader.answers(caller, query, max_results=MAX_RESULTS, grouped=True)
+    view = view_of(caller, db.rules.levels)
+    included = [entry for key in keys if (entry := _visible(db, view, key)) is not None]
+    pinned = list(_pinned(db, view, most=budget_bytes // LEAST_BLOCK_BYTES))
+    block = _Block(budget_bytes)
+    for entry in included:
+        block.take(entry, "included")
+    spare = block.left // 2
+    for entry in pinned:
+        block.take(entry, "pinned", spare=0 if entry is pinned[0] else spare, may_cut=False)
+    for entry, hit in answers.found:
+        role: Role = "neighbour" if hit.legs == ("association",) else "answer"
+        block.take(entry, role, excerpt=hit.snippet)
+    for entry in pinned:
+        block.take(entry, "pinned")
+    offered = {entry.path for entry in (*included, *pinned, *(entry for entry, _ in answers.found))}
+    reader.count_reads(caller, [entry for entry, _ in answers.found if entry.path in block.taken])
+    shown = _in_order(block.taken, included, [hit for _, hit in answers.found])
+    text = "\n".join([HEAD, *(each.block for each in shown)]) if shown else ""
+    return Recall(answers.query, text, shown, budget_bytes, len(offered) - len(shown), answers.results.note)
+
+
+def search_within(
+    reader: EntryReader,
+    caller: Caller,
+    query: str,
+    *,
+    budget_bytes: int,
+    max_results: int | None,
+    filters: Filters,
+    associate: bool,
+) -> Results:
+    """The best results whose JSON text, as tools return it, has at most ``budget_bytes``; see ``Entries.search``."""
+    check_whole(budget_bytes, what="budget_bytes", least=LEAST_SEARCH_BYTES)
+    most = MAX_RESULTS if max_results is None else max_results
+    answers = reader.answers(caller, query, max_results=most, filters=filters, associate=associate, grouped=associate)
+    results = replace(answers.results, matches=(), budget_bytes=budget_bytes)
+    left = budget_bytes - len(compact(results.to_dict()).encode())
+    taken: dict[int, Match] = {}
+    for (entry, hit), match in zip(answers.found, answers.results.matches, strict=True):
+        for shown in (first_bytes(entry.content, SHOWN_BYTES), hit.snippet):
+            chosen = replace(match, shown=shown)
+            size = len(compact(chosen.to_dict()).encode()) + 1  # a comma
+            if size <= left:
+                taken[hit.id], left = chosen, left - size
+                break
+    reader.count_reads(caller, [entry for entry, hit in answers.found if hit.id in taken])
+    order = arranged([hit for _, hit in answers.found if hit.id in taken])
+    return replace(results, matches=tuple(taken[hit.id] for hit in order))
+
+
+def compact(data: object) -> str:
+    """The JSON text of a tool result."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
+class _Block:
+    """The entries taken so far, by path, and the bytes that are left."""
+
+    def __init__(self, budget_bytes: int) -> None:
+        self.taken: dict[str, Recalled] = {}
+        self.left = budget_bytes - len(HEAD.encode())
+
+    def take(
+        self, entry: Entry, role: Role, *, excerpt: str | None = None, spare: int = 0, may_cut: bool = True
+    ) -> None:
+        """Take an entry if it fits and was not taken before, and leave ``spare`` bytes."""
+        if entry.path in self.taken:
+            return
+        held: Role = "pinned" if _is_held(entry) else role
+        excerpts = (Recalled(entry, held, text, is_tagged=False) for text in _excerpts(entry, excerpt) if may_cut)
+        for recalled in chain([Recalled(entry, held, entry.content)], excerpts):
+            if len(recalled.shown) > self.left - spare:  # writing it would take long
+                continue
+            size = len(recalled.block.encode()) + 1  # the newline before it
+            if size <= self.left - spare:
+                self.taken[entry.path] = recalled
+                self.left -= size
+                return
+
+
+def _excerpts(entry: Entry, excerpt: str | None) -> Iterator[str]:
+    """Parts of the content, shorter and shorter."""
+    text = snippet(entry.content, ()) if excerpt is None else excerpt
+    while True:
+        yield text
+        if len(text) < 2 * _SHORTEST:
+            return
+        text = text[: whole_before(text, len(text) // 2)]
+
+
+def _in_order(taken: dict[str, Recalled], included: Iterable[Entry], hits: Iterable[Hit]) -> tuple[Recalled, ...]:
+    """The entries in the order of the block: pinned ones, the newest first, then those included, then the answers."""
+    held = sorted((each for each in taken.values() if each.role == "pinned"), key=_turn, reverse=True)
+    paths = [each.entry.path for each in held] + [entry.path for entry in included]
+    paths += [hit.path for hit in arranged([hit for hit in hits if hit.path in taken and hit.path not in paths])]
+    return tuple(taken[path] for path in dict.fromkeys(paths) if path in taken)
+
+
+def _turn(recalled: Recalled) -> tuple[str, int, str]:
+    """The place in the order of time, as in a hydration."""
+    entry = recalled.entry
+    return entry.updated_at, entry.provenance.ordinal, entry.key
+
+
+def _is_held(entry: Entry) -> bool:
+    return entry.pinned or entry.category == CORE
+
+
+def _visible(db: EntryDatabase, view: View, key: str) -> Entry | None:
+    """The entry that the view shows under a key, None also if it may not be read at the moment."""
+    found = (shown_at(db.repository, partition.path(key)) for partition in view)
+    return next((entry for entry in found if entry is not None and db.is_live(entry)), None)
+
+
+def _pinned(db: EntryDatabase, view: View, *, most: int) -> Iterator[Entry]:
+    """The newest pinned entries of the view, at most as many as can fit."""
+
+    def paths(connection: Any) -> list[str]:
+        rows = queries.recent(connection, queries.parts(connection, view), now=db.now(), pinned=True)
+        return [row.path for row in islice(rows, most)]
+
+    for path in db.index.ask(paths):
+        entry = shown_at(db.repository, path)
+        if entry is not None and db.is_live(entry):
+            yield entry
