@@ -1,14 +1,17 @@
-"""Calls from agent frameworks: ids of repeated calls, and refusals turned into fallbacks or error results."""
+"""Calls from agent frameworks: ids of repeated calls, refusals as fallbacks or error results, recall for a turn."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from memfiles.errors import ExtraMissing, MemfilesError
+
+if TYPE_CHECKING:
+    from memfiles.tools.session import Session
 
 NO_MEMORY = "No memory is available at the moment."
 """The prompt when none can be made: some frameworks would reuse the last one for an empty prompt."""
@@ -45,6 +48,41 @@ def or_fallback(make: Callable[[], T], *, fallback: T) -> T:
     except MemfilesError as error:
         _log.warning("an agent continues its turn without memory: %s", error)
         return fallback
+
+
+def with_recall(
+    messages: Sequence[T],
+    session: Session,
+    *,
+    budget_bytes: int,
+    question_in: Callable[[T], str | None],
+    message_of: Callable[[str], T],
+) -> list[T]:
+    """The messages with what memory holds about the last question, in a message of its own before that question.
+
+    ``question_in`` gives the text of a message of the user, None for any other message; ``message_of`` makes one. The
+    messages before it stay as they are, so that a vendor's cache of them stays valid. Nothing is added if memory
+    refuses or holds nothing.
+    """
+    asked = ((at, question_in(messages[at])) for at in reversed(range(len(messages))))
+    at, question = next(((at, text) for at, text in asked if text is not None), (0, None))
+    if question is None:
+        return [*messages]
+    block = or_fallback(lambda: session.recall(question, budget_bytes=budget_bytes).text, fallback="")
+    return [*messages[:at], *([message_of(block)] if block else []), *messages[at:]]
+
+
+def user_text(message: object) -> str | None:
+    """The text of a user's message as Anthropic's and OpenAI's APIs take it, None for any other or a tool's result."""
+    if not isinstance(message, Mapping) or message.get("role") != "user":
+        return None
+    content = message.get("content")
+    parts: list[Any] = [content] if isinstance(content, str) else [*content] if isinstance(content, Iterable) else []
+    blocks = [part for part in parts if isinstance(part, Mapping)]
+    if any(block.get("type") == "tool_result" for block in blocks):
+        return None
+    texts = [part if isinstance(part, str) else part.get("text") for part in parts if isinstance(part, (str, Mapping))]
+    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def errors_as(result: Callable[..., T]) -> Callable[[Callable[P, T]], Callable[P, T]]:

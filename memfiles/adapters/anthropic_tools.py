@@ -1,4 +1,4 @@
-"""Session tools for the tool runner of Anthropic's SDK, ``client.beta.messages.tool_runner(tools=...)``.
+"""Session tools for the tool runner of Anthropic's SDK, and messages with what memory holds about the question.
 
 The rule this module enforces: it only translates. The model's arguments go to the session unchanged, and a failure
 comes back as the tool error that the runner shows the model. The runner does not tell a tool the id of its call, so the
@@ -11,14 +11,18 @@ from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from memfiles.adapters import agent_calls
 from memfiles.adapters.agent_calls import needs
+from memfiles.records.entry import RECALL_BYTES
 from memfiles.tools.worker_calls import run_in_worker
 
 with needs("Anthropic's tool runner needs an extra: pip install 'memfiles[anthropic]'"):
     from anthropic.lib.tools import BetaAsyncBuiltinFunctionTool, BetaBuiltinFunctionTool, ToolError
 
 if TYPE_CHECKING:
-    from anthropic.types.beta import BetaToolUnionParam
+    from collections.abc import Sequence
+
+    from anthropic.types.beta import BetaMessageParam, BetaToolUnionParam
 
     from memfiles.tools.session import Session
 
@@ -37,6 +41,30 @@ def tools(session: Session, *, strict: bool | None = None, examples: bool = Fals
 def async_tools(session: Session, *, strict: bool | None = None, examples: bool = False) -> list[AsyncSessionTool]:
     """As ``tools``, for an ``AsyncAnthropic`` client: each call runs to its end in a thread, once it has begun."""
     return [AsyncSessionTool(tool) for tool in tools(session, strict=strict, examples=examples)]
+
+
+def with_recall(
+    session: Session, messages: Sequence[BetaMessageParam], *, budget_bytes: int = RECALL_BYTES
+) -> list[BetaMessageParam]:
+    """The messages with what memory holds about the last question, in a message of the user before it.
+
+    For ``messages=with_recall(session, messages)`` of ``messages.create`` or the tool runner, with
+    ``system=session.system_prompt(budget_bytes=0)``. Keep the messages as they were for the next turn.
+    """
+    return agent_calls.with_recall(
+        messages,
+        session,
+        budget_bytes=budget_bytes,
+        question_in=agent_calls.user_text,
+        message_of=lambda block: {"role": "user", "content": block},
+    )
+
+
+async def async_with_recall(
+    session: Session, messages: Sequence[BetaMessageParam], *, budget_bytes: int = RECALL_BYTES
+) -> list[BetaMessageParam]:
+    """As ``with_recall``, in a worker thread."""
+    return await run_in_worker(partial(with_recall, session, messages, budget_bytes=budget_bytes))
 
 
 class SessionTool(BetaBuiltinFunctionTool):

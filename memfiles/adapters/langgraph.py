@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, needs, or_fallback
+from memfiles.adapters.langgraph_recall import recalled_for
 from memfiles.tools.dialects import null_for_not_given
 from memfiles.tools.worker_calls import run_in_worker
 
@@ -78,12 +79,14 @@ def tools(session: Session) -> list[BaseTool]:
 class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
     """Gives an agent of ``create_agent`` a session: its current prompt and tools at every model call.
 
-    ``create_agent(model, tools, middleware=[MemfilesMiddleware(session)])``; its tools need not be passed.
+    ``create_agent(model, tools, middleware=[MemfilesMiddleware(session)])``; its tools need not be passed. With
+    ``recall_bytes`` the entries come as ``RecallMiddleware`` gives them, and not in the prompt.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, recall_bytes: int | None = None) -> None:
         super().__init__()
         self._session = session
+        self._recall_bytes = recall_bytes
         self.tools = tools(session)
 
     def wrap_model_call(
@@ -109,11 +112,16 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
     def _with_memory(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         others = [tool for tool in request.tools if not isinstance(tool, LangChainSessionTool)]
         prompt, current = self._memory()
-        return request.override(tools=[*others, *current], system_message=_appended(request.system_message, prompt))
+        system = _appended(request.system_message, prompt)
+        messages = recalled_for(request.messages, self._session, budget_bytes=self._recall_bytes)
+        return request.override(tools=[*others, *current], system_message=system, messages=messages)
 
     def _memory(self) -> tuple[str, list[BaseTool]]:
         nothing: tuple[str, list[BaseTool]] = (NO_MEMORY, [])
-        return or_fallback(lambda: (self._session.system_prompt(), tools(self._session)), fallback=nothing)
+        size = None if self._recall_bytes is None else 0
+        return or_fallback(
+            lambda: (self._session.system_prompt(budget_bytes=size), tools(self._session)), fallback=nothing
+        )
 
     def _with_tool(self, request: ToolCallRequest) -> ToolCallRequest:
         if request.tool is not None:

@@ -45,11 +45,15 @@ def tools(session: Session) -> list[FunctionTool]:
     ]
 
 
-def instructions(session: Session, first: str = "") -> Instructions:
-    """A function for ``Agent(instructions=...)``: ``first``, then the session's current prompt, at every turn."""
+def instructions(session: Session, first: str = "", *, budget_bytes: int | None = None) -> Instructions:
+    """A function for ``Agent(instructions=...)``: ``first``, then the session's current prompt, at every turn.
+
+    ``budget_bytes=0`` leaves out the entries, for a run with ``recall_filter``; see ``Session.system_prompt``.
+    """
+    prompt = partial(session.system_prompt, budget_bytes=budget_bytes)
 
     async def rendered(_: RunContextWrapper[Any], __: Agent[Any]) -> str:
-        memory = await run_in_worker(lambda: or_fallback(session.system_prompt, fallback=NO_MEMORY))
+        memory = await run_in_worker(lambda: or_fallback(prompt, fallback=NO_MEMORY))
         return "\n\n".join(part for part in (first, memory) if part)
 
     return rendered

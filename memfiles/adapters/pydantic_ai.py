@@ -56,11 +56,11 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
 
     async def for_run(self, ctx: RunContext[AgentDepsT]) -> MemoryToolset[AgentDepsT]:
         """The toolset of one run, with its own session and order of calls."""
-        return MemoryToolset(await _session_of(self._session, ctx), id=self._id)
+        return MemoryToolset(await session_of(self._session, ctx), id=self._id)
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
         """The tools that can be used at this step."""
-        session = await _session_of(self._session, ctx)
+        session = await session_of(self._session, ctx)
         nothing: list[tool_definitions.ToolDefinition] = []
         definitions = await run_in_worker(lambda: or_fallback(session.definitions, fallback=nothing))
         return {each.name: self._offered(each, ctx) for each in definitions}
@@ -69,7 +69,7 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
     ) -> ToolReturn[str]:
         """Carry out one call; a refusal is a ``ToolFailed`` that tells the model what to do."""
-        session = await _session_of(self._session, ctx)
+        session = await session_of(self._session, ctx)
         sent = tool_args.get(UNREADABLE, tool_args)
         call_id = call_id_in_conversation(ctx.tool_call_id, answered=_answered(ctx))
         async with self._in_turn:
@@ -88,12 +88,17 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
         return ToolsetTool(toolset=self, tool_def=shape, max_retries=ctx.max_retries, args_validator=_AcceptAll())
 
 
-def memory_instructions(session: SessionSource[AgentDepsT]) -> Callable[[RunContext[AgentDepsT]], Awaitable[str]]:
-    """A function for ``Agent(instructions=...)`` that renders the session's current prompt for every request."""
+def memory_instructions(
+    session: SessionSource[AgentDepsT], *, budget_bytes: int | None = None
+) -> Callable[[RunContext[AgentDepsT]], Awaitable[str]]:
+    """A function for ``Agent(instructions=...)`` that renders the session's current prompt for every request.
+
+    ``budget_bytes=0`` leaves out the entries, for an agent with ``MemoryRecall``; see ``Session.system_prompt``.
+    """
 
     async def memory(ctx: RunContext[AgentDepsT]) -> str:
-        current = await _session_of(session, ctx)
-        return await run_in_worker(lambda: or_fallback(current.system_prompt, fallback=NO_MEMORY))
+        prompt = partial((await session_of(session, ctx)).system_prompt, budget_bytes=budget_bytes)
+        return await run_in_worker(lambda: or_fallback(prompt, fallback=NO_MEMORY))
 
     return memory
 
@@ -123,6 +128,7 @@ def _answered(ctx: RunContext[Any]) -> list[object]:
     return [getattr(part, "tool_call_id", None) for part in parts]
 
 
-async def _session_of(session: SessionSource[AgentDepsT], ctx: RunContext[AgentDepsT]) -> Session:
+async def session_of(session: SessionSource[AgentDepsT], ctx: RunContext[AgentDepsT]) -> Session:
+    """The session of a run."""
     found = await run_in_worker(lambda: session(ctx)) if callable(session) else session
     return await found if isawaitable(found) else found
