@@ -86,13 +86,16 @@ MODELS: list[type] = [MemorySpec, MirrorSpec, EntriesSpec, CategorySpec, KindSpe
 _REACHED = {each.__name__: each for each in [*REACHED, *RESULTS, *MODELS]}
 ADAPTERS = {
     "anthropic_memory": ["MemoryTool", "AsyncMemoryTool"],
-    "anthropic_tools": ["tools", "async_tools"],
+    "anthropic_tools": ["tools", "async_tools", "with_recall", "async_with_recall"],
     "deepagents": ["MemfilesBackend"],
     "langgraph": ["tools", "MemfilesMiddleware"],
+    "langgraph_recall": ["RecallMiddleware"],
     "langgraph_store": ["MemfilesStore"],
     "openai_agents": ["tools", "instructions"],
+    "openai_agents_recall": ["recall_filter"],
     "pydantic_ai": ["MemoryToolset", "memory_instructions"],
     "pydantic_ai_harness": ["SessionStore"],
+    "pydantic_ai_recall": ["MemoryRecall"],
 }
 """What a module of ``memfiles.adapters`` offers. They load when they are asked for: the frameworks take seconds."""
 

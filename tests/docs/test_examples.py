@@ -49,6 +49,14 @@ def test_declare_files(examples: Path) -> None:
     assert "refused: the text to replace does not occur in customer-notes" in first
 
 
+def test_recall_a_turn(examples: Path) -> None:
+    """What one conversation taught stands before the question of the next."""
+    shown = output_of(examples / "recall_a_turn.py")
+
+    assert shown.startswith("saved: customers/ada/plan\nagain: True\n--- user\n## Recalled memory\n")
+    assert shown.endswith("| Ada moved to the Pro plan in May.\n--- user\nWhich plan is Ada on?\n")
+
+
 def test_system_prompt(examples: Path) -> None:
     """The request holds the index card and the tools; the tool's answer is the playbook."""
     shown = output_of(examples / "system_prompt.py")

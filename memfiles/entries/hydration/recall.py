@@ -27,7 +27,7 @@ from memfiles.entries.results import SHOWN_BYTES, Match, Results, found_in
 from memfiles.index import queries
 from memfiles.index.queries import Filters
 from memfiles.index.search.search import Hit, arranged, snippet
-from memfiles.records.entry import CORE, RECALL_BYTES, Entry
+from memfiles.records.entry import CORE, RECALL_BYTES, Entry, Scope
 from memfiles.records.graphemes import first_bytes, whole_before
 from memfiles.records.keys import WORKSPACE, check_key, check_whole, listed
 
@@ -55,9 +55,11 @@ class Recalled:
         return self.shown != self.entry.content
 
     @property
-    def scope(self) -> Literal["run", "agent", "workspace"]:
+    def scope(self) -> Scope:
         """Whom the entry belongs to."""
-        return "workspace" if self.entry.agent == WORKSPACE else "run" if self.entry.run else "agent"
+        if self.entry.run or self.entry.user:
+            return "run" if self.entry.run else "user"
+        return "workspace" if self.entry.agent == WORKSPACE else "agent"
 
     @property
     def block(self) -> str:
@@ -72,7 +74,7 @@ class Recalled:
     def to_dict(self) -> dict[str, Any]:
         """The JSON object: the entry without its rarer fields, and where it comes from."""
         line = found_in(self.entry).to_line() | {"content": self.shown, "scope": self.scope, "role": self.role}
-        line["provenance"] = self.entry.provenance.to_dict()
+        line["provenance"] = {name: it for name, it in self.entry.provenance.to_dict().items() if name != "ordinal"}
         return line | {"truncated": True} if self.is_excerpt else line
 
 
