@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from memfiles.adapters import agent_calls
 from memfiles.adapters.agent_calls import needs
@@ -22,9 +22,11 @@ with needs("Anthropic's tool runner needs an extra: pip install 'memfiles[anthro
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anthropic.types.beta import BetaMessageParam, BetaToolUnionParam
+    from anthropic.types.beta import BetaToolUnionParam
 
     from memfiles.tools.session import Session
+
+MessageT = TypeVar("MessageT")
 
 
 def tools(session: Session, *, strict: bool | None = None, examples: bool = False) -> list[SessionTool]:
@@ -43,9 +45,7 @@ def async_tools(session: Session, *, strict: bool | None = None, examples: bool 
     return [AsyncSessionTool(tool) for tool in tools(session, strict=strict, examples=examples)]
 
 
-def with_recall(
-    session: Session, messages: Sequence[BetaMessageParam], *, budget_bytes: int = RECALL_BYTES
-) -> list[BetaMessageParam]:
+def with_recall(session: Session, messages: Sequence[MessageT], *, budget_bytes: int = RECALL_BYTES) -> list[MessageT]:
     """The messages with what memory holds about the last question, in a message of the user before it.
 
     For ``messages=with_recall(session, messages)`` of ``messages.create`` or the tool runner, with
@@ -56,13 +56,13 @@ def with_recall(
         session,
         budget_bytes=budget_bytes,
         question_in=agent_calls.user_text,
-        message_of=lambda block: {"role": "user", "content": block},
+        message_of=lambda block: cast("MessageT", {"role": "user", "content": block}),
     )
 
 
 async def async_with_recall(
-    session: Session, messages: Sequence[BetaMessageParam], *, budget_bytes: int = RECALL_BYTES
-) -> list[BetaMessageParam]:
+    session: Session, messages: Sequence[MessageT], *, budget_bytes: int = RECALL_BYTES
+) -> list[MessageT]:
     """As ``with_recall``, in a worker thread."""
     return await run_in_worker(partial(with_recall, session, messages, budget_bytes=budget_bytes))
 

@@ -105,11 +105,10 @@ class Results:
     def to_dict(self) -> dict[str, Any]:
         """The JSON object; a query of which not all was searched for is cut, and under a budget any long one."""
         results = [match.to_dict() for match in self.matches]
-        shown = {"results": results, "query": self.query, "meaning": self.meaning}
-        if self.budget_bytes is not None:
-            shown["query"] = first_bytes(self.query, self.budget_bytes // 16)
+        query = self.query if self.budget_bytes is None else first_bytes(self.query, self.budget_bytes // 16)
+        shown = {"results": results, "query": query, "meaning": self.meaning}
         if (note := self.note) is not None:
-            shown |= {"query": first_bytes(shown["query"], SHOWN_BYTES), "note": note}
+            shown |= {"query": first_bytes(query, SHOWN_BYTES), "note": note}
         return shown
 
 

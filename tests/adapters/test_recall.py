@@ -144,7 +144,7 @@ async def _of_pydantic_ai(settings: dict[str, Any], kept: Any, question: str, sc
         asked = tuple(str(part.content) for part in parts if isinstance(part, UserPromptPart))
         seen.append(Request(info.instructions or "", asked))
         calls = [ToolCallPart(*call) for call in script.next_calls([])]
-        return ModelResponse(parts=calls or [TextPart("done")])
+        return ModelResponse(parts=[*calls] or [TextPart("done")])
 
     ran = await Agent(FunctionModel(answer), **settings).run(question, message_history=kept)
     return Turn(tuple(seen), ran.all_messages())
