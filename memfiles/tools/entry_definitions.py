@@ -67,10 +67,10 @@ OnlyCategory = Annotated[
     TextArgument | None, BeforeValidator(said), Field(description="Only entries of this category.")
 ]
 OnlyKind = Annotated[Kind | None, BeforeValidator(small), Field(description="Only entries of this kind.")]
-MaxResults = Annotated[ResultCount | None, Field(description=f"At most; by default {DEFAULT_RESULTS}.")]
+MaxResults = Annotated[ResultCount | None, Field(description=f"By default {DEFAULT_RESULTS}.")]
 BudgetBytes = Annotated[
     Annotated[int, Field(ge=LEAST_SEARCH_BYTES), BeforeValidator(whole)] | None,
-    Field(description="At most so many; matches then come with their neighbours."),
+    Field(description="Size limit; adds the neighbours of each match."),
 ]
 
 
@@ -139,7 +139,7 @@ class ListEntries(EntryArguments):
     tags: OnlyTags = None
     category: OnlyCategory = None
     kind: OnlyKind = None
-    limit: Annotated[PageSize | None, Field(description=f"At most; by default {DEFAULT_PAGE}.")] = None
+    limit: Annotated[PageSize | None, Field(description=f"By default {DEFAULT_PAGE}.")] = None
     cursor: Annotated[TextArgument | None, Field(description="The next of the previous page.")] = None
 
 
@@ -187,9 +187,8 @@ OPERATIONS: dict[ToolOperation, ToolTemplate] = {
     ),
     "search": ToolTemplate(
         SearchEntries,
-        "Search what you saved in earlier runs by words or by a question, best match first. Search before you answer "
-        "from memory, and before you save something that may already be there. Every result has its key, level, tags, "
-        "score and text, cut at 2,000 bytes.",
+        "Search what you saved in earlier runs by words or a question, best match first. Search before you answer from "
+        "memory or save something that may already be there. Texts are cut at 2,000 bytes.",
         (
             {"query": "Which plan is Ada on?"},
             {"query": "refund double charge", "max_results": 5, "kind": "procedure"},
@@ -206,8 +205,8 @@ OPERATIONS: dict[ToolOperation, ToolTemplate] = {
     ),
     "list": ToolTemplate(
         ListEntries,
-        "List what is saved, by key, without the texts: keys, levels, tags, kinds, sizes and dates. Use it to see what "
-        "there is, or which keys share a prefix. If next is not null, there is more: pass it as cursor to continue.",
+        "List what is saved, by key, without the texts: keys, levels, tags, kinds, sizes and dates. If next is not "
+        "null, there is more: pass it as cursor to continue.",
         ({}, {"prefix": "customers/", "limit": 20}),
         read_only=True,
     ),

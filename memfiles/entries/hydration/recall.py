@@ -74,7 +74,6 @@ class Recalled:
     def to_dict(self) -> dict[str, Any]:
         """The JSON object: the entry without its rarer fields, and where it comes from."""
         line = found_in(self.entry).to_line() | {"content": self.shown, "scope": self.scope, "role": self.role}
-        line["provenance"] = {name: it for name, it in self.entry.provenance.to_dict().items() if name != "ordinal"}
         return line | {"truncated": True} if self.is_excerpt else line
 
 
