@@ -12,7 +12,9 @@ from memfiles.errors import InvalidArgument, ReadOnly, RevisionConflict, SecretR
 from memfiles.memory import look
 from memfiles.records.record import Actor
 from memfiles.sync.conflicts import Conflict
+from memfiles.sync.mirror import Stored
 from mirrors.memory import MemoryMirror
+from tests.support.saved import files_holding
 from tests.support.workflows import opened
 
 WORKFLOW = """
@@ -22,14 +24,20 @@ memory:
   entries: {}
 agents: {desk: {level: HIGH, memory: [{id: notes-1, mode: rw}]}}
 """
+NOTHING = Stored(b"", "")
 CREDENTIAL = "sk-ant-api03-" + "A1b2C3d4" * 12
 TEXT = {"notes": ("# Ours\n", "# Theirs of three\n"), "plan": ("Pro", "Free"), "team": ("9-5", "9-6")}
 
 
 @pytest.fixture
-def machines(tmp_path: Path) -> Iterator[tuple[Memory, Memory]]:
+def mirror() -> MemoryMirror:
+    """The mirror of both machines."""
+    return MemoryMirror()
+
+
+@pytest.fixture
+def machines(tmp_path: Path, mirror: MemoryMirror) -> Iterator[tuple[Memory, Memory]]:
     """Two machines on one mirror."""
-    mirror = MemoryMirror()
     with (
         opened(tmp_path / "one", WORKFLOW, mirror=mirror) as one,
         opened(tmp_path / "two", WORKFLOW, mirror=mirror) as two,
@@ -169,6 +177,25 @@ def test_a_copy_with_redacted_text_is_not_brought_back(one: Memory) -> None:
     assert before == one.manager.snapshot("notes-1")
     one.sync.resolve("notes", take="record")
     assert not copy.exists()
+
+
+def test_a_redaction_elsewhere_takes_the_text_that_was_taken_meanwhile(
+    one: Memory, machines: tuple[Memory, Memory], mirror: MemoryMirror
+) -> None:
+    """The other machine redacts it at the same time: then it is in no file of either machine, nor in the mirror."""
+    two = machines[1]
+    one.sync.flush(60)
+    two.sync.pull()
+    redaction = two.manager.redact("notes", "of three")
+    one.sync.resolve("notes", take="copy")
+    for memory in (one, two, one, two):
+        memory.sync.flush(60)
+        memory.sync.pull()
+
+    directories = [each.workflow.directory for each in machines]
+    assert (True, one.manager.read("notes")) == (redaction.in_history > 0, two.manager.read("notes"))
+    assert [] == [found for each in directories for found in files_holding(each, "of three")]
+    assert [] == [key for key, _ in mirror.list() if b"of three" in (mirror.get(key) or NOTHING).body]
 
 
 def test_a_copy_of_a_forgotten_entry_is_not_brought_back(one: Memory) -> None:
