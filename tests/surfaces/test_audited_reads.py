@@ -44,6 +44,7 @@ WAYS: dict[str, tuple[Read, set[str], set[str]]] = {
     "search": (lambda memory, session: memory.entries.search(session, "pro"), {"search"}, {"plan"}),
     "list": (lambda memory, session: memory.entries.list(session), {"list"}, {"plan"}),
     "hydrate": (lambda memory, session: memory.entries.hydrate(session), {"hydrate"}, {"plan"}),
+    "recall": (lambda memory, session: session.recall("pro"), {"recall"}, {"plan"}),
     "prompt": (lambda memory, session: session.system_prompt(), {"hydrate"}, {"plan"}),
     "read_memory": (lambda memory, session: session.call("read_memory", {"file": "notes"}), {"read"}, {FILE}),
     "memory_get": (lambda memory, session: session.call("memory_get", {"key": "plan"}), {"get"}, {"plan"}),
@@ -64,7 +65,7 @@ def test_every_way_to_read_is_in_the_audit(tmp_path: Path, way: str) -> None:
         read(memory, session)
         found = [event for event in memory.audit().events if event not in before]
 
-        assert ops == {event.op for event in found} & {"get", "search", "list", "hydrate", "read"}
+        assert ops == {event.op for event in found} & {"get", "search", "list", "hydrate", "recall", "read"}
         assert {("desk", "r1", "grace", "LOW")} == {(it.agent, it.run, it.actor, it.level) for it in found}
         for name in names:
             assert [event for event in found if event in memory.audit(record=name).events], name
