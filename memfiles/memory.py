@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from os import PathLike
@@ -20,7 +21,6 @@ from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed, Workf
 from memfiles.files.manager import MemoryFiles, MemoryManager
 from memfiles.files.restore_report import RestoreReport
 from memfiles.records.entry import Entry
-from memfiles.records.keys import ENTRIES, WORKSPACE
 from memfiles.records.record import Actor, Record
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.audit_reader import AuditTrail
@@ -39,6 +39,7 @@ from memfiles.workflow.workflow import AgentSpec, Workflow
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
     from memfiles.entries.purge import Purged
+    from memfiles.entries.users import Users
     from memfiles.index.search.embedder import Embedder
     from memfiles.sync.mirror import Mirror
     from memfiles.sync.replica import Replica
@@ -164,18 +165,6 @@ def keeper_of(workflow: Workflow) -> Keeper:
     return Keeper(partial(_mirror_at, url), workflow.directory, url=url, key=key, encrypt=encrypt)
 
 
-def unmirrored(workflow: Workflow) -> str | None:
-    """Why the mirror can never take some of the declared records; None if it takes all. Makes no request."""
-    mirror = open_mirror_of(workflow)
-    if mirror is None or workflow.memory.entries is None:
-        return None
-    from memfiles.sync.mirror import takes  # late: only workflows with a mirror need it
-
-    if takes(mirror, f"{ENTRIES}/{WORKSPACE}/any.json"):
-        return None
-    return "the mirror keeps memory files only: entries stay on this machine, and count as pending for ever"
-
-
 class Memory:
     """An open memory: what ``open`` returns. A context manager; ``close`` ends its sessions as well.
 
@@ -232,6 +221,8 @@ class Memory:
         spec = self._agent(agent)
         levels = self.workflow.levels
         provenance = SessionProvenance(agent, run=run, channel=channel, thread=thread, actor=actor, user=user)
+        if user is not None and self._entries.are_declared:
+            provenance = replace(provenance, epoch=self._entries.opened().users.epoch_of(user))
         with self._closing:
             open_run = self._runs.setdefault((agent, user, run), OpenRun())
         session = Session(
@@ -295,6 +286,11 @@ class Memory:
         tried again later.
         """
         return self.entries.purge(dry_run=dry_run, progress=progress)
+
+    @property
+    def users(self) -> Users:
+        """The people whom the agents work for: all that is kept for each, and forgetting it."""
+        return self.entries.users
 
     def status(self) -> dict[str, Any]:
         """The manager's status, and how far the mirror is behind."""

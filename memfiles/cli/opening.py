@@ -25,11 +25,11 @@ from memfiles.cli.options import current, options, usage_error
 from memfiles.cli.output import progress, waiting
 from memfiles.errors import FileNotDeclared, InvalidArgument, MirrorUnavailable, RecordCorrupt
 from memfiles.files.restore_report import FileReport, FileView, RestoreReport
-from memfiles.memory import Memory, load, look, unmirrored
+from memfiles.memory import Memory, load, look, open_mirror_of
 from memfiles.memory import open as open_memory
 from memfiles.records.entry import KINDS
 from memfiles.records.file_changes import FileCard
-from memfiles.records.keys import uid_of
+from memfiles.records.keys import ENTRIES, WORKSPACE, uid_of
 from memfiles.records.record import Actor
 from memfiles.sync.engine import Sync
 from memfiles.sync.status import NullSync, SyncStatus, kept_conflicts
@@ -286,6 +286,18 @@ def mention_trouble(report: RestoreReport) -> None:
         names = ", ".join(file.name for file in waiting[:NAMED]) + (" ..." if len(waiting) > NAMED else "")
         output.warn(f"{waiting[0].detail}; {names} start with the declared content, to be merged with the mirror's "
                     f"copies once it answers")  # fmt: skip
+
+
+def unmirrored(workflow: Workflow) -> str | None:
+    """Why the mirror can never take some of the declared records; None if it takes all. Makes no request."""
+    mirror = open_mirror_of(workflow)
+    if mirror is None or workflow.memory.entries is None:
+        return None
+    from memfiles.sync.mirror import takes  # late: only workflows with a mirror need it
+
+    if takes(mirror, f"{ENTRIES}/{WORKSPACE}/any.json"):
+        return None
+    return "the mirror keeps memory files only: entries stay on this machine, and count as pending for ever"
 
 
 def mention_unmirrored(workflow: Workflow) -> None:

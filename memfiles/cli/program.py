@@ -48,6 +48,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Entries": {
         "entries": ("commands.entries", "Save, find and forget the entries of agents."),
         "purge": ("commands.entries", "Erase what expired or was deleted and was kept long enough."),
+        "users": ("commands.users", "List, export and forget the users for whom agents keep memory."),
         "export": ("commands.transfer", "Write an agent's entries to a folder or a file."),
         "import": ("commands.transfer", "Import entries from a folder, a file or a zip archive, all or nothing."),
     },

@@ -63,7 +63,8 @@ _ATTRIBUTES = {
 class SessionProvenance:
     """The origin of a session's changes. The history records ``run`` as the session of a change, and ``actor``.
 
-    ``user`` is the person whom the agent works for, None if it works for nobody in particular.
+    ``user`` is the person whom the agent works for, None if it works for nobody in particular. ``epoch`` is the user's
+    now; left out, it is the one before the user was ever forgotten.
     """
 
     agent: str
@@ -72,12 +73,14 @@ class SessionProvenance:
     thread: str | None = None
     actor: str | None = None
     user: str | None = None
+    epoch: str = ""
 
     def __post_init__(self) -> None:
         for what in ("agent", "run", "channel", "thread", "actor"):
             check_label(getattr(self, what), what=what)
         if self.user is not None:
             check_user(self.user)
+            object.__setattr__(self, "epoch", self.epoch or user_hash(self.user))
 
 
 class Caller(Protocol):
@@ -156,6 +159,11 @@ def own_level(caller: Caller, level: str | None = None) -> Scopes:
     """The partitions of the caller at exactly its level, or at another one; ``EntryRules`` says which it may write."""
     origin = caller.provenance
     return _at(origin.agent, origin.user or "", caller.level if level is None else level, origin.run or "")
+
+
+def user_of(caller: Caller) -> tuple[str, str]:
+    """The name and the epoch of the caller's user, both "" if it has none."""
+    return caller.provenance.user or "", caller.provenance.epoch
 
 
 def home_scope(own: Scopes) -> Literal["user", "agent"]:

@@ -44,12 +44,16 @@ _JOINED_MAX = 50  # contents of an entry that another one joins: more would push
 
 @dataclass(frozen=True, slots=True)
 class EntryLocation:
-    """The owner of a draft: agent, level, and the user or run if it belongs to one; ``id`` is for a new entry."""
+    """The owner of a draft: agent, level, and the user (with the epoch) or run if it belongs to one.
+
+    ``id`` is for a new entry.
+    """
 
     agent: str
     level: str
     run: str = ""
     user: str = ""
+    epoch: str = ""
     id: str = ""
 
     @property
@@ -58,10 +62,14 @@ class EntryLocation:
         return scope_folder(self.agent, user_hash(self.user))
 
 
-def location_of(agent: str, user: str, folder: str, level: str, run: str, *, id: str) -> EntryLocation:
-    """The owner of an entry that ``agent`` saves for ``user`` in this partition; ``id`` is random, for a new one."""
-    is_of_user = bool(user) and folder == scope_folder(agent, user_hash(user))
-    return EntryLocation(WORKSPACE if folder == WORKSPACE else agent, level, run, user if is_of_user else "", id)
+def location_of(agent: str, user: tuple[str, str], folder: str, level: str, run: str, *, id: str = "") -> EntryLocation:
+    """The owner of an entry that ``agent`` saves in this partition, for a user (the name and the epoch) or none.
+
+    ``id`` is random, for a new entry.
+    """
+    is_of_user = bool(user[0]) and folder == scope_folder(agent, user_hash(user[0]))
+    owner = WORKSPACE if folder == WORKSPACE else agent
+    return EntryLocation(owner, level, run, *(user if is_of_user else ("", "")), id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +168,9 @@ def move(entry: Entry, there: EntryRecord | None, draft: Draft, stamp: Stamp, *,
     revision, forgotten, known = (there.revision, tombstones_in(there), there.origins) if there else (0, (), {})
     uid = entry_uid(place.folder, place.level, draft.key, place.run)
     text = successor(entry.text, uid=uid, level=place.level, revision=max(entry.revision, revision))
-    moved = replace(
-        entry, text=text, key=draft.key, agent=place.agent, user=place.user, run=place.run, forgotten=forgotten
-    )
-    moved = moved.amended(**facets_of(draft))
+    epoch = entry.epoch if place.user else ""
+    owned = replace(entry, text=text, agent=place.agent, user=place.user, epoch=epoch, run=place.run)
+    moved = replace(owned, key=draft.key, forgotten=forgotten).amended(**facets_of(draft))
     content, ids = draft.content or "", {*entry.ids}
     if isinstance(there, Entry):
         ids |= {*there.ids}
@@ -286,6 +293,7 @@ def _first(
         place.agent,
         draft.key,
         user=place.user,
+        epoch=place.epoch,
         run=place.run,
         provenance=by,
         expires_at=expiry(facets["category"], stamp.at, draft.ttl),

@@ -28,6 +28,7 @@ from memfiles.entries.reader import DEFAULT_RESULTS, EntryDatabase, EntryReader,
 from memfiles.entries.results import Found, Page, Results
 from memfiles.entries.transfer.exchange import Exchange, Exported, ExportFormat, Imported
 from memfiles.entries.transfer.formats import Format
+from memfiles.entries.users import Users
 from memfiles.entries.watched import EntryFiles
 from memfiles.entries.writer import EntryWriter
 from memfiles.errors import MemfilesError
@@ -81,6 +82,7 @@ class Entries:
         self._writer = EntryWriter(db)
         self._consolidator = Consolidator(db, summariser=summariser)
         self._exchange = Exchange(db, self._writer)
+        self.users = Users(db, self._forgetter, audit=audit)
         subscribers.add(self._heard, foreign_only=True)
 
     def save(
@@ -410,7 +412,7 @@ class Entries:
         if entry_place(change.path) is None:
             return
         record = self.repository.look(change.path).record
-        if not isinstance(record, Entry) or record.sources or any(map(self._db.is_forgotten, record.ids)):
+        if not isinstance(record, Entry) or record.sources or any(map(self._db.is_forgotten, record.mortal_ids)):
             self._db.has_begun = False
 
     def release_forgotten(self) -> None:

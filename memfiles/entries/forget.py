@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from memfiles.entries import decisions
@@ -46,6 +46,7 @@ from memfiles.secrets.gate import gate
 from memfiles.storage import quarantine
 from memfiles.sync import ledger
 
+_SOME_RUN = "forgotten"  # in a mark: no mirror gets it, and the name of the run is nobody's business
 _AT_ONCE = 1000
 _PROVENANCE_FIELDS = tuple(each.name for each in fields(Provenance) if each.name != "ordinal")
 
@@ -135,7 +136,7 @@ class _Targets:
         """Whether the entry is one of them; asked again under its lock, as it may have changed."""
         is_seen = _is_seen(self.view, entry)
         is_selected = is_seen and self.selector is not None and self.selector.matches(entry)
-        is_known = not self.ids.isdisjoint(entry.ids)
+        is_known = not self.ids.isdisjoint(entry.mortal_ids)
         return is_selected or is_known or is_made_of(entry, ids=self.ids, keys=self.episodes if is_seen else ())
 
 
@@ -164,7 +165,7 @@ class Forgetter:
         selector.check()
         check_switch(dry_run, what="dry_run")
         self.finish()
-        stamp, why = Stamp(self._db.now(), caller.actor(None)), self._checked_why(why)
+        stamp, why = Stamp(self._db.now(), caller.actor(None)), self.checked_why(why)
         own = own_level(caller)
         view, found = tuple(own.values()), self._find(own, selector)
         if dry_run:
@@ -207,10 +208,26 @@ class Forgetter:
             return
         self.note({entry.path: entry.revision for entry in self._db.entries(graves)})
         changed: list[EntryRecord] = []
+        together: dict[tuple[str, ...], list[str]] = {}  # the entries of one user have one tombstone
         for path, marks in graves.items():
+            together.setdefault(tuple(mark.path for mark in marks), []).append(path)
+        for paths in together.values():
+            marks = graves[paths[0]]
             targets, last = _Targets(frozenset(id for mark in marks for id in mark.buried)), marks[-1]
-            changed += self._bury([path], targets, Stamp(self._db.now(), last.by), why=last.why)
+            for start in range(0, len(paths), _AT_ONCE):
+                some = paths[start : start + _AT_ONCE]
+                changed += self._bury(some, targets, Stamp(self._db.now(), last.by), why=last.why)
         self.complete(changed)
+
+    def forget_entries(self, entries: Sequence[Entry], stamp: Stamp, *, why: str) -> None:
+        """Forget these entries and the notes made of them, wherever they are by now; errors as of ``forget``."""
+        if not entries:
+            return
+        targets = _Targets(frozenset(id for entry in entries for id in entry.names))
+        made = [note for note in self._made_of_others(()) if stands_for(note, targets.ids)]
+        self.note({each.path: each.revision for each in (*entries, *made)})
+        paths = list(dict.fromkeys(each.path for each in (*entries, *made)))
+        self.complete(self._bury(paths, targets, stamp, why=why), noted=paths)
 
     def release(self, paths: Sequence[str]) -> None:
         """Remove the earlier content of these records from the index, the journals and the kept copies.
@@ -239,7 +256,7 @@ class Forgetter:
             return False
         is_buried = mark is not None and buries(mark, copy)
         is_erased = any((known := self._db.mark(id_path(id))) is not None and known.cleared for id in copy.ids)
-        return is_buried or is_erased or any(map(self._db.is_forgotten, (*copy.ids, *copy.sources)))
+        return is_buried or is_erased or any(map(self._db.is_forgotten, (*copy.mortal_ids, *copy.sources)))
 
     def _report(
         self, view: View, entries: Iterable[Entry], *, dry_run: bool = False, held_by: tuple[str, ...] = ()
@@ -361,7 +378,8 @@ class Forgetter:
         ask = self._db.index.ask
         return ask(lambda connection: queries.made_of_others(connection, parts(connection), prefix=prefix))
 
-    def _checked_why(self, why: str) -> str:
+    def checked_why(self, why: str) -> str:
+        """The reason as it may be kept: at most 500 bytes, and no credential."""
         check_text(why)
         rules = self._db.rules
         why = gate(why, policy=rules.secrets, allow=rules.allow, scan=rules.scan, what="the reason").text
@@ -377,7 +395,8 @@ def _targets_of(selector: Selector, entries: Sequence[Entry], *, view: View) -> 
 
 def _buried(records: RecordsByPath, entry: Entry, stamp: Stamp, *, why: str) -> dict[str, EntryRecord]:
     """The mark in place of a forgotten entry, and the tombstones of its ids that are not there yet."""
-    after: dict[str, EntryRecord] = {entry.path: vacated(entry, stamp.at, by=stamp.by)}
+    mark = vacated(entry, stamp.at, by=stamp.by)
+    after: dict[str, EntryRecord] = {entry.path: replace(mark, run=_SOME_RUN if mark.run else "")}
     for path in map(id_path, entry.ids):
         known = records[path]
         if not (isinstance(known, Mark) and known.type == "tombstone"):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from memfiles.entries import decisions
-from memfiles.entries.callers import Caller, Partition, check_writable, own_level
+from memfiles.entries.callers import Caller, Partition, check_writable, own_level, user_of
 from memfiles.entries.decisions import RecordsByPath, is_live, location_of
 from memfiles.entries.drafts import Draft, draft_of_entry
 from memfiles.entries.reader import EntryDatabase
@@ -51,7 +51,7 @@ def relocate(db: EntryDatabase, caller: Caller, keys: Mapping[str, str]) -> None
             decisions.check_revision(entry, expected, key=move.entry.key)
             after[path] = vacated(entry, stamp.at, by=stamp.by, target=move.target)
         for move in planned:
-            place = location_of(caller.provenance.agent, caller.provenance.user or "", *move.partition, id="")
+            place = location_of(caller.provenance.agent, user_of(caller), *move.partition)
             if is_live(after[move.target], stamp.at):
                 raise _taken(move.draft.key)
             after |= decisions.relocated(after, move.entry, move.draft, stamp, place=place)

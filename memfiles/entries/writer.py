@@ -24,6 +24,7 @@ from memfiles.entries.callers import (
     is_writable,
     own_level,
     scope_for,
+    user_of,
     view_of,
 )
 from memfiles.entries.decisions import Decided, EntryLocation, Past, RecordsByPath, is_live, location_of
@@ -34,7 +35,7 @@ from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
 from memfiles.records import file_changes
 from memfiles.records.entry import Entry, Provenance, Scope
 from memfiles.records.keys import check_key, id_path, listed
-from memfiles.records.marks import EntryRecord
+from memfiles.records.marks import EntryRecord, vacated
 from memfiles.records.record import Stamp, successor
 
 _ROUNDS = 8  # of choosing victims; the last one commits whatever is still over. And of an edit, if others come first
@@ -97,7 +98,7 @@ class EntryWriter:
     def import_(self, caller: Caller, drafts: Sequence[ImportedDraft]) -> list[Saved]:
         """Save drafts from elsewhere, all or nothing, with the times they had there; errors as of ``save``."""
         agent = caller.provenance.agent
-        user = caller.provenance.user or ""
+        user = user_of(caller)
         places = [(each, location_of(agent, user, *each.place, id=uuid.uuid4().hex)) for each in drafts]
         targets = [_Target(it.place.path(it.checked.draft.key), place, past=it.past) for it, place in places]
         stamp = Stamp(self._db.now(), caller.actor(None))
@@ -107,15 +108,20 @@ class EntryWriter:
         self, caller: Caller, checked: Sequence[Checked], targets: Sequence[_Target], stamp: Stamp
     ) -> list[Saved]:
         sources = [self._provenance(caller, stamp, each.draft) for each in checked]
+        epoch = caller.provenance.epoch
         shadows = [path for target in targets for path in target.shadows]
         expiry = self._db.rules.expiry
 
         def decide(records: WorkingCopy) -> list[Decided]:
             decided = []
+            if epoch and self._db.is_tombstone(records[id_path(epoch)]):
+                raise InvalidArgument("the user of this session was forgotten: ask the memory for a new session")
             for target, each, source in zip(targets, checked, sources, strict=True):
                 draft, place, past = each.draft, target.place, target.past
                 saving = _move_shadows(records, target, draft.key, stamp)
                 before = records[target.path]
+                if isinstance(before, Entry) and before.epoch and self._db.is_forgotten(before.epoch):
+                    before = vacated(before, stamp.at, by=stamp.by)  # of a user who came back since
                 if past is None:
                     made = decisions.save(before, draft, saving, place=place, by=source, expiry=expiry)
                 elif self._db.is_left_by_forget(before) or any(map(self._db.is_forgotten, past.ids)):
@@ -126,7 +132,7 @@ class EntryWriter:
                 records[target.path] = made.entry
             return decided
 
-        paths = [*(target.path for target in targets), *shadows]
+        paths = [*(target.path for target in targets), *shadows, *([id_path(epoch)] if epoch else [])]
         paths += self._db.id_paths(paths) if shadows else ()
         paths += (id_path(id) for target in targets if target.past is not None for id in target.past.ids)
         return _receipts(self._write(paths, decide, stamp=stamp), checked)
@@ -302,7 +308,7 @@ class EntryWriter:
             scope = scope_for(own, self._db.rules.category(category))
             nearer = [own[each] for each in takewhile(lambda each: each != scope, own)]
         shadows = tuple(path for each in nearer if self._is_seen(path := each.path(draft.key), now))
-        place = location_of(origin.agent, origin.user or "", *own[scope], id=uuid.uuid4().hex)
+        place = location_of(origin.agent, user_of(caller), *own[scope], id=uuid.uuid4().hex)
         return _Target(own[scope].path(draft.key), place, shadows)
 
     def _scope_seen(self, own: Scopes, key: str, now: str) -> Scope:

@@ -15,7 +15,7 @@ from memfiles.index.text import fts
 from memfiles.storage.derived_database import DAMAGED, DerivedDatabase, DerivedFile
 
 PATH = ".state/index.sqlite"
-FORMAT = 6  # changes with the tables
+FORMAT = 7  # changes with the tables
 TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     "CREATE TABLE folder (name TEXT PRIMARY KEY, mtime_ns INT) WITHOUT ROWID",
@@ -48,6 +48,7 @@ TABLES = (
     "CREATE INDEX entry_near ON entry (part, source_run, thread, ordinal) WHERE state = 'live' AND digest <> ''",
     "CREATE INDEX entry_key ON entry (part, key)",
     "CREATE INDEX entry_by_lineage ON entry (lineage)",
+    "CREATE INDEX entry_by_epoch ON entry (epoch) WHERE epoch <> ''",
     "CREATE INDEX entry_by_alias ON entry (id) WHERE aliases <> '[]'",
     *fts.TABLES,
 )

@@ -289,6 +289,9 @@ def buried(connection: sqlite3.Connection) -> list[tuple[str, str]]:
         SELECT m.path, e.path FROM entry AS m CROSS JOIN entry AS e ON e.lineage = m.lineage
         WHERE {mark} AND m.lineage <> '' AND {entry}
         UNION
+        SELECT m.path, e.path FROM entry AS m CROSS JOIN entry AS e ON e.epoch = m.lineage AND e.epoch <> ''
+        WHERE {mark} AND m.lineage <> '' AND {entry}
+        UNION
         SELECT m.path, e.path FROM entry AS e, json_each(e.aliases) AS a CROSS JOIN entry AS m ON m.lineage = a.value
         WHERE e.aliases <> '[]' AND {mark} AND {entry}
         UNION
@@ -318,6 +321,34 @@ def reads(connection: sqlite3.Connection, parts: Sequence[int]) -> dict[str, tup
     """The number of reads and the time of the last one, by path, of entries that were ever read."""
     statement = "SELECT path, reads, read_at FROM entry WHERE part IN (SELECT value FROM json_each(?)) AND reads > 0"
     return {path: (count, at) for path, count, at in connection.execute(statement, (as_json(parts),))}
+
+
+def of_user(connection: sqlite3.Connection, *, epoch: str, user: str) -> list[str]:
+    """The paths of the entries of an epoch of a user, and of those that the user's sessions saved for others."""
+    statement = """
+        SELECT path FROM entry WHERE epoch = :epoch AND state <> 'forgotten'
+        UNION SELECT path FROM entry
+        WHERE epoch = '' AND state <> 'forgotten' AND json_extract(provenance, '$.user') = :user
+    """
+    return [path for (path,) in connection.execute(statement, {"epoch": epoch, "user": user})]
+
+
+class UserTally(NamedTuple):
+    """The visible entries of one user of one agent: their number and bytes, the last change, and one of their paths."""
+
+    path: str
+    entries: int
+    size_bytes: int
+    updated_at: str
+
+
+def user_tallies(connection: sqlite3.Connection) -> list[UserTally]:
+    """What there is of each user and agent, for whoever administers a directory, never for a session."""
+    statement = """
+        SELECT max(path), count(*), sum(entry.size), max(updated_at) FROM entry JOIN part ON part.id = entry.part
+        WHERE epoch <> '' AND state = 'live' GROUP BY scope
+    """
+    return [UserTally(*row) for row in connection.execute(statement)]
 
 
 class Counted(NamedTuple):

@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
     The row of a mark has only the path, scope, level, revision, time, ids, signature and, as its cause, its type, or
     the plan that last changed what was erased.
-    ``content`` goes to the texts; ``sources`` and ids (``lineage``, ``aliases``) are only selected by: they are not
+    ``content`` goes to the texts; ``sources`` and ids (``lineage``, ``aliases``, ``epoch``) are only selected by: not
     read back. A plain tuple, as each save makes one.
     """
 
@@ -64,6 +64,7 @@ class Row(NamedTuple):
     sources: tuple[str, ...] = ()
     lineage: str = ""
     aliases: tuple[str, ...] = ()
+    epoch: str = ""
 
 
 _described = attrgetter(  # in the order of a ``Row``, up to its state
@@ -90,14 +91,15 @@ def row_of(record: EntryRecord, signature: Signature | None) -> Row:
     text, retired = record.text, record.retired
     state = (retired.state, retired.at, retired.cause) if retired else ("live", "", "")
     content = (text.revision, text.sha256[:_SHORT_DIGEST], signature, text.content)
-    return Row._make((*_described(record), *state, *content, record.sources, record.id, record.aliases))
+    return Row._make((*_described(record), *state, *content, record.sources, record.id, record.aliases, record.epoch))
 
 
 DECLARED = """
     path TEXT UNIQUE, key TEXT, tags TEXT, links TEXT, category TEXT, kind TEXT, pinned INT, kept INT, importance REAL,
     confidence REAL, size INT, successes INT, failures INT, created_at TEXT, updated_at TEXT, expires_at TEXT,
     source_run TEXT, thread TEXT, ordinal INT, provenance TEXT, state TEXT, retired_at TEXT, cause TEXT, revision INT,
-    digest TEXT, inode INT, file_size INT, mtime_ns INT, sources TEXT, lineage TEXT, aliases TEXT NOT NULL DEFAULT '[]'
+    digest TEXT, inode INT, file_size INT, mtime_ns INT, sources TEXT, lineage TEXT, aliases TEXT NOT NULL DEFAULT '[]',
+    epoch TEXT
 """
 COLUMNS = [column.split()[0] for column in DECLARED.split(",")]
 _TAGS_AT, _LINKS_AT, _PINNED_AT, _MEASURES_AT, _PROVENANCE_AT, _STATE_AT, _SIGNATURE_AT = (
@@ -130,6 +132,7 @@ def values_of(row: Row) -> tuple[Any, ...]:
         to_json(row.sources).decode() if row.sources else "[]",
         row.lineage,
         to_json(row.aliases).decode() if row.aliases else "[]",
+        row.epoch,
     )
 
 
@@ -140,7 +143,7 @@ def row_from(found: tuple[Any, ...]) -> Row:
     values[_PINNED_AT] = bool(values[_PINNED_AT])
     values[_PROVENANCE_AT] = Provenance(**from_json(values[_PROVENANCE_AT]))
     signature = None if found[_SIGNATURE_AT] is None else Signature(*found[_SIGNATURE_AT:])
-    return Row._make((*values, signature, "", (), "", ()))
+    return Row._make((*values, signature, "", (), "", (), ""))
 
 
 def stored(signature: Signature | None) -> Signature | None:

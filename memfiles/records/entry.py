@@ -128,7 +128,8 @@ class Entry:
     """One entry. ``text`` holds its content, level, revision, times and history; the other fields describe it.
 
     ``agent`` owns it, ``@workspace`` for entries that all agents share; ``user`` is set if it belongs to one of the
-    agent's users, and ``run`` if it belongs to one run alone.
+    agent's users, and ``run`` if it belongs to one run alone. ``epoch`` is the user's at that time: a hash of the name
+    up to the first forget of the user, another one after each.
     ``forgotten`` are the ids of the tombstones that it was saved over. ``made_of`` are the ids of the entries that it
     summarises, and ``merged`` the entries that were merged into it. ``given_id`` is the id that it was given at its
     first save, "" in records of format 1, and ``aliases`` are those of entries that were joined with it, sorted.
@@ -138,6 +139,7 @@ class Entry:
     agent: str
     key: str
     user: str = ""
+    epoch: str = ""
     run: str = ""
     tags: tuple[str, ...] = ()
     category: str = GENERAL
@@ -172,6 +174,11 @@ class Entry:
     def ids(self) -> tuple[str, ...]:
         """Its id, and those of the entries that were joined with it."""
         return (self.id, *self.aliases)
+
+    @property
+    def mortal_ids(self) -> tuple[str, ...]:
+        """The ids of which a tombstone says that the entry was forgotten: its own, and the epoch of its user."""
+        return (*self.ids, self.epoch) if self.epoch else self.ids
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ from memfiles.records.keys import (
     scope_folder,
     user_hash,
 )
-from memfiles.records.marks import EntryRecord, Mark, MarkType
+from memfiles.records.marks import EntryRecord, Mark, MarkType, UserHash
 from memfiles.records.record import (
     FORMAT,
     FORMAT_2,
@@ -89,6 +89,7 @@ class _OnDisk:
     aliases: Annotated[tuple[EntryId, ...], Field(max_length=MAX_ALIASES)] = ()
     run: str = ""
     user: str = ""
+    epoch: UserHash | Literal[""] = ""
     tags: Annotated[tuple[Label, ...], Field(max_length=MAX_TAGS)] = ()
     category: Label = GENERAL
     kind: Kind = "note"
@@ -141,7 +142,7 @@ def encode_entry(entry: EntryRecord) -> bytes:
         *([b'"aliases":' + to_json(entry.aliases)] if entry.aliases else []),
         b'"agent":' + to_json(entry.agent),
         b'"level":' + to_json(text.level),
-        *([b'"user":' + to_json(entry.user)] if entry.user else []),
+        *([b'"user":' + to_json(entry.user), b'"epoch":' + to_json(entry.epoch)] if entry.user else []),
         *([b'"run":' + to_json(entry.run)] if entry.run else []),
         b'"key":' + to_json(entry.key),
         b'"content":' + text.content_start + b'"',
@@ -242,8 +243,8 @@ def _as_entry(found: _OnDisk) -> EntryRecord:
     folder = scope_folder(found.agent, user_hash(check_user(found.user) if found.user else ""))
     if found.uid != entry_uid(folder, found.level, check_key(found.key), found.run):
         raise InvalidArgument(f"its uid {found.uid} is not that of its agent, user, level and key")
-    if found.user and found.agent == WORKSPACE:
-        raise InvalidArgument("what all agents share belongs to no user")
+    if bool(found.user) != bool(found.epoch) or (found.user and found.agent == WORKSPACE):
+        raise InvalidArgument("an entry of a user has an epoch, and is of one agent")
     ids = [id for id in (found.id, *found.aliases) if id is not None]
     is_of_format_2 = found.format == FORMAT_2
     if ids != sorted(set(ids)) or not (bool(ids) == (found.id is not None) == is_of_format_2):

@@ -40,6 +40,7 @@ ENTRY_PATH_PATTERN = (
     r"^entries/((@workspace|[a-z0-9_=-]{1,160}(/users/[0-9a-f]{40})?)/([0-9a-f]{40})"
     r"|@ids/([0-9a-f]{32}([0-9a-f]{8})?))\.json$"
 )
+_USER_IN = re.compile(rf"(?:^|/){USERS}/([0-9a-f]{{40}})/")
 _NAME = re.compile(NAME_PATTERN[1:-1], re.ASCII)
 _UID = re.compile(UID_PATTERN[1:-1], re.ASCII)
 _ENTRY_PATH = re.compile(ENTRY_PATH_PATTERN[1:-1], re.ASCII)
@@ -112,6 +113,17 @@ def check_user(name: object) -> str:
 def user_hash(name: str) -> str:
     """What stands for a user in paths, marks, mirrors and the audit: the first 160 bits of SHA-256; "" for no user."""
     return hashlib.sha256(b"memfiles user\0" + name.encode()).hexdigest()[:40] if name else ""
+
+
+def user_in(path: str) -> str | None:
+    """The hash of the user to whom the record at a path belongs, None if it belongs to none."""
+    found = _USER_IN.search(path)
+    return found[1] if found is not None else None
+
+
+def next_epoch(epoch: str) -> str:
+    """The epoch of a user who comes back after a forget: the same on every machine, so that all forget the same one."""
+    return hashlib.sha256(b"memfiles epoch\0" + epoch.encode()).hexdigest()[:40]
 
 
 @lru_cache(maxsize=4096)

@@ -92,6 +92,11 @@ class Mark:
         """Whether it says where an entry is."""
         return self.type == "location" and not self.cleared
 
+    @property
+    def mortal_ids(self) -> tuple[str, ...]:
+        """As of an entry: the ids of which a tombstone may say that it was forgotten."""
+        return self.ids
+
     @cached_property
     def path(self) -> str:
         """The record's path, relative to the memory directory."""
@@ -152,7 +157,7 @@ def tombstones_in(record: EntryRecord) -> tuple[str, ...]:
 
 def buries(record: EntryRecord, entry: Entry) -> bool:
     """Whether a record says that the entry was forgotten; in format 1, only an entry of its own level and agent."""
-    if not record.buried.isdisjoint(entry.ids):
+    if not record.buried.isdisjoint(entry.mortal_ids):
         is_of_id = isinstance(record, Mark) and record.is_of_id
         return is_of_id or (entry.level == record.level and entry.folder in (scope_folder(record.agent), WORKSPACE))
     names = tombstones_in(record)  # a full list may have dropped older ones: one that shares none is of an earlier life

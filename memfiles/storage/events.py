@@ -15,17 +15,17 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from pydantic_core import to_json
 
 from memfiles.errors import MemfilesError
-from memfiles.records.keys import ENTRIES, ID_PATHS, USERS
+from memfiles.records.keys import ID_PATHS, user_in
 from memfiles.records.record import NOBODY, Actor
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, storage_failure
@@ -38,6 +38,7 @@ _FIELDS = (
     *("user", "actor", "bytes", "paths"),
 )
 _values_of = attrgetter(*_FIELDS)
+_RUN = re.compile(rb'"run":"(?:[^"\\]|\\.)*"')
 _CHECKED_EVERY_SECONDS = 0.02  # a check costs a quarter of a line; one written just before a deletion is lost anyway
 _PATHS_MAX = 200  # records in one line of the audit log
 _MONTH = re.compile(r"\d{4}-\d{2}\.jsonl", re.ASCII)
@@ -190,6 +191,23 @@ class AuditLog:
         else:
             self._failing = False
 
+    def blank_runs(self, user: str) -> None:
+        """Take the runs of a user, given by the hash, out of all lines; a failure is reported as one of ``record``.
+
+        A line keeps its length, so that lines which other processes append meanwhile stay whole.
+        """
+        try:
+            root = Descriptor.of_directory(self._directory)
+            months = [f"{FOLDER}/{name}" for name in sorted(atomic.names(root, FOLDER))]
+            about = f'"user":"{user}"'.encode()
+            runs = {run for month in months for run in _runs_in(root, month, about=about)}
+            for month in months if runs else ():
+                _blank(root, month, runs=runs)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._report(error)
+
     def record_change(self, event: RecordChanged) -> None:
         """Log a change, as a subscriber; changes of other processes are logged there."""
         if event.origin != "process" and not event.path.startswith(ID_PATHS):  # the entry's own record tells of it
@@ -197,7 +215,7 @@ class AuditLog:
             self.record(
                 AuditEvent(
                     *(event.op, "ok", event.path, event.level, by.agent, by.session, by.call),
-                    user=by.user or _user_in(event.path),
+                    user=by.user or user_in(event.path),
                     actor=by.actor,
                     bytes=event.grown_bytes or None,
                 )
@@ -264,16 +282,30 @@ class AuditLog:
             self._descriptor = -1
 
 
-def _user_in(path: str) -> str | None:
-    """The hash in the path of a record that belongs to a user."""
-    folder, slash, rest = path.partition(f"{USERS}/")
-    return rest.partition("/")[0] if slash and (not folder or folder.startswith(f"{ENTRIES}/")) else None
-
-
 def _line_of(event: AuditEvent, at: str) -> dict[str, Any]:
     """The JSON object of an event: its time and what is known."""
     known = zip(_FIELDS, _values_of(event), strict=True)
     return {"at": at, **{name: value for name, value in known if value is not None}}
+
+
+def _runs_in(root: int, month: str, *, about: bytes) -> set[bytes]:
+    """The runs, as they are written, in the lines of a month that hold ``about``."""
+    with _opened(root, month, os.O_RDONLY) as file:
+        return {found[0] for line in file if about in line and (found := _RUN.search(line)) is not None}
+
+
+def _blank(root: int, month: str, *, runs: Collection[bytes]) -> None:
+    at = 0
+    with _opened(root, month, os.O_RDWR) as file:
+        for line in file:
+            if (found := _RUN.search(line)) is not None and found[0] in runs:
+                os.pwrite(file.fileno(), b'"run":""'.ljust(len(found[0])), at + found.start())
+            at += len(line)
+    atomic.sync_file(root, month)
+
+
+def _opened(root: int, month: str, mode: int) -> BinaryIO:
+    return os.fdopen(os.open(month, mode | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root), "rb")
 
 
 def _open_month(directory: str, name: str) -> Descriptor:

@@ -176,7 +176,7 @@ class EntryDownloads:
 
     def _admitted(self, record: EntryRecord) -> EntryRecord:
         """The record to write for one of the mirror's: a mark for an entry that was forgotten, or is elsewhere now."""
-        found = fate(record, None, self.replica.marks_of(record.ids))
+        found = fate(record, None, self.replica.marks_of(record.mortal_ids))
         if not isinstance(record, Entry) or found == "here":
             return record
         if found == "elsewhere":

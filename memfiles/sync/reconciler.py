@@ -232,7 +232,7 @@ class Reconciler:
                 return self._merge(step, path, local, row)
             case "confirm":
                 self.ledger.gone(path)
-                self._look_up(local.record.ids if isinstance(local.record, Entry) else ())
+                self._look_up(local.record.mortal_ids if isinstance(local.record, Entry) else ())
                 self.replica.change(path, lambda now: Resolution(confirm(now, at=self.now()), "equal"))
             case Acknowledge():
                 self._acknowledge(path, step.stored, step.digest, local)
@@ -311,7 +311,7 @@ class Reconciler:
 
     def _plan(self, path: str, local: SyncedRecord, remote: SyncedRecord, row: LedgerRow) -> Resolution:
         marks = self.replica.marks_of(
-            {id for copy in (local, remote) if not isinstance(copy, Record) for id in copy.ids}
+            {id for copy in (local, remote) if not isinstance(copy, Record) for id in copy.mortal_ids}
         )
         return plan_merge(path, local, remote, row, on_conflict=self.on_conflict, at=self.now(), marks=marks)
 
@@ -323,8 +323,10 @@ class Reconciler:
         record = local.record
         if isinstance(record, Record) or is_id_path(record.path) or row.digest == local.digest:
             return False
-        self._look_up(self.replica.marks_of(record.ids), look=False)
-        known = self.replica.marks_of(record.ids)
+        if isinstance(record, Entry) and record.epoch and row.version is None:
+            self._look_up([record.epoch])  # its user may have been forgotten elsewhere
+        self._look_up(self.replica.marks_of(record.mortal_ids), look=False)
+        known = self.replica.marks_of(record.mortal_ids)
         if isinstance(record, Mark):
             for mark in known.values():
                 if mark.leads and self._is_dirty(mark.target):
@@ -352,7 +354,7 @@ class Reconciler:
         here = local.record
         if isinstance(here, Record) or isinstance(remote, Record) or is_id_path(here.path) or is_same(here, remote):
             return True
-        self._look_up({id for copy in (here, remote) if isinstance(copy, Entry) for id in copy.ids})
+        self._look_up({id for copy in (here, remote) if isinstance(copy, Entry) for id in copy.mortal_ids})
         if isinstance(remote, Entry) and fate(remote, here, {}) == "here":
             self._move_on(remote, is_local=False)
         return not (isinstance(here, Entry) and fate(here, remote, {}) == "here" and self._move_on(here))
@@ -362,12 +364,12 @@ class Reconciler:
 
         The mirror is asked first what became of another entry that is there: it may have been forgotten.
         """
-        known = self.replica.marks_of(entry.ids)
+        known = self.replica.marks_of(entry.mortal_ids)
         if not known or (found := fate(entry, None, known)) == "forgotten":
             return False
         there = self.replica.read(place.target) if (place := place_of(entry, known)) is not None else None
         if there is not None and isinstance(there.record, Entry) and not is_same(entry, there.record):
-            self._look_up(there.record.ids)
+            self._look_up(there.record.mortal_ids)
         for path in self.replica.place(entry, is_local=is_local, on_conflict=self.on_conflict):
             self.soon(path)
         return found == "elsewhere"

@@ -10,7 +10,7 @@ from memfiles.cli.doctor.checks import names_in
 from memfiles.cli.options import command, current
 from memfiles.cli.output import waiting
 from memfiles.files.restore_report import RestoreReport
-from memfiles.memory import keeper_of, look, unmirrored
+from memfiles.memory import keeper_of, look
 from memfiles.storage import quarantine
 from memfiles.storage.journal import FOLDER as JOURNALS
 from memfiles.sync.status import kept_in
@@ -26,7 +26,7 @@ def check_command() -> None:
     workflow = opening.load_workflow()
     files, agents = len(workflow.memory.files), len(workflow.agents)
     warnings = misplaced_keys(current().workflow)
-    warnings += [why for why in [unmirrored(workflow), keeper_of(workflow).problem] if why]
+    warnings += [why for why in [opening.unmirrored(workflow), keeper_of(workflow).problem] if why]
     shown = {"workflow": current().workflow, "name": workflow.name, "files": files, "agents": agents}
     if output.as_json(shown | {"warnings": warnings}):
         return

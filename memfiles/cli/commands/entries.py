@@ -206,13 +206,15 @@ def ask(found: Forgotten) -> None:
     click.confirm(f"Forget {output.entries(found.count)} for good?", abort=True, err=True)
 
 
-def show_forgotten(forgotten: Forgotten, *, mirror_is_clean: bool | None) -> None:
+def show_forgotten(
+    forgotten: Forgotten, *, mirror_is_clean: bool | None, nothing: str = "no such entry at this session's level"
+) -> None:
     """Print the result of a forget or of its dry run."""
     if current().json:
         mirror = {} if mirror_is_clean is None else {"mirror_is_clean": mirror_is_clean}
         output.data(forgotten.to_dict() | mirror)
     elif not forgotten.count:
-        output.note("no such entry at this session's level")
+        output.note(nothing)
     elif forgotten.dry_run:
         output.note(f"{output.entries(forgotten.count)} would be forgotten")
         list_keys(forgotten)

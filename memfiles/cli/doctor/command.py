@@ -14,10 +14,10 @@ from memfiles.cli import output
 from memfiles.cli.doctor import checks
 from memfiles.cli.doctor.checks import CheckResult, fail, ok, warn
 from memfiles.cli.failures import failure_of
-from memfiles.cli.opening import name_of, pending_in, quiet_log
+from memfiles.cli.opening import name_of, pending_in, quiet_log, unmirrored
 from memfiles.cli.options import command, current
 from memfiles.errors import CopyRefused, MemfilesError, MirrorRefused, RecordCorrupt
-from memfiles.memory import keeper_of, load, open_mirror_of, unmirrored
+from memfiles.memory import keeper_of, load, open_mirror_of
 from memfiles.records.declared_metadata import decode_file
 from memfiles.records.keys import record_path, uid_of
 from memfiles.storage import quarantine

@@ -166,7 +166,7 @@ class _Application:
 
     def _noted(self, before: EntryRecord | None, note: SummaryNote, *, owner: Entry) -> Entry:
         draft = _draft_of_note(note)
-        place = EntryLocation(owner.agent, self.plan.level, note.run, owner.user, uuid.uuid4().hex)
+        place = EntryLocation(owner.agent, self.plan.level, note.run, owner.user, owner.epoch, uuid.uuid4().hex)
         saved = decisions.save(before, draft, self.stamp, place=place, by=self.by, expiry=self.expiry).entry
         made_of = united([note.made_of, saved.made_of])[:MAX_SOURCES]
         return replace(saved, expires_at=note.expires_at, made_of=made_of)

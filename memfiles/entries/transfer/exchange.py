@@ -93,7 +93,7 @@ class Exchange:
         documents = [document_of(entry) for entry in self._entries(caller)]
         try:
             if format == "jsonl":
-                _write(Path(target), b"".join(formats.render_line(document) for document in documents))
+                write_file(Path(target), b"".join(formats.render_line(document) for document in documents))
                 return Exported(len(documents), target)
             return Exported(len(documents), target, _write_folder(Path(target), documents))
         except OSError as error:
@@ -257,7 +257,7 @@ def _write_folder(folder: Path, documents: Iterable[Document]) -> tuple[str, ...
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     written = {formats.file_name(document): document for document in documents}
     for name, document in written.items():
-        _write(folder / name, formats.render_markdown(document))
+        write_file(folder / name, formats.render_markdown(document))
     return tuple(sorted(path.name for path in folder.glob("*.md") if path.name not in written and _is_ours(path)))
 
 
@@ -269,7 +269,7 @@ def _is_ours(path: Path) -> bool:
     return any(formats.file_name(document) == path.name for document in parsed.documents)
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes) -> None:
     """Replace the file by one with this content, or leave it as it was; never through a link or over a folder."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise OSError(errno.EEXIST, f"{path.name} is there and is not a file")

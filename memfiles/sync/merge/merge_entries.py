@@ -90,7 +90,7 @@ def fate(record: EntryRecord, other: EntryRecord | None, known: MarksById) -> Fa
     """Whether the entry of this copy is at its path, elsewhere or forgotten; ``other`` is the other copy there."""
     if not isinstance(record, Entry):
         return "here"
-    tombstones = [mark for id in record.ids if (mark := known.get(id)) is not None and mark.type == "tombstone"]
+    tombstones = [mark for id in record.mortal_ids if (mark := known.get(id)) is not None and mark.type == "tombstone"]
     if tombstones or (other is not None and buries(other, record)):
         return "forgotten"
     if other is not None and (is_same(record, other) or includes(other, record)):

@@ -1,0 +1,165 @@
+"""Users: whom an agent keeps memory for, all that is kept for one of them, and forgetting it for good.
+
+These verbs are for the operator of a memory directory, not for a session: they go across agents and levels.
+
+The rules this file guards: a user who was forgotten stays forgotten on every machine, whenever it meets what it kept;
+and what remains names nobody. A forget leaves one tombstone, of the user's epoch. Entries carry the epoch in which they
+were saved, and an entry of a dead one is forgotten wherever it is met. A user who comes back begins the next epoch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from memfiles.entries.decisions import RecordsByPath
+from memfiles.entries.forget import Forgetter, Forgotten
+from memfiles.entries.reader import EntryDatabase, entry_at
+from memfiles.entries.transfer import formats
+from memfiles.entries.transfer.exchange import document_of, write_file
+from memfiles.errors import StorageFailed
+from memfiles.index import queries
+from memfiles.records.entry import Entry
+from memfiles.records.keys import agent_folder, check_switch, check_user, id_path, user_hash
+from memfiles.records.marks import EntryRecord, Mark
+from memfiles.records.record import Actor, Stamp
+from memfiles.storage.events import AuditEvent, AuditLog
+
+_OWNER = "@users"  # no agent can have this name: no session sees the tombstone of a user
+
+
+@dataclass(frozen=True, slots=True)
+class UserSummary:
+    """What is kept for one user: by which agents, the number and bytes of visible entries, and the last change."""
+
+    user: str
+    agents: tuple[str, ...]
+    entries: int
+    size_bytes: int
+    updated_at: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        return asdict(self) | {"agents": list(self.agents)}
+
+
+@dataclass(frozen=True, slots=True)
+class UserExport:
+    """The result of an export: the number of entries, and the files that hold them, relative to ``target``."""
+
+    count: int
+    target: str
+    files: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        return {"exported": self.count, "target": self.target, "files": list(self.files)}
+
+
+class Users:
+    """The users of one open memory. Threads may share it."""
+
+    def __init__(self, db: EntryDatabase, forgetter: Forgetter, *, audit: AuditLog | None) -> None:
+        self._db = db
+        self._forgetter = forgetter
+        self._audit = audit
+
+    def epoch_of(self, user: str) -> str:
+        """The epoch of a user now: the one before the first forget, or another one after each."""
+        return self._db.epoch_of(user)
+
+    def list(self) -> Sequence[UserSummary]:
+        """Every user of whom something is kept, by name. Reads one record for each user and agent."""
+        self._db.refresh()
+        found: dict[str, list[tuple[str, queries.UserTally]]] = defaultdict(list)
+        for tally in self._db.index.ask(queries.user_tallies):
+            entry = entry_at(self._db.repository, tally.path)
+            if entry is not None and entry.user:
+                found[entry.user].append((entry.agent, tally))
+        return [_summary(user, found[user]) for user in sorted(found)]
+
+    def export(self, user: str, target: str | os.PathLike[str]) -> UserExport:
+        """Write all that is kept for a user to a folder: one JSON Lines file for each agent, readable by ``import``.
+
+        Entries that the user's sessions saved for others are in files of their own. Deleted entries are left out.
+        ``StorageFailed`` if the folder cannot be written.
+        """
+        entries = [entry for entry in self._entries_of(check_user(user)) if self._db.is_live(entry)]
+        files: dict[str, list[Entry]] = defaultdict(list)
+        for entry in entries:
+            files[agent_folder(entry.agent) + (".jsonl" if entry.user else ".shared.jsonl")].append(entry)
+        folder = Path(target)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for name, held in files.items():
+                lines = (formats.render_line(document_of(entry)) for entry in sorted(held, key=lambda it: it.key))
+                write_file(folder / name, b"".join(lines))
+        except OSError as error:
+            raise StorageFailed(f"{folder} cannot be written: {error.strerror}") from error
+        self._log("export-user", user, count=len(entries))
+        return UserExport(len(entries), os.fspath(target), tuple(sorted(files)))
+
+    def forget(self, user: str, *, why: str = "", actor: str | None = None, dry_run: bool = False) -> Forgotten:
+        """Forget all that is kept for a user, in every agent and at every level, for good; ``dry_run`` only counts.
+
+        Also what the user's sessions saved for others, and on other machines, once they meet the tombstone: it holds
+        a hash of the name, when it was, ``actor`` and ``why``. The user may come back, with nothing. Raises as
+        ``Entries.forget`` does.
+        """
+        check_switch(dry_run, what="dry_run")
+        epoch = self._db.epoch_of(check_user(user))
+        entries = self._entries_of(user)
+        if dry_run:
+            return _forgotten(entries, dry_run=True)
+        stamp = Stamp(self._db.now(), Actor(actor=actor))
+        why = self._forgetter.checked_why(why)
+        self._bury(epoch, stamp, user=user, why=why)  # 1 durable: from now on its entries are forgotten where met
+        entries = list({entry.path: entry for entry in (*entries, *self._entries_of(user))}.values())
+        self._forgetter.follow()  # 2 the entries of the epoch, and the notes made of them
+        self._forgetter.forget_entries([entry for entry in entries if not entry.user], stamp, why=why)  # 3 for others
+        self._log("forget-user", user, count=len(entries), actor=actor)
+        if self._audit is not None:
+            self._audit.blank_runs(user_hash(user))  # 4
+        return _forgotten(entries)
+
+    def _entries_of(self, user: str) -> Sequence[Entry]:
+        """All entries of the user, hidden ones included, and those that the user's sessions saved for others."""
+        self._db.refresh()
+        epoch = self._db.epoch_of(user)
+        return self._db.entries(self._db.index.ask(lambda opened: queries.of_user(opened, epoch=epoch, user=user)))
+
+    def _bury(self, epoch: str, stamp: Stamp, *, user: str, why: str) -> None:
+        def decide(records: RecordsByPath) -> tuple[None, list[EntryRecord]]:
+            known = records[path]
+            if self._db.is_tombstone(known):
+                return None, []
+            revision, origins = (known.revision, known.origins) if known is not None else (0, {})
+            of = user_hash(user)
+            mark = Mark(epoch, _OWNER, lowest, "tombstone", revision + 1, stamp.at, stamp.by, why, user=of)
+            return None, [mark.with_origins(origins)]
+
+        path, lowest = id_path(epoch), self._db.rules.levels.lowest
+        self._db.repository.change([path], decide)
+
+    def _log(self, op: str, user: str, *, count: int, actor: str | None = None) -> None:
+        if self._audit is not None:
+            self._audit.record(AuditEvent(op, count=count, user=user_hash(user), actor=actor))
+
+
+def _summary(user: str, held: Sequence[tuple[str, queries.UserTally]]) -> UserSummary:
+    tallies = [tally for _, tally in held]
+    return UserSummary(
+        user,
+        tuple(sorted({agent for agent, _ in held})),
+        sum(tally.entries for tally in tallies),
+        sum(tally.size_bytes for tally in tallies),
+        max(tally.updated_at for tally in tallies),
+    )
+
+
+def _forgotten(entries: Sequence[Entry], *, dry_run: bool = False) -> Forgotten:
+    return Forgotten(len(entries), tuple(sorted({entry.key for entry in entries})), dry_run)
