@@ -24,12 +24,18 @@ from memfiles.entries.hydration.recall import Recall
 from memfiles.entries.hydration.window import Explanation, Hydration
 from memfiles.entries.moves import relocate
 from memfiles.entries.purge import Purged, Purger, end_run
-from memfiles.entries.reader import DEFAULT_RESULTS, EntryDatabase, EntryReader, EntryRepository, checked_filters
+from memfiles.entries.reader import (
+    DEFAULT_RESULTS,
+    EntryDatabase,
+    EntryFiles,
+    EntryReader,
+    EntryRepository,
+    checked_filters,
+)
 from memfiles.entries.results import Found, Page, Results
 from memfiles.entries.transfer.exchange import Exchange, Exported, ExportFormat, Imported
 from memfiles.entries.transfer.formats import Format
 from memfiles.entries.users import Users
-from memfiles.entries.watched import EntryFiles
 from memfiles.entries.writer import EntryWriter
 from memfiles.errors import MemfilesError
 from memfiles.index.index import Index

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
+from pathlib import Path
 from typing import TypeGuard, TypeVar, cast
 
 from memfiles.entries import decisions
@@ -30,6 +31,7 @@ from memfiles.index.search.search import Hit
 from memfiles.index.search.vectors import fill_index
 from memfiles.records.entry import Entry
 from memfiles.records.keys import (
+    ENTRIES,
     check_key,
     check_switch,
     check_whole,
@@ -199,6 +201,42 @@ class Answers:
         """They as a session gets them."""
         matches = (Match(found_in(entry), hit.score, hit.legs, hit.snippet) for entry, hit in self.found)
         return Results(self.query, tuple(matches), meaning=self.meaning)
+
+
+class EntryFiles:
+    """The files of all entries of one open memory; see ``storage.watcher.Watched``.
+
+    A file changed by hand becomes a revision; a broken one goes to quarantine, and the last good version is put back.
+    An entry whose file is removed is gone, not forgotten: a mirror brings it back.
+    """
+
+    is_deep = True
+    what = "entry"
+
+    def __init__(self, store: Store, repository: EntryRepository, index: Index) -> None:
+        self._store = store
+        self._repository = repository
+        self._index = index
+
+    def folder(self) -> Path:
+        """The folder of all entries, made if it is not there."""
+        self._store.make_folders([f"{ENTRIES}/"])
+        return self._store.directory / ENTRIES
+
+    def record_at(self, path: str) -> str | None:
+        """The path of the record in the file at ``path``, relative to the folder; None if it is not an entry's."""
+        found = f"{ENTRIES}/{path}"
+        return found if entry_place(found) is not None else None
+
+    def look(self, record: str) -> bool:
+        """Take in a change of a record's file; False: it may still be being saved."""
+        return self._repository.notice(record)
+
+    def suspects(self) -> Iterable[str]:
+        """Compare every file with the index, remove temp files of dead writers, and name the records to look at."""
+        if self._index.verify():
+            self._repository.sweep()
+        return self._repository.unhandled()
 
 
 class EntryReader:
