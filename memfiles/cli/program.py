@@ -30,8 +30,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "plan": ("commands.deploy", "Show what restore would do, without doing it."),
         "restore": ("commands.deploy", "Bring the memory directory in line with the workflow."),
         "status": ("commands.deploy", "Show the directory, its files and their sizes."),
-        "stats": ("commands.audit", "Show how much the memory holds, and how it grew and was used."),
-        "audit": ("commands.audit", "Show who did what to which record, newest first."),
+        "stats": ("commands.operator", "Show how much the memory holds, and how it grew and was used."),
+        "audit": ("commands.operator", "Show who did what to which record, newest first."),
         "doctor": ("doctor.command", "Check for problems and suggest fixes."),
     },
     "Memory files": {
@@ -48,7 +48,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Entries": {
         "entries": ("commands.entries", "Save, find and forget the entries of agents."),
         "purge": ("commands.entries", "Erase what expired or was deleted and was kept long enough."),
-        "users": ("commands.users", "List, export and forget the users for whom agents keep memory."),
+        "users": ("commands.operator", "List, export and forget the users for whom agents keep memory."),
         "export": ("commands.transfer", "Write an agent's entries to a folder or a file."),
         "import": ("commands.transfer", "Import entries from a folder, a file or a zip archive, all or nothing."),
     },

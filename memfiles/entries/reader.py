@@ -206,8 +206,8 @@ class Answers:
 class EntryFiles:
     """The files of all entries of one open memory; see ``storage.watcher.Watched``.
 
-    A file changed by hand becomes a revision; a broken one goes to quarantine, and the last good version is put back.
-    An entry whose file is removed is gone, not forgotten: a mirror brings it back.
+    A file changed by hand becomes a revision; for a broken one the last good version is put back. An entry whose file
+    is removed is gone, not forgotten: a mirror brings it back.
     """
 
     is_deep = True
@@ -225,8 +225,7 @@ class EntryFiles:
 
     def record_at(self, path: str) -> str | None:
         """The path of the record in the file at ``path``, relative to the folder; None if it is not an entry's."""
-        found = f"{ENTRIES}/{path}"
-        return found if entry_place(found) is not None else None
+        return found if entry_place(found := f"{ENTRIES}/{path}") is not None else None
 
     def look(self, record: str) -> bool:
         """Take in a change of a record's file; False: it may still be being saved."""
