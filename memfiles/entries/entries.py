@@ -349,10 +349,7 @@ class Entries:
             return self._exchange.import_(session, source, format=format, dry_run=dry_run, take_over=take_over)
 
     def end_run(self, session: Caller, *, levels: Iterable[str] | None = None) -> int:
-        """Remove the entries of the session's run alone, as its end does; returns how many there were.
-
-        At the session's level, or at those given: a run may go on at another level.
-        """
+        """Remove the entries of the session's run alone, at its level or at those given; returns how many there were."""
         check_caller(session, may_be_closed=True)
         return end_run(self._db, session, levels=[session.level] if levels is None else levels)
 
@@ -373,15 +370,8 @@ class Entries:
         """Save and close the index. May be called again."""
         self._index.close()
 
-    def _saved(
-        self,
-        session: Caller,
-        drafts: Sequence[Draft],
-        *,
-        expected_revision: int | None = None,
-        call_id: str | None = None,
-    ) -> Sequence[Saved]:
-        saved = self._writer.save(session, drafts, expected_revision=expected_revision, call_id=call_id)
+    def _saved(self, session: Caller, drafts: Sequence[Draft], **expected: Any) -> Sequence[Saved]:
+        saved = self._writer.save(session, drafts, **expected)
         if any(each.evicted for each in saved):
             self._purger.thin_out(session)
         self._purger.sweep()
