@@ -349,7 +349,7 @@ class Entries:
             return self._exchange.import_(session, source, format=format, dry_run=dry_run, take_over=take_over)
 
     def end_run(self, session: Caller, *, levels: Iterable[str] | None = None) -> int:
-        """Remove the entries of the session's run alone, at its level or at those given; returns how many there were."""
+        """Remove the entries of the session's run alone, at its level or at those given; returns their number."""
         check_caller(session, may_be_closed=True)
         return end_run(self._db, session, levels=[session.level] if levels is None else levels)
 

@@ -38,10 +38,8 @@ from memfiles.records.keys import (
     entry_place,
     id_path,
     listed,
-    next_epoch,
-    user_hash,
 )
-from memfiles.records.marks import EntryRecord, Mark
+from memfiles.records.marks import EntryRecord, Mark, is_tombstone
 from memfiles.storage.atomic import is_forbidden
 from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Store
@@ -143,18 +141,7 @@ class EntryDatabase:
 
     def is_forgotten(self, id: str) -> bool:
         """Whether the entry with this id was forgotten, as far as is known here."""
-        return self.is_tombstone(self.mark(id_path(id)))
-
-    def is_tombstone(self, record: EntryRecord | None) -> bool:
-        """Whether the record says that an entry was forgotten, or all those of one epoch of a user."""
-        return isinstance(record, Mark) and record.type == "tombstone"
-
-    def epoch_of(self, user: str) -> str:
-        """The epoch of a user now: the first that nobody forgot."""
-        epoch = user_hash(user)
-        while self.is_forgotten(epoch):
-            epoch = next_epoch(epoch)
-        return epoch
+        return is_tombstone(self.mark(id_path(id)))
 
     def is_left_by_forget(self, record: EntryRecord | None) -> TypeGuard[Mark]:
         """Whether it is what a forget left at the path of a key or an id."""

@@ -24,8 +24,8 @@ from memfiles.entries.transfer.exchange import document_of, write_file
 from memfiles.errors import StorageFailed
 from memfiles.index import queries
 from memfiles.records.entry import Entry
-from memfiles.records.keys import agent_folder, check_switch, check_user, id_path, user_hash
-from memfiles.records.marks import EntryRecord, Mark
+from memfiles.records.keys import agent_folder, check_switch, check_user, id_path, next_epoch, user_hash
+from memfiles.records.marks import EntryRecord, Mark, is_tombstone
 from memfiles.records.record import Actor, Stamp
 from memfiles.storage.events import AuditEvent, AuditLog
 
@@ -70,7 +70,10 @@ class Users:
 
     def epoch_of(self, user: str) -> str:
         """The epoch of a user now: the one before the first forget, or another one after each."""
-        return self._db.epoch_of(user)
+        epoch = user_hash(user)
+        while self._db.is_forgotten(epoch):
+            epoch = next_epoch(epoch)
+        return epoch
 
     def list(self) -> Sequence[UserSummary]:
         """Every user of whom something is kept, by name. Reads one record for each user and agent."""
@@ -111,7 +114,7 @@ class Users:
         ``Entries.forget`` does.
         """
         check_switch(dry_run, what="dry_run")
-        epoch = self._db.epoch_of(check_user(user))
+        epoch = self.epoch_of(check_user(user))
         entries = self._entries_of(user)
         if dry_run:
             return _forgotten(entries, dry_run=True)
@@ -129,13 +132,13 @@ class Users:
     def _entries_of(self, user: str) -> Sequence[Entry]:
         """All entries of the user, hidden ones included, and those that the user's sessions saved for others."""
         self._db.refresh()
-        epoch = self._db.epoch_of(user)
+        epoch = self.epoch_of(user)
         return self._db.entries(self._db.index.ask(lambda opened: queries.of_user(opened, epoch=epoch, user=user)))
 
     def _bury(self, epoch: str, stamp: Stamp, *, user: str, why: str) -> None:
         def decide(records: RecordsByPath) -> tuple[None, list[EntryRecord]]:
             known = records[path]
-            if self._db.is_tombstone(known):
+            if is_tombstone(known):
                 return None, []
             revision, origins = (known.revision, known.origins) if known is not None else (0, {})
             of = user_hash(user)

@@ -35,7 +35,7 @@ from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
 from memfiles.records import file_changes
 from memfiles.records.entry import Entry, Provenance, Scope
 from memfiles.records.keys import check_key, id_path, listed
-from memfiles.records.marks import EntryRecord, vacated
+from memfiles.records.marks import EntryRecord, is_tombstone, vacated
 from memfiles.records.record import Stamp, successor
 
 _ROUNDS = 8  # of choosing victims; the last one commits whatever is still over. And of an edit, if others come first
@@ -114,7 +114,7 @@ class EntryWriter:
 
         def decide(records: WorkingCopy) -> list[Decided]:
             decided = []
-            if epoch and self._db.is_tombstone(records[id_path(epoch)]):
+            if epoch and is_tombstone(records[id_path(epoch)]):
                 raise InvalidArgument("the user of this session was forgotten: ask the memory for a new session")
             for target, each, source in zip(targets, checked, sources, strict=True):
                 draft, place, past = each.draft, target.place, target.past

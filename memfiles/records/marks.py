@@ -150,6 +150,11 @@ def erased(entry: Entry, at: str, *, by: Actor = NOBODY) -> Mark:
     return replace(vacated(entry, at, by=by, is_private=True), cleared=True, why=plan)
 
 
+def is_tombstone(record: object) -> bool:
+    """Whether the record says that an entry was forgotten, or all those of one epoch of a user."""
+    return isinstance(record, Mark) and record.type == "tombstone"
+
+
 def tombstones_in(record: EntryRecord) -> tuple[str, ...]:
     """The ids of the format 1 tombstones in this record, newest last; a save over it must name them."""
     return (*record.forgotten, *([record.id] if isinstance(record, Mark) and record.id else ()))[-FORGOTTEN_KEPT:]

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING
 from memfiles.errors import CopyRefused, LockTimeout, MirrorRefused, MirrorUnavailable, RecordCorrupt
 from memfiles.records.entry import Entry
 from memfiles.records.keys import entry_place, is_id_path
-from memfiles.records.marks import vacated
+from memfiles.records.marks import is_tombstone, vacated
 from memfiles.records.record import digest
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.sync.ledger import Acknowledged, Ledger
 from memfiles.sync.merge.merge_entries import fate
 from memfiles.sync.merge.merge_files import ConflictPolicy
-from memfiles.sync.merge.record_types import decode_entry_copy, encode_copy, is_dead
+from memfiles.sync.merge.record_types import decode_entry_copy, encode_copy
 from memfiles.sync.mirror import THREADS, Answer, Mirror, NotingMirror, Stored, get_many, in_parallel
 from memfiles.sync.pack import read_pack
 
@@ -170,7 +170,7 @@ class EntryDownloads:
                 ],
                 *[Acknowledged(it.path, batch[it.path].version, None, 1) for it in written if it.path in refused],
             )
-        if any(map(is_dead, written)):
+        if any(map(is_tombstone, written)):
             self.ledger.meta.note("unwiped", "yes")  # 3 nothing here holds a forgotten text
         return [record.path for record in written]
 

@@ -98,11 +98,6 @@ def pieces_in(record: SyncedRecord) -> tuple[Piece, ...]:
     return record.redactions if isinstance(record, Record) else ()
 
 
-def is_dead(record: SyncedRecord) -> bool:
-    """Whether the record is a tombstone: nothing else may keep what was forgotten."""
-    return isinstance(record, Mark) and record.type == "tombstone"
-
-
 def is_overtaken(local: SyncedRecord, by: SyncedRecord) -> bool:
     """Whether the local record is an old copy, put back from a backup: it lacks changes that this one is known to have.
 
