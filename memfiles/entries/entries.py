@@ -374,7 +374,8 @@ class Entries:
         saved = self._writer.save(session, drafts, **expected)
         if any(each.evicted for each in saved):
             self._purger.thin_out(session)
-        self._purger.sweep()
+        if self._purger.looks_at <= self._now():
+            self._purger.sweep()
         return saved
 
     def _note_read(self, op: str, session: Caller, keys: Iterable[str]) -> None:

@@ -64,7 +64,7 @@ class Purger:
 
     db: EntryDatabase
     forgetter: Forgetter
-    _next: str = field(default="", init=False)  # when ``sweep`` looks again
+    looks_at: str = field(default="", init=False)  # when ``sweep`` looks again
 
     def sweep(self, *, at_once: bool = False) -> None:
         """Erase a portion of what is due, if it is time to look, or ``at_once``.
@@ -72,9 +72,9 @@ class Purger:
         A failure is only logged: the caller's own change is done already, and a later one tries again.
         """
         now = self.db.now()
-        if now < self._next and not at_once:
+        if now < self.looks_at and not at_once:
             return
-        self._next = later(now, HOUR_SECONDS)
+        self.looks_at = later(now, HOUR_SECONDS)
         with self._logging():
             self.forgetter.finish()
             due = self._due(now)
@@ -82,7 +82,7 @@ class Purger:
             self._finish(erased_now, due)
             self._drop_audit()
             is_all = len(due) < _PORTION
-            self._next = self._next_time(now, has_erased=bool(erased_now)) if is_all else now
+            self.looks_at = self._next_time(now, has_erased=bool(erased_now)) if is_all else now
 
     def purge(self, *, dry_run: bool, progress: Callable[[int, int], None] | None = None) -> Purged:
         """Erase all that is due; ``dry_run`` counts. Errors as of ``Forgetter.forget``; ``progress`` as of ``open``."""

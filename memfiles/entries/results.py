@@ -72,7 +72,9 @@ class Match:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object, with the content cut to ``SHOWN_BYTES``; under a budget without the snippet."""
-        content = first_bytes(self.found.content, SHOWN_BYTES) if self.shown is None else self.shown
+        content = self.found.content if self.shown is None else self.shown
+        if self.shown is None and self.found.size_bytes > SHOWN_BYTES:
+            content = first_bytes(content, SHOWN_BYTES)
         found: dict[str, Any] = {"score": round(self.score, 6), "legs": list(self.legs)}
         found |= {"snippet": self.snippet} if self.shown is None else {}
         shown = _shown(self.found, _MATCH_FIELDS) | {"content": content} | found

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, Literal
 from pydantic_core import to_json
 
 from memfiles.errors import MemfilesError
-from memfiles.records.keys import ID_PATHS, user_in
+from memfiles.records.keys import ID_PATHS, USERS, user_in
 from memfiles.records.record import NOBODY, Actor
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, storage_failure
@@ -215,7 +215,7 @@ class AuditLog:
             self.record(
                 AuditEvent(
                     *(event.op, "ok", event.path, event.level, by.agent, by.session, by.call),
-                    user=by.user or user_in(event.path),
+                    user=by.user or (user_in(event.path) if USERS in event.path else None),
                     actor=by.actor,
                     bytes=event.grown_bytes or None,
                 )
