@@ -18,14 +18,15 @@ ORDINAL = re.compile(r'"ordinal":\d+')
 
 
 def without_times(text: str) -> str:
-    return ENTRY_ID.sub("<id>", TIME.sub("<time>", text))
+    """The text without what no two calls share: times, and the ids of entries and of calls."""
+    return CALL_ID.sub("", ENTRY_ID.sub("<id>", TIME.sub("<time>", text)))
 
 
 def records_under(folder: Path) -> dict[str, str]:
     """Every record and every line of the audit, without times and the ids of calls and entries."""
     paths = [*folder.glob(".memory/*.json"), *folder.glob(".memory/entries/*/*.json"), *folder.glob(".memory/audit/*")]
     texts = {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in paths}
-    return {path: ORDINAL.sub("<time>", CALL_ID.sub("", without_times(text))) for path, text in texts.items()}
+    return {path: ORDINAL.sub("<time>", without_times(text)) for path, text in texts.items()}
 
 
 @pytest.fixture(scope="module")
