@@ -185,7 +185,7 @@ def test_what_was_deleted_is_deleted_though_older_ones_cannot_go(
         raise StorageFailed("the disk is full")
 
     entries.save(Visitor(), "a", "text")
-    monkeypatch.setattr(purge, "_bury_surplus", full)
+    monkeypatch.setattr(purge.Purger, "_erase_surplus", full)
 
     assert "a" == entries.delete(Visitor(), "a").key
     assert "the disk is full" in caplog.text
