@@ -10,10 +10,13 @@ import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
 from statistics import fmean
 
 import pytest
 
+from memfiles.entries.drafts import Draft
 from memfiles.errors import ExtraMissing
 from memfiles.index.search.embedder import SentenceEncoder
 from memfiles.index.text.vocabulary import STOP_WORDS
@@ -21,6 +24,7 @@ from tests.benchmarks.article import ARTICLE, paragraph_questions
 from tests.benchmarks.bare import show
 from tests.benchmarks.conversations import CATEGORIES, Conversation, Question, load
 from tests.index.entry_rows import Row, Rows
+from tests.support.saved import Visitor, entries_in
 
 CUTS = (5, 10, 25, 50)
 
@@ -58,6 +62,22 @@ def test_meaning(conversations: list[Conversation]) -> None:
     except ExtraMissing as missing:
         pytest.skip(str(missing))
     _report("words, association and meaning", conversations, lambda it: _searching(it, embedder=encoder))
+
+
+def test_recall(conversations: list[Conversation], tmp_path: Path) -> None:
+    """The share of the evidence in blocks of 4 KiB, each entry with its heading."""
+    shares: list[float] = []
+    for conversation in conversations:
+        with entries_in(tmp_path / conversation.name) as entries:
+            for name, turns in groupby(conversation.turns, key=lambda turn: turn.session):
+                entries.save_many(Visitor(run=name, thread=name), [Draft(turn.key, turn.content) for turn in turns])
+            for question in conversation.questions:
+                found = set(entries.recall(Visitor(), question.text).keys)
+                shares.append(len(found.intersection(question.evidence)) / len(question.evidence))
+    print(f"\nrecall ({len(shares)} questions)")
+    show("evidence in 4 KiB", f"{100 * fmean(shares):.1f} %")
+
+    assert fmean(shares) >= 0.78
 
 
 def test_article() -> None:

@@ -16,6 +16,7 @@ from memfiles.tools.dialects import DIALECTS
 from memfiles.tools.profiles import offered
 from memfiles.tools.session import Session
 from memfiles.workflow.fields import TOOL_NAMES
+from tests.support.saved import without_ids
 from tests.support.workflows import opened
 
 WORKFLOW = """\
@@ -129,7 +130,7 @@ def test_an_entry_is_saved_read_edited_found_and_deleted(session: Session) -> No
     found = done(session, "memory_read", key="ada/plan")
     line = done(session, "memory_search", prefix="ada/")["memories"][0]
 
-    assert {"saved": True, "key": "ada/plan", "level": "INTERNAL", "revision": 1, "evicted": []} == saved
+    assert {"saved": True, "key": "ada/plan", "level": "INTERNAL", "revision": 1, "evicted": []} == without_ids(saved)
     assert (True, "Ada is on Pro.", ["ada"], "fact", 2) == (
         *(found["found"], found["content"], found["tags"]), *(found["kind"], found["revision"])
     )  # fmt: skip
