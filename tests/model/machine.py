@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from memfiles.entries.budgets import Budget
-from memfiles.entries.drafts import EntryRules
+from memfiles.entries.drafts import EntryRules, later
 from memfiles.errors import MirrorUnavailable
 from memfiles.records.record import Actor
 from memfiles.storage.store import Durability
@@ -76,12 +76,13 @@ class Machine:
         directory: Path,
         mirror: Mirror,
         *,
-        now: Callable[[], str],
+        now: SkewedClock,
         on_conflict: str,
         max_entries: int | None,
         durability: Durability,
     ) -> None:
         self.directory = directory
+        self.age = now.go_on
         self._dispatchers: list[InlineDispatcher] = []
         made = self._dispatchers
 
@@ -204,6 +205,9 @@ class Machine:
         if plans := [plan.decode() for each in found for plan in each]:
             self._inside.entries.undo(_visitor(), plans[0])
 
+    def _purge(self) -> None:
+        self._inside.entries.purge()
+
     def _talk(self, key: str, text: str, caller: str = "") -> None:
         self._inside.entries.save(_visitor(caller, run="talk"), key, words(text), category="conversation")
 
@@ -256,8 +260,11 @@ class SkewedClock:
         self._skew = skew_seconds
 
     def __call__(self) -> str:
-        seconds = 9 * 3600 + next(self._ticks) + self._skew
-        return f"2026-11-21T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.000Z"
+        return later("2026-11-21T09:00:00.000Z", next(self._ticks) + self._skew)
+
+    def go_on(self, seconds: int) -> None:
+        """Let time pass."""
+        self._skew += seconds
 
 
 class SeededIds:

@@ -83,6 +83,13 @@ MUTANTS = (
         mode="entries",
     ),
     Mutant(
+        "an erased entry that another machine hears of stays in its index, journals and notes",
+        "memfiles/sync/merge/merge_entries.py",
+        "    if isinstance(record, Mark) and record.cleared:\n",
+        "    if False:\n",
+        mode="entries",
+    ),
+    Mutant(
         "the entries of a run are pushed like all others",
         "memfiles/sync/reconciler.py",
         "if local.is_private:",

@@ -8,7 +8,9 @@ who wrote it, who took it away, and which removals (of redactions and forgets) t
 - a text of which every writing was redacted or forgotten by someone who had it, or by someone else at the same time, is
   in no byte of any machine or of the bucket;
 - what was written by someone who had the redaction stands;
-- an entry's value is visible at most once; one of a run is nowhere but on its machine.
+- an entry's value is visible at most once; one of a run is nowhere but on its machine;
+- what a machine erased, as it was kept long enough, may be gone; it is in no byte of any place if that
+  machine had every change of it that anybody ever made. What is saved under its key is another entry.
 """
 
 from __future__ import annotations
@@ -85,6 +87,8 @@ class Oracle:
         self._in_entries: dict[str, Writing] = {}
         self._forgotten: dict[int, tuple[frozenset[str], frozenset[str]]] = {}  # texts and ids
         self._together: set[frozenset[str]] = set()
+        self._touched: dict[str, set[int]] = defaultdict(set)  # text -> the changes of entries that hold it
+        self._erased: dict[str, list[frozenset[int]]] = defaultdict(list)  # text -> what each of its erasers had
         self._of_runs: dict[str, str] = {}  # name -> machine
         self._hung_up: set[str] = set()
         self.places: dict[str, str] = {}  # name -> path of the entry that it was written to
@@ -119,6 +123,8 @@ class Oracle:
                 if f"{file}.json" in changed and step.verb not in WITH_MIRROR:  # what arrives was written elsewhere
                     self._writes_file(step, file, before, after)
             self._writes_entry(step, before, after)
+        if step.verb not in WITH_MIRROR:
+            self._touches(step, changed, before, after)
         if step.verb == "hangup" and done:
             self._hung_up |= {name for name, machine in self._of_runs.items() if machine == step.machine}
         self.looks(after, changed)
@@ -151,7 +157,8 @@ class Oracle:
                 self._in_entries[name] = self._writing(step)
                 self.places[name] = path
             elif path.startswith("entries/") and words(name).encode() in body:
-                self._in_entries[name] = self._writing(step, frozenset(self._names_in(before[path])))
+                parents = set() if _is_erased_by(before[path], body) else self._names_in(before[path])
+                self._in_entries[name] = self._writing(step, frozenset(parents))
                 self.places[name] = path
         if step.verb == "talk" and name in self._in_entries:
             self._of_runs[name] = step.machine
@@ -173,6 +180,20 @@ class Oracle:
             gone = set().union(*map(self._names_in, before.values())) - left
             ids = {_buried_in(body) for path, body in after.items() if before.get(path) != body} - {""}
             self._forgotten[self._removed_by(step.machine)] = frozenset(gone & self._in_entries.keys()), frozenset(ids)
+
+    def _touches(self, step: Step, changed: Iterable[str], before: Records, after: Records) -> None:
+        """Note which texts a step changed entries of, and which of them it erased."""
+        of_entries = [path for path in changed if path.startswith("entries/")]
+        erased = [path for path in of_entries if _is_erased_by(before.get(path, b""), after.get(path, b""))]
+        for path in erased:
+            for name in self._names_in(before.get(path, b"")):
+                if not any(name in self._names_in(body) for body in after.values()):
+                    self._erased[name].append(frozenset(self._known[step.machine].sure))
+        change = self._removed_by(step.machine) if of_entries else 0
+        for path in of_entries:
+            for body in (b"" if path in erased else before.get(path, b""), after.get(path, b"")):
+                for name in self._names_in(body):
+                    self._touched[name].add(change)
 
     def _removed_by(self, machine: str) -> int:
         self._removals += 1
@@ -196,18 +217,18 @@ class Oracle:
         gone, doubtful = self._forgotten_texts()
         live = [body for path, body in records.items() if path.startswith("entries/") and is_live(body)]
         for name in self._in_entries:
-            if name in gone or name in self._of_runs:
+            if name in gone or name in self._of_runs or name in self._erased_texts():
                 continue
             seen = sum(words(name).encode() in body for body in live)
             if seen > 1:
                 raise Violation("doubled", f"{name} is the value of {seen} entries")
-            if not seen and name not in doubtful and not tells_any(copies, words(name)):
+            if not seen and name not in doubtful and name not in self._erased and not tells_any(copies, words(name)):
                 raise Violation("lost", f"{name} was saved and is in no entry, history or kept copy")
 
     def gone(self) -> dict[str, list[bytes]]:
         """The texts that may be nowhere: by name the letters to look for."""
         gone = {name: [words(name)] if at in self._fragments else halves(name) for at, name in self._gone_lines()}
-        gone |= {name: halves(name) for name in self._forgotten_texts()[0]}
+        gone |= {name: halves(name) for name in (*self._forgotten_texts()[0], *self._erased_texts())}
         return {name: [text[1:].encode() for text in texts] for name, texts in gone.items()}
 
     def private(self, machine: str | None) -> dict[str, list[bytes]]:
@@ -217,6 +238,10 @@ class Oracle:
     def over(self, machine: str) -> set[str]:
         """The texts of runs of this machine that are over: in none of its records."""
         return {name for name in self._hung_up if self._of_runs[name] == machine}
+
+    def _erased_texts(self) -> set[str]:
+        """The texts that must be gone: somebody erased them who had all changes that there ever were of them."""
+        return {name for name, erasers in self._erased.items() if any(self._touched[name] <= had for had in erasers)}
 
     def _gone_lines(self) -> Iterable[tuple[tuple[str, str], str]]:
         for at, removals in self._redacted.items():
@@ -287,6 +312,17 @@ def _buried_in(body: bytes) -> str:
     """The id that a record buries; "" if it is not a tombstone."""
     found = from_json(body)
     return str(found["uid"]) if found.get("type") == "tombstone" else ""
+
+
+def is_erased(body: bytes) -> bool:
+    """Whether this is what is left of an entry that was erased."""
+    return b'"cleared":true' in body
+
+
+def _is_erased_by(before: bytes, after: bytes) -> bool:
+    """Whether an entry was erased by a change of its record, be it a save of another entry."""
+    ids = _ids_in(before)
+    return bool(ids) and (is_erased(after) or bool(_ids_in(after)) and ids.isdisjoint(_ids_in(after)))
 
 
 def is_live(body: bytes) -> bool:

@@ -69,6 +69,10 @@ class ForkedMachine:
         if error is not None:
             raise error
 
+    def age(self, seconds: int) -> None:
+        """Let time pass."""
+        self._skew += seconds
+
     def close(self) -> None:
         """Nothing is open."""
 

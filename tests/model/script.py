@@ -1,7 +1,8 @@
 """Scripts: what several machines do, one step a line, made from a seed and written so that a person can follow it.
 
 A step names its machine, its verb and the things it is about: a file (``notes``), a key (``K``), a text (``t1``). Every
-text occurs once in a script as something new; ``words`` turns its name into letters that occur nowhere else. A step
+text occurs once in a script as something new; ``words`` turns its name into letters that occur nowhere else. With
+``age``, all clocks go on by more than deleted entries are kept; a save then erases some, and ``purge`` all. A step
 that cannot be carried out (a text that is not there) is refused like the call of any user and changes nothing.
 """
 
@@ -33,6 +34,7 @@ FILE_VERBS = {
 ENTRY_VERBS = {
     **{"save": 10, "update": 3, "tag": 1, "rename": 4, "swap": 1, "share": 1, "unshare": 1, "delete": 2, "restore": 2},
     **{"forget": 4, "twin": 1, "episode": 2, "consolidate": 1, "unconsolidate": 1, "talk": 1, "hangup": 1},
+    **{"age": 2, "purge": 2},
 }
 SYNC_VERBS = {
     **{"sync": 14, "push": 3, "flush": 3, "tick": 2, "pack": 1, "reopen": 2, "restart": 1, "deploy": 1, "again": 2},

@@ -69,6 +69,26 @@ def test_what_was_found_stays_mended(steps: str) -> None:
         assert None is run(parse(steps.replace(";", "\n")))
 
 
+ERASED = {
+    "on the machine that deleted it": "A save K t1;A sync;B sync;A delete K;A age;A purge;A sync",
+    "by a save": "A save K t1;A sync;B sync;A delete K;A sync;A age;B save N t2;A purge",
+    "with a change that was not known": "A save K t1;A sync;B sync;B update K t2;A delete K;A age;A purge;A sync",
+    "under another key": "A save K t1;A rename K N;A sync;B sync;B delete N;B sync;A sync;A age;A purge;B rename N M",
+    "on three machines": "A save K t1;A sync;B sync;C sync;A delete K;A age;A purge;A sync;C tag K;B save K t2",
+    "on both at once": "A save K t1;A delete K;A sync;B sync;B age;A purge;B purge;A sync;A save K t3;B restore K",
+    "moved": "A save K t1;A sync;B sync;A delete K;B rename K M;A age;A purge;A sync;B delete M;B age;B purge",
+    "before the bucket was put back": "A save K t1;A sync;A delete K;A age;A purge;A sync;A rewind 1;B sync",
+}
+
+
+@pytest.mark.parametrize("steps", ERASED.values(), ids=list(ERASED))
+@pytest.mark.parametrize("head", ["", "# processes=True\n"])
+def test_what_was_kept_long_enough_is_erased_everywhere(steps: str, head: str) -> None:
+    """Unless a machine changed it meanwhile without knowing that."""
+    with quiet():
+        assert None is run(parse(head + steps.replace(";", "\n")))
+
+
 def failures(count: int, **kind: Any) -> list[str]:
     """The scripts of one kind that break a promise; the first ones shrunk."""
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("forkserver")) as pool:
