@@ -231,7 +231,7 @@ class Memory:
             manager=self.manager,
             levels=levels,
             level=level if level is not None else spec.level or levels.lowest,
-            entries=self._access(tool_names, ends_run=ends_run),
+            entries=self._access(spec, tool_names, ends_run=ends_run),
             audit=self._audit,
             open_run=open_run,
         )
@@ -322,7 +322,7 @@ class Memory:
             raise InvalidArgument(f"unknown agent {agent!r} (declared: {', '.join(sorted(declared)) or 'none'})")
         return declared[agent]
 
-    def _access(self, tool_names: str | None, *, ends_run: bool) -> EntryAccess | None:
+    def _access(self, spec: AgentSpec, tool_names: str | None, *, ends_run: bool) -> EntryAccess | None:
         """The entries for a session and the names of their tools; None where the workflow declares no entries."""
         declared = self.workflow.memory.entries
         chosen = check_tool_names(tool_names or (declared.tool_names if declared else "default"))
@@ -330,7 +330,7 @@ class Memory:
             return None
         from memfiles.tools.entry_tools import EntryAccess  # late: only workflows with entries need it
 
-        return EntryAccess(self._entries.opened(), chosen, ends_run)
+        return EntryAccess(self._entries.opened(), chosen, ends_run, spec.forget, spec.entries == "r")
 
     def _check_open(self) -> None:
         if self._closed:

@@ -7,6 +7,7 @@ The rules this file guards:
   the user's, that one the agent's, and that one the entry that all agents share.
 - A read influences evictions only at the reader's own level and among the entries of its user, or of its agent if it
   has no user, so that no session learns from an eviction of a read that it may not know of.
+- An agent that may only read entries changes none, whoever calls for it.
 - A session that has a user writes nothing that other users see, unless the entry's category says so.
 - A span and an audit event say whose session it was and which operation; they never hold content, keys or the text of
   an error. A program that does not trace pays nothing: OpenTelemetry is not imported here unless it already is.
@@ -17,7 +18,7 @@ Source of the span names: the OpenTelemetry semantic conventions for generative 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
@@ -252,13 +253,30 @@ class OperationSpan:
 
     __slots__ = ("_audit", "_caller", "_op", "_span")
 
-    def __init__(self, audit: AuditLog | None, op: str, caller: Caller, *, store: str) -> None:
-        """``store`` names the memory in spans. ``InvalidArgument`` if the session is closed."""
+    def __init__(
+        self,
+        audit: AuditLog | None,
+        op: str,
+        caller: Caller,
+        *,
+        store: str,
+        readers: Collection[str] = (),
+    ) -> None:
+        """``store`` names the memory in spans. ``InvalidArgument`` if the session is closed.
+
+        ``readers`` are the agents that may only read: ``ReadOnly`` if one of them is to change something.
+        """
         check_caller(caller)
         self._audit = audit
         self._op = op
         self._caller = caller
         origin = caller.provenance
+        if origin.agent in readers and _OPERATIONS[op] != "search_memory":
+            refusal = ReadOnly(
+                f"agent {origin.agent} may only read entries, as the workflow says (entries: r); nothing was changed"
+            )
+            self._note(refusal)
+            raise refusal
         self._span = span(
             _OPERATIONS[op],
             store=store,
@@ -274,7 +292,11 @@ class OperationSpan:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._span.__exit__(kind, error, trace)
-        if error is not None and self._audit is not None:
+        if error is not None:
+            self._note(error)
+
+    def _note(self, error: BaseException) -> None:
+        if self._audit is not None:
             self._audit.record_refusal(error, self._op, by=self._caller.actor(None), level=self._caller.level)
 
 

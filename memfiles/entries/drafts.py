@@ -200,7 +200,7 @@ class Checked:
 class EntryRules:
     """The rules that a workflow gives for entries, handed to every operation. Sizes are UTF-8 bytes.
 
-    ``categories`` are those that the workflow declares.
+    ``categories`` are those that the workflow declares, ``readers`` the agents that may only read.
     """
 
     levels: Levels = Levels()
@@ -211,6 +211,7 @@ class EntryRules:
     hydrate_bytes: int = DEFAULT_HYDRATE_BYTES
     categories: Mapping[str, Category] = field(default_factory=dict)
     retention: Retention = Retention()
+    readers: frozenset[str] = frozenset()
 
     def category(self, name: str) -> Category:
         """The category of that name, treated as ``general`` if it is neither built in nor declared."""

@@ -387,7 +387,7 @@ class Entries:
             self._audit.record_read(op, paths, by=session.actor(None), level=session.level)
 
     def _span(self, op: str, session: Caller) -> OperationSpan:
-        return OperationSpan(self._audit, op, session, store=self._name)
+        return OperationSpan(self._audit, op, session, store=self._name, readers=self.rules.readers)
 
     def _row(self, path: str) -> Row | None:
         """The row of the record at ``path``; without a signature, so that a hand edit is looked at again."""

@@ -100,6 +100,7 @@ def rules_of(workflow: Workflow, spec: EntriesSpec) -> EntryRules:
         hydrate_bytes=spec.hydrate_bytes,
         categories={name: _category(name, each) for name, each in spec.categories.items()},
         retention=retention_of(workflow),
+        readers=frozenset(name for name, agent in workflow.agents.items() if agent.entries == "r"),
     )
 
 

@@ -121,6 +121,15 @@ class GetEntry(EntryArguments):
     key: SavedKey
 
 
+class ForgetEntry(EntryArguments):
+    """The arguments of a forget."""
+
+    key: SavedKey
+    why: Annotated[
+        TextArgument | None, BeforeValidator(said), Field(description="The reason, without the text; it is kept.")
+    ] = None
+
+
 class SearchEntries(EntryArguments):
     """The arguments of a search."""
 
@@ -217,6 +226,14 @@ OPERATIONS: dict[ToolOperation, ToolTemplate] = {
         ({"key": "customers/ada/plan"},),
         destructive=True,
     ),
+    "forget": ToolTemplate(
+        ForgetEntry,
+        "Forget one thing you saved for good, by its key: its text is removed everywhere, and nobody can restore it. "
+        "Use it when somebody asks you to forget something about them. For what is only wrong or no longer needed, "
+        "delete it or save it again instead.",
+        ({"key": "customers/ada/plan", "why": "Ada asked for it."},),
+        destructive=True,
+    ),
     "update": ToolTemplate(
         UpdateEntry,
         "Change parts of something you saved, by its key: its text, its tags, how long it is kept, or whether it is "
@@ -232,10 +249,14 @@ OPERATIONS: dict[ToolOperation, ToolTemplate] = {
 }
 
 
-def entry_tools(tool_names: str = "default") -> list[ToolDefinition]:
-    """The tools for entries in one naming profile, in a fixed order."""
-    operations = operations_of(tool_names).items()
-    return [OPERATIONS[operation].named(name, output=ENTRY_OUTPUTS[operation]) for name, operation in operations]
+def entry_tools(tool_names: str = "default", *, forgets: bool = False, read_only: bool = False) -> list[ToolDefinition]:
+    """The tools for entries in one naming profile, in a fixed order.
+
+    ``forgets``: the agent may forget for good; ``read_only``: it may change nothing.
+    """
+    offered = operations_of(tool_names, forgets=forgets).items()
+    found = ((name, operation) for name, operation in offered if OPERATIONS[operation].read_only or not read_only)
+    return [OPERATIONS[operation].named(name, output=ENTRY_OUTPUTS[operation]) for name, operation in found]
 
 
 def guidance(operations: Mapping[str, str]) -> str:

@@ -13,9 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from memfiles.entries.callers import is_in_view, view_of
-from memfiles.errors import InvalidArgument
+from memfiles.entries.forget import Forgotten
+from memfiles.errors import EntryNotFound, InvalidArgument
 from memfiles.tools import entry_definitions, profiles
-from memfiles.tools.arguments import parse_arguments
+from memfiles.tools.arguments import parse_arguments, shortened
 from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.results import ToolResult
 from memfiles.workflow.fields import COMPACT, ToolNames, ToolOperation, operations_of
@@ -34,23 +35,28 @@ Call = Callable[[object, str | None], ToolResult]
 class EntryAccess:
     """The entries of a workflow, and the tools for them under the names of a profile; threads may share it.
 
-    ``ends_run``: closing the session ends its run and removes the entries of that run alone.
+    ``ends_run``: closing the session ends its run and removes the entries of that run alone. ``forgets`` and
+    ``read_only`` are about the agent: it may forget entries for good, or change none.
     """
 
     entries: Entries
     tool_names: ToolNames = "default"
     ends_run: bool = True
+    forgets: bool = False
+    read_only: bool = False
 
     def definitions(self, *, readable: Sequence[str], writable: Sequence[str]) -> list[ToolDefinition]:
         """The tools under the names of the naming profile, those for memory files of these names included."""
-        return profiles.offered(self.tool_names, readable=readable, writable=writable)
+        allowed = {"forgets": self.forgets, "read_only": self.read_only}
+        return profiles.offered(self.tool_names, readable=readable, writable=writable, **allowed)
 
     def calls(self, session: Session, of_files: Mapping[str, Call]) -> dict[str, Call]:
         """The function for each tool name; it takes the arguments as sent and the call id.
 
-        ``of_files`` are the functions for memory files, by their usual names.
+        ``of_files`` are the functions for memory files, by their usual names. Those that change entries are there for
+        every agent: ``Entries`` refuses a call and says why.
         """
-        operations = operations_of(self.tool_names).items()
+        operations = operations_of(self.tool_names, forgets=self.forgets).items()
         if self.tool_names == COMPACT:
             either = {**of_files}  # before those of the entries are added to it
             return {
@@ -67,7 +73,8 @@ class EntryAccess:
 
     def prompt(self, caller: Caller, *, read_only: bool = False, budget_bytes: int | None = None) -> Iterator[str]:
         """The prompt blocks about entries: guidance if the session can save, then the entries that fit."""
-        yield "" if read_only else entry_definitions.guidance(operations_of(self.tool_names)).removesuffix("\n")
+        is_silent, operations = read_only or self.read_only, operations_of(self.tool_names)
+        yield "" if is_silent else entry_definitions.guidance(operations).removesuffix("\n")
         if budget_bytes != 0:
             yield self.entries.hydrate(caller, budget_bytes=budget_bytes).text
 
@@ -105,6 +112,8 @@ class EntryAccess:
         if operation in _CHANGES:
             given["call_id"] = call_id
         done = getattr(self.entries, operation)(caller, **given)  # each method has the name of its operation
+        if isinstance(done, Forgotten) and not done.count:
+            raise EntryNotFound(f"there is no entry {shortened(given['key'])} at this session's level to forget")
         data = {"found": False, "key": given["key"]} if done is None else done.to_dict()  # hidden or not
         return ToolResult(json.dumps(data, ensure_ascii=False, separators=(",", ":")), data=data)
 

@@ -67,7 +67,8 @@ def record_schema() -> dict[str, Any]:
 def tools_schema() -> dict[str, Any]:
     """The schema of a tool call, ``{"name": ..., "arguments": {...}}``, for any files and any naming profile."""
     tools: dict[str, list[ToolDefinition]] = {}
-    for tool in [tool for names in TOOL_NAMES for tool in offered(names, readable=["any"], writable=["any"])]:
+    any_file: dict[str, Any] = {"readable": ["any"], "writable": ["any"]}
+    for tool in [tool for names in TOOL_NAMES for tool in offered(names, **any_file, forgets=True)]:
         if all(tool.parameters != other.parameters for other in tools.setdefault(tool.name, [])):
             tools[tool.name].append(tool)
     calls = [{"properties": {"name": {"const": name}, "arguments": {"$ref": f"#/$defs/{name}"}}} for name in tools]

@@ -20,6 +20,7 @@ from memfiles.tools.entry_definitions import (
     ENTRY_ALIASES,
     OPERATIONS,
     EntryArguments,
+    ForgetEntry,
     ResultCount,
     Texts,
     entry_tools,
@@ -135,6 +136,13 @@ _EITHER: dict[ToolOperation, ToolTemplate] = {
         ({"query": "Which plan is Ada on?"}, {"prefix": "customers/"}),
         read_only=True,
     ),
+    "forget": ToolTemplate(
+        ForgetEntry,
+        "Forget an entry for good: its text is removed everywhere, and nobody can restore it. For when somebody asks "
+        "you to forget something about them.",
+        OPERATIONS["forget"].examples,
+        destructive=True,
+    ),
     "delete": ToolTemplate(
         DeleteEntry,
         "Delete an entry that is wrong or no longer needed. Only a person can restore it. To correct it, write it "
@@ -145,14 +153,27 @@ _EITHER: dict[ToolOperation, ToolTemplate] = {
 }
 
 
-def offered(tool_names: ToolNames, *, readable: Sequence[str], writable: Sequence[str]) -> list[ToolDefinition]:
-    """The tools under one naming profile: those for memory files of these names, and those for entries."""
+def offered(
+    tool_names: ToolNames,
+    *,
+    readable: Sequence[str],
+    writable: Sequence[str],
+    forgets: bool = False,
+    read_only: bool = False,
+) -> list[ToolDefinition]:
+    """The tools under one naming profile: those for memory files of these names, and those for entries.
+
+    ``forgets``: the agent may forget entries for good; ``read_only``: it may change none.
+    """
     if tool_names != COMPACT:
-        return file_tools(readable=readable, writable=writable) + entry_tools(tool_names)
+        of_entries = entry_tools(tool_names, forgets=forgets, read_only=read_only)
+        return file_tools(readable=readable, writable=writable) + of_entries
     files = {"read": sorted(readable), "write": sorted(writable), "edit": sorted(writable)}
-    operations = operations_of(tool_names).items()
+    chosen = ((name, it, files.get(it, [])) for name, it in operations_of(tool_names, forgets=forgets).items())
     return [
-        template(operation).named(name, output={}, files=files.get(operation, ())) for name, operation in operations
+        template(operation).named(name, output={}, files=names)
+        for name, operation, names in chosen
+        if not read_only or template(operation).read_only or names
     ]
 
 

@@ -130,6 +130,7 @@ ENTRY_OUTPUTS: dict[ToolOperation, Schema] = {
     "search": _object(_RESULTS, meaning=_BOOLEAN, note=_TEXT),
     "recall": _object({}, **_FOUND, **_ENTRY, **_RESULTS, meaning=_BOOLEAN, note=_TEXT),
     "list": _object({"memories": {"type": "array", "items": _LINE}, "next": _TEXT_OR_NULL}),
+    "forget": _object({"forgotten": _INTEGER, "keys": _TEXTS, "dry_run": _BOOLEAN}, held_by=_TEXTS),
     "delete": _object(
         {"deleted": _BOOLEAN, "key": _TEXT, "level": _TEXT, "revision": _INTEGER},
         **{"id": _TEXT, "visible_again": _object({"level": _TEXT, "id": _TEXT})},

@@ -30,6 +30,7 @@ from memfiles.tools.definitions import APPEND, EDIT, READ, ToolDefinition, file_
 from memfiles.tools.dialects import render
 from memfiles.tools.results import INTERNAL, SESSION_CLOSED, UNKNOWN_TOOL, ToolResult, appended, edited, failed, refused
 from memfiles.tools.visibility import RefLike, VisibleFile
+from memfiles.workflow.fields import DELETE, FORGET
 
 if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
@@ -327,8 +328,10 @@ class Session:
         return file.card.uid
 
     def _unknown(self, name: object) -> ToolResult:
-        names = ", ".join(tool.name for tool in self.definitions())
-        remedy = f"use one of {names}" if names else "no memory tools are available here"
+        names = [tool.name for tool in self.definitions()]
+        remedy = f"use one of {', '.join(names)}" if names else "no memory tools are available here"
+        if name == FORGET and DELETE in names:
+            remedy = f"this agent may not forget for good; use {DELETE}, which hides an entry, or another tool"
         return refused(f"unknown tool {shortened(name)}: {remedy}", code=UNKNOWN_TOOL)
 
 

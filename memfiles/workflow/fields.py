@@ -178,7 +178,9 @@ Pull = Annotated[
     WithJsonSchema({"anyOf": [{"type": "string", "enum": ["cold-start", "restore"]}, *_DURATION_SCHEMA]}),
 ]
 ToolNames = Literal["default", "store-recall", "crud", "compact"]
-ToolOperation = Literal["save", "get", "search", "recall", "list", "delete", "update", "read", "write", "edit", "look"]
+ToolOperation = Literal[
+    "save", "get", "search", "recall", "list", "delete", "update", "forget", "read", "write", "edit", "look"
+]
 COMPACT: ToolNames = "compact"
 _AS_CALLED: tuple[ToolOperation, ...] = ("save", "get", "search", "list", "delete", "update")
 TOOL_NAMES: dict[ToolNames, dict[str, ToolOperation]] = {
@@ -187,7 +189,7 @@ TOOL_NAMES: dict[ToolNames, dict[str, ToolOperation]] = {
         "memory_store": "save",
         "memory_recall": "recall",
         "memory_list": "list",
-        "memory_forget": "delete",
+        "memory_delete": "delete",
     },
     "crud": {
         "memory_search": "search",
@@ -210,6 +212,8 @@ In ``compact`` a tool serves memory files and entries: read is a read of a file 
 save or an update, edit an edit of either, and look a search or a list.
 """
 
+DELETE, FORGET = "memory_delete", "memory_forget"  # in every profile, the second one only for agents that may forget
+
 
 def check_tool_names(tool_names: str) -> ToolNames:
     """The name of a naming profile; ``InvalidArgument`` lists the known ones."""
@@ -219,6 +223,10 @@ def check_tool_names(tool_names: str) -> ToolNames:
     raise InvalidArgument(f"unknown tool names {ascii(tool_names)[:80]}; use one of {', '.join(TOOL_NAMES)}")
 
 
-def operations_of(tool_names: str) -> Mapping[str, ToolOperation]:
-    """The operations of one naming profile, by tool name; ``InvalidArgument`` for an unknown one."""
-    return TOOL_NAMES[check_tool_names(tool_names)]
+def operations_of(tool_names: str, *, forgets: bool = False) -> Mapping[str, ToolOperation]:
+    """The operations of one naming profile, by tool name; ``InvalidArgument`` for an unknown one.
+
+    ``forgets``: the agent may forget entries for good.
+    """
+    operations = TOOL_NAMES[check_tool_names(tool_names)]
+    return {**operations, FORGET: "forget"} if forgets else operations

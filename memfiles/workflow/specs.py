@@ -129,7 +129,7 @@ class EntriesSpec(Declared):
     tool_names: ToolNames = Field(
         "default",
         description="The naming profile of the tools: default (memory_save, get, search, list, delete, update), "
-        "store-recall (memory_store, recall, list, forget), crud (memory_search, create, read, update, delete) or "
+        "store-recall (memory_store, recall, list, delete), crud (memory_search, create, read, update, delete) or "
         "compact (memory_read, write, edit, search, delete, for memory files and entries together).",
     )
 

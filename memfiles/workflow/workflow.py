@@ -108,6 +108,20 @@ class AgentSpec(Declared):
         None, description="The level at which its sessions start, one of memory.levels; by default the lowest."
     )
     memory: tuple[MemoryRef, ...] = Field((), description="The memory files it may use.")
+    entries: Literal["r", "rw"] = Field(
+        "rw", description="r: the agent may only read entries. rw: it may also save, change and delete them."
+    )
+    forget: Annotated[bool, Strict()] = Field(
+        False, description="Whether the agent has the tool memory_forget, which forgets an entry for good."
+    )
+
+    @field_validator("forget")
+    @classmethod
+    def _may_forget(cls, forget: bool, info: ValidationInfo) -> bool:
+        if forget and info.data.get("entries") == "r":
+            raise ValueError("an agent that may only read entries cannot forget them; remove this, or `entries: r`")
+        return forget
+
     users: Literal["optional", "required"] = Field(
         "optional", description="Whether each of its sessions must name the user that it works for."
     )

@@ -405,7 +405,7 @@ def test_the_tools_of_an_agent() -> None:
         return [tool["name"] for tool in run("tools", "desk", *options).data][3:]
 
     assert ["memory_save", "memory_get", "memory_search", "memory_list", "memory_delete", "memory_update"] == names()
-    assert ["memory_store", "memory_recall", "memory_list", "memory_forget"] == names("--tool-names", "store-recall")
+    assert ["memory_store", "memory_recall", "memory_list", "memory_delete"] == names("--tool-names", "store-recall")
 
 
 def test_a_tool_call_on_entries() -> None:

@@ -22,6 +22,7 @@ from memfiles.tools.entry_definitions import (
     entry_tools,
     guidance,
 )
+from memfiles.tools.profiles import offered
 from memfiles.workflow.fields import TOOL_NAMES, ToolNames, ToolOperation, operations_of
 from memfiles.workflow.specs import EntriesSpec
 
@@ -33,7 +34,7 @@ KEYWORDS = {"type", "description", "enum", "minimum", "maximum", "items"}
     ("tool_names", "expected"),
     [
         ("default", "memory_save memory_get memory_search memory_list memory_delete memory_update"),
-        ("store-recall", "memory_store memory_recall memory_list memory_forget"),
+        ("store-recall", "memory_store memory_recall memory_list memory_delete"),
         ("crud", "memory_search memory_create memory_read memory_update memory_delete"),
     ],
 )
@@ -58,15 +59,36 @@ def test_a_workflow_declares_the_same_sets() -> None:
 
 
 def test_what_can_be_done_under_each_set() -> None:
-    """All operations have a name in the default set; a recall is a get and a search in one."""
+    """All operations have a name in the default set but to forget, which few may; a recall is a get and a search."""
     done = {tool_names: set(operations.values()) for tool_names, operations in TOOL_NAMES.items()}
 
     either = {"read", "write", "edit", "look"}
 
-    assert set(get_args(ToolOperation)) - {"recall"} - either == done["default"]
+    assert set(get_args(ToolOperation)) - {"recall", "forget"} - either == done["default"]
     assert either | {"delete"} == done["compact"]
     assert {"save", "recall", "list", "delete"} == done["store-recall"]
     assert {"save", "get", "search", "update", "delete"} == done["crud"]
+
+
+@pytest.mark.parametrize("tool_names", TOOL_NAMES)
+def test_only_who_may_forget_has_a_tool_called_so(tool_names: ToolNames) -> None:
+    """It is the last one, under the same name in each set."""
+    files: dict[str, Any] = {"readable": ["notes"], "writable": ["notes"]}
+    usual = [tool.name for tool in offered(tool_names, **files)]
+
+    assert [] == [name for name in usual if "forget" in name]
+    assert [*usual, "memory_forget"] == [tool.name for tool in offered(tool_names, **files, forgets=True)]
+
+
+@pytest.mark.parametrize("tool_names", TOOL_NAMES)
+def test_who_may_only_read_has_no_tool_to_write(tool_names: ToolNames) -> None:
+    """Except those for memory files, under any name."""
+    tools = offered(tool_names, readable=["notes"], writable=[], read_only=True)
+    files = {tool.name for tool in offered(tool_names, readable=["notes"], writable=["notes"], read_only=True)}
+
+    assert tools
+    assert [] == [tool.name for tool in tools if not tool.read_only]
+    assert {"memory_write", "memory_edit", "append_memory", "edit_memory"} >= files - {tool.name for tool in tools}
 
 
 @pytest.mark.parametrize("tool", ALL, ids=lambda tool: tool.name)
@@ -332,7 +354,7 @@ def test_the_refused_value_is_never_repeated() -> None:
 
 NAMES = {
     "default": {"memory_save": "save", "memory_get": "get", "memory_search": "search", "memory_delete": "delete"},
-    "store-recall": {"memory_store": "save", "memory_recall": "recall", "memory_forget": "delete"},
+    "store-recall": {"memory_store": "save", "memory_recall": "recall", "memory_delete": "delete"},
     "crud": {"memory_search": "search", "memory_create": "save", "memory_delete": "delete"},
     "compact": {"memory_search": "look", "memory_write": "write", "memory_delete": "delete"},
 }

@@ -19,6 +19,7 @@ from memfiles.errors import InvalidArgument
 from memfiles.tools.results import ToolResult
 from memfiles.tools.session import Session
 from memfiles.workflow.fields import TOOL_NAMES
+from tests.support.saved import files_holding
 from tests.support.workflows import opened
 
 WORKFLOW = """\
@@ -301,15 +302,80 @@ def test_unknown_names_are_refused(memory: memfiles.Memory) -> None:
         memory.session("support", tool_names="langchain")
 
 
-def test_store_recall_and_forget(memory: memfiles.Memory) -> None:
-    """A recall is a get by key or a search by query, and a forget hides."""
+def test_store_recall_and_delete(memory: memfiles.Memory) -> None:
+    """A recall is a get by key or a search by query, and a delete hides."""
     session = memory.session("support", tool_names="store-recall")
     done(session, "memory_store", {"key": "plan", "value": "Ada is on Pro"})
 
     assert "Ada is on Pro" == done(session, "memory_recall", {"key": "plan"})["content"]
     assert ["plan"] == [each["key"] for each in done(session, "memory_recall", {"query": "Ada"})["results"]]
-    assert done(session, "memory_forget", {"key": "plan"})["deleted"]
+    assert done(session, "memory_delete", {"key": "plan"})["deleted"]
     assert {"found": False, "key": "plan"} == done(session, "memory_recall", {"key": "plan", "query": ""})
+
+
+ALLOWED = """\
+memory:
+  durability: os
+  entries: {}
+agents:
+  clerk: {forget: true}
+  plain: {}
+  guest: {entries: r}
+"""
+
+
+@pytest.mark.parametrize("tool_names", TOOL_NAMES)
+def test_to_forget_is_for_good(tmp_path: Path, tool_names: str) -> None:
+    """The text and the key are in no file any more, and nobody can restore it; a key that is not there is an error."""
+    with opened(tmp_path, ALLOWED) as memory:
+        session = memory.session("clerk", tool_names=tool_names)
+        memory.entries.save(session, "zebra/plan", "Ada has a zebrafish")
+        forgotten = done(session, "memory_forget", {"key": "zebra/plan", "why": "she asked"})
+        again = session.call("memory_forget", {"key": "zebra/plan"})
+
+        assert (1, ["zebra/plan"]) == (forgotten["forgotten"], forgotten["keys"])
+        assert "entry_not_found" == again.code
+        assert [] == files_holding(tmp_path, "zebra")
+
+
+@pytest.mark.parametrize("tool_names", TOOL_NAMES)
+def test_who_may_not_forget_is_told_to_delete(tmp_path: Path, tool_names: str) -> None:
+    """An agent that was used to the old name of the delete learns the new one, and nothing is hidden or gone."""
+    with opened(tmp_path, ALLOWED) as memory:
+        session = memory.session("plain", tool_names=tool_names)
+        memory.entries.save(session, "plan", "Ada is on Pro")
+        result = session.call("memory_forget", {"key": "plan"})
+
+        assert [] == [name for name in names(session) if "forget" in name]
+        assert (True, "unknown_tool") == (result.is_error, result.code)
+        assert "memory_delete" in result.text
+        assert memory.entries.get(session, "plan") is not None
+
+
+WRITING: dict[str, dict[str, object]] = {
+    **dict.fromkeys(("memory_save", "memory_store", "memory_create"), {"key": "plan", "content": "x"}),
+    "memory_write": {"key": "plan", "content": "x"},
+    "memory_update": {"key": "plan", "tags": ["x"]},
+    "memory_edit": {"key": "plan", "old_string": "Pro", "new_string": "Max"},
+    "memory_delete": {"key": "plan"},
+}
+
+
+@pytest.mark.parametrize("tool_names", TOOL_NAMES)
+def test_an_agent_that_may_only_read(tmp_path: Path, tool_names: str) -> None:
+    """It has no tool that writes and no guidance on saving; a call under any name is refused with the reason."""
+    with opened(tmp_path, ALLOWED) as memory:
+        memory.entries.save(memory.session("plain"), "plan", "Ada is on Pro", category="workspace")
+        session = memory.session("guest", tool_names=tool_names)
+        results = {name: session.call(name, sent) for name, sent in WRITING.items()}
+        refused = {name: result for name, result in results.items() if result.code != "unknown_tool"}
+
+        assert {"memory_save", "memory_delete", *WRITING}.intersection(TOOL_NAMES[tool_names]) == refused.keys()  # type: ignore[index]
+        assert {"read_only"} == {result.code for result in refused.values()}
+        assert all("entries: r" in result.text for result in refused.values())
+        assert [] == [tool.name for tool in session.definitions() if not tool.read_only]
+        assert "## Remembering" not in session.system_prompt()
+        assert "Ada is on Pro" in session.system_prompt()
 
 
 @pytest.mark.parametrize("sent", [{}, {"key": "plan", "query": "Ada"}])

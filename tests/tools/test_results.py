@@ -76,7 +76,7 @@ memory:
   durability: os
   files: [{uid: n-1, name: notes, description: What is known., max_size_bytes: 40, content: "- Ada\\n- Ada\\n"}]
   entries: {max_entries: 2}
-agents: {support: {memory: [{id: n-1, mode: rw}]}}
+agents: {support: {forget: true, memory: [{id: n-1, mode: rw}]}}
 """
 SAVE = {"key": "plan", "content": "Ada is on Pro. " * 200, "tags": ["ada"]}
 FILE_CALLS: list[tuple[str, dict[str, Any]]] = [
@@ -100,6 +100,7 @@ ENTRY_CALLS: dict[ToolNames, list[tuple[str, dict[str, Any]]]] = {
         ("memory_list", {"limit": 1}),
         ("memory_update", {"key": "plan", "outcome": "success"}),
         ("memory_delete", {"key": "plan"}),
+        ("memory_forget", {"key": "plan", "why": "asked to"}),
     ],
     "store-recall": [
         ("memory_store", SAVE),
@@ -107,7 +108,7 @@ ENTRY_CALLS: dict[ToolNames, list[tuple[str, dict[str, Any]]]] = {
         ("memory_recall", {"query": "plan"}),
         ("memory_recall", {"key": "nothing"}),
         ("memory_list", {}),
-        ("memory_forget", {"key": "plan"}),
+        ("memory_delete", {"key": "plan"}),
     ],
     "crud": [
         ("memory_create", SAVE),
@@ -126,7 +127,8 @@ def memory(tmp_path: Path) -> Iterator[memfiles.Memory]:
 
 
 def definition_of(name: str, tool_names: ToolNames) -> ToolDefinition:
-    return next(tool for tool in offered(tool_names, readable=["notes"], writable=["notes"]) if tool.name == name)
+    tools = offered(tool_names, readable=["notes"], writable=["notes"], forgets=True)
+    return next(tool for tool in tools if tool.name == name)
 
 
 @pytest.mark.parametrize("tool_names", ENTRY_CALLS)
@@ -146,6 +148,7 @@ def test_every_result_fits_its_schema(memory: memfiles.Memory, tool_names: ToolN
 def test_every_tool_is_called_here() -> None:
     """A new one needs a call above."""
     called = {name for calls in [FILE_CALLS, *ENTRY_CALLS.values()] for name, _ in calls}
-    described = [tool for names in TOOL_NAMES for tool in offered(names, readable=["notes"], writable=["notes"])]
+    files: dict[str, Any] = {"readable": ["notes"], "writable": ["notes"]}
+    described = [tool for names in TOOL_NAMES for tool in offered(names, **files, forgets=True)]
 
     assert {tool.name for tool in described if tool.output} == called

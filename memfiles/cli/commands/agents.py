@@ -111,7 +111,10 @@ def _tools_of(
     from memfiles.tools.profiles import offered  # late: only who declares entries needs it
 
     readable, writable = [it.card.name for it in files], [it.card.name for it in files if it.writable]
-    return render(offered(tool_names or declared.tool_names, readable=readable, writable=writable), dialect)
+    spec = seen.workflow.agents[agent]
+    allowed = {"forgets": spec.forget, "read_only": spec.entries == "r"}
+    tools = offered(tool_names or declared.tool_names, readable=readable, writable=writable, **allowed)
+    return render(tools, dialect)
 
 
 @command("call", 'memfiles call support read_memory \'{"file": "customer-notes"}\'')

@@ -30,8 +30,9 @@ from memfiles.workflow.fields import TOOL_NAMES, ToolNames
 
 GOLDEN = Path(__file__).parent / "golden"
 FILE_TOOLS = file_tools(readable=["customer-notes", "playbook"], writable=["customer-notes"])
-FILES = {"readable": ["customer-notes", "playbook"], "writable": ["customer-notes"]}
-TOOLS = [*FILE_TOOLS, *(it for names in TOOL_NAMES for it in offered(names, **FILES) if it not in FILE_TOOLS)]
+FILES: dict[str, Any] = {"readable": ["customer-notes", "playbook"], "writable": ["customer-notes"]}
+ALLOWED = [offered(names, **FILES, forgets=True) for names in TOOL_NAMES]
+TOOLS = [*FILE_TOOLS, *(it for tools in ALLOWED for it in tools if it not in FILE_TOOLS)]
 VENDOR_TYPES: dict[str, TypeAdapter[Any]] = {
     "anthropic": TypeAdapter(ToolParam),
     "gemini": TypeAdapter(gemini_types.FunctionDeclaration),
@@ -220,8 +221,9 @@ def test_anthropic_with_everything_is_the_golden_file() -> None:
 @pytest.mark.parametrize("tool_names", TOOL_NAMES)
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_the_tools_for_entries_are_the_golden_file(dialect: str, tool_names: ToolNames) -> None:
-    """Under each set of names; for the default one also strict and with examples. Compact tools are for files too."""
-    shapes = render([tool for tool in offered(tool_names, **FILES) if tool not in FILE_TOOLS], dialect)
+    """Under each set of names, for an agent that may forget. Compact tools are for files too."""
+    tools = offered(tool_names, **FILES, forgets=True)
+    shapes = render([tool for tool in tools if tool not in FILE_TOOLS], dialect)
     shown = json.dumps(shapes, indent=2, ensure_ascii=False) + "\n"
 
     assert (GOLDEN / f"entry-tools-{tool_names}-{dialect}.json").read_text(encoding="utf-8") == shown
