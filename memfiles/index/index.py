@@ -243,6 +243,7 @@ class MemoryFallback:
 
     def _copy(self, source: DerivedDatabase) -> sqlite3.Connection:
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
+        connection.execute("PRAGMA temp_store = MEMORY")  # of which content must not get into a file
         if not source.copy_into(connection):
             create_tables(connection)
         return connection

@@ -64,6 +64,14 @@ class Rows:
         for part, entries in by_part.items():
             texts.put_many(self.connection, part, entries)
 
+    def grow(self, *parts: int) -> None:
+        """Give partitions tables of their own, as if they had once had many entries."""
+        passing = [(10**9 + number, f"passing {number}", "a passing tea", ["tag"]) for number in range(texts.SMALL + 1)]
+        for part in parts:
+            texts.put_many(self.connection, part, passing)
+            for id, *_ in passing:
+                texts.remove(self.connection, part, id)
+
     def id(self, key: str) -> int:
         """The row of a key."""
         ((id,),) = self.connection.execute("SELECT id FROM entry WHERE key = ?", (key,))
@@ -90,9 +98,10 @@ class Rows:
         associate: bool = True,
         embedder: Embedder | None = None,
         grouped: bool = False,
+        shadowed: Collection[int] = frozenset(),
     ) -> list[Hit]:
         """Search all of a partition, unless told otherwise."""
-        options: Any = {"associate": associate, "embedder": embedder, "grouped": grouped}
+        options: Any = {"associate": associate, "embedder": embedder, "grouped": grouped, "shadowed": shadowed}
         return search(self.connection, parts, query, keep=keep, limit=limit, **options)
 
     def keys(self, query: str, *, parts: Sequence[int] = (1,), limit: int = 10, associate: bool = False) -> list[str]:

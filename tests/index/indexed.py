@@ -9,7 +9,6 @@ from pathlib import Path
 from memfiles.errors import RecordCorrupt
 from memfiles.index.index import Index
 from memfiles.index.rows import Row, row_of
-from memfiles.index.text import fts
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.marks import EntryRecord
 from memfiles.storage import atomic
@@ -66,8 +65,7 @@ class Memory:
 
 
 def _texts(connection: sqlite3.Connection) -> list[str]:
-    statement = "SELECT key, content, tags FROM text_{}"
-    rows = [row for part in fts.all_parts(connection) for row in connection.execute(statement.format(part))]
+    rows = connection.execute("SELECT key, content, tags FROM text")
     return ["\n".join((key, content, *([tags] if tags else []))) for key, content, tags in rows]
 
 

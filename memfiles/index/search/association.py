@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import fsum
 
 from memfiles.index.text import fts
+from memfiles.index.text.fts import PartTexts
 
 SOURCES = 30  # the best hits; with 20, a search by meaning lost entries found by words in two categories
 TAGGED_SOURCES = 5  # the best hits, whose tags and links are followed
@@ -52,24 +53,24 @@ _Near = tuple[int, ...]  # a source and its neighbours in the order of ``_SHARES
 
 def shares(
     connection: sqlite3.Connection,
-    parts: Sequence[int],
+    texts: Sequence[PartTexts],
     scores: Mapping[int, float],
     *,
     but: Collection[int] = frozenset(),
 ) -> dict[int, float]:
-    """The scores that hits (id to score, best first) lend to related entries of the partitions, hits among them.
+    """The scores that hits (id to score, best first) lend to related entries of the texts' partitions, hits among them.
 
     Rows in ``but`` do not exist here: they get nothing and separate no neighbours.
     """
-    if not parts or not scores:
+    if not texts or not scores:
         return {}
     sources = list(scores)[:SOURCES]
     lent: dict[int, list[tuple[float, float]]] = defaultdict(list)  # a lender's score, and its share
-    for source, *near in _neighbours(connection, parts, sources, but):
+    for source, *near in _neighbours(connection, [each.part for each in texts], sources, but):
         for target, share in zip(near, _SHARES, strict=True):
             if target:
                 lent[target].append((scores[source], share))
-    for source, target, share in _ties(connection, parts, sources[:TAGGED_SOURCES], but):
+    for source, target, share in _ties(connection, texts, sources[:TAGGED_SOURCES], but):
         if target != source:
             lent[target].append((scores[source], share))
     return {
@@ -87,20 +88,19 @@ def neighbours(
 
 
 def _ties(
-    connection: sqlite3.Connection, parts: Sequence[int], sources: Sequence[int], but: Collection[int]
+    connection: sqlite3.Connection, texts: Sequence[PartTexts], sources: Sequence[int], but: Collection[int]
 ) -> Iterator[tuple[int, int, float]]:
     """Source, related entry and share, for each link and each shared tag of the sources."""
     rows = connection.execute(
         f"SELECT id, tags, links FROM entry WHERE {_AMONG} AND (tags <> '[]' OR links <> '[]')", (fts.as_json(sources),)
     )
+    parts = [each.part for each in texts]
     tagged: dict[str, list[int]] = {}  # hits often share their tags
     for source, tags, links in rows.fetchall():
         yield from ((source, target, LINK) for target in _linked(connection, parts, json.loads(links)))
         for tag in json.loads(tags)[:MAX_TAGS]:
             if tag not in tagged:
-                found = [
-                    id for part in parts for id in fts.tagged(connection, part, tag, limit=MAX_TAGGED + 1, but=but)
-                ]
+                found = [id for each in texts for id in each.tagged(tag, limit=MAX_TAGGED + 1, but=but)]
                 tagged[tag] = found if len(found) <= MAX_TAGGED else []
             yield from ((source, target, TAG) for target in tagged[tag])
 

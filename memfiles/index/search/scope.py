@@ -11,11 +11,10 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import chain
 
 from memfiles.index.search.bm25 import WeightedTerm, rarity
 from memfiles.index.text import fts
-from memfiles.index.text.fts import StoredText, TextSource
+from memfiles.index.text.fts import PartTexts, StoredText, TextSource
 from memfiles.index.text.tokenizer import Term, TokenizedText
 
 MAX_TERMS = 512  # of a question, the rarest that occur; more would only cost time
@@ -41,13 +40,17 @@ class SearchScope:
     ) -> None:
         """``keep`` is None if all rows with text count. The ``shadowed`` rows never do."""
         self.connection = connection
-        self.parts = fts.present(connection, dict.fromkeys(parts))
+        self.texts = fts.opened(connection, parts)
         self.shadowed = frozenset(shadowed)
-        self._hidden = {part: fts.tokens(connection, part, shadowed) for part in self.parts} if shadowed else {}
-        hidden = sum(map(len, self._hidden.values()))
-        self.entries = sum(fts.size(connection, part) for part in self.parts) - hidden
+        self._hidden = fts.tokens(connection, shadowed) if shadowed else []
+        self.entries = sum(texts.size() for texts in self.texts) - len(self._hidden)
         self._keep = keep
         self._kept: dict[int, bool] = {}
+
+    @property
+    def parts(self) -> list[int]:
+        """The partitions that have text."""
+        return [texts.part for texts in self.texts]
 
     def kept(self, ids: Sequence[int]) -> list[int]:
         """The rows that count, in the order given; ``keep`` is asked once for each row."""
@@ -81,56 +84,59 @@ class SearchScope:
 
     def sources(self, ids: Sequence[int]) -> list[TextSource]:
         """The contents and records of these entries, in any order."""
-        return [source for part in self.parts for source in fts.sources(self.connection, part, ids)] if ids else []
+        return fts.sources(self.connection, ids) if ids else []
 
     def with_words(self, terms: Sequence[WeightedTerm], *, wanted: int) -> list[TokenizedText]:
         """The entries that count and that FTS5 ranks first: ``wanted`` from each partition, if so many match."""
-        return [tokens for part in self.parts for tokens in self._with_words(part, terms, wanted=wanted)]
+        found = [id for texts in self.texts for id in self._with_words(texts, terms, wanted=wanted)]
+        return fts.tokens(self.connection, found) if found else []
 
     def with_substring(self, needle: str, *, wanted: int) -> list[StoredText]:
         """The entries that count and contain ``needle``, newest first in each partition."""
-        return [text for part in self.parts for text in self._with_substring(part, needle, wanted=wanted)]
+        return [text for texts in self.texts for text in self._with_substring(texts, needle, wanted=wanted)]
 
     def _counts(self, stems: Sequence[str]) -> Counter[str]:
         """How many entries hold each stem."""
         total: Counter[str] = Counter()
-        for part in self.parts:
-            total.update(fts.counts(self.connection, part, stems))
+        for texts in self.texts:
+            total.update(texts.counts(stems))
         wanted = frozenset(stems)
-        for tokens in chain.from_iterable(self._hidden.values()):
+        for tokens in self._hidden:
             total.subtract(wanted & tokens.stems)
         return total
 
     def _matches(self, term: Term, most: int) -> int:
         if not term.is_phrase or not most:
             return min(self.entries, most)
-        return sum(fts.matches(self.connection, part, term.match, but=self.shadowed) for part in self.parts)
+        return sum(texts.matches(term.match, but=self.shadowed) for texts in self.texts)
 
-    def _with_words(self, part: int, terms: Sequence[WeightedTerm], *, wanted: int) -> list[TokenizedText]:
+    def _with_words(self, texts: PartTexts, terms: Sequence[WeightedTerm], *, wanted: int) -> list[int]:
         found: dict[int, None] = {}
         for match in _expressions(terms):
-            for page in self._pages(part, match):
+            for page in _pages(texts, match):
                 found.update(dict.fromkeys(self.kept(page)))
                 if len(found) >= wanted:
-                    return fts.tokens(self.connection, part, list(found)[:wanted])
-        return fts.tokens(self.connection, part, found) if found else []
+                    return list(found)[:wanted]
+        return list(found)
 
-    def _pages(self, part: int, match: str) -> Iterator[list[int]]:
-        offset, size, more = 0, ENOUGH, True
-        while more:
-            page = fts.best(self.connection, part, match, limit=size, offset=offset)
-            more = len(page) == size
-            offset, size = offset + size, min(size * _GROWTH, MAX_PAGE)
-            yield page
-
-    def _with_substring(self, part: int, needle: str, *, wanted: int) -> Iterator[StoredText]:
-        may_hold = self.kept(fts.containing(self.connection, part, needle, limit=MAX_PAGE))
+    def _with_substring(self, texts: PartTexts, needle: str, *, wanted: int) -> Iterator[StoredText]:
+        may_hold = self.kept(texts.containing(needle, limit=MAX_PAGE))
         for at in range(0, len(may_hold), wanted):
-            page = fts.texts(self.connection, part, may_hold[at : at + wanted])
+            page = fts.texts(self.connection, may_hold[at : at + wanted])
             holding = [text for text in page if needle in text.folded]
             yield from holding
             if holding:
                 return
+
+
+def _pages(texts: PartTexts, match: str) -> Iterator[list[int]]:
+    """The entries that match, as FTS5 ranks them, in pages that grow."""
+    offset, size, more = 0, ENOUGH, True
+    while more:
+        page = texts.best(match, limit=size, offset=offset)
+        more = len(page) == size
+        offset, size = offset + size, min(size * _GROWTH, MAX_PAGE)
+        yield page
 
 
 def _most_matches(term: Term, counts: Counter[str]) -> int:

@@ -99,7 +99,7 @@ def search(
         best = max(ranked.scores.values(), default=1.0)
         ranked.add(vectors.gains(scope, embedder, read_part(query), best=best), leg="meaning")
     if associate:
-        shares = association.shares(connection, scope.parts, ranked.best(), but=scope.shadowed)
+        shares = association.shares(connection, scope.texts, ranked.best(), but=scope.shadowed)
         ranked.add({id: shares[id] for id in scope.kept(list(shares))}, leg="association")
     return _hits(scope, ranked, terms=[it.term for it in occurring], limit=limit, grouped=grouped)
 

@@ -1,12 +1,17 @@
-"""FTS5 tables: the texts of live entries, in tables of their own for each partition.
+"""FTS5 tables: the texts of live entries, and the words of each partition apart from those of all others.
 
 A partition is visible or hidden as a whole. FTS5 counts words per table, so with tables for each partition nothing
-hidden can change a score, an order or a count. The tables of partition 7 are:
+hidden can change a score, an order or a count. All texts are in the table ``text``, as given, for snippets and for
+removing words again; and tokenized, for scores. The words of partition 7 are in:
 
-* ``text_7``   key, content and tags as given, for snippets and for removing words again; and tokenized, for scores
 * ``words_7``  their words, stemmed (FTS5 without content)
 * ``counts_7`` how many entries hold each stem (an FTS5 vocabulary table over ``words_7``)
 * ``grams_7``  their folded text in trigrams, for parts of words (FTS5 without content or positions)
+
+Only a partition that ever had more than ``SMALL`` entries has these tables in the file: with tables for each of 10,000
+users, every connection would read 40,000 definitions. For a small partition, the same tables are filled in this
+connection's memory when it is searched (0.4 ms for 20 entries), so its answers are those of a large one. These tables
+are slots: the least recently used one is filled anew.
 
 Everything runs in the caller's transaction, except ``scrub``; one thread at a time uses a connection.
 """
@@ -14,18 +19,27 @@ Everything runs in the caller's transaction, except ``scrub``; one thread at a t
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic_core import to_json
 
 from memfiles.index.text import tokenizer
 
 WEIGHTS = (2.0, 1.0, 1.5)  # of key, content and tags when FTS5 chooses candidates
+SMALL = 256  # entries
+SLOTS = 8  # of small partitions; more only while one search needs more
 TABLES = (
-    "CREATE TABLE text_part (part INTEGER PRIMARY KEY)",  # the partitions that have text
+    """
+    CREATE TABLE text (
+        id INTEGER PRIMARY KEY, part INT, key TEXT, content TEXT, tags TEXT, digest BLOB, reading TEXT
+    )
+    """,
+    "CREATE INDEX text_by_part ON text (part)",
+    # the partitions that have text; ``version`` changes with it, and is null where a partition has tables of its own
+    "CREATE TABLE text_part (part INTEGER PRIMARY KEY, version INT)",
     "CREATE TABLE vector (model TEXT, digest BLOB, data BLOB, PRIMARY KEY (model, digest)) WITHOUT ROWID",
 )
 NewText = tuple[int, str, str, Sequence[str]]  # id, key, content and tags of an entry
@@ -59,186 +73,264 @@ class TextSource(NamedTuple):
     ordinal: int
 
 
+class PartTexts:
+    """The texts of one partition, to be searched on one connection; made by ``opened``."""
+
+    def __init__(self, connection: sqlite3.Connection, part: int, name: str) -> None:
+        """``name`` is what the names of its tables end in."""
+        self.part = part
+        self._connection = connection
+        self._words, self._counts, self._grams = f"words_{name}", f"counts_{name}", f"grams_{name}"
+
+    def size(self) -> int:
+        """How many entries have text in the partition."""
+        ((count,),) = self._connection.execute(f"SELECT count(*) FROM {self._words}_docsize")
+        return int(count)
+
+    def matches(self, match: str, *, but: Collection[int] = ()) -> int:
+        """How many entries an FTS5 expression matches, without the rows ``but``."""
+        statement = f"SELECT count(*) FROM {self._words} WHERE {self._words} MATCH ?"
+        ((count,),) = self._connection.execute(
+            f"{statement} {_BUT}" if but else statement, (match, *([as_json(but)] if but else []))
+        )
+        return int(count)
+
+    def counts(self, stems: Sequence[str]) -> dict[str, int]:
+        """How many entries hold each of the stems; stems that no entry holds are left out."""
+        statement = f"SELECT term, doc FROM json_each(?) AS asked CROSS JOIN {self._counts} ON term = asked.value"
+        return dict(self._connection.execute(statement, (as_json(stems),)).fetchall())
+
+    def best(self, match: str, *, limit: int, offset: int = 0) -> list[int]:
+        """The entries that FTS5 ranks first for an expression, best first, newest first among equals."""
+        table = self._words
+        rank = f"bm25({table}, {', '.join(map(str, WEIGHTS))})"
+        rows = self._connection.execute(
+            f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY {rank}, rowid DESC LIMIT ? OFFSET ?",
+            (match, limit, offset),
+        )
+        return [row for (row,) in rows]
+
+    def tagged(self, tag: str, *, limit: int, but: Collection[int] = ()) -> list[int]:
+        """Entries with exactly this tag, in any order, without the rows ``but``.
+
+        At most ``limit`` rows are read; so many that ``limit`` is reached are returned unchecked.
+        """
+        words = tokenizer.words_of(tokenizer.indexed(tag))
+        if not words:
+            return []
+        statement = f"SELECT rowid FROM {self._words} WHERE {self._words} MATCH ? {_BUT if but else ''} LIMIT ?"
+        asked = f'tags : "{" ".join(words)}"', *([as_json(but)] if but else []), limit
+        found = [row for (row,) in self._connection.execute(statement, asked)]
+        if not found or len(found) == limit:
+            return found
+        return [text.id for text in texts(self._connection, found) if tag in text.tags.split(_TAG_SEPARATOR)]
+
+    def containing(self, needle: str, *, limit: int) -> list[int]:
+        """Entries whose folded text may contain ``needle`` (folded), newest first; the caller must check each."""
+        if len(needle) < 3:
+            statement = """SELECT id FROM text WHERE part = ? AND instr(lower(key || ' ' || content || ' ' || tags), ?)
+                           ORDER BY id DESC LIMIT ?"""
+            return [row for (row,) in self._connection.execute(statement, (self.part, needle, limit))]
+        grams = dict.fromkeys(needle[at : at + 3].replace('"', '""') for at in range(min(len(needle) - 2, 64)))
+        match = " AND ".join(f'"{gram}"' for gram in grams if "\0" not in gram)
+        statement = f"SELECT rowid FROM {self._grams} WHERE {self._grams} MATCH ? ORDER BY rowid DESC LIMIT ?"
+        return [row for (row,) in self._connection.execute(statement, (match, limit))] if match else []
+
+
+def opened(connection: sqlite3.Connection, parts: Sequence[int]) -> list[PartTexts]:
+    """The texts of the given partitions that have any, in the order given, each once."""
+    versions = _versions(connection, parts)
+    slots = _filled(connection, {part: version for part, version in versions.items() if version is not None})
+    return [
+        PartTexts(connection, part, f"s{slots[part]}" if part in slots else str(part))
+        for part in dict.fromkeys(parts)
+        if part in versions
+    ]
+
+
 def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[NewText]) -> None:
     """Index the texts of entries that have none in this partition."""
-    texts = [
+    new = [
         StoredText(id, _storable(key), _storable(content), _storable(_TAG_SEPARATOR.join(tags)))
         for id, key, content, tags in entries
     ]
-    if part not in present(connection, [part]):
-        connection.execute("INSERT INTO text_part (part) VALUES (?)", (part,))
-        for statement in _schema(int(part)):
-            connection.execute(statement)
     rows = []
-    for text in texts:
+    for text in new:
         digest = blake2b(text.content.encode("utf-8"), digest_size=16).digest()
         packed = tokenizer.tokenized(text.id, key=text.key, content=text.content, tags=text.tags).packed
-        rows.append((text.id, text.key, text.content, text.tags, digest, packed))
+        rows.append((text.id, part, text.key, text.content, text.tags, digest, packed))
     connection.executemany(
-        f"INSERT INTO text_{part} (id, key, content, tags, digest, reading) VALUES (?, ?, ?, ?, ?, ?)", rows
+        "INSERT INTO text (id, part, key, content, tags, digest, reading) VALUES (?, ?, ?, ?, ?, ?, ?)", rows
     )
-    connection.executemany(
-        f"INSERT INTO words_{part} (rowid, key, content, tags) VALUES (?, ?, ?, ?)", map(_words, texts)
-    )
-    grams = [(text.id, text.folded) for text in texts]
-    connection.executemany(f"INSERT INTO grams_{part} (rowid, text) VALUES (?, ?)", grams)
+    if _has_tables(connection, part):
+        _put_words(connection, str(int(part)), new)
+        return
+    ((count,),) = connection.execute("SELECT count(*) FROM text WHERE part = ?", (part,))
+    if count <= SMALL:
+        connection.execute("INSERT OR REPLACE INTO text_part (part, version) VALUES (?, random())", (part,))
+        return
+    connection.execute("INSERT OR REPLACE INTO text_part (part, version) VALUES (?, NULL)", (part,))
+    _make_tables(connection, str(int(part)), schema="main")
+    _put_words(connection, str(int(part)), _texts_of(connection, part))
 
 
 def remove(connection: sqlite3.Connection, part: int, id: int) -> None:
     """Remove the text of entry ``id``, if there is any."""
-    statement = f"SELECT id, key, content, tags FROM text_{part} WHERE id = ?"  # one for all ids: prepared once
-    for text in (StoredText(*row) for row in _rows_if_made(connection, statement, id)):
-        connection.execute(
-            f"INSERT INTO words_{part} (words_{part}, rowid, key, content, tags) VALUES ('delete', ?, ?, ?, ?)",
-            _words(text),
-        )
-        connection.execute(
-            f"INSERT INTO grams_{part} (grams_{part}, rowid, text) VALUES ('delete', ?, ?)", (text.id, text.folded)
-        )
-        connection.execute(f"DELETE FROM text_{part} WHERE id = ?", (id,))
+    for text in texts(connection, [id]):
+        if _has_tables(connection, part):
+            connection.execute(
+                f"INSERT INTO words_{part} (words_{part}, rowid, key, content, tags) VALUES ('delete', ?, ?, ?, ?)",
+                _words(text),
+            )
+            connection.execute(
+                f"INSERT INTO grams_{part} (grams_{part}, rowid, text) VALUES ('delete', ?, ?)", (text.id, text.folded)
+            )
+        else:
+            connection.execute("UPDATE text_part SET version = random() WHERE part = ?", (part,))
+        connection.execute("DELETE FROM text WHERE id = ?", (id,))
 
 
 def drop(connection: sqlite3.Connection, part: int) -> None:
     """Remove all texts of a partition, if there are any."""
-    for table in ("text", "counts", "words", "grams"):
-        connection.execute(f"DROP TABLE IF EXISTS {table}_{int(part)}")
+    if _has_tables(connection, part):
+        for table in ("counts", "words", "grams"):
+            connection.execute(f"DROP TABLE {table}_{int(part)}")
+    connection.execute("DELETE FROM text WHERE part = ?", (part,))
     connection.execute("DELETE FROM text_part WHERE part = ?", (part,))
 
 
 def scrub(connection: sqlite3.Connection) -> None:
-    """Remove deleted words from the segments of FTS5, and vectors of contents that no entry has.
+    """Remove deleted words from the segments of FTS5 and from the slots, and vectors of contents that no entry has.
 
     FTS5 keeps deleted words until segments are merged. The caller must also compact the file: SQLite keeps deleted rows
     in free pages until VACUUM, and older pages in the write-ahead log until a checkpoint truncates it.
     """
     tokenizer.forget_queries()
-    parts = all_parts(connection)
-    digests = " UNION ALL ".join(f"SELECT digest FROM text_{part}" for part in parts)
-    connection.execute(f"DELETE FROM vector WHERE digest NOT IN ({digests})" if digests else "DELETE FROM vector")
-    for part in parts:
+    for slot, *_ in _slots(connection):
+        _empty(connection, slot)
+    connection.execute("DELETE FROM vector WHERE digest NOT IN (SELECT digest FROM text)")
+    for (part,) in connection.execute("SELECT part FROM text_part WHERE version IS NULL").fetchall():
         for table in (f"words_{part}", f"grams_{part}"):
             connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
 
 
-def all_parts(connection: sqlite3.Connection) -> list[int]:
-    """All partitions that have text."""
-    return [part for (part,) in connection.execute("SELECT part FROM text_part ORDER BY part")]
-
-
 def present(connection: sqlite3.Connection, parts: Iterable[int]) -> list[int]:
     """The given partitions that have text, in the order given."""
-    wanted = "SELECT part FROM text_part WHERE part IN (SELECT value FROM json_each(?))"
-    known = {part for (part,) in connection.execute(wanted, (as_json(parts),))}
+    known = _versions(connection, parts)
     return [part for part in parts if part in known]
 
 
-def texts(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[StoredText]:
-    """The texts of the given entries that are indexed in the partition, in any order."""
-    wanted = f"SELECT id, key, content, tags FROM text_{part} WHERE id IN (SELECT value FROM json_each(?))"
-    return [StoredText(*row) for row in _rows_if_made(connection, wanted, as_json(ids))]
+def texts(connection: sqlite3.Connection, ids: Iterable[int]) -> list[StoredText]:
+    """The texts of the given entries that have any, in any order."""
+    wanted = "SELECT id, key, content, tags FROM text WHERE id IN (SELECT value FROM json_each(?))"
+    return [StoredText(*row) for row in connection.execute(wanted, (as_json(ids),))]
 
 
-def sources(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[TextSource]:
-    """The contents and records of the given entries that are indexed in the partition, in any order."""
-    wanted = f"""SELECT id, text.content, entry.key, path, revision, ordinal FROM text_{part} AS text
-                 JOIN entry USING (id) WHERE id IN (SELECT value FROM json_each(?))"""
-    return [TextSource._make(row) for row in _rows_if_made(connection, wanted, as_json(ids))]
+def sources(connection: sqlite3.Connection, ids: Iterable[int]) -> list[TextSource]:
+    """The contents and records of the given entries that have text, in any order."""
+    wanted = """SELECT id, text.content, entry.key, path, revision, ordinal FROM text
+                JOIN entry USING (id) WHERE id IN (SELECT value FROM json_each(?))"""
+    return [TextSource._make(row) for row in connection.execute(wanted, (as_json(ids),))]
 
 
-def tokens(connection: sqlite3.Connection, part: int, ids: Iterable[int]) -> list[tokenizer.TokenizedText]:
-    """The tokens of the given entries that are indexed in the partition, in any order."""
-    wanted = f"SELECT id, reading FROM text_{part} WHERE id IN (SELECT value FROM json_each(?))"
+def tokens(connection: sqlite3.Connection, ids: Iterable[int]) -> list[tokenizer.TokenizedText]:
+    """The tokens of the given entries that have text, in any order."""
+    wanted = "SELECT id, reading FROM text WHERE id IN (SELECT value FROM json_each(?))"
     try:
-        return [tokenizer.unpacked(*row) for row in _rows_if_made(connection, wanted, as_json(ids))]
+        return [tokenizer.unpacked(*row) for row in connection.execute(wanted, (as_json(ids),))]
     except (ValueError, AttributeError) as error:
         damaged = sqlite3.DatabaseError("a text was changed after it was written")
         damaged.sqlite_errorcode = sqlite3.SQLITE_CORRUPT  # as of a damaged file: the index is then built again
         raise damaged from error
 
 
-def size(connection: sqlite3.Connection, part: int) -> int:
-    """How many entries have text in the partition."""
-    ((count,),) = connection.execute(f"SELECT count(*) FROM words_{part}_docsize")
-    return int(count)
-
-
-def matches(connection: sqlite3.Connection, part: int, match: str, *, but: Collection[int] = ()) -> int:
-    """How many entries of the partition an FTS5 expression matches, without the rows ``but``."""
-    statement = f"SELECT count(*) FROM words_{part} WHERE words_{part} MATCH ?"
-    ((count,),) = connection.execute(
-        f"{statement} {_BUT}" if but else statement, (match, *([as_json(but)] if but else []))
-    )
-    return int(count)
-
-
-def counts(connection: sqlite3.Connection, part: int, stems: Sequence[str]) -> dict[str, int]:
-    """How many entries of the partition hold each of the stems; stems that no entry holds are left out."""
-    statement = f"SELECT term, doc FROM json_each(?) AS asked CROSS JOIN counts_{part} ON term = asked.value"
-    return dict(connection.execute(statement, (as_json(stems),)).fetchall())
-
-
-def best(connection: sqlite3.Connection, part: int, match: str, *, limit: int, offset: int = 0) -> list[int]:
-    """The entries that FTS5 ranks first for an expression, best first, newest first among equals."""
-    table = f"words_{part}"
-    rank = f"bm25({table}, {', '.join(map(str, WEIGHTS))})"
-    rows = connection.execute(
-        f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY {rank}, rowid DESC LIMIT ? OFFSET ?",
-        (match, limit, offset),
-    )
-    return [row for (row,) in rows]
-
-
-def tagged(connection: sqlite3.Connection, part: int, tag: str, *, limit: int, but: Collection[int] = ()) -> list[int]:
-    """Entries of the partition with exactly this tag, in any order, without the rows ``but``.
-
-    At most ``limit`` rows are read; so many that ``limit`` is reached are returned unchecked.
-    """
-    words = tokenizer.words_of(tokenizer.indexed(tag))
-    if not words:
-        return []
-    left_out = _BUT if but else ""
-    statement = f"SELECT rowid FROM words_{part} WHERE words_{part} MATCH ? {left_out} LIMIT ?"
-    asked = f'tags : "{" ".join(words)}"', *([as_json(but)] if but else []), limit
-    rows = connection.execute(statement, asked).fetchall()
-    found = [row for (row,) in rows]
-    if not found or len(found) == limit:
-        return found
-    return [text.id for text in texts(connection, part, found) if tag in text.tags.split(_TAG_SEPARATOR)]
-
-
-def containing(connection: sqlite3.Connection, part: int, needle: str, *, limit: int) -> list[int]:
-    """Entries whose folded text may contain ``needle`` (folded), newest first; the caller must check each."""
-    if len(needle) < 3:
-        statement = f"""SELECT id FROM text_{part} WHERE instr(lower(key || ' ' || content || ' ' || tags), ?)
-                        ORDER BY id DESC LIMIT ?"""
-        return [row for (row,) in connection.execute(statement, (needle, limit))]
-    grams = dict.fromkeys(needle[at : at + 3].replace('"', '""') for at in range(min(len(needle) - 2, 64)))
-    match = " AND ".join(f'"{gram}"' for gram in grams if "\0" not in gram)
-    statement = f"SELECT rowid FROM grams_{part} WHERE grams_{part} MATCH ? ORDER BY rowid DESC LIMIT ?"
-    return [row for (row,) in connection.execute(statement, (match, limit))] if match else []
-
-
 def without_vector(connection: sqlite3.Connection, part: int, model: str, *, limit: int) -> list[tuple[bytes, str]]:
-    """Digest and content of at most ``limit`` entries without a vector of this model."""
-    statement = f"""SELECT digest, content FROM text_{part} AS text WHERE NOT EXISTS
-                    (SELECT 1 FROM vector WHERE model = ? AND digest = text.digest) LIMIT ?"""
-    return connection.execute(statement, (model, limit)).fetchall()
+    """Digest and content of at most ``limit`` entries of the partition without a vector of this model."""
+    statement = """SELECT digest, content FROM text WHERE part = ? AND NOT EXISTS
+                   (SELECT 1 FROM vector WHERE model = ? AND digest = text.digest) LIMIT ?"""
+    return connection.execute(statement, (part, model, limit)).fetchall()
 
 
 def vectors(connection: sqlite3.Connection, part: int, model: str) -> list[tuple[int, bytes]]:
-    """Entries and their vectors of this model, newest first."""
-    statement = f"""SELECT text.id, vector.data FROM text_{part} AS text JOIN vector
-                    ON vector.model = ? AND vector.digest = text.digest ORDER BY text.id DESC"""
-    return connection.execute(statement, (model,)).fetchall()
+    """Entries of the partition and their vectors of this model, newest first."""
+    statement = """SELECT text.id, vector.data FROM text JOIN vector
+                   ON vector.model = ? AND vector.digest = text.digest WHERE text.part = ? ORDER BY text.id DESC"""
+    return connection.execute(statement, (model, part)).fetchall()
 
 
-def _schema(part: int) -> Iterator[str]:
-    yield f"""CREATE TABLE text_{part} (id INTEGER PRIMARY KEY, key TEXT, content TEXT, tags TEXT, digest BLOB,
-              reading TEXT)"""
-    yield f"CREATE VIRTUAL TABLE words_{part} USING fts5(key, content, tags, content='', {tokenizer.STEMMED})"
-    yield f"CREATE VIRTUAL TABLE counts_{part} USING fts5vocab(words_{part}, row)"
-    yield f"""CREATE VIRTUAL TABLE grams_{part} USING fts5(text, content='', detail=none, columnsize=0,
-              tokenize="trigram case_sensitive 1")"""
+def _versions(connection: sqlite3.Connection, parts: Iterable[int]) -> dict[int, int | None]:
+    """The versions of the given partitions that have text; None of one with tables of its own."""
+    wanted = "SELECT part, version FROM text_part WHERE part IN (SELECT value FROM json_each(?))"
+    return dict(connection.execute(wanted, (as_json(parts),)).fetchall())
+
+
+def _has_tables(connection: sqlite3.Connection, part: int) -> bool:
+    statement = "SELECT 1 FROM text_part WHERE part = ? AND version IS NULL"
+    return connection.execute(statement, (part,)).fetchone() is not None
+
+
+def _texts_of(connection: sqlite3.Connection, part: int) -> list[StoredText]:
+    statement = "SELECT id, key, content, tags FROM text WHERE part = ?"
+    return [StoredText(*row) for row in connection.execute(statement, (part,))]
+
+
+def _make_tables(connection: sqlite3.Connection, name: str, *, schema: Literal["main", "temp"]) -> None:
+    of = f"temp, words_{name}" if schema == "temp" else f"words_{name}"
+    trigrams = 'tokenize="trigram case_sensitive 1"'
+    for table in (
+        f"words_{name} USING fts5(key, content, tags, content='', {tokenizer.STEMMED})",
+        f"counts_{name} USING fts5vocab({of}, row)",
+        f"grams_{name} USING fts5(text, content='', detail=none, columnsize=0, {trigrams})",
+    ):
+        connection.execute(f"CREATE VIRTUAL TABLE {schema}.{table}")
+
+
+def _put_words(connection: sqlite3.Connection, name: str, new: Sequence[StoredText]) -> None:
+    connection.executemany(
+        f"INSERT INTO words_{name} (rowid, key, content, tags) VALUES (?, ?, ?, ?)", map(_words, new)
+    )
+    grams = [(text.id, text.folded) for text in new]
+    connection.executemany(f"INSERT INTO grams_{name} (rowid, text) VALUES (?, ?)", grams)
+
+
+def _filled(connection: sqlite3.Connection, versions: Mapping[int, int]) -> dict[int, int]:
+    """The slots that hold the words of these small partitions, filled if needed; those used last are kept."""
+    if not versions:
+        return {}
+    known = _slots(connection)
+    found = {part: slot for slot, part, version in known if part in versions and versions[part] == version}
+    others = [slot for slot, *_ in known if slot not in found.values()]
+    count = len(known)
+    for part, version in versions.items():
+        if part in found:
+            continue
+        if others and count >= SLOTS:
+            slot = others.pop(0)
+            _empty(connection, slot)
+        else:
+            slot, count = count, count + 1
+            _make_tables(connection, f"s{slot}", schema="temp")
+        _put_words(connection, f"s{slot}", _texts_of(connection, part))
+        connection.execute("INSERT OR REPLACE INTO slot (slot, part, version) VALUES (?, ?, ?)", (slot, part, version))
+        found[part] = slot
+    used = "UPDATE slot SET used = (SELECT ifnull(max(used), 0) + 1 FROM slot) WHERE slot = ?"
+    connection.executemany(used, [(slot,) for slot in found.values()])
+    return found
+
+
+def _slots(connection: sqlite3.Connection) -> list[tuple[int, int, int]]:
+    """The slots of this connection, each with its partition and version, the least recently used first."""
+    connection.execute(
+        "CREATE TEMP TABLE IF NOT EXISTS slot (slot INTEGER PRIMARY KEY, part INT, version INT, used INT)"
+    )
+    return connection.execute("SELECT slot, part, version FROM slot ORDER BY used").fetchall()
+
+
+def _empty(connection: sqlite3.Connection, slot: int) -> None:
+    """Remove all words from a slot; it is known as empty first, so that a failure leaves no half of a partition."""
+    connection.execute("UPDATE slot SET part = NULL WHERE slot = ?", (slot,))
+    for table in (f"words_s{slot}", f"grams_s{slot}"):
+        connection.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
 
 
 def _storable(text: str) -> str:
@@ -248,16 +340,6 @@ def _storable(text: str) -> str:
 
 def _words(text: StoredText) -> tuple[int, str, str, str]:
     return text.id, tokenizer.indexed(text.key), tokenizer.indexed(text.content), tokenizer.indexed(text.tags)
-
-
-def _rows_if_made(connection: sqlite3.Connection, statement: str, value: int | str) -> list[tuple[Any, ...]]:
-    """The rows of a statement about one partition; none if it has no tables yet."""
-    try:
-        return connection.execute(statement, (value,)).fetchall()
-    except sqlite3.OperationalError as error:
-        if "no such table" in str(error):
-            return []
-        raise
 
 
 def as_json(values: Iterable[int | str]) -> str:

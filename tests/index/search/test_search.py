@@ -143,10 +143,11 @@ def test_no_text_of_a_query_raises(query: list[str]) -> None:
 def test_any_text_can_be_saved_found_and_removed(key: str, content: str, tags: list[str]) -> None:
     """What was put in is taken out again without a trace, whatever characters it holds."""
     rows = Rows()
+    rows.grow(1)
     texts.put_many(rows.connection, 1, [(1, key, content, tags)])
     texts.remove(rows.connection, 1, 1)
     texts.put_many(rows.connection, 1, [(1, key, content + " zebra", tags)])
-    found = texts.best(rows.connection, 1, '"zebra"', limit=10)
+    found = texts.opened(rows.connection, [1])[0].best('"zebra"', limit=10)
     texts.remove(rows.connection, 1, 1)
 
     assert ([1], []) == (found, rows.connection.execute("SELECT * FROM counts_1").fetchall())

@@ -32,7 +32,7 @@ def test_what_was_not_committed_is_not_there() -> None:
     before = _tables(rows.connection)
     rows.connection.execute("BEGIN")
     texts.put_many(rows.connection, 4, [(1, "k", "tea", [])])
-    found = texts.best(rows.connection, 4, '"tea"', limit=1)
+    found = texts.opened(rows.connection, [4])[0].best('"tea"', limit=1)
     rows.connection.rollback()
 
     assert ([1], before, []) == (found, _tables(rows.connection), texts.present(rows.connection, [4]))
@@ -68,8 +68,8 @@ def test_counts_follow_what_is_put_and_removed() -> None:
     rows.remove("a")
 
     assert ({"tea": 1, "milk": 1}, 2) == (
-        texts.counts(rows.connection, 1, ["tea", "milk", "coffe"]),
-        texts.size(rows.connection, 1),
+        texts.opened(rows.connection, [1])[0].counts(["tea", "milk", "coffe"]),
+        texts.opened(rows.connection, [1])[0].size(),
     )
 
 
@@ -78,7 +78,7 @@ def test_a_tag_is_matched_whole() -> None:
     rows = Rows()
     rows.save(Row("a", tags=("blue tea",)), Row("b", tags=("tea",)), Row("c", "tea"))
 
-    assert [rows.id("b")] == texts.tagged(rows.connection, 1, "tea", limit=5)
+    assert [rows.id("b")] == texts.opened(rows.connection, [1])[0].tagged("tea", limit=5)
 
 
 def test_a_scrub_leaves_no_byte_of_removed_text(tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ def test_a_text_that_is_not_as_it_was_written_is_damage(reading: str | None) -> 
     """It is told as SQLite tells of a damaged file, so that the index is started over."""
     rows = Rows()
     rows.save(Row("a", "tea"))
-    rows.connection.execute("UPDATE text_1 SET reading = ?", (reading,))
+    rows.connection.execute("UPDATE text SET reading = ?", (reading,))
     with pytest.raises(sqlite3.DatabaseError) as raised:
-        texts.tokens(rows.connection, 1, [rows.id("a")])
+        texts.tokens(rows.connection, [rows.id("a")])
 
     assert sqlite3.SQLITE_CORRUPT == raised.value.sqlite_errorcode
