@@ -270,8 +270,8 @@ class Forgetter:
 
         Entries that the caller may not change are left out; ``ReadOnly`` if there are no others.
         """
-        self._db.refresh()
         view = tuple(own.values())
+        self._db.refresh(view)
         matching = [entry for entry in self._matching(view, selector) if selector.matches(entry)]
         entries = [entry for entry in matching if is_writable(own, entry, rules=self._db.rules)]
         if matching and not entries:

@@ -71,12 +71,14 @@ class EntryDatabase:
     erase: Callable[[Sequence[str]], None]
     has_begun: bool = False
 
-    def refresh(self) -> None:
-        """Bring the index up to date with every change that anyone made, and once with every file on disk.
+    def refresh(self, view: Sequence[Partition] | None = None) -> None:
+        """Bring the index up to date with every change that anyone made.
 
-        The first check also finds and removes temp files that killed writers left.
+        And, once, with every file in the folders of ``view``, or with every file on disk: one that was edited in place
+        while nothing ran is known by nothing else. This check also finds and removes temp files that killed writers
+        left.
         """
-        if self.index.verify(once=True):
+        if self.index.verify_once(None if view is None else {partition.folder for partition in view}):
             self.repository.sweep()
         self.index.catch_up()
         if not self.has_begun:
@@ -271,7 +273,7 @@ class EntryReader:
         view = view_of(caller, self._db.rules.levels)
         asked = _Search(view, query, max_results, filters, associate, grouped)
         for _ in range(_ROUNDS):
-            self._db.refresh()
+            self._db.refresh(asked.view)
             question = self._embedded(asked)
             try:
                 hits = self._hits(asked, question)
@@ -291,7 +293,7 @@ class EntryReader:
         view, now = view_of(caller, self._db.rules.levels), self._db.now()
         found: list[Found] = []
         while len(found) <= limit:
-            self._db.refresh()
+            self._db.refresh(view)
             rows = self._rows(view, filters=filters, now=now, after=after, limit=limit + 1 - len(found))
             if not rows:
                 break

@@ -9,94 +9,30 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import islice
 from typing import Any
 
-from memfiles.errors import LockTimeout, StorageFailed
+from memfiles.errors import LockTimeout
 from memfiles.index.change_log import HEADER_BYTES, Line
 from memfiles.index.database import failures
 from memfiles.index.pending_writes import PendingWrites
-from memfiles.index.rows import Row, RowWriter, stored
+from memfiles.index.record_source import Folders, RecordSource, folder_of
+from memfiles.index.rows import stored
 from memfiles.index.text import fts
-from memfiles.records.keys import ENTRIES, entry_place
-from memfiles.storage import atomic
-from memfiles.storage.atomic import Signature, is_forbidden
+from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
-from memfiles.storage.entry_folders import StoredSignature, files, folder_times, stamp
+from memfiles.storage.entry_folders import folder_times, stamp
 
-_FOLDER_AT = len(ENTRIES) + 1
 _READ = "UPDATE entry SET reads = reads + ?, read_at = max(read_at, ?) WHERE path = ?"
 _SETTLED_NS = 100_000_000  # longer than a clock tick of any kernel
 _BATCH = 256  # records compared in one transaction: no other process waits longer than for these
 _COMPACT_ATTEMPTS = 50
 _COMPACT_PAUSE_SECONDS = 0.05
+_COMPARED_MAX = 4096  # folders that are remembered as compared
 _log = logging.getLogger("memfiles")
-
-
-@dataclass(frozen=True, slots=True)
-class RecordSource:
-    """The records on disk: ``read`` returns the row of the record at a path, None if it is gone or unreadable."""
-
-    directory: int
-    read: Callable[[str], Row | None]
-    forbidden: set[str] = field(default_factory=set)  # records that exist and may not be read at the moment
-
-    def signature(self, path: str) -> Signature | None:
-        """The signature that the row of this file must have; None if there cannot be a file."""
-        try:
-            return stored(atomic.signature(self.directory, path))
-        except OSError:
-            return None
-
-    def refresh(self, connection: sqlite3.Connection, paths: Iterable[str], *, known: Iterable[Row] = ()) -> None:
-        """Make the rows of these records equal to the files, in the caller's transaction; ``known`` rows are so."""
-        writer = RowWriter(connection)
-        for given in known:
-            writer.put(given)
-        for path in paths:
-            found = self.signature(path)
-            if found is not None and found == writer.signature(path):
-                continue
-            row = self._row(path) if found is not None else None
-            if row is None:
-                writer.remove(path)
-            else:
-                writer.put(row)
-        writer.finish()
-
-    def _row(self, path: str) -> Row | None:
-        try:
-            row = self.read(path)
-        except StorageFailed as error:
-            if not is_forbidden(error):
-                raise
-            if path not in self.forbidden:
-                self.forbidden.add(path)
-                _log.warning("searches leave an entry out until it may be read: %s", error)
-            return None
-        self.forbidden.discard(path)
-        return row
-
-    def differing(self, connection: sqlite3.Connection, left_over: list[str]) -> Iterator[str]:
-        """The records whose files and rows differ; temp files of dead writers are added to ``left_over``.
-
-        All rows are read at once: in the order of their paths it would take twice as long.
-        """
-        known: dict[str, dict[str, StoredSignature]] = defaultdict(dict)
-        for path, *signature in connection.execute("SELECT path, inode, file_size, mtime_ns FROM entry"):
-            known[path[_FOLDER_AT : path.rindex("/")]][path] = tuple(signature)
-        for folder in sorted(known.keys() | folder_times(self.directory).keys()):
-            rows = known.pop(folder, {})
-            for path, found in files(self.directory, folder, left_over):
-                noted = rows.pop(path, None)
-                if noted != found and (noted is not None or entry_place(path) is not None):
-                    yield path
-            yield from rows
 
 
 class Trust(Enum):
@@ -104,9 +40,10 @@ class Trust(Enum):
 
     ======================  =============================================================================
     ``UNOPENED``            opened: ``CURRENT`` if no folder changed since the last close, else ``UNVERIFIED``
+                            (and only the changed ones are suspect)
     ``LOST``                opened: ``UNVERIFIED``, as it is empty
     ``CURRENT``             a transaction failed, or lines of the log were lost: ``UNVERIFIED``
-    ``UNVERIFIED``          every file was compared with its row: ``CURRENT``, unless one may not be read
+    ``UNVERIFIED``          every suspect file was compared with its row: ``CURRENT``, unless one may not be read
     any but ``CLOSED``      the database is damaged: ``LOST``; another process replaced it: ``UNVERIFIED``;
                             in a forked child: ``UNOPENED``
     ======================  =============================================================================
@@ -139,10 +76,17 @@ class Maintenance:
     def reset(self) -> None:
         """Start as with an unopened database, which is also what a forked child has."""
         self.trust = Trust.UNOPENED
-        self.has_verified = False  # since the start of this process
+        self._suspect: Folders = None  # those to compare while the trust is ``UNVERIFIED``
+        self._compared: set[str] | None = set()  # folders, since the start of this process; None for all
+        self.left_over: list[str] = []  # temp files of dead writers that were found and not returned yet
         self._opened: sqlite3.Connection | None = None  # the one that ``trust`` is about
         self._watched: dict[str, Signature | None] = {}  # records that other processes may be changing
         self._written: tuple[sqlite3.Connection, int] | None = None  # with the data version of the last batch
+
+    @property
+    def has_verified(self) -> bool:
+        """Whether all folders were compared since the start of this process."""
+        return self._compared is None
 
     @property
     def is_open(self) -> bool:
@@ -166,20 +110,23 @@ class Maintenance:
         try:
             connection = self.database.connection()
             with failures():
-                is_known = self.is_open or (
-                    self.trust is Trust.UNOPENED and _noted_times(connection) == folder_times(self._records.directory)
-                )
                 is_replaced = self._opened not in (None, connection)
-                if not is_known or is_replaced or not _is_complete(connection):
-                    self.trust = Trust.UNVERIFIED
+                if self.trust is Trust.LOST or is_replaced or not _is_complete(connection):
+                    self._distrust()
                 elif self.trust is Trust.UNOPENED:
-                    self.trust = Trust.CURRENT
+                    noted, times = _noted_times(connection), folder_times(self._records.directory)
+                    self._distrust({name for name, _ in noted.items() ^ times.items()})
                 self._opened = connection
             if log.is_alone:
                 self.apply(is_alone=True)
         finally:
             if log.is_alone:
                 log.share()
+
+    def _distrust(self, folders: Folders = None) -> None:
+        """Have the rows of these folders compared before the next answer, or all."""
+        self.trust = Trust.CURRENT if folders is not None and not folders else Trust.UNVERIFIED
+        self._suspect = folders
 
     def start_over(self) -> None:
         """Remove a lost database; the next ``open`` makes an empty one."""
@@ -218,12 +165,44 @@ class Maintenance:
         """Write all changes by any process into the rows, and verify them if needed."""
         self.apply()
         if self.trust is Trust.UNVERIFIED:
-            self._verify()
+            self._verify(self._suspect)
 
-    def verify(self) -> list[str]:
-        """Compare every file with its row, and read those that differ; returns temp files of dead writers."""
-        self.apply()
-        return self._verify()
+    def verify(self, folders: Folders = None) -> list[str]:
+        """Compare every file with its row, in these folders or all, and read those that differ.
+
+        Returns temp files of dead writers. Suspect folders are compared in any case.
+        """
+        if not self.is_fresh():
+            self.apply()
+        suspect = self._suspect if self.trust is Trust.UNVERIFIED else ()
+        if folders is None or suspect is None:
+            self._verify(None)
+        else:
+            if suspect:
+                self._verify(suspect)
+            if remaining := set(folders).difference(suspect):
+                self._compare(remaining)
+        found, self.left_over = self.left_over, []
+        return found
+
+    def unverified(self, folders: Iterable[str]) -> list[str]:
+        """Those of these folders that were not compared since the start of this process."""
+        return [] if self._compared is None else [folder for folder in folders if folder not in self._compared]
+
+    def note_verified(self, folders: Folders = None) -> None:
+        """Note that these folders were compared, or all."""
+        if folders is None:
+            self._compared = None
+        elif self._compared is not None:
+            if len(self._compared) > _COMPARED_MAX:
+                self._compared.clear()  # comparing a folder again costs little
+            self._compared.update(folders)
+
+    def folders(self) -> list[str]:
+        """All folders of entries, on the disk and in the rows."""
+        with failures():
+            known = {scope for (scope,) in self._connection().execute("SELECT DISTINCT scope FROM part")}
+        return sorted(known | folder_times(self._records.directory).keys())
 
     def forget(self, paths: list[str]) -> None:
         """Read these records, and rewrite the file without any word of earlier versions. Raises ``LockTimeout``."""
@@ -260,15 +239,18 @@ class Maintenance:
             with self.transaction() as connection:
                 self._watched, is_exact = self._apply(connection, also=also, is_alone=is_alone)
                 if not _is_complete(connection):
-                    self.trust = Trust.UNVERIFIED
+                    self._distrust()
         except BaseException:
-            self.trust, is_exact = Trust.UNVERIFIED, False
+            self._distrust()
+            is_exact = False
             raise
         finally:
             self._pending.land(is_exact=is_exact and self.trust is Trust.CURRENT)
-        if self._pending.announcements.is_incomplete or self._records.forbidden:
-            self.trust = Trust.UNVERIFIED
+        if self._pending.announcements.is_incomplete:
+            self._distrust()
             self._pending.announcements.is_incomplete = False
+        elif self._records.forbidden and self.trust is Trust.CURRENT:
+            self._distrust({folder_of(path) for path in self._records.forbidden})
 
     def _apply(
         self, connection: sqlite3.Connection, *, also: Iterable[str], is_alone: bool
@@ -301,22 +283,27 @@ class Maintenance:
             connection.execute("DELETE FROM meta WHERE key = 'complete'")
         return {} if is_alone else signatures, is_exact and not stale
 
-    def _verify(self) -> list[str]:
+    def _verify(self, folders: Folders) -> None:
+        """Compare these folders, which are all that are suspect."""
         now_ns, times = time.time_ns(), folder_times(self._records.directory)
-        left_over: list[str] = []
+        self._compare(folders)
+        if self._records.forbidden:
+            self._distrust({folder_of(path) for path in self._records.forbidden})
+        else:
+            with self.transaction() as connection:
+                _note_complete(connection, times, folders=folders, now_ns=now_ns)
+            self.trust = Trust.CURRENT
+
+    def _compare(self, folders: Folders) -> None:
         connection = self._connection()
         with failures():
-            remaining = iter(list(self._records.differing(connection, left_over)))
-            while paths := list(islice(remaining, _BATCH)):
-                with self.transaction() as connection:
-                    self._records.refresh(connection, paths)
-        is_complete = not self._records.forbidden
-        if is_complete:
-            with self.transaction() as connection:
-                _note_complete(connection, times, now_ns=now_ns)
-        self.trust, self.has_verified = Trust.CURRENT if is_complete else Trust.UNVERIFIED, True
-        self._pending.land()
-        return left_over
+            if differing := list(self._records.differing(connection, self.left_over, folders=folders)):
+                remaining = iter(differing)
+                while paths := list(islice(remaining, _BATCH)):
+                    with self.transaction() as connection:
+                        self._records.refresh(connection, paths)
+                self._pending.land()
+        self.note_verified(folders)
 
 
 def _advance(intents: dict[str, tuple[str, ...]], lines: Iterable[Line]) -> set[str]:
@@ -364,10 +351,14 @@ def _noted_times(connection: sqlite3.Connection) -> dict[str, int]:
     return dict(connection.execute("SELECT name, mtime_ns FROM folder").fetchall())
 
 
-def _note_complete(connection: sqlite3.Connection, times: dict[str, int], *, now_ns: int) -> None:
-    """Note that every record was compared after these folder times; too recent times are not reliable."""
-    connection.execute("DELETE FROM folder")
-    settled = [(name, at) for name, at in times.items() if not 0 <= now_ns - at < _SETTLED_NS]
+def _note_complete(connection: sqlite3.Connection, times: dict[str, int], *, folders: Folders, now_ns: int) -> None:
+    """Note that every record in these folders was compared after these times; too recent times are not reliable."""
+    compared = times.keys() if folders is None else folders
+    if folders is None:
+        connection.execute("DELETE FROM folder")
+    connection.executemany("DELETE FROM folder WHERE name = ?", [(name,) for name in folders or ()])
+    found = [(name, times[name]) for name in compared if name in times]
+    settled = [(name, at) for name, at in found if not 0 <= now_ns - at < _SETTLED_NS]
     connection.executemany("INSERT INTO folder VALUES (?, ?)", settled)
     _note(connection, complete=1)
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from memfiles.errors import StorageFailed
-from memfiles.index.catch_up import IndexReplaced, Maintenance, RecordSource, Trust
+from memfiles.index.catch_up import IndexReplaced, Maintenance, Trust
 from memfiles.index.database import IndexUnusable, create_tables, failures, index_database
 from memfiles.index.pending_writes import MAX_FACTOR, PendingWrites
+from memfiles.index.record_source import RecordSource
 from memfiles.index.rows import PartitionKey, Row, Totals, load_sums, row_of, totals_of
 from memfiles.records.marks import EntryRecord
 from memfiles.storage.atomic import Signature
@@ -30,6 +31,7 @@ _Transaction = Callable[[], AbstractContextManager[sqlite3.Connection]]
 _Work = Callable[[sqlite3.Connection], T]
 _SHUT = (Trust.UNOPENED, Trust.LOST)
 _ATTEMPTS = 4  # it was damaged, and then replaced by others who found it damaged as well
+_FOLDERS_AT_ONCE = 64  # compared while nobody else uses the index
 _STUCK_SECONDS = 5.0  # how long a database that could not be used is left alone
 
 
@@ -87,18 +89,28 @@ class Index:
         if not self._is_stuck and not (self._maintenance.is_fresh() and not (reads and self._pending.reads)):
             self._maintain(self._maintenance.catch_up)
 
-    def verify(self, *, once: bool = False) -> list[str]:
+    def verify(self) -> list[str]:
         """Compare every file with its row, and read those that differ; returns temp files of dead writers.
 
-        With ``once``, only if this process has not done so since it opened the index.
+        Of many folders, some at a time: in between, others may use the index.
         """
         self._refuse_closed()
-        if once and self._maintenance.has_verified:
-            return []
-        with self._turn:
-            if once and self._maintenance.has_verified:
-                return []
+        folders = self._maintain(self._maintenance.folders) or []
+        chunks = [folders[at : at + _FOLDERS_AT_ONCE] for at in range(0, len(folders), _FOLDERS_AT_ONCE)]
+        if len(chunks) < 2:
             return self._maintain(self._maintenance.verify) or []
+        found = [path for chunk in chunks for path in self._maintain(partial(self._maintenance.verify, chunk)) or []]
+        self._maintenance.note_verified()
+        return found
+
+    def verify_once(self, folders: Iterable[str] | None = None) -> list[str]:
+        """As ``verify``, of these folders or all, but only of those that this process has not compared yet."""
+        self._refuse_closed()
+        if folders is None:
+            return [] if self._maintenance.has_verified else self.verify()
+        if not (unknown := self._maintenance.unverified(folders)) and not self._maintenance.left_over:
+            return []
+        return self._maintain(partial(self._maintenance.verify, unknown)) or []
 
     def ask(self, work: _Work[T]) -> T:
         """Answer ``work`` from the tables, which nobody changes meanwhile; it may be called a second time."""

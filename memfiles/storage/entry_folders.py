@@ -17,10 +17,10 @@ _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _ANY_UID = "0" * 40
 
 
-def folder_times(directory: int) -> dict[str, int]:
+def folder_times(directory: int, *, users: bool = True) -> dict[str, int]:
     """When each folder last changed that can hold entries by its name, in nanoseconds: of agents and their users."""
     found = dict(_times_in(directory, ""))
-    for agent in [*found]:
+    for agent in [*found] if users else ():
         found.update(_times_in(directory, f"{agent}/{USERS}/"))
     return found
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO, FileIO
+from typing import Literal
 
 from filelock import lock_descriptor
 
@@ -38,6 +39,7 @@ from memfiles.storage.journal_frames import (
 )
 from memfiles.storage.locks import RecordLocks
 
+SweptEntries = Literal["none", "agents", "all"]
 _LONGEST_DEATH = 10.0  # seconds from the first lock to the last that a dying process releases
 _POLL_SECONDS = 0.002
 SCRUB_REQUEST = f"{FOLDER}/scrub-request"
@@ -54,16 +56,18 @@ def journal_names(directory: int) -> list[str]:
         return []
 
 
-def recover(directory: int, locks: RecordLocks, *, at: str, flush: bool, thorough: bool = True) -> None:
+def recover(directory: int, locks: RecordLocks, *, at: str, flush: bool, among: SweptEntries = "all") -> None:
     """Replay and remove every journal whose process is dead, then remove dead writers' temp files.
 
-    ``thorough`` False looks for temp files among the entries (there may be 100,000) only if a process was dead.
+    ``among``: the entries (there may be 100,000, in a folder for each of 10,000 users) among which they are looked for
+    even if no process was dead: those of ``agents`` without users, ``all`` or ``none``.
     """
     deadline = time.monotonic() + _LONGEST_DEATH
     while True:
         for name in journal_names(directory):
-            thorough |= _recover_journal(directory, name, locks, at=at, flush=flush)
-        if _sweep(directory, at=at, thorough=thorough):
+            if _recover_journal(directory, name, locks, at=at, flush=flush):
+                among = "all"
+        if _sweep(directory, at=at, among=among):
             if (request := _locked_request(directory, create=False)) is not None:
                 _withdraw(directory, request)  # of a dead process
             return
@@ -191,13 +195,13 @@ def _may_be_by_hand(directory: int, path: str, data: bytes, seen: atomic.Signatu
     return (path, seen.mtime_ns) not in staged
 
 
-def _sweep(directory: int, *, at: str, thorough: bool) -> bool:
+def _sweep(directory: int, *, at: str, among: SweptEntries) -> bool:
     """Remove dead writers' temp files; False while one holds a change whose journal is not free yet.
 
     A temp file whose record's lock is free is a dead writer's. But a dying process releases its locks one after
     another: if its journal names the staged version, that must be replayed before the temp file goes.
     """
-    temps = _temp_files(directory, thorough=thorough)
+    temps = _temp_files(directory, among=among)
     found = {temp: path for temp in temps if (path := staged_path(temp)) is not None}
     if not found:
         return True
@@ -214,11 +218,11 @@ def _sweep(directory: int, *, at: str, thorough: bool) -> bool:
     return swept
 
 
-def _temp_files(directory: int, *, thorough: bool) -> list[str]:
-    """The temp files, among entries only if ``thorough``; what is not a folder there, such as a link, is left alone."""
+def _temp_files(directory: int, *, among: SweptEntries) -> list[str]:
+    """The temp files; what is not a folder among the entries, such as a link, is left alone."""
     found = [name for name in atomic.names(directory) if name.startswith(TEMP_PREFIX)]
     with suppress(OSError):
-        for folder in folder_times(directory) if thorough else ():
+        for folder in folder_times(directory, users=among == "all") if among != "none" else ():
             with suppress(OSError):
                 names = atomic.names(directory, f"{ENTRIES}/{folder}")
                 found += [f"{ENTRIES}/{folder}/{name}" for name in names if name.startswith(TEMP_PREFIX)]

@@ -60,7 +60,7 @@ class Store:
             self._is_closed = False
             self._start_parts()
             self._folders: set[str] = set()
-            self.recover()  # lists the entries as well: 70 ms for 100,000
+            self.recover(among="agents")  # lists their entries: 70 ms for 100,000; the index finds those of users
         renew_in_child(self, Store._leave_to_parent)
 
     def close(self) -> None:
@@ -150,11 +150,11 @@ class Store:
             for folder in {path.rpartition("/")[0] for path in found}:
                 atomic.sync_folder(self.descriptor, folder)
 
-    def recover(self) -> None:
+    def recover(self, *, among: recovery.SweptEntries = "all") -> None:
         """Replay and remove the journals that dead processes left, and remove their temp files."""
         with storage_failure("recovering from a process that died failed"):
             self._journal.retire_broken()
-            recovery.recover(self.descriptor, self._locks, at=self._now(), flush=self._flush)
+            recovery.recover(self.descriptor, self._locks, at=self._now(), flush=self._flush, among=among)
 
     def checkpoint(self) -> None:
         """Flush every published record and empty this process's journal."""
@@ -178,7 +178,7 @@ class Store:
     def _wait_for_scrub(self, token: bytes) -> None:
         deadline = time.monotonic() + self._lock_timeout
         while True:
-            recovery.recover(self.descriptor, self._locks, at=self._now(), flush=self._flush, thorough=False)
+            recovery.recover(self.descriptor, self._locks, at=self._now(), flush=self._flush, among="none")
             names = [name for name in recovery.journal_names(self.descriptor) if name != self._journal.name]
             waiting = [name for name in names if recovery.may_hold_content(self.descriptor, name, token=token)]
             if not waiting:

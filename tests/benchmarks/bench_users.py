@@ -122,13 +122,14 @@ def _prompt(memory: Memory, user: str) -> float:
 
 def _search(memory: Memory, user: str) -> float:
     session = memory.session("support", user=user)
-    word = session.entries.get(session, "note-7").content.split()[0]
-    return seconds(lambda: session.entries.search(session, f"{word} and more"))
+    found = memory.entries.get(session, "note-7")
+    word = found.content.split()[0] if found else ""
+    return seconds(lambda: memory.entries.search(session, f"{word} and more"))
 
 
 def _save(memory: Memory, user: str) -> float:
     session = memory.session("support", user=user)
-    return seconds(lambda: session.entries.save(session, "the last", f"said at {time.time()}"))
+    return seconds(lambda: memory.entries.save(session, "the last", f"said at {time.time()}"))
 
 
 def _spread(taken: list[float], goal: float | None = None) -> tuple[str, str]:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memfiles.index import catch_up
+from memfiles.index import catch_up, record_source
 from memfiles.index.database import index_database
 from memfiles.index.rows import Sum
 from memfiles.records.entry import Entry, Retired
@@ -219,7 +219,7 @@ def test_a_person_s_change_is_found_when_a_process_looks_once(memory: Memory, ch
     memory.keys()
     again = reopened(memory)
     change(again)
-    again.index.verify(once=True)
+    again.index.verify_once()
 
     assert expected_texts(again) == again.texts()
     assert len(expected_texts(again)) == again.index.totals(SUPPORT).count
@@ -317,7 +317,8 @@ def test_an_index_that_is_replaced_while_it_is_used_is_built_anew(
 
 def _replace_after(monkeypatch: pytest.MonkeyPatch, name: str, memory: Memory) -> None:
     """Have another process build the index anew right after the next call of this function of the maintenance."""
-    original = getattr(catch_up, name) if hasattr(catch_up, name) else getattr(catch_up.Maintenance, name)
+    owner = next(it for it in (catch_up, record_source, catch_up.Maintenance) if hasattr(it, name))
+    original = getattr(owner, name)
 
     def then_replaced(*given: Any) -> Any:
         monkeypatch.undo()
@@ -329,7 +330,7 @@ def _replace_after(monkeypatch: pytest.MonkeyPatch, name: str, memory: Memory) -
         other.close()
         return result
 
-    monkeypatch.setattr(catch_up if hasattr(catch_up, name) else catch_up.Maintenance, name, then_replaced)
+    monkeypatch.setattr(owner, name, then_replaced)
 
 
 @pytest.mark.parametrize("ask", [Memory.texts, lambda memory: live_keys(memory.index)], ids=["caught up", "asked"])

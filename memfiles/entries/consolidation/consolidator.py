@@ -123,7 +123,7 @@ class Consolidator:
         return replace(step, note=replace(step.note, content=draft.content or ""))
 
     def _entries(self, partition: Partition) -> list[Entry]:
-        self._db.refresh()
+        self._db.refresh([partition])
         return self._db.entries(row.path for row in self._db.rows([partition]))
 
 

@@ -42,7 +42,7 @@ def _prepared(db: EntryDatabase, caller: Caller, budget_bytes: int | None) -> tu
     budget = db.rules.hydrate_bytes if budget_bytes is None else budget_bytes
     check_whole(budget, what="budget_bytes", least=0)
     now, view = db.now(), view_of(caller, db.rules.levels)
-    db.refresh()
+    db.refresh(view)
     return budget, now, view
 
 

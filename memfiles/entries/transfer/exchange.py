@@ -101,8 +101,8 @@ class Exchange:
 
     def _entries(self, caller: Caller) -> list[Entry]:
         """The entries that the caller may see, by key and level; shadowed ones too, so that nothing is lost."""
-        self._db.refresh()
         view = [partition for partition in view_of(caller, self._db.rules.levels) if not partition.run]
+        self._db.refresh(view)
         found = self._db.entries(row.path for row in self._db.rows(view) if row.state == "live")
         entries = [entry for entry in found if self._db.is_live(entry)]
         return sorted(entries, key=lambda entry: (entry.key, self._db.rules.levels.rank(entry.level), entry.agent))
@@ -120,7 +120,7 @@ class Exchange:
         check_switch(dry_run, what="dry_run")
         check_switch(take_over, what="take_over")
         parsed = read(source, format=format)
-        self._db.refresh()
+        self._db.refresh(view_of(caller, self._db.rules.levels))
         now = self._db.now()  # once: entries without times of their own must not be told apart by a tick of the clock
         judged = _once(parsed.documents, [self._judge(caller, document, now=now) for document in parsed.documents])
         skipped = [*parsed.skipped, *(each for each in judged if isinstance(each, Skipped))]

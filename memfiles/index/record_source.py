@@ -1,0 +1,102 @@
+"""Record source: the records on disk, as the index compares its rows with them.
+
+The rule this file guards: a row is written only with the signature of the file that it was read from, so a file that
+changes meanwhile is found to differ again.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from memfiles.errors import StorageFailed
+from memfiles.index.rows import Row, RowWriter, stored
+from memfiles.index.text.fts import as_json
+from memfiles.records.keys import ENTRIES, entry_place
+from memfiles.storage import atomic
+from memfiles.storage.atomic import Signature, is_forbidden
+from memfiles.storage.entry_folders import StoredSignature, files, folder_times
+
+Folders = Collection[str] | None
+"""Folders of entries, as in their paths; None for all."""
+
+_FOLDER_AT = len(ENTRIES) + 1
+_ALL = "SELECT path, inode, file_size, mtime_ns FROM entry"
+_OF_FOLDERS = """
+    SELECT path, inode, file_size, mtime_ns FROM part CROSS JOIN entry ON entry.part = part.id
+    WHERE scope IN (SELECT value FROM json_each(?))
+"""
+_log = logging.getLogger("memfiles")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSource:
+    """The records on disk: ``read`` returns the row of the record at a path, None if it is gone or unreadable."""
+
+    directory: int
+    read: Callable[[str], Row | None]
+    forbidden: set[str] = field(default_factory=set)  # records that exist and may not be read at the moment
+
+    def signature(self, path: str) -> Signature | None:
+        """The signature that the row of this file must have; None if there cannot be a file."""
+        try:
+            return stored(atomic.signature(self.directory, path))
+        except OSError:
+            return None
+
+    def refresh(self, connection: sqlite3.Connection, paths: Iterable[str], *, known: Iterable[Row] = ()) -> None:
+        """Make the rows of these records equal to the files, in the caller's transaction; ``known`` rows are so."""
+        writer = RowWriter(connection)
+        for given in known:
+            writer.put(given)
+        for path in paths:
+            found = self.signature(path)
+            if found is not None and found == writer.signature(path):
+                continue
+            row = self._row(path) if found is not None else None
+            if row is None:
+                writer.remove(path)
+            else:
+                writer.put(row)
+        writer.finish()
+
+    def _row(self, path: str) -> Row | None:
+        try:
+            row = self.read(path)
+        except StorageFailed as error:
+            if not is_forbidden(error):
+                raise
+            if path not in self.forbidden:
+                self.forbidden.add(path)
+                _log.warning("searches leave an entry out until it may be read: %s", error)
+            return None
+        self.forbidden.discard(path)
+        return row
+
+    def differing(
+        self, connection: sqlite3.Connection, left_over: list[str], *, folders: Folders = None
+    ) -> Iterator[str]:
+        """The records in these folders whose files and rows differ, or all (None).
+
+        Temp files of dead writers are added to ``left_over``. The rows are read at once: in the order of their paths it
+        would take twice as long.
+        """
+        known: dict[str, dict[str, StoredSignature]] = defaultdict(dict)
+        asked = connection.execute(_ALL) if folders is None else connection.execute(_OF_FOLDERS, (as_json(folders),))
+        for path, *signature in asked:
+            known[folder_of(path)][path] = tuple(signature)
+        for folder in sorted(known.keys() | (folder_times(self.directory) if folders is None else folders)):
+            rows = known.pop(folder, {})
+            for path, found in files(self.directory, folder, left_over):
+                noted = rows.pop(path, None)
+                if noted != found and (noted is not None or entry_place(path) is not None):
+                    yield path
+            yield from rows
+
+
+def folder_of(path: str) -> str:
+    """The folder of the record at ``path``."""
+    return path[_FOLDER_AT : path.rindex("/")]
