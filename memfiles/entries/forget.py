@@ -13,8 +13,7 @@ The rules this file guards:
 from __future__ import annotations
 
 import re
-import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -27,7 +26,6 @@ from memfiles.entries.reader import EntryDatabase, entry_at
 from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.index import queries
 from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
-from memfiles.index.rows import Row
 from memfiles.records.entry import MAX_WHY_BYTES, Entry, Provenance
 from memfiles.records.entry_codec import read_entry
 from memfiles.records.keys import (
@@ -201,7 +199,7 @@ class Forgetter:
             mark, entry = self._db.mark(path), entry_at(self._db.repository, buried)
             if mark is not None and entry is not None and buries(mark, entry):
                 graves.setdefault(buried, []).append(mark)
-        for note in self._db.entries(row.path for row in self._rows_made_of_others(queries.all_parts)):
+        for note in self._db.entries(row.path for row in self._db.index.ask(queries.all_made_of_others)):
             if found := self._forgotten_sources(note):
                 graves.setdefault(note.path, []).extend(found)
         if not graves:
@@ -368,15 +366,10 @@ class Forgetter:
 
     def _made_of_others(self, view: View) -> list[Entry]:
         """The entries made of others or with labels of others, hidden or not, wherever they are by now."""
-        rows = self._rows_made_of_others(lambda connection: queries.parts(connection, view), prefix=FOLDED)
-        rows += self._rows_made_of_others(queries.all_parts)
-        return self._db.entries(sorted({row.path for row in rows}))
-
-    def _rows_made_of_others(
-        self, parts: Callable[[sqlite3.Connection], Sequence[int]], *, prefix: str | None = None
-    ) -> list[Row]:
         ask = self._db.index.ask
-        return ask(lambda connection: queries.made_of_others(connection, parts(connection), prefix=prefix))
+        rows = ask(lambda opened: queries.made_of_others(opened, queries.parts(opened, view), prefix=FOLDED))
+        rows += ask(queries.all_made_of_others)
+        return self._db.entries(sorted({row.path for row in rows}))
 
     def checked_why(self, why: str) -> str:
         """The reason as it may be kept: at most 500 bytes, and no credential."""

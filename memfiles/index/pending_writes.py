@@ -18,6 +18,7 @@ MAX_ROWS = 512
 MAX_BYTES = 4 * 1024 * 1024
 MAX_FACTOR = 32  # times as many may wait while a batch is being written; beyond that, saves wait for it
 _MAX_READS = 4096
+_MAX_LOADED = 1024  # partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,12 @@ class RunningTotals:
         return totals_of(chain(loaded.items(), self._changes.get(partition, {}).items()))
 
     def after(self, waiting: RunningTotals) -> RunningTotals:
-        """The totals once all changes but those of ``waiting`` rows are in the database."""
+        """The totals once all changes but those of ``waiting`` rows are in the database.
+
+        Of very many partitions they are loaded again: most of them are of users that are not active any more.
+        """
+        if len(self._loaded) > _MAX_LOADED:
+            return waiting
         waiting._loaded = self._loaded
         waiting._changes |= {each: self._changes[each] for each in self._loaded.keys() & self._changes.keys()}
         return waiting

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from memfiles.index.rows import SELECTED, PartitionKey, Row, row_from
 from memfiles.index.text import fts
 from memfiles.index.text.fts import as_json
+from memfiles.records.keys import USERS
 
 _LIVE = "e.state = 'live' AND (e.expires_at IS NULL OR e.expires_at > :now)"
 _UNSHADOWED = """
@@ -41,14 +42,20 @@ _EXPIRED_TEXTS = """
 """
 _LIVE_AND_EXPIRED = "entry WHERE entry.part = part.id AND state = 'live' AND expires_at <= :now"
 _COUNTS = f"""
-    SELECT scope, level, run,
-        coalesce(sum(count) FILTER (WHERE state = 'live'), 0) - (SELECT count(*) FROM {_LIVE_AND_EXPIRED}),
-        coalesce(sum(total.size) FILTER (WHERE state = 'live'), 0)
-            - (SELECT coalesce(sum(entry.size), 0) FROM {_LIVE_AND_EXPIRED}),
-        (SELECT count(*) FROM {_LIVE_AND_EXPIRED}),
-        coalesce(sum(count) FILTER (WHERE state <> 'live'), 0)
-    FROM part JOIN total ON total.part = part.id
-    GROUP BY part.id ORDER BY scope, level, run
+    WITH counted AS (
+        SELECT scope, level, run, instr(scope, '/{USERS}/') AS user_at,
+            coalesce(sum(count) FILTER (WHERE state = 'live'), 0)
+                - (SELECT count(*) FROM {_LIVE_AND_EXPIRED}) AS entries,
+            coalesce(sum(total.size) FILTER (WHERE state = 'live'), 0)
+                - (SELECT coalesce(sum(entry.size), 0) FROM {_LIVE_AND_EXPIRED}) AS bytes,
+            (SELECT count(*) FROM {_LIVE_AND_EXPIRED}) AS expired,
+            coalesce(sum(count) FILTER (WHERE state <> 'live'), 0) AS retired
+        FROM part JOIN total ON total.part = part.id GROUP BY part.id
+    )
+    SELECT iif(user_at, substr(scope, 1, user_at + {len(USERS)}), scope), level, iif(user_at, '', run),
+        sum(entries), sum(bytes), sum(expired), sum(retired),
+        count(DISTINCT iif(user_at, scope, NULL)), max(entries), max(bytes)
+    FROM counted WHERE entries OR expired OR retired GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """
 _SIZES = """
     SELECT part, sum(count) FROM total WHERE part IN (SELECT value FROM json_each(?)) AND state = 'live' GROUP BY part
@@ -86,11 +93,6 @@ def parts(connection: sqlite3.Connection, view: Sequence[PartitionKey]) -> list[
     """The ids of the partitions of a view that exist, in its order."""
     found = (connection.execute(_PART, place).fetchone() for place in view)
     return [row[0] for row in found if row is not None]
-
-
-def all_parts(connection: sqlite3.Connection) -> list[int]:
-    """The ids of all partitions."""
-    return [id for (id,) in connection.execute("SELECT id FROM part ORDER BY id")]
 
 
 def visible(
@@ -301,7 +303,12 @@ def buried(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     return connection.execute(statement).fetchall()
 
 
-def made_of_others(connection: sqlite3.Connection, parts: Sequence[int], *, prefix: str | None = None) -> list[Row]:
+def all_made_of_others(connection: sqlite3.Connection) -> list[Row]:
+    """The rows of entries made from others, of all agents and users."""
+    return _rows(connection, f"{_select('entry_by_sources')} WHERE e.sources <> '[]' AND e.state <> 'forgotten'", ())
+
+
+def made_of_others(connection: sqlite3.Connection, parts: Sequence[int], *, prefix: str) -> list[Row]:
     """The rows of entries made from others, and of notes whose keys have that ``prefix``."""
     exists = "e.part = :part AND e.state <> 'forgotten' AND"
     ways = (
@@ -311,7 +318,7 @@ def made_of_others(connection: sqlite3.Connection, parts: Sequence[int], *, pref
     found: dict[str, Row] = {}
     for part in parts:
         values = {"part": part, "prefix": prefix, "beyond": f"{prefix}{_BEYOND}"}
-        for select, condition in ways if prefix is not None else ways[:1]:
+        for select, condition in ways:
             for row in _rows(connection, f"{select} WHERE {exists} {condition}", values):
                 found[row.path] = row
     return list(found.values())
@@ -352,7 +359,11 @@ def user_tallies(connection: sqlite3.Connection) -> list[UserTally]:
 
 
 class Counted(NamedTuple):
-    """The entries in one folder at one level, of one run or of none: visible, expired and retired."""
+    """The entries in one folder at one level, of one run or of none: visible, expired and retired.
+
+    Those of all ``users`` of an agent are summed, their runs included: the folder is then that of the users' folders.
+    ``most_entries`` and ``most_bytes`` are those of the fullest part, to which the budgets apply.
+    """
 
     folder: str
     level: str
@@ -361,12 +372,14 @@ class Counted(NamedTuple):
     size_bytes: int
     expired: int
     retired: int
+    users: int
+    most_entries: int
+    most_bytes: int
 
 
 def counted(connection: sqlite3.Connection, *, now: str) -> list[Counted]:
     """The counts of all partitions, for whoever administers a directory, never for a session; sorted."""
-    rows = (Counted(*row) for row in connection.execute(_COUNTS, {"now": now}))
-    return [each for each in rows if each.entries or each.expired or each.retired]
+    return [Counted(*row) for row in connection.execute(_COUNTS, {"now": now})]
 
 
 def has_expired_texts(connection: sqlite3.Connection, parts: Sequence[int], *, now: str) -> bool:

@@ -133,7 +133,7 @@ def scope_folder(agent: str, user: str = "") -> str:
     return f"{folder}/{USERS}/{user}" if user else folder
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16384)  # some 400 bytes each
 def entry_uid(folder: str, level: str, key: str, run: str = "") -> str:
     """The uid of an entry, the same on every machine; ``run`` for an entry of one conversation.
 

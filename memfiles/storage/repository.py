@@ -26,7 +26,9 @@ from memfiles.storage.store import Store
 from memfiles.storage.transaction import LeftBehind, NewVersion
 
 KNOWN_MAX = 65536
-"""How many undeclared records are remembered as last seen, so that reading one again costs a single stat."""
+KNOWN_BYTES_MAX = 16 * 2**20
+"""How many undeclared records are remembered as last seen, and of how many bytes on disk (in memory they take some
+four times as many), so that reading one again costs a single stat. The ones read first go first."""
 
 _ATTEMPTS = 50
 _log = logging.getLogger("memfiles")
@@ -72,6 +74,7 @@ class RecordRepository(Generic[R]):
         self.origin = origin
         self._listener = listener
         self._seen: dict[str, Observed[R] | None] = {}
+        self._seen_bytes = 0  # of the undeclared ones, on disk
         self._remembering = threading.Lock()
         renew_in_child(self, RecordRepository._renew)
 
@@ -210,7 +213,7 @@ class RecordRepository(Generic[R]):
         with self._remembering:
             for path in paths:
                 if (seen := self._seen.get(path)) is not None and not isinstance(seen.record, Mark):
-                    del self._seen[path]
+                    self._drop(path)
 
     def _check_declared(self, path: str) -> None:
         if self._kind.is_declared and path not in self._seen:
@@ -309,14 +312,25 @@ class RecordRepository(Generic[R]):
                 self._note(path, found)
 
     def _note(self, path: str, seen: Observed[R]) -> None:
-        if path not in self._seen:
-            if self._kind.is_declared:
-                return  # it was declared when the change began, and no longer is
-            if len(self._seen) >= KNOWN_MAX:
-                del self._seen[next(iter(self._seen))]  # the oldest
+        if self._kind.is_declared:
+            if path in self._seen:  # else it was declared when the change began, and no longer is
+                self._seen[path] = seen
+            return
+        self._drop(path)
         self._seen[path] = seen
+        self._seen_bytes += _bytes_of(seen)
+        while len(self._seen) > KNOWN_MAX or self._seen_bytes > KNOWN_BYTES_MAX:
+            self._drop(next(iter(self._seen)))
+
+    def _drop(self, path: str) -> None:
+        self._seen_bytes -= _bytes_of(self._seen.pop(path, None))
 
     def _events_of(self, before: Observed[R], record: R, origin: Origin) -> list[RecordChanged]:
         """The events of writing ``record`` over ``before``: first any earlier news of it."""
         own = [self._kind.event(record, origin, before=before.record)] if record is not before.record else []
         return [*news_of(self._kind, before), *own] if before.news is not None else own
+
+
+def _bytes_of(seen: Observed[R] | None) -> int:
+    """The size of a record's file."""
+    return seen.signature.size if seen is not None and seen.signature is not None else 0

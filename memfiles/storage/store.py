@@ -33,6 +33,7 @@ from memfiles.storage.transaction import NewVersion, Transactions
 
 STATE_FOLDER = ".state"
 _LOCKS_KEPT_OPEN = 16
+_FOLDERS_KNOWN = 4096  # at most about so many are remembered as made
 _IDLE_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 _SCRUB_POLL_SECONDS = 0.02
@@ -111,6 +112,8 @@ class Store:
 
     def make_folders(self, paths: Iterable[str]) -> None:
         """Ensure the folders of these records, durably; each is created once."""
+        if len(self._folders) > _FOLDERS_KNOWN:
+            self._folders.clear()
         for folder in {path.rpartition("/")[0] for path in paths} - self._folders:
             with storage_failure(f"the folder {folder} cannot be created"):
                 for end in [index for index, character in enumerate(folder) if character == "/"] + [len(folder)]:

@@ -91,6 +91,8 @@ class DirtyScan:
     def _compare_folder(self, folder: str, changed_ns: int, *, care: Care) -> list[Dirty]:
         before = self._compared.get(folder)
         is_known = before is not None and before.still_holds(changed_ns, patient=care == "patient")
+        if before is not None and is_known and care != "thorough" and not before.dirty:
+            return []  # most folders of many users
         with self._downloads.writing:
             if before is not None and is_known and care != "thorough":
                 dirty = self._compare(self._replica.listing.signatures(before.dirty), under=f"{ENTRIES}/{folder}")

@@ -135,12 +135,12 @@ def _by_agent(workflow: Workflow, entries: Sequence[Counted]) -> tuple[EntryStat
     names, spec = {scope_folder(agent): agent for agent in workflow.agents}, workflow.memory.entries
     groups: dict[tuple[str, str], list[Counted]] = defaultdict(list)
     for each in entries:
-        folder = each.folder.partition(f"/{USERS}/")[0]
+        folder = each.folder.removesuffix(f"/{USERS}")
         groups[names.get(folder, folder), each.level].append(each)
     found = []
     for (agent, level), group in sorted(groups.items()):
-        users = {each.folder for each in group if f"/{USERS}/" in each.folder}
         totals: dict[str, int] = {name: sum(getattr(each, name) for each in group) for name in _SUMMED}
-        used = [max(it.entries / spec.max_entries, it.size_bytes / spec.max_bytes) for it in group] if spec else [0.0]
-        found.append(EntryStats(agent, level, len(users), share=round(max(used), 4), **totals))
+        users = sum(it.users for it in group)
+        shares = [(it.most_entries / spec.max_entries, it.most_bytes / spec.max_bytes) for it in group] if spec else []
+        found.append(EntryStats(agent, level, users, share=round(max(map(max, shares), default=0.0), 4), **totals))
     return tuple(found)

@@ -434,6 +434,17 @@ def test_status_counts_them() -> None:
     assert "and 2 entries: memfiles entries list" in run("ls").err
 
 
+def test_status_sums_the_users_of_an_agent() -> None:
+    """One line for an agent and level, however many users it has."""
+    for user, content in ("ada", "Ada is on Pro"), ("bob", "Bob"):
+        saved("plan", content, "--user", user)
+    saved("sum", "two", "--user", "bob")
+
+    assert "desk/users at INTERNAL: 2 users with 3 entries, 19 bytes; the fullest: 2 of 20, 13 of 1048576 bytes" in (
+        run("status").out
+    )
+
+
 @pytest.mark.parametrize("command", ["status", "ls"])
 def test_a_lost_index_changes_no_number(project: Path, command: str) -> None:
     """It is derived: deleted or broken, it is made anew."""

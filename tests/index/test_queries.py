@@ -339,9 +339,11 @@ def entries(tmp_path: Path, clock: Clock) -> Iterator[Entries]:
     store.close()
 
 
-def session(agent: str = "support", *, run: str | None = None, level: str = "INTERNAL") -> Session:
+def session(
+    agent: str = "support", *, run: str | None = None, level: str = "INTERNAL", user: str | None = None
+) -> Session:
     manager = MemoryManager("nowhere")
-    return Session(SessionProvenance(agent, run=run), refs=[], manager=manager, levels=Levels(), level=level)
+    return Session(SessionProvenance(agent, run=run, user=user), refs=[], manager=manager, levels=Levels(), level=level)
 
 
 def test_nothing_saved_nothing_counted(entries: Entries) -> None:
@@ -358,10 +360,25 @@ def test_every_partition_is_counted_apart(entries: Entries) -> None:
     entries.save(session("Other", level="PUBLIC"), "d", "123")
 
     assert [
-        Counted("=4fther", "PUBLIC", "", 1, 3, 0, 0),
-        Counted("@workspace", "INTERNAL", "", 1, 1, 0, 0),
-        Counted("support", "INTERNAL", "", 1, 5, 0, 0),
-        Counted("support", "INTERNAL", "r", 1, 2, 0, 0),
+        Counted("=4fther", "PUBLIC", "", 1, 3, 0, 0, 0, 1, 3),
+        Counted("@workspace", "INTERNAL", "", 1, 1, 0, 0, 0, 1, 1),
+        Counted("support", "INTERNAL", "", 1, 5, 0, 0, 0, 1, 5),
+        Counted("support", "INTERNAL", "r", 1, 2, 0, 0, 0, 1, 2),
+    ] == list(entries.counts())
+
+
+def test_all_users_of_an_agent_are_counted_together(entries: Entries) -> None:
+    """By level, with their number, and what the fullest of them has: ten thousand lines would tell nobody more."""
+    for user, content in ("ada", "12345"), ("bob", "1"), ("bob", "12"):
+        entries.save(session(user=user), content, content)
+    entries.save(session(user="eve", run="r"), "c", "1234", category="conversation")
+    entries.save(session(user="ada", level="PUBLIC"), "a", "1")
+    entries.save(session(), "a", "1")
+
+    assert [
+        Counted("support", "INTERNAL", "", 1, 1, 0, 0, 0, 1, 1),
+        Counted("support/users", "INTERNAL", "", 4, 12, 0, 0, 3, 2, 5),
+        Counted("support/users", "PUBLIC", "", 1, 1, 0, 0, 1, 1, 1),
     ] == list(entries.counts())
 
 
@@ -375,4 +392,4 @@ def test_what_cannot_be_seen_is_counted_apart(entries: Entries, clock: Clock) ->
     entries.forget(session(), key="forgotten")
     clock.now = COUNTED_AT
 
-    assert [Counted("support", "INTERNAL", "", 1, 5, 1, 1)] == list(entries.counts())
+    assert [Counted("support", "INTERNAL", "", 1, 5, 1, 1, 0, 1, 5)] == list(entries.counts())

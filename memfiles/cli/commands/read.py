@@ -144,6 +144,9 @@ def entry_lines(found: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
     hidden = f", {found['expired']} expired, {found['retired']} deleted or evicted"
     yield "entries", f"{output.entries(found['entries'])}, {found['size_bytes']} bytes{hidden}"
     for each in found["by_partition"]:
-        used = f"{each['entries']} of {found['max_entries']}, {each['size_bytes']} of {found['max_bytes']} bytes"
+        most = f"{each['most_entries']} of {found['max_entries']}, {each['most_bytes']} of {found['max_bytes']} bytes"
+        if each["users"]:
+            users = output.count(each["users"], "user")
+            most = f"{users} with {output.entries(each['entries'])}, {each['size_bytes']} bytes; the fullest: {most}"
         run = f" in run {each['run']}" if each["run"] else ""
-        yield "", f"{each['folder']} at {each['level']}{run}: {used}"
+        yield "", f"{each['folder']} at {each['level']}{run}: {most}"
