@@ -287,9 +287,7 @@ class Maintenance:
         """Compare these folders, which are all that are suspect."""
         now_ns, times = time.time_ns(), folder_times(self._records.directory)
         self._compare(folders)
-        if self._records.forbidden:
-            self._distrust({folder_of(path) for path in self._records.forbidden})
-        else:
+        if not self._records.forbidden:
             with self.transaction() as connection:
                 _note_complete(connection, times, folders=folders, now_ns=now_ns)
             self.trust = Trust.CURRENT
@@ -304,6 +302,8 @@ class Maintenance:
                         self._records.refresh(connection, paths)
                 self._pending.land()
         self.note_verified(folders)
+        if self._records.forbidden:
+            self._distrust({folder_of(path) for path in self._records.forbidden})
 
 
 def _advance(intents: dict[str, tuple[str, ...]], lines: Iterable[Line]) -> set[str]:

@@ -49,6 +49,7 @@ _EVENTS: list[type[events.FileSystemEvent]] = [
     events.DirMovedEvent,
     *([] if sys.platform.startswith("linux") else [events.FileModifiedEvent]),  # only Linux tells of closed files
 ]
+_LIMITS = (Path("/proc/sys/fs/inotify/max_user_watches"), Path("/proc/sys/user/max_inotify_watches"))
 _log = logging.getLogger("memfiles")
 # watchdog logs an error if it is stopped while events come in
 logging.getLogger("watchdog.observers.inotify").addFilter(
@@ -94,7 +95,8 @@ class Watcher:
             expect_all=self._expect_all,
             flooded=self._wake,
         )
-        self._events.start()
+        if not watched.is_deep:  # of 10,000 folders it takes a second, which the thread has
+            self._events.start()
         self._thread = threading.Thread(target=self._run, name="memfiles-watch", daemon=True)
         self._thread.start()
         renew_in_child(self, Watcher._leave_to_parent)
@@ -156,7 +158,7 @@ class Watcher:
         """Examine the records that events name, until the next sweep is due."""
         begun, share = time.monotonic(), _SWEEP_SHARE * self._sweep_took
         pause = min(_RAREST_SWEEP_SECONDS, max(_SWEEP_WITHOUT_EVENTS_SECONDS, share))
-        until = begun + (_SWEEP_SECONDS if self._events.are_on else pause)
+        until = begun + (max(_SWEEP_SECONDS, share) if self._events.are_on else pause)
         while not self._closed and time.monotonic() < until:
             if self._events.are_flooding:
                 self._events.pause()
@@ -220,7 +222,7 @@ class FolderEvents(events.FileSystemEventHandler):
         self._watch: ObservedWatch | None = None
         self._inode = 0
         self._opened: Descriptor | None = None  # so that no other folder gets its inode number
-        self._has_failed = False
+        self._has_failed = self._has_warned = False
         self._since = time.monotonic()
         self._count = 0
 
@@ -296,3 +298,21 @@ class FolderEvents(events.FileSystemEventHandler):
         self._opened = Descriptor.of_directory(self._folder)
         self._inode = os.fstat(self._opened).st_ino
         self._watch = self._observer.schedule(self, self._folder, recursive=self._is_deep, event_filter=_EVENTS)
+        if self._is_deep and not self._has_warned:
+            self._has_warned = _warn_of_limits(self._folder)
+
+
+def _warn_of_limits(folder: str) -> bool:
+    """Log a warning if there are more folders below than the system watches: watchdog leaves out the others silently.
+
+    Other programs use watches too, so there may be fewer left than assumed here.
+    """
+    limits = [int(path.read_text()) for path in _LIMITS if path.exists()]
+    found = sum(1 for _ in os.walk(folder)) if limits else 0
+    if is_over := bool(limits) and found > min(limits):
+        _log.warning(
+            "%s has %d folders, and the system watches at most %d (fs.inotify.max_user_watches): changes by hand in "
+            "the others are noticed within %.0f seconds or at the user's next session, not at once",
+            folder, found, min(limits), _SWEEP_SECONDS,
+        )  # fmt: skip
+    return is_over

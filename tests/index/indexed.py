@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from memfiles.errors import RecordCorrupt
 from memfiles.index.index import Index
@@ -77,8 +77,8 @@ def live_keys(index: Index) -> list[str]:
 
 def write(descriptor: int, record: EntryRecord) -> Signature:
     """Put the record's file in place, in whatever folder it belongs."""
-    atomic.make_folder(descriptor, "entries")
-    atomic.make_folder(descriptor, record.path.rpartition("/")[0])
+    for folder in reversed(PurePath(record.path).parents[:-1]):
+        atomic.make_folder(descriptor, str(folder))
     signature = atomic.stage(descriptor, record.path, encode_entry(record), flush=False)
     atomic.publish(descriptor, record.path)
     atomic.drop(descriptor, record.path)

@@ -6,10 +6,13 @@ import logging
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -162,6 +165,37 @@ def test_where_the_system_gives_no_events_every_file_is_looked_at(
 
     assert ["external"] == [event.origin for event in told]
     assert 1 == caplog.text.count("inotify watch limit reached): its records are checked every second")
+
+
+FEW_WATCHES = """
+import logging, sys
+from pathlib import Path
+from memfiles.storage.watcher import FolderEvents
+from tests.support.records import wait_until
+logging.basicConfig()
+folder, found = Path(sys.argv[1]), []
+for number in range(60):
+    (folder / str(number)).mkdir()
+events = FolderEvents(str(folder), is_deep=True, expect=found.append, expect_all=lambda: None, flooded=lambda: None)
+events.start()
+for number in range(60):
+    (folder / f"{number}/a.json").write_text("{}")
+wait_until(lambda: found)
+events.close()
+"""
+
+
+@pytest.mark.skipif(
+    which("unshare") is None or subprocess.run(["unshare", "-Ur", "true"], check=False).returncode != 0,
+    reason="needs user namespaces, in which the system's limit can be lowered",
+)
+def test_more_folders_than_the_system_watches_are_told_of(tmp_path: Path) -> None:
+    """It is no failure: the others are examined now and then."""
+    limited = 'echo 40 > /proc/sys/user/max_inotify_watches && exec "$0" "$@"'
+    program = [sys.executable, "-c", FEW_WATCHES, str(tmp_path)]
+    ran = subprocess.run(["unshare", "-Ur", "sh", "-c", limited, *program], capture_output=True, text=True, check=False)
+
+    assert (0, 1) == (ran.returncode, ran.stderr.count("has 61 folders, and the system watches at most 40")), ran.stderr
 
 
 def test_a_flood_of_events_is_told_once(tmp_path: Path) -> None:
