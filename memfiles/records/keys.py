@@ -104,7 +104,7 @@ def check_user(name: object) -> str:
         raise InvalidArgument(f"a user must be text, not {type(name).__name__}")
     if not 1 <= len(name) <= USER_MAX:
         raise InvalidArgument(f"a user must have 1 to {USER_MAX} characters; this one has {len(name)}")
-    if any(unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} for character in name):
+    if not name.isprintable() and any(unicodedata.category(it) in {"Cc", "Cs", "Zl", "Zp"} for it in name):
         raise InvalidArgument(f"the user {ascii(name[:80])} contains a control character or half of a surrogate pair")
     return name
 

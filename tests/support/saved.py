@@ -12,6 +12,7 @@ from memfiles.entries.callers import SessionProvenance
 from memfiles.entries.drafts import EntryRules, later
 from memfiles.entries.entries import Entries
 from memfiles.records.entry import Entry, Provenance, Retired, new_text
+from memfiles.records.keys import scope_folder, user_hash
 from memfiles.records.marks import Mark, tombstones_in
 from memfiles.records.record import FORMAT, Actor, Change, Operation, extend, successor, with_content
 from memfiles.storage.events import Subscribers, utc_now
@@ -24,7 +25,8 @@ def saved(
 ) -> Entry:
     """An entry as its first save leaves it; ``level``, ``run`` and the facets by their names."""
     level, run = said.pop("level", "INTERNAL"), said.pop("run", "")
-    text = new_text(agent, key, level=level, run=run, content=content, at=at)
+    folder = scope_folder(agent, user_hash(said["user"])) if "user" in said else agent
+    text = new_text(folder, key, level=level, run=run, content=content, at=at)
     change = Change(revision=1, at=at, op="save", by=Actor(agent=agent), bytes=text.size_bytes, offset=0)
     return Entry(extend(text, change), agent, key, run=run, **{"provenance": Provenance(agent=agent), **said})
 
