@@ -9,7 +9,7 @@ import random
 import re
 from collections.abc import Iterator
 
-from memfiles.index.text.vocabulary import STOP_WORDS
+from memfiles.index.text.tokenizer import STOP_WORDS
 
 ARTICLE: tuple[tuple[str, str], ...] = (
     (

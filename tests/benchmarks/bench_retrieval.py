@@ -19,7 +19,7 @@ import pytest
 from memfiles.entries.drafts import Draft
 from memfiles.errors import ExtraMissing
 from memfiles.index.search.embedder import SentenceEncoder
-from memfiles.index.text.vocabulary import STOP_WORDS
+from memfiles.index.text.tokenizer import STOP_WORDS
 from tests.benchmarks.article import ARTICLE, paragraph_questions
 from tests.benchmarks.bare import show
 from tests.benchmarks.conversations import CATEGORIES, Conversation, Question, load

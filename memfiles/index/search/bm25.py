@@ -19,8 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from memfiles.index.text.tokenizer import Term, TokenizedText, stems_of
-from memfiles.index.text.vocabulary import STOP_WORDS
+from memfiles.index.text.tokenizer import STOP_WORDS, Term, TokenizedText, stems_of
 
 K1 = 0.8  # how soon repetitions of a word add nothing
 B = 0.75  # how much length beyond SHORT counts against a text

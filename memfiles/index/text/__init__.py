@@ -1,1 +1,1 @@
-"""Text of the search index: tokenizer, vocabulary and the FTS5 tables."""
+"""Text of the search index: the tokenizer and the FTS5 tables."""

@@ -7,8 +7,7 @@ import sqlite3
 import tracemalloc
 from contextlib import closing
 
-from memfiles.index.text.tokenizer import MAX_QUERY, stem, terms_of
-from memfiles.index.text.vocabulary import FORMS
+from memfiles.index.text.tokenizer import FORMS, MAX_QUERY, stem, terms_of
 from tests.support import ROOT
 
 ENDINGS = """s es ed ing er est ly ness ful less ment ation ational ization izer ity iviti able ible al ical ive ous
