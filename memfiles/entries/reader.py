@@ -78,7 +78,7 @@ class EntryDatabase:
         while nothing ran is known by nothing else. This check also finds and removes temp files that killed writers
         left.
         """
-        if self.index.verify_once(None if view is None else {partition.folder for partition in view}):
+        if self.index.verify(None if view is None else {partition.folder for partition in view}, once=True):
             self.repository.sweep()
         self.index.catch_up()
         if not self.has_begun:

@@ -19,7 +19,7 @@ from memfiles.errors import LockTimeout
 from memfiles.index.change_log import HEADER_BYTES, Line
 from memfiles.index.database import failures
 from memfiles.index.pending_writes import PendingWrites
-from memfiles.index.record_source import Folders, RecordSource, folder_of
+from memfiles.index.record_source import ComparedFolders, Folders, RecordSource, folder_of
 from memfiles.index.rows import stored
 from memfiles.index.text import fts
 from memfiles.storage.atomic import Signature
@@ -31,7 +31,6 @@ _SETTLED_NS = 100_000_000  # longer than a clock tick of any kernel
 _BATCH = 256  # records compared in one transaction: no other process waits longer than for these
 _COMPACT_ATTEMPTS = 50
 _COMPACT_PAUSE_SECONDS = 0.05
-_COMPARED_MAX = 4096  # folders that are remembered as compared
 _log = logging.getLogger("memfiles")
 
 
@@ -77,16 +76,11 @@ class Maintenance:
         """Start as with an unopened database, which is also what a forked child has."""
         self.trust = Trust.UNOPENED
         self._suspect: Folders = None  # those to compare while the trust is ``UNVERIFIED``
-        self._compared: set[str] | None = set()  # folders, since the start of this process; None for all
+        self.compared = ComparedFolders()
         self.left_over: list[str] = []  # temp files of dead writers that were found and not returned yet
         self._opened: sqlite3.Connection | None = None  # the one that ``trust`` is about
         self._watched: dict[str, Signature | None] = {}  # records that other processes may be changing
         self._written: tuple[sqlite3.Connection, int] | None = None  # with the data version of the last batch
-
-    @property
-    def has_verified(self) -> bool:
-        """Whether all folders were compared since the start of this process."""
-        return self._compared is None
 
     @property
     def is_open(self) -> bool:
@@ -182,27 +176,8 @@ class Maintenance:
                 self._verify(suspect)
             if remaining := set(folders).difference(suspect):
                 self._compare(remaining)
-        found, self.left_over = self.left_over, []
+        found, self.left_over = list(dict.fromkeys(self.left_over)), []
         return found
-
-    def unverified(self, folders: Iterable[str]) -> list[str]:
-        """Those of these folders that were not compared since the start of this process."""
-        return [] if self._compared is None else [folder for folder in folders if folder not in self._compared]
-
-    def note_verified(self, folders: Folders = None) -> None:
-        """Note that these folders were compared, or all."""
-        if folders is None:
-            self._compared = None
-        elif self._compared is not None:
-            if len(self._compared) > _COMPARED_MAX:
-                self._compared.clear()  # comparing a folder again costs little
-            self._compared.update(folders)
-
-    def folders(self) -> list[str]:
-        """All folders of entries, on the disk and in the rows."""
-        with failures():
-            known = {scope for (scope,) in self._connection().execute("SELECT DISTINCT scope FROM part")}
-        return sorted(known | folder_times(self._records.directory).keys())
 
     def forget(self, paths: list[str]) -> None:
         """Read these records, and rewrite the file without any word of earlier versions. Raises ``LockTimeout``."""
@@ -301,7 +276,7 @@ class Maintenance:
                     with self.transaction() as connection:
                         self._records.refresh(connection, paths)
                 self._pending.land()
-        self.note_verified(folders)
+        self.compared.add(folders)
         if self._records.forbidden:
             self._distrust({folder_of(path) for path in self._records.forbidden})
 

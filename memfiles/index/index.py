@@ -44,7 +44,7 @@ class Index:
 
     def __init__(self, directory: Path, descriptor: int, *, read: Callable[[str], Row | None]) -> None:
         """``descriptor`` is the directory's; ``read`` returns the row of the record at a path, if there is one."""
-        records = RecordSource(descriptor, read)
+        self._records = records = RecordSource(descriptor, read)
         self._database = index_database(directory, descriptor)
         self._pending = PendingWrites(descriptor)
         self._maintenance = Maintenance(self._database, records, self._pending)
@@ -89,28 +89,31 @@ class Index:
         if not self._is_stuck and not (self._maintenance.is_fresh() and not (reads and self._pending.reads)):
             self._maintain(self._maintenance.catch_up)
 
-    def verify(self) -> list[str]:
+    def verify(self, folders: Iterable[str] | None = None, *, once: bool = False) -> list[str]:
         """Compare every file with its row, and read those that differ; returns temp files of dead writers.
 
-        Of many folders, some at a time: in between, others may use the index.
+        Only files in these ``folders``, and with ``once`` only of folders that this process has not compared yet. Of
+        many folders, some at a time: in between, others may use the index.
         """
         self._refuse_closed()
-        folders = self._maintain(self._maintenance.folders) or []
-        chunks = [folders[at : at + _FOLDERS_AT_ONCE] for at in range(0, len(folders), _FOLDERS_AT_ONCE)]
-        if len(chunks) < 2:
-            return self._maintain(self._maintenance.verify) or []
-        found = [path for chunk in chunks for path in self._maintain(partial(self._maintenance.verify, chunk)) or []]
-        self._maintenance.note_verified()
+        maintenance = self._maintenance
+        if once and folders is not None:
+            folders = maintenance.compared.missing(folders)
+            return self._verified(folders) if folders or maintenance.left_over else []
+        if folders is not None:
+            return self._verified(list(folders))
+        if once and maintenance.compared.are_all:
+            return []
+        known = self.ask(self._records.folders)
+        if len(known) <= _FOLDERS_AT_ONCE:
+            return self._verified(None)
+        starts = range(0, len(known), _FOLDERS_AT_ONCE)
+        found = [path for start in starts for path in self._verified(known[start : start + _FOLDERS_AT_ONCE])]
+        maintenance.compared.add()
         return found
 
-    def verify_once(self, folders: Iterable[str] | None = None) -> list[str]:
-        """As ``verify``, of these folders or all, but only of those that this process has not compared yet."""
-        self._refuse_closed()
-        if folders is None:
-            return [] if self._maintenance.has_verified else self.verify()
-        if not (unknown := self._maintenance.unverified(folders)) and not self._maintenance.left_over:
-            return []
-        return self._maintain(partial(self._maintenance.verify, unknown)) or []
+    def _verified(self, folders: list[str] | None) -> list[str]:
+        return self._maintain(partial(self._maintenance.verify, folders)) or []
 
     def ask(self, work: _Work[T]) -> T:
         """Answer ``work`` from the tables, which nobody changes meanwhile; it may be called a second time."""

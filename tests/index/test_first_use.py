@@ -50,8 +50,8 @@ def test_a_user_s_files_are_compared_at_her_first_use_and_nobody_else_s(memory: 
     """What was edited in place while nothing ran is found once the user is active."""
     _edit_in_place(memory, 1, "red")
     _edit_in_place(memory, 2, "green")
-    first = (memory.index.verify_once([_entry(1).folder]), _new_texts(memory))
-    second = (memory.index.verify_once([_entry(2).folder, _entry(1).folder]), _new_texts(memory))
+    first = (memory.index.verify([_entry(1).folder], once=True), _new_texts(memory))
+    second = (memory.index.verify([_entry(2).folder, _entry(1).folder], once=True), _new_texts(memory))
 
     assert (([], ["red"]), ([], ["green", "red"])) == (first, second)
 
@@ -72,8 +72,8 @@ def test_a_temp_file_of_a_dead_writer_is_told_of_whoever_is_active(memory: Memor
     atomic.stage(memory.descriptor, _entry(7).path, b"half", flush=False)
     memory.texts()
 
-    assert [temp_path(_entry(7).path)] == memory.index.verify_once([_entry(1).folder])
-    assert [] == memory.index.verify_once([_entry(1).folder])
+    assert [temp_path(_entry(7).path)] == memory.index.verify([_entry(1).folder], once=True)
+    assert [] == memory.index.verify([_entry(1).folder], once=True)
 
 
 def test_a_look_at_all_files_finds_every_edit(memory: Memory) -> None:
@@ -83,7 +83,7 @@ def test_a_look_at_all_files_finds_every_edit(memory: Memory) -> None:
     memory.index.verify()
     found = _new_texts(memory)
     _edit_in_place(memory, 1, "unseen")
-    memory.index.verify_once([_entry(1).folder])
+    memory.index.verify([_entry(1).folder], once=True)
 
     assert sorted(f"red {user}" for user in range(0, USERS, 7)) == sorted(found) == sorted(_new_texts(memory))
 

@@ -219,7 +219,7 @@ def test_a_person_s_change_is_found_when_a_process_looks_once(memory: Memory, ch
     memory.keys()
     again = reopened(memory)
     change(again)
-    again.index.verify_once()
+    again.index.verify(once=True)
 
     assert expected_texts(again) == again.texts()
     assert len(expected_texts(again)) == again.index.totals(SUPPORT).count
