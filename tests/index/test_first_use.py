@@ -9,7 +9,7 @@ import pytest
 
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import encode_entry
-from memfiles.records.keys import temp_path
+from memfiles.records.keys import temp_path, user_hash
 from memfiles.storage import atomic
 from tests.index.indexed import Memory
 from tests.support.saved import resaved, saved
@@ -31,7 +31,8 @@ def memory(tmp_path: Path) -> Iterator[Memory]:
 
 
 def _entry(user: int, key: str = "color", content: str = "blue") -> Entry:
-    return saved(key, content, user=f"user-{user}")
+    name = f"user-{user}"
+    return saved(key, content, user=name, epoch=user_hash(name))
 
 
 def _edit_in_place(memory: Memory, user: int, content: str) -> None:
