@@ -39,8 +39,7 @@ from memfiles.entries.users import Users
 from memfiles.entries.writer import EntryWriter
 from memfiles.errors import MemfilesError
 from memfiles.index.index import Index
-from memfiles.index.queries import Counted, counted
-from memfiles.index.rows import Row, row_of
+from memfiles.index.rows import Counted, Row, counted, row_of
 from memfiles.index.search.embedder import Embedder
 from memfiles.records.entry import RECALL_BYTES, Entry, Kind
 from memfiles.records.keys import entry_place

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from memfiles.index.rows import SELECTED, PartitionKey, Row, row_from
 from memfiles.index.text import fts
 from memfiles.index.text.fts import as_json
-from memfiles.records.keys import USERS
 
 _LIVE = "e.state = 'live' AND (e.expires_at IS NULL OR e.expires_at > :now)"
 _UNSHADOWED = """
@@ -39,23 +38,6 @@ _PART = "SELECT id FROM part WHERE scope = ? AND level = ? AND run = ?"
 _EXPIRED_TEXTS = """
     FROM json_each(:parts) AS p CROSS JOIN entry AS e INDEXED BY entry_by_expiry ON e.part = p.value
     WHERE e.state = 'live' AND e.expires_at IS NOT NULL AND e.expires_at <= :now AND e.digest <> ''
-"""
-_LIVE_AND_EXPIRED = "entry WHERE entry.part = part.id AND state = 'live' AND expires_at <= :now"
-_COUNTS = f"""
-    WITH counted AS (
-        SELECT scope, level, run, instr(scope, '/{USERS}/') AS user_at,
-            coalesce(sum(count) FILTER (WHERE state = 'live'), 0)
-                - (SELECT count(*) FROM {_LIVE_AND_EXPIRED}) AS entries,
-            coalesce(sum(total.size) FILTER (WHERE state = 'live'), 0)
-                - (SELECT coalesce(sum(entry.size), 0) FROM {_LIVE_AND_EXPIRED}) AS bytes,
-            (SELECT count(*) FROM {_LIVE_AND_EXPIRED}) AS expired,
-            coalesce(sum(count) FILTER (WHERE state <> 'live'), 0) AS retired
-        FROM part JOIN total ON total.part = part.id GROUP BY part.id
-    )
-    SELECT iif(user_at, substr(scope, 1, user_at + {len(USERS)}), scope), level, iif(user_at, '', run),
-        sum(entries), sum(bytes), sum(expired), sum(retired),
-        count(DISTINCT iif(user_at, scope, NULL)), max(entries), max(bytes)
-    FROM counted WHERE entries OR expired OR retired GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """
 _SIZES = """
     SELECT part, sum(count) FROM total WHERE part IN (SELECT value FROM json_each(?)) AND state = 'live' GROUP BY part
@@ -356,30 +338,6 @@ def user_tallies(connection: sqlite3.Connection) -> list[UserTally]:
         WHERE epoch <> '' AND state = 'live' GROUP BY scope
     """
     return [UserTally(*row) for row in connection.execute(statement)]
-
-
-class Counted(NamedTuple):
-    """The entries in one folder at one level, of one run or of none: visible, expired and retired.
-
-    Those of all ``users`` of an agent are summed, their runs included: the folder is then that of the users' folders.
-    ``most_entries`` and ``most_bytes`` are those of the fullest part, to which the budgets apply.
-    """
-
-    folder: str
-    level: str
-    run: str
-    entries: int
-    size_bytes: int
-    expired: int
-    retired: int
-    users: int
-    most_entries: int
-    most_bytes: int
-
-
-def counted(connection: sqlite3.Connection, *, now: str) -> list[Counted]:
-    """The counts of all partitions, for whoever administers a directory, never for a session; sorted."""
-    return [Counted(*row) for row in connection.execute(_COUNTS, {"now": now})]
 
 
 def has_expired_texts(connection: sqlite3.Connection, parts: Sequence[int], *, now: str) -> bool:

@@ -16,6 +16,7 @@ from pydantic_core import from_json, to_json
 
 from memfiles.index.text import fts
 from memfiles.records.entry import CORE, Entry, EntryState, Provenance
+from memfiles.records.keys import USERS
 from memfiles.records.marks import EntryRecord
 from memfiles.storage.atomic import Signature
 from memfiles.storage.entry_folders import MASK
@@ -225,6 +226,49 @@ def load_sums(connection: sqlite3.Connection, partition: PartitionKey) -> Sums:
         partition,
     )
     return {CountKey(*row[:3]): Sum(*row[3:]) for row in rows}
+
+
+_LIVE_AND_EXPIRED = "entry WHERE entry.part = part.id AND state = 'live' AND expires_at <= :now"
+_COUNTS = f"""
+    WITH counted AS (
+        SELECT scope, level, run, instr(scope, '/{USERS}/') AS user_at,
+            coalesce(sum(count) FILTER (WHERE state = 'live'), 0)
+                - (SELECT count(*) FROM {_LIVE_AND_EXPIRED}) AS entries,
+            coalesce(sum(total.size) FILTER (WHERE state = 'live'), 0)
+                - (SELECT coalesce(sum(entry.size), 0) FROM {_LIVE_AND_EXPIRED}) AS bytes,
+            (SELECT count(*) FROM {_LIVE_AND_EXPIRED}) AS expired,
+            coalesce(sum(count) FILTER (WHERE state <> 'live'), 0) AS retired
+        FROM part JOIN total ON total.part = part.id GROUP BY part.id
+    )
+    SELECT iif(user_at, substr(scope, 1, user_at + {len(USERS)}), scope), level, iif(user_at, '', run),
+        sum(entries), sum(bytes), sum(expired), sum(retired),
+        count(DISTINCT iif(user_at, scope, NULL)), max(entries), max(bytes)
+    FROM counted WHERE entries OR expired OR retired GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+"""
+
+
+class Counted(NamedTuple):
+    """The entries in one folder at one level, of one run or of none: visible, expired and retired.
+
+    Those of all ``users`` of an agent are summed, their runs included: the folder is then that of the users' folders.
+    ``most_entries`` and ``most_bytes`` are those of the fullest part, to which the budgets apply.
+    """
+
+    folder: str
+    level: str
+    run: str
+    entries: int
+    size_bytes: int
+    expired: int
+    retired: int
+    users: int
+    most_entries: int
+    most_bytes: int
+
+
+def counted(connection: sqlite3.Connection, *, now: str) -> list[Counted]:
+    """The counts of all partitions, for whoever administers a directory, never for a session; sorted."""
+    return [Counted(*row) for row in connection.execute(_COUNTS, {"now": now})]
 
 
 def _not_empty(sums: Mapping[str, Sum]) -> dict[str, Sum]:

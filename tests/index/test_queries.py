@@ -18,8 +18,8 @@ from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.files.manager import MemoryManager
 from memfiles.index import queries as reading
-from memfiles.index.queries import Counted, Filters
-from memfiles.index.rows import Row, row_of
+from memfiles.index.queries import Filters
+from memfiles.index.rows import Counted, Row, row_of
 from memfiles.records.entry import Entry, Provenance, Retired
 from memfiles.records.levels import Levels
 from memfiles.storage.events import Subscribers
