@@ -90,7 +90,7 @@ class Selector:
     def matches(self, entry: Entry) -> bool:
         """Whether the entry matches."""
         wanted = ((name, getattr(self, name)) for name in ("key", "uid", "kind", "category"))
-        known = entry.provenance.to_dict()
+        known = entry.visible_provenance.to_dict()
         return (
             all(value is None or value == getattr(entry, name) for name, value in wanted)
             and (self.id is None or self.id in entry.ids)

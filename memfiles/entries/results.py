@@ -54,7 +54,7 @@ class Found:
 _FOUND_FIELDS = tuple(each.name for each in fields(Found))
 _MATCH_FIELDS = ("key", "content", "level", "tags", "id", "provenance")
 _LINE_FIELDS = ("key", "level", "tags", "category", "kind", "size_bytes", "updated_at", "pinned", "id", "provenance")
-_found_values = attrgetter(*_FOUND_FIELDS)  # an Entry has all of them
+_found_values = attrgetter(*(f"visible_{name}" if name == "provenance" else name for name in _FOUND_FIELDS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,6 +176,14 @@ class Entry:
         return (self.id, *self.aliases)
 
     @property
+    def visible_provenance(self) -> Provenance:
+        """What its readers may know of where it comes from: other users not who said it, nor in which run."""
+        origin = self.provenance
+        if self.user or origin.user is None:
+            return origin
+        return Provenance(agent=origin.agent, source=origin.source, ordinal=origin.ordinal)
+
+    @property
     def mortal_ids(self) -> tuple[str, ...]:
         """The ids of which a tombstone says that the entry was forgotten: its own, and the epoch of its user."""
         return (*self.ids, self.epoch) if self.epoch else self.ids

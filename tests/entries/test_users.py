@@ -171,6 +171,22 @@ def test_what_a_user_publishes_leaves_its_history_behind(memory: Memory, tmp_pat
     assert ["refunds"] == [each.key for each in memory.entries.list(ada).memories]
 
 
+def test_what_a_user_publishes_does_not_say_who_said_it(memory: Memory, tmp_path: Path) -> None:
+    """Neither a read, an export nor a selection tells other users her name, her run or her thread."""
+    ada = memory.session("support", user="ada", run="r-ada", thread="t-ada", channel="c-ada")
+    bob = memory.session("support", user="bob")
+    memory.entries.save(ada, "how-to", "refunds take a week", category="playbook", call_id="call-ada")
+
+    page, found = memory.entries.list(bob), memory.entries.get(bob, "how-to")
+    results, block = memory.entries.search(bob, "refunds"), memory.entries.hydrate(bob)
+    memory.entries.export(bob, tmp_path / "out.jsonl", format="jsonl")
+    told = f"{page} {found} {results} {block} {(tmp_path / 'out.jsonl').read_text()} {bob.recall('refunds')}"
+
+    assert "refunds take a week" in told
+    assert [] == [word for word in ("'ada'", '"ada"', "r-ada", "t-ada", "c-ada", "call-ada") if word in told]
+    assert 0 == memory.entries.forget(bob, provenance={"user": "ada"}, dry_run=True).count
+
+
 def test_each_user_has_a_budget_alone(memory: Memory) -> None:
     """Nobody's entry goes for another one's."""
     ada, bob, nobody = (memory.session("support", user=user) for user in ("ada", "bob", None))

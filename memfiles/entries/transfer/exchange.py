@@ -212,7 +212,7 @@ def document_of(entry: Entry) -> Document:
     """The document of an entry; fields with default values are left out."""
     known = {name: getattr(entry, name) for name in ("key", "content", "id", "category", "kind", "tags", "level")}
     known |= {name: value for name in _OPTIONAL if (value := getattr(entry, name)) != _DEFAULTS[name]}
-    provenance = written_provenance(entry.provenance) or None
+    provenance = written_provenance(entry.visible_provenance) or None
     known |= {"agent": None if entry.agent == WORKSPACE else entry.agent, "user": entry.user or None}
     return Document(**known, created=entry.created_at, updated=entry.updated_at, provenance=provenance)
 
