@@ -9,14 +9,17 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from memfiles.errors import ExtraMissing, MemfilesError
+from memfiles.tools.worker_calls import awaited_session_of
 
 if TYPE_CHECKING:
     from memfiles.tools.session import Session
+    from memfiles.tools.worker_calls import ContextT, SessionSource
 
 NO_MEMORY = "No memory is available at the moment."
 """The prompt when none can be made: some frameworks would reuse the last one for an empty prompt."""
 
 _log = logging.getLogger("memfiles")
+_WITHOUT = "an agent continues its turn without memory: %s"
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -46,8 +49,17 @@ def or_fallback(make: Callable[[], T], *, fallback: T) -> T:
     try:
         return make()
     except MemfilesError as error:
-        _log.warning("an agent continues its turn without memory: %s", error)
+        _log.warning(_WITHOUT, error)
         return fallback
+
+
+async def session_if_known(source: SessionSource[ContextT], context: ContextT) -> Session | None:
+    """The session of a context, or None if it cannot be named; the turn continues and the log says why."""
+    try:
+        return await awaited_session_of(source, context)
+    except MemfilesError as error:
+        _log.warning(_WITHOUT, error)
+        return None
 
 
 def with_recall(

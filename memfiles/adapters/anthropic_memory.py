@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from memfiles.adapters.agent_calls import needs
 from memfiles.adapters.shapes.memory_tool import MemoryCommands
 from memfiles.errors import MemfilesError
-from memfiles.tools.worker_calls import run_in_worker
+from memfiles.tools.worker_calls import run_in_worker, without_context
 
 with needs("Anthropic's memory tool needs an extra: pip install 'memfiles[anthropic]'"):
     from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
@@ -23,17 +24,24 @@ if TYPE_CHECKING:
 class MemoryTool(BetaAbstractMemoryTool):
     """The memory tool of one session, for ``tools=[MemoryTool(session)]`` of Anthropic's tool runner.
 
-    ``MemoryCommands`` documents its methods.
+    The runner has no context of its own, and a tool costs nothing: make one for each run. ``session`` may also be a
+    function without arguments, such as one that asks a ``ContextVar``; it is called for each command.
+    ``MemoryCommands`` documents the methods.
     """
 
-    def __init__(self, session: Session, *, cache_control: beta.BetaCacheControlEphemeralParam | None = None) -> None:
+    def __init__(
+        self,
+        session: Session | Callable[[], Session],
+        *,
+        cache_control: beta.BetaCacheControlEphemeralParam | None = None,
+    ) -> None:
         super().__init__(cache_control=cache_control)
-        self._commands = MemoryCommands(session)
+        self._session = session
 
     def call(self, input: object) -> BetaFunctionToolResultType:
         """Carry out a model's command; a refusal of the memory is a ``ToolError``."""
         try:
-            return self._commands.run(input)
+            return MemoryCommands(without_context(self._session)).run(input)
         except MemfilesError as error:
             raise ToolError(str(error)) from error
 
@@ -47,7 +55,12 @@ class MemoryTool(BetaAbstractMemoryTool):
 class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
     """The memory tool of one session for the asynchronous tool runner; each command runs to its end in a thread."""
 
-    def __init__(self, session: Session, *, cache_control: beta.BetaCacheControlEphemeralParam | None = None) -> None:
+    def __init__(
+        self,
+        session: Session | Callable[[], Session],
+        *,
+        cache_control: beta.BetaCacheControlEphemeralParam | None = None,
+    ) -> None:
         super().__init__(cache_control=cache_control)
         self._tool = MemoryTool(session)
 

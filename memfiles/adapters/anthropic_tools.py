@@ -7,14 +7,16 @@ history has none.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from memfiles.adapters import agent_calls
 from memfiles.adapters.agent_calls import needs
+from memfiles.errors import MemfilesError
 from memfiles.records.entry import RECALL_BYTES
-from memfiles.tools.worker_calls import run_in_worker
+from memfiles.tools.worker_calls import run_in_worker, without_context
 
 with needs("Anthropic's tool runner needs an extra: pip install 'memfiles[anthropic]'"):
     from anthropic.lib.tools import BetaAsyncBuiltinFunctionTool, BetaBuiltinFunctionTool, ToolError
@@ -29,18 +31,25 @@ if TYPE_CHECKING:
 MessageT = TypeVar("MessageT")
 
 
-def tools(session: Session, *, strict: bool | None = None, examples: bool = False) -> list[SessionTool]:
+def tools(
+    session: Session | Callable[[], Session], *, strict: bool | None = None, examples: bool = False
+) -> list[SessionTool]:
     """The tools that a session has now, for an ``Anthropic`` client.
 
+    The runner has no context of its own, and tools cost little: make them for each run. ``session`` may also be a
+    function without arguments, such as one that asks a ``ContextVar``; it is called now and for each call.
     A run keeps the tools it started with; every call is checked against the session's level at that time. If the level
     rises during a run, ``runner.add_tools(*tools(session))`` offers the model the new tools (a beta of the API,
     ``inline-tools-2026-09-15``). ``dialects.Dialect`` explains ``strict`` and ``examples``. ``InvalidArgument`` if the
     session is closed.
     """
-    return [SessionTool(session, shape) for shape in session.tools("anthropic", strict=strict, examples=examples)]
+    shapes = without_context(session).tools("anthropic", strict=strict, examples=examples)
+    return [SessionTool(session, shape) for shape in shapes]
 
 
-def async_tools(session: Session, *, strict: bool | None = None, examples: bool = False) -> list[AsyncSessionTool]:
+def async_tools(
+    session: Session | Callable[[], Session], *, strict: bool | None = None, examples: bool = False
+) -> list[AsyncSessionTool]:
     """As ``tools``, for an ``AsyncAnthropic`` client: each call runs to its end in a thread, once it has begun."""
     return [AsyncSessionTool(tool) for tool in tools(session, strict=strict, examples=examples)]
 
@@ -70,7 +79,7 @@ async def async_with_recall(
 class SessionTool(BetaBuiltinFunctionTool):
     """One tool of one session."""
 
-    def __init__(self, session: Session, shape: dict[str, Any]) -> None:
+    def __init__(self, session: Session | Callable[[], Session], shape: dict[str, Any]) -> None:
         self._session = session
         self._shape = shape
 
@@ -80,7 +89,10 @@ class SessionTool(BetaBuiltinFunctionTool):
 
     def call(self, input: object) -> str:
         """Carry out one call; every failure is a ``ToolError``."""
-        result = self._session.call(self.name, input)
+        try:
+            result = without_context(self._session).call(self.name, input)
+        except MemfilesError as error:
+            raise ToolError(str(error)) from error
         if result.is_error:
             raise ToolError(result.text)
         return result.text

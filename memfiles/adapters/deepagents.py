@@ -17,9 +17,11 @@ from memfiles.tools.worker_calls import run_in_worker
 with needs("the backend for deepagents needs an extra: pip install 'memfiles[deepagents]'"):
     from deepagents.backends import protocol, utils
 
+    from memfiles.adapters.langgraph_store import session_in_run  # deepagents needs langgraph
+
 if TYPE_CHECKING:
     from memfiles.adapters.shapes.folder import EntryText, FileText, ListedText
-    from memfiles.tools.session import Session
+    from memfiles.tools.worker_calls import SessionSource
 
 
 def _in_worker(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -35,11 +37,16 @@ class MemfilesBackend(protocol.BackendProtocol):
     """The files of one session, for ``create_deep_agent(backend=...)``.
 
     deepagents keeps long tool results and histories in files of its own, so route one folder here, and only that:
-    ``CompositeBackend(default=StateBackend(), routes={"/memories/": MemfilesBackend(session)})``.
+    ``CompositeBackend(default=StateBackend(), routes={"/memories/": MemfilesBackend(session)})``. ``session`` may be a
+    function from the ``Runtime`` of a run to its session, so that one compiled agent serves many users.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._folder = MemoryFolder(session)
+    def __init__(self, session: SessionSource[Any]) -> None:
+        self._session = session
+
+    @property
+    def _folder(self) -> MemoryFolder:
+        return MemoryFolder(session_in_run(self._session))
 
     @errors_as(protocol.LsResult)
     def ls(self, path: str) -> protocol.LsResult:

@@ -10,14 +10,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, needs, or_fallback
-from memfiles.adapters.langgraph_recall import recalled_for
+from memfiles.adapters.langgraph_recall import recalled_for, with_prompt
 from memfiles.tools.dialects import null_for_not_given
-from memfiles.tools.worker_calls import run_in_worker
+from memfiles.tools.profiles import every_tool
+from memfiles.tools.session import Session
+from memfiles.tools.worker_calls import call_in, run_in_worker, session_of
 
 with needs("agents of LangGraph need an extra: pip install 'memfiles[langgraph]'"):
     from langchain.agents.middleware import AgentMiddleware
     from langchain.tools import ToolRuntime
-    from langchain_core.messages import SystemMessage, ToolMessage
+    from langchain_core.messages import ToolMessage
     from langchain_core.tools import BaseTool, InjectedToolArg
     from pydantic import PrivateAttr
 
@@ -27,17 +29,17 @@ if TYPE_CHECKING:
     from langchain.agents.middleware import ModelRequest, ModelResponse, ToolCallRequest
 
     from memfiles.tools.definitions import ToolDefinition
-    from memfiles.tools.session import Session
+    from memfiles.tools.worker_calls import SessionSource
 
 InjectedRuntime = Annotated[ToolRuntime | None, InjectedToolArg]  # injected arguments are hidden from tracing
 
 
 class LangChainSessionTool(BaseTool):
-    """One tool of a session; threads may share it."""
+    """One tool of a session, or of the session that a function gives for each call; threads may share it."""
 
-    _session: Session = PrivateAttr()
+    _session: Any = PrivateAttr()
 
-    def __init__(self, definition: ToolDefinition, session: Session) -> None:
+    def __init__(self, definition: ToolDefinition, session: SessionSource[Any]) -> None:
         shown = {"description": definition.description, "args_schema": null_for_not_given(definition.parameters)}
         super().__init__(name=definition.name, **shown)
         self._session = session
@@ -56,7 +58,7 @@ class LangChainSessionTool(BaseTool):
 
     def _run(self, arguments: Any, call_id: str | None, runtime: InjectedRuntime = None) -> ToolMessage | str:
         recorded_id = call_id_in_conversation(call_id, answered=_answered(runtime) if runtime else ())
-        result = self._session.call(self.name, arguments, call_id=recorded_id)
+        result = call_in(self._session, runtime, self.name, arguments, call_id=recorded_id)
         if call_id is None:  # called by hand
             return result.text
         return ToolMessage(
@@ -71,19 +73,26 @@ class LangChainSessionTool(BaseTool):
         return await run_in_worker(lambda: self._run(*call))
 
 
-def tools(session: Session) -> list[BaseTool]:
-    """The tools that a session has now, for ``ToolNode`` and ``model.bind_tools``."""
-    return [LangChainSessionTool(definition, session) for definition in session.definitions()]
+def tools(session: SessionSource[Any]) -> list[BaseTool]:
+    """The tools that a session has now, for ``ToolNode`` and ``model.bind_tools``.
+
+    For a ``ToolNode`` of many users, ``session`` is a function from a call's ``ToolRuntime`` to its session, and the
+    list has every tool that any session may have. Bind the model to the tools of the session of the run.
+    """
+    definitions = session.definitions() if isinstance(session, Session) else every_tool()
+    return [LangChainSessionTool(definition, session) for definition in definitions]
 
 
 class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
     """Gives an agent of ``create_agent`` a session: its current prompt and tools at every model call.
 
-    ``create_agent(model, tools, middleware=[MemfilesMiddleware(session)])``; its tools need not be passed. With
-    ``recall_bytes`` the entries come as ``RecallMiddleware`` gives them, and not in the prompt.
+    ``create_agent(model, tools, middleware=[MemfilesMiddleware(session)])``; its tools need not be passed. ``session``
+    may be a function from the ``Runtime`` of a model call, or the ``ToolRuntime`` of a tool call, to the session of its
+    run, such as ``lambda runtime: memory.session("support", user=runtime.context.user)``. With ``recall_bytes`` the
+    entries come as ``RecallMiddleware`` gives them, and not in the prompt.
     """
 
-    def __init__(self, session: Session, *, recall_bytes: int | None = None) -> None:
+    def __init__(self, session: SessionSource[Any], *, recall_bytes: int | None = None) -> None:
         super().__init__()
         self._session = session
         self._recall_bytes = recall_bytes
@@ -110,35 +119,27 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
         return await handler(request if request.tool else await run_in_worker(lambda: self._with_tool(request)))
 
     def _with_memory(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
-        others = [tool for tool in request.tools if not isinstance(tool, LangChainSessionTool)]
-        prompt, current = self._memory()
-        system = _appended(request.system_message, prompt)
-        messages = recalled_for(request.messages, self._session, budget_bytes=self._recall_bytes)
-        return request.override(tools=[*others, *current], system_message=system, messages=messages)
+        request = request.override(tools=[it for it in request.tools if not isinstance(it, LangChainSessionTool)])
+        without = request.override(system_message=with_prompt(request.system_message, NO_MEMORY))
+        return or_fallback(lambda: self._in_session(request), fallback=without)
 
-    def _memory(self) -> tuple[str, list[BaseTool]]:
-        nothing: tuple[str, list[BaseTool]] = (NO_MEMORY, [])
-        size = None if self._recall_bytes is None else 0
-        return or_fallback(
-            lambda: (self._session.system_prompt(budget_bytes=size), tools(self._session)), fallback=nothing
-        )
+    def _in_session(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        session = session_of(self._session, request.runtime)
+        prompt = session.system_prompt(budget_bytes=None if self._recall_bytes is None else 0)
+        system, current = with_prompt(request.system_message, prompt), [*request.tools, *tools(session)]
+        messages = recalled_for(request.messages, session, budget_bytes=self._recall_bytes)
+        return request.override(tools=current, system_message=system, messages=messages)
 
     def _with_tool(self, request: ToolCallRequest) -> ToolCallRequest:
-        if request.tool is not None:
-            return request
-        found = [tool for tool in self._memory()[1] if tool.name == request.tool_call["name"]]
-        return request.override(tool=found[0]) if found else request
+        found = None if request.tool else or_fallback(lambda: self._find(request), fallback=None)
+        return request.override(tool=found) if found else request
+
+    def _find(self, request: ToolCallRequest) -> BaseTool | None:
+        current = tools(session_of(self._session, request.runtime))
+        return next((tool for tool in current if tool.name == request.tool_call["name"]), None)
 
 
 def _answered(runtime: ToolRuntime) -> list[object]:
     state: Any = runtime.state
     messages = state.get("messages") if isinstance(state, dict) else getattr(state, "messages", state)
     return [getattr(each, "tool_call_id", None) for each in messages] if isinstance(messages, list) else []
-
-
-def _appended(message: SystemMessage | None, prompt: str) -> SystemMessage | None:
-    if not prompt or message is None:
-        return SystemMessage(prompt) if prompt else message
-    text = message.content
-    content = f"{text}\n\n{prompt}" if isinstance(text, str) else [*text, {"type": "text", "text": prompt}]
-    return message.model_copy(update={"content": content})

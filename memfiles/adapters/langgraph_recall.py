@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memfiles.adapters.agent_calls import needs, with_recall
+from memfiles.adapters.agent_calls import needs, or_fallback, with_recall
 from memfiles.records.entry import RECALL_BYTES
-from memfiles.tools.worker_calls import run_in_worker
+from memfiles.tools.worker_calls import run_in_worker, session_of
 
 with needs("agents of LangGraph need an extra: pip install 'memfiles[langgraph]'"):
     from langchain.agents.middleware import AgentMiddleware
-    from langchain_core.messages import AnyMessage, HumanMessage
+    from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -23,15 +23,17 @@ if TYPE_CHECKING:
     from langchain.agents.middleware import ModelRequest, ModelResponse
 
     from memfiles.tools.session import Session
+    from memfiles.tools.worker_calls import SessionSource
 
 
 class RecallMiddleware(AgentMiddleware[Any, Any, Any]):
     """Gives the model what a session's memory holds about the last question, in a message of the user before it.
 
     ``create_agent(model, middleware=[RecallMiddleware(session)])``, and the same for ``create_deep_agent``.
+    ``session`` may be a function from the ``Runtime`` of the model call to its session.
     """
 
-    def __init__(self, session: Session, *, budget_bytes: int = RECALL_BYTES) -> None:
+    def __init__(self, session: SessionSource[Any], *, budget_bytes: int = RECALL_BYTES) -> None:
         super().__init__()
         self._session = session
         self._budget_bytes = budget_bytes
@@ -49,8 +51,10 @@ class RecallMiddleware(AgentMiddleware[Any, Any, Any]):
         return await handler(await run_in_worker(lambda: self._with_recall(request)))
 
     def _with_recall(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
-        messages = recalled_for(request.messages, self._session, budget_bytes=self._budget_bytes)
-        return request.override(messages=messages)
+        session = or_fallback(lambda: session_of(self._session, request.runtime), fallback=None)
+        if session is None:
+            return request
+        return request.override(messages=recalled_for(request.messages, session, budget_bytes=self._budget_bytes))
 
 
 def recalled_for(messages: Sequence[AnyMessage], session: Session, *, budget_bytes: int | None) -> list[AnyMessage]:
@@ -64,3 +68,12 @@ def recalled_for(messages: Sequence[AnyMessage], session: Session, *, budget_byt
         question_in=lambda message: message.text if isinstance(message, HumanMessage) else None,
         message_of=HumanMessage,
     )
+
+
+def with_prompt(message: SystemMessage | None, prompt: str) -> SystemMessage | None:
+    """The system message with the prompt of a session at its end."""
+    if not prompt or message is None:
+        return SystemMessage(prompt) if prompt else message
+    text = message.content
+    content = f"{text}\n\n{prompt}" if isinstance(text, str) else [*text, {"type": "text", "text": prompt}]
+    return message.model_copy(update={"content": content})

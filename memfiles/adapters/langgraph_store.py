@@ -13,20 +13,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from memfiles.adapters.agent_calls import needs
 from memfiles.adapters.shapes.items import ItemChange, Items, begins_with, ends_with
 from memfiles.errors import InvalidArgument
-from memfiles.tools.worker_calls import run_in_worker
+from memfiles.tools.session import Session
+from memfiles.tools.worker_calls import run_in_worker, session_of
 
 with needs("LangGraph's store needs an extra: pip install 'memfiles[langgraph]'"):
+    from langgraph.runtime import Runtime, get_runtime
     from langgraph.store import base
 
 if TYPE_CHECKING:
     from memfiles.adapters.shapes.items import Item, Namespace
-    from memfiles.tools.session import Session
+    from memfiles.tools.worker_calls import SessionSource
 
 T = TypeVar("T")
 
 
 class MemfilesStore(base.BaseStore):
     """The store of one session, for ``graph.compile(store=...)`` or ``create_agent(..., store=...)``.
+
+    ``session`` may be a function from the ``Runtime`` of a run to its session, so that one compiled graph serves many
+    users: each batch is of the user in whose run it is made. Outside a run, use the store of a session.
 
     Items are sorted by key. ``query`` ranks by words (and by meaning, with ``memfiles[semantic]``): the 50 best matches
     come first, then the others with a score of 0. ``index=False`` excludes an item from that; a list of fields indexes
@@ -36,8 +41,11 @@ class MemfilesStore(base.BaseStore):
 
     supports_ttl = False
 
-    def __init__(self, session: Session, *, category: str | None = None) -> None:
-        self._items = Items(session, category=category)
+    def __init__(self, session: SessionSource[Runtime[Any]], *, category: str | None = None) -> None:
+        self._session = session
+        self._category = category
+        if isinstance(session, Session):
+            self._items()
 
     def batch(self, ops: Iterable[base.Op]) -> list[base.Result]:
         """Carry out operations: reads see the state before the batch, and the last of several puts of an item counts.
@@ -46,8 +54,9 @@ class MemfilesStore(base.BaseStore):
         """
         asked = list(ops)
         changes = [_change(op) for op in asked if isinstance(op, base.PutOp)]
-        results = [self._read(op) for op in asked]
-        self._items.change(changes)
+        items = self._items()
+        results = [_read(items, op) for op in asked]
+        items.change(changes)
         return results
 
     async def abatch(self, ops: Iterable[base.Op]) -> list[base.Result]:
@@ -55,19 +64,36 @@ class MemfilesStore(base.BaseStore):
         asked = list(ops)
         return await run_in_worker(lambda: self.batch(asked))
 
-    def _read(self, op: base.Op) -> base.Result:
-        if isinstance(op, base.GetOp):
-            item = self._items.get(op.namespace, op.key)
-            return None if item is None else base.Item(**_fields(item))
-        if isinstance(op, base.SearchOp):
-            items = self._items.search(op.namespace_prefix, query=op.query, wanted=op.filter)
-            return [base.SearchItem(**_fields(item), score=item.score) for item in _page(items, op)]
-        if isinstance(op, base.ListNamespacesOp):
-            matching = (each for each in self._items.namespaces() if _matches(each, op.match_conditions or ()))
-            return _page(sorted({each[: op.max_depth] for each in matching}), op)
-        if isinstance(op, base.PutOp):
-            return None
-        raise InvalidArgument(f"unknown store operation {type(op).__name__}")
+    def _items(self) -> Items:
+        return Items(session_in_run(self._session), category=self._category)
+
+
+def session_in_run(source: SessionSource[Runtime[Any]]) -> Session:
+    """The session, or what a function gives for the runtime of the graph's run that this call belongs to."""
+    if isinstance(source, Session):
+        return source
+    try:
+        runtime = get_runtime()
+    except (KeyError, RuntimeError) as error:
+        raise InvalidArgument(
+            "outside a run of a graph nobody can tell whose memory is meant: pass a session in place of the function"
+        ) from error
+    return session_of(source, runtime)
+
+
+def _read(items: Items, op: base.Op) -> base.Result:
+    if isinstance(op, base.GetOp):
+        item = items.get(op.namespace, op.key)
+        return None if item is None else base.Item(**_fields(item))
+    if isinstance(op, base.SearchOp):
+        found = items.search(op.namespace_prefix, query=op.query, wanted=op.filter)
+        return [base.SearchItem(**_fields(item), score=item.score) for item in _page(found, op)]
+    if isinstance(op, base.ListNamespacesOp):
+        matching = (each for each in items.namespaces() if _matches(each, op.match_conditions or ()))
+        return _page(sorted({each[: op.max_depth] for each in matching}), op)
+    if isinstance(op, base.PutOp):
+        return None
+    raise InvalidArgument(f"unknown store operation {type(op).__name__}")
 
 
 def _change(op: base.PutOp) -> ItemChange:

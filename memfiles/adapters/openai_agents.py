@@ -11,67 +11,80 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, needs, or_fallback
+from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, needs, or_fallback, session_if_known
 from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.dialects import render
-from memfiles.tools.worker_calls import run_in_worker
+from memfiles.tools.profiles import every_tool, with_any_file
+from memfiles.tools.session import Session
+from memfiles.tools.worker_calls import awaited_call_in, run_in_worker
 
 with needs("the OpenAI Agents SDK needs an extra: pip install 'memfiles[openai-agents]'"):
     from agents import Agent, FunctionTool, RunContextWrapper
     from agents.tool_context import ToolContext
 
 if TYPE_CHECKING:
-    from memfiles.tools.session import Session
+    from memfiles.tools.worker_calls import SessionSource
 
 Instructions: TypeAlias = Callable[[RunContextWrapper[Any], Agent[Any]], Awaitable[str]]
 _ANY_FILE = ["any"]  # in the schema of a tool that is not offered
 
 
-def tools(session: Session) -> list[FunctionTool]:
+def tools(session: SessionSource[RunContextWrapper[Any]]) -> list[FunctionTool]:
     """The tools of a session, for ``Agent(tools=...)``: made once for an agent, they follow the session's level.
 
     A tool that currently has no memory file to use is in the list, but not offered. The result of a call is text, and
     so is a failure, since OpenAI's API has no flag for one. Calls are carried out in the model's order, each to its
     end. If the model calls a tool that is not offered, the SDK ends the run, unless it has
     ``RunConfig(tool_not_found_behavior="return_error_to_model")``. ``InvalidArgument`` if the session is closed.
+
+    ``session`` may be a function, also an ``async`` one, from the run's context to its session, such as
+    ``lambda run: memory.session("support", user=run.context.user)``, so that one agent serves many users. Then the list
+    has every tool that any session may have, and each run is offered those of its own session. The runs share the
+    schemas, so these do not name memory files: the instructions do.
     """
     calls = _CallQueue(session)
+    if not isinstance(session, Session):
+        return [_FollowingTool(session, tool, calls).tool for tool in every_tool()]
     session.check_open()
     return [
-        _FileTool(session, tool, calls).tool if "file" in tool.parameters["properties"] else _tool(tool, calls)
+        _FollowingTool(session, tool, calls).tool if "file" in tool.parameters["properties"] else _tool(tool, calls)
         for tool in session.definitions_for(readable=_ANY_FILE, writable=_ANY_FILE)
     ]
 
 
-def instructions(session: Session, first: str = "", *, budget_bytes: int | None = None) -> Instructions:
+def instructions(
+    session: SessionSource[RunContextWrapper[Any]], first: str = "", *, budget_bytes: int | None = None
+) -> Instructions:
     """A function for ``Agent(instructions=...)``: ``first``, then the session's current prompt, at every turn.
 
     ``budget_bytes=0`` leaves out the entries, for a run with ``recall_filter``; see ``Session.system_prompt``.
     """
-    prompt = partial(session.system_prompt, budget_bytes=budget_bytes)
 
-    async def rendered(_: RunContextWrapper[Any], __: Agent[Any]) -> str:
-        memory = await run_in_worker(lambda: or_fallback(prompt, fallback=NO_MEMORY))
+    async def rendered(context: RunContextWrapper[Any], _: Agent[Any]) -> str:
+        memory = NO_MEMORY
+        if (found := await session_if_known(session, context)) is not None:
+            prompt = partial(found.system_prompt, budget_bytes=budget_bytes)
+            memory = await run_in_worker(lambda: or_fallback(prompt, fallback=NO_MEMORY))
         return "\n\n".join(part for part in (first, memory) if part)
 
     return rendered
 
 
 class _CallQueue:
-    """Carries out the calls of one session one by one: the SDK starts those of a turn at once, in order."""
+    """Carries out the calls of one run one by one: the SDK starts those of a turn at once, in order."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionSource[RunContextWrapper[Any]]) -> None:
         self._session = session
-        self._in_turn: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+        self._in_turn: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     async def make(self, name: str, context: ToolContext[Any], sent: str) -> str:
         """Carry out a call; return its text for the model."""
-        async with self._in_turn.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        # each call has a context of its own, but a run has one record of its usage
+        async with self._in_turn.setdefault(id(context.usage), asyncio.Lock()):
             call_id = call_id_in_conversation(context.tool_call_id, answered=_answered(context))
-            call = partial(self._session.call, name, sent, call_id=call_id)
-            return (await run_in_worker(call)).text
+            return (await awaited_call_in(self._session, context, name, sent, call_id=call_id)).text
 
 
 def _answered(context: ToolContext[Any]) -> Iterator[object]:
@@ -80,14 +93,16 @@ def _answered(context: ToolContext[Any]) -> Iterator[object]:
     return (item.get("call_id") for item in items if item.get("type") == "function_call_output")
 
 
-class _FileTool:
-    """A tool for memory files. Whether it is offered is decided once a turn, before the model is called.
+class _FollowingTool:
+    """A tool that is not always offered. Whether it is, is decided once a turn, before the model is called.
 
     The SDK asks again before the calls of that turn, and ends the run if a tool is not enabled any more. So if the
     level rose meanwhile, the call is still made, and refused with a text.
     """
 
-    def __init__(self, session: Session, definition: ToolDefinition, calls: _CallQueue) -> None:
+    def __init__(
+        self, session: SessionSource[RunContextWrapper[Any]], definition: ToolDefinition, calls: _CallQueue
+    ) -> None:
         self._session = session
         self._decided: WeakKeyDictionary[RunContextWrapper[Any], tuple[object, bool]] = WeakKeyDictionary()
         self.tool = _tool(definition, calls, is_enabled=self._is_offered)
@@ -95,15 +110,20 @@ class _FileTool:
     async def _is_offered(self, context: RunContextWrapper[Any], _: object) -> bool:
         turn, is_offered = self._decided.get(context, (None, False))
         if turn is not context.turn_input or not turn:  # a new list every turn; empty in a realtime session
-            turn, is_offered = context.turn_input, await run_in_worker(lambda: or_fallback(self._renew, fallback=False))
+            turn = context.turn_input
+            found = await session_if_known(self._session, context)
+            is_offered = found is not None and await run_in_worker(
+                lambda: or_fallback(lambda: self._renew(found), fallback=False)
+            )
             self._decided[context] = (turn, is_offered)
         return is_offered
 
-    def _renew(self) -> bool:
+    def _renew(self, session: Session) -> bool:
         """Whether the tool can be used now; if so, update its schema to the files that it can be used with."""
-        found = [tool for tool in self._session.definitions() if tool.name == self.tool.name]
+        found = [tool for tool in session.definitions() if tool.name == self.tool.name]
         for definition in found:
-            shape = render([definition], "openai")[0]
+            shown = definition if session is self._session else with_any_file(definition)
+            shape = render([shown], "openai")[0]
             self.tool.params_json_schema, self.tool.strict_json_schema = shape["parameters"], shape["strict"]
         return bool(found)
 

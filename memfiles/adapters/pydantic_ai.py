@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, needs, or_fallback
+from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, needs, or_fallback, session_if_known
 from memfiles.tools.dialects import null_for_not_given
-from memfiles.tools.worker_calls import run_in_worker
+from memfiles.tools.worker_calls import awaited_call_in, run_in_worker
 
 with needs("memory for pydantic-ai needs an extra: pip install 'memfiles[pydantic-ai]'"):
     from pydantic_ai import AbstractToolset, ModelRequest, RunContext, ToolDefinition, ToolFailed, ToolReturn
@@ -26,25 +25,24 @@ with needs("memory for pydantic-ai needs an extra: pip install 'memfiles[pydanti
 
 if TYPE_CHECKING:
     from memfiles.tools import definitions as tool_definitions
-    from memfiles.tools.session import Session
+    from memfiles.tools.worker_calls import SessionSource
 
 UNREADABLE = "unreadable arguments"
 """The argument that carries a call's text if it is not a JSON object, so that the session can say what is wrong."""
-
-SessionSource: TypeAlias = "Session | Callable[[RunContext[AgentDepsT]], Session | Awaitable[Session]]"
 
 
 class MemoryToolset(AbstractToolset[AgentDepsT]):
     """The memory tools of one session, offered again at every step: they follow its level.
 
     ``session`` may be a function from the run's context to its session, such as ``lambda ctx: ctx.deps.session``, also
-    an ``async`` one. A run's calls are carried out in the model's order, in a worker thread, each to its end. The
-    history records the framework's id of a call, with a number if the conversation has a result of that id already, so
-    a repeated call is not carried out twice. The metadata of a result is its data, such as the receipt; that of a tool
-    says whether it is ``read_only``, for programs that ask for approval of the others.
+    an ``async`` one; it is called at every step and for every call. A run's calls are carried out in the model's order,
+    in a worker thread, each to its end. The history records the framework's id of a call, with a number if the
+    conversation has a result of that id already, so a repeated call is not carried out twice. The metadata of a result
+    is its data, such as the receipt; that of a tool says whether it is ``read_only``, for programs that ask for
+    approval of the others.
     """
 
-    def __init__(self, session: SessionSource[AgentDepsT], *, id: str | None = None) -> None:
+    def __init__(self, session: SessionSource[RunContext[AgentDepsT]], *, id: str | None = None) -> None:
         self._session = session
         self._id = id
         self._in_turn = asyncio.Lock()
@@ -55,12 +53,14 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
         return self._id
 
     async def for_run(self, ctx: RunContext[AgentDepsT]) -> MemoryToolset[AgentDepsT]:
-        """The toolset of one run, with its own session and order of calls."""
-        return MemoryToolset(await session_of(self._session, ctx), id=self._id)
+        """The toolset of one run, with its own order of calls."""
+        return MemoryToolset(self._session, id=self._id)
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
         """The tools that can be used at this step."""
-        session = await session_of(self._session, ctx)
+        session = await session_if_known(self._session, ctx)
+        if session is None:
+            return {}
         nothing: list[tool_definitions.ToolDefinition] = []
         definitions = await run_in_worker(lambda: or_fallback(session.definitions, fallback=nothing))
         return {each.name: self._offered(each, ctx) for each in definitions}
@@ -69,11 +69,10 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
     ) -> ToolReturn[str]:
         """Carry out one call; a refusal is a ``ToolFailed`` that tells the model what to do."""
-        session = await session_of(self._session, ctx)
         sent = tool_args.get(UNREADABLE, tool_args)
         call_id = call_id_in_conversation(ctx.tool_call_id, answered=_answered(ctx))
         async with self._in_turn:
-            result = await run_in_worker(partial(session.call, name, sent, call_id=call_id))
+            result = await awaited_call_in(self._session, ctx, name, sent, call_id=call_id)
         if result.is_error:
             raise ToolFailed(result.text)
         return ToolReturn(result.text, metadata=result.data)
@@ -89,7 +88,7 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
 
 
 def memory_instructions(
-    session: SessionSource[AgentDepsT], *, budget_bytes: int | None = None
+    session: SessionSource[RunContext[AgentDepsT]], *, budget_bytes: int | None = None
 ) -> Callable[[RunContext[AgentDepsT]], Awaitable[str]]:
     """A function for ``Agent(instructions=...)`` that renders the session's current prompt for every request.
 
@@ -97,7 +96,10 @@ def memory_instructions(
     """
 
     async def memory(ctx: RunContext[AgentDepsT]) -> str:
-        prompt = partial((await session_of(session, ctx)).system_prompt, budget_bytes=budget_bytes)
+        found = await session_if_known(session, ctx)
+        if found is None:
+            return NO_MEMORY
+        prompt = partial(found.system_prompt, budget_bytes=budget_bytes)
         return await run_in_worker(lambda: or_fallback(prompt, fallback=NO_MEMORY))
 
     return memory
@@ -126,9 +128,3 @@ def _answered(ctx: RunContext[Any]) -> list[object]:
         return []
     parts = (part for message in messages if isinstance(message, ModelRequest) for part in message.parts)
     return [getattr(part, "tool_call_id", None) for part in parts]
-
-
-async def session_of(session: SessionSource[AgentDepsT], ctx: RunContext[AgentDepsT]) -> Session:
-    """The session of a run."""
-    found = await run_in_worker(lambda: session(ctx)) if callable(session) else session
-    return await found if isawaitable(found) else found

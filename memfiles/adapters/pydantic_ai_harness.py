@@ -8,26 +8,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from memfiles.adapters.agent_calls import needs
-from memfiles.adapters.shapes.notebook import Notebook, NotebookChange, NotebookOperation, ScanLimits, scan
+from memfiles.adapters.shapes.notebook import Notebook, NotebookChange, NotebookOperation, ScanLimits, ScanResult, scan
 from memfiles.errors import MemfilesError, RevisionConflict
 from memfiles.tools.session import Session
-from memfiles.tools.worker_calls import run_in_worker
+from memfiles.tools.worker_calls import run_in_worker, session_of, without_context
 
 with needs(
     "a store for the memory of pydantic-ai's harness needs an extra: pip install 'memfiles[pydantic-ai-harness]'"
 ):
-    from pydantic_ai import ToolFailed
+    from pydantic_ai import RunContext, ToolFailed
     from pydantic_ai_harness import memory
+
+if TYPE_CHECKING:
+    from memfiles.tools.worker_calls import SessionSource
 
 _SEGMENT = re.compile(r"(?!.*\.\.)(?!\.$)[A-Za-z0-9_.-]{1,200}", re.ASCII)
 _FILE = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._-]{0,79}", re.ASCII)  # the harness's rule for file names
 _VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 T = TypeVar("T")
+
+
+def session_stores(session: SessionSource[RunContext[Any]]) -> Callable[[RunContext[Any]], SessionStore]:
+    """For ``Memory(store_resolver=session_stores(function))``: each operation is in the session of its run."""
+    return lambda ctx: SessionStore(lambda: session_of(session, ctx))
 
 
 class SessionStore:
@@ -37,14 +44,17 @@ class SessionStore:
     process carries it out twice. Every method makes one call in a worker thread, which runs to its end once begun.
     """
 
-    def __init__(self, session: Session) -> None:
-        """``InvalidArgument`` if the workflow declares no entries."""
-        self._notebook = Notebook(session)
+    def __init__(self, session: Session | Callable[[], Session]) -> None:
+        """``InvalidArgument`` if the workflow declares no entries; ``session_stores`` is for many users."""
+        self._session = session
+        self._remembered: dict[str, NotebookChange] = {}
+        if isinstance(session, Session):
+            self._notebook()
 
     async def read(self, path: str, *, max_chars: int) -> memory.MemoryFile | None:
         """Read a file's first ``max_chars`` characters and its version; None if it is missing."""
         _check(path, max_chars)
-        text = await _call(partial(self._notebook.find, path))
+        text = await _call(lambda: self._notebook().find(path))
         if text is None:
             return None
         is_cut = len(text.content) > max_chars
@@ -52,7 +62,7 @@ class SessionStore:
 
     async def get_operation(self, operation: memory.MemoryOperation) -> memory.MemoryMutation | None:
         """The outcome of the operation if it was carried out before."""
-        done = await _call(partial(self._notebook.outcome_of, operation.id))
+        done = await _call(lambda: self._notebook().outcome_of(operation.id))
         return _mutation(done, _named(operation)) if done is not None else None
 
     async def write(
@@ -61,8 +71,8 @@ class SessionStore:
         """Write a file that is at ``expected_version``, None for a new one."""
         _check(path)
         expected, named = _revision(expected_version), _named(operation)
-        put = partial(self._notebook.put, path, content, expected=expected, operation=named)
-        return _mutation(await _call(put), named)
+        done = await _call(lambda: self._notebook().put(path, content, expected=expected, operation=named))
+        return _mutation(done, named)
 
     async def delete(
         self, path: str, *, expected_version: str | None, operation: memory.MemoryOperation | None = None
@@ -70,13 +80,15 @@ class SessionStore:
         """Delete a file that is at ``expected_version``; a person can restore the entry."""
         _check(path)
         expected, named = _revision(expected_version), _named(operation)
-        return _mutation(await _call(partial(self._notebook.remove, path, expected=expected, operation=named)), named)
+        done = await _call(lambda: self._notebook().remove(path, expected=expected, operation=named))
+        return _mutation(done, named)
 
     async def list_paths(self, prefix: str = "", *, limit: int) -> list[str]:
         """The first ``limit`` paths that begin with ``prefix``, sorted."""
         _check(prefix.removesuffix("/") or "all", limit)
-        paths = (path for path, _ in self._notebook.texts(prefix) if _is_path(path))
-        return await _call(lambda: list(islice(paths, limit)))
+        return await _call(
+            lambda: list(islice((path for path, _ in self._notebook().texts(prefix) if _is_path(path)), limit))
+        )
 
     async def search(
         self, prefix: str, query: str, *, limit: int, max_files: int, max_chars: int, max_file_chars: int
@@ -84,11 +96,18 @@ class SessionStore:
         """Find the files directly below ``prefix`` that contain words of ``query``, most occurrences first."""
         _check(prefix.removesuffix("/") or "all")
         limits = ScanLimits(limit, max_files, max_chars, max_file_chars)
-        texts = self._notebook.texts(prefix)
-        files = ((path, text) for path, text in texts if _FILE.fullmatch(path.removeprefix(prefix)))
-        found = await _call(lambda: scan(files, query, prefix=prefix, limits=limits))
+
+        def scanned() -> ScanResult:
+            texts = self._notebook().texts(prefix)
+            files = ((path, text) for path, text in texts if _FILE.fullmatch(path.removeprefix(prefix)))
+            return scan(files, query, prefix=prefix, limits=limits)
+
+        found = await _call(scanned)
         matches = [memory.MemorySearchMatch(match.key, match.snippet, match.score) for match in found.matches]
         return memory.MemorySearchResult(matches, found.scanned, found.truncated)
+
+    def _notebook(self) -> Notebook:
+        return Notebook(without_context(self._session), remembered=self._remembered)
 
 
 async def _call(call: Callable[[], T]) -> T:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memfiles.adapters.agent_calls import needs, with_recall
-from memfiles.adapters.pydantic_ai import SessionSource, session_of
+from memfiles.adapters.agent_calls import needs, session_if_known, with_recall
 from memfiles.records.entry import RECALL_BYTES
 from memfiles.tools.worker_calls import run_in_worker
 
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from pydantic_ai import RunContext
     from pydantic_ai.models import ModelRequestContext
 
+    from memfiles.tools.worker_calls import SessionSource
+
 
 class MemoryRecall(AbstractCapability[AgentDepsT]):
     """Gives the model what a session's memory holds about the last question, in a message of the user before it.
@@ -32,7 +33,7 @@ class MemoryRecall(AbstractCapability[AgentDepsT]):
     the memory of pydantic-ai's harness.
     """
 
-    def __init__(self, session: SessionSource[AgentDepsT], *, budget_bytes: int = RECALL_BYTES) -> None:
+    def __init__(self, session: SessionSource[RunContext[AgentDepsT]], *, budget_bytes: int = RECALL_BYTES) -> None:
         self._session = session
         self._budget_bytes = budget_bytes
 
@@ -40,7 +41,9 @@ class MemoryRecall(AbstractCapability[AgentDepsT]):
         self, ctx: RunContext[AgentDepsT], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Add what was recalled to this request."""
-        session = await session_of(self._session, ctx)
+        session = await session_if_known(self._session, ctx)
+        if session is None:
+            return request_context
         messages = await run_in_worker(
             lambda: with_recall(
                 request_context.messages,

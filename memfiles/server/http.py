@@ -3,6 +3,9 @@
 The rule this module enforces: only requests with the token are answered, and no web page in a browser can send one on
 a person's behalf: the server listens on loopback only, and accepts only its own ``Host`` and ``Origin``. And whoever
 has no token cannot keep others out: a request that does not arrive in time ends, and so many may be on their way.
+
+With a user header, whoever has the token is trusted to name the user of each request; a request that names none, or
+more than one, is refused. A lasting connection of an older client belongs to the user who opened it.
 """
 
 from __future__ import annotations
@@ -11,21 +14,26 @@ import asyncio
 import hmac
 import logging
 import os
+import re
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
+from urllib.parse import unquote_to_bytes
 
 import h11
 import uvicorn
-from mcp.server import Server
+from mcp.server import Server, ServerRequestContext
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from memfiles.errors import InvalidArgument
-from memfiles.server.server import MESSAGE_MAX, MemoryServer
+from memfiles.records.keys import check_user
+from memfiles.server.server import MESSAGE_MAX, NAME, MemoryServer
 
 HOST = "127.0.0.1"
 PATH = "/mcp"
@@ -33,7 +41,11 @@ TOKEN_MIN = 16
 REQUEST_SECONDS = 10.0  # for the headers and the body of a request, which come over loopback
 WAITING_MAX = 512  # connections whose request is not whole yet; one more ends the oldest
 _SHUTDOWN_SECONDS = 2
-_NO_TOKEN = {"WWW-Authenticate": "Bearer", "Connection": "close"}  # the rest of the request is not waited for
+_CLOSING = {"Connection": "close"}  # the rest of the request is not waited for
+_NO_TOKEN = {"WWW-Authenticate": "Bearer", **_CLOSING}
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", re.ASCII)  # a token of RFC 9110, 5.6.2
+_TAKEN_HEADERS = {"authorization", "host", "origin", "content-type", "content-length", "accept", "mcp-session-id"}
+_ENCODED = re.compile(rb"(?:[!-$&-+\--~]|%[0-9A-Fa-f]{2})+")  # neither a comma nor a space: proxies join headers so
 _ABANDONED_STREAM = "ASGI callable returned without completing response"
 _REFUSAL = (
     "a bearer token is required: it was printed when the server started, or chosen by the person who started it\n"
@@ -61,21 +73,36 @@ def bind(port: int) -> socket.socket:
         raise InvalidArgument(f"port {port} cannot be used ({why}): choose another with --port") from error
 
 
-def app(server: Server[Any], *, port: int, token: str) -> ASGIApp:
-    """Build the ASGI application."""
+def check_header(name: str) -> str:
+    """Return the name of a header in lower case; ``InvalidArgument`` if it cannot be one."""
+    if not _HEADER_NAME.fullmatch(name) or name.lower() in _TAKEN_HEADERS:
+        raise InvalidArgument(f"{ascii(name)[:80]} cannot be the header that names the user, as X-Memfiles-User can")
+    return name.lower()
+
+
+def user_of(ctx: ServerRequestContext[Any]) -> str:
+    """The user of a request that came through ``UserGuard``."""
+    caller = ctx.request.scope.get("user") if ctx.request is not None else None
+    if not isinstance(caller, AuthenticatedUser) or not caller.access_token.subject:
+        raise InvalidArgument("this request names no user")
+    return caller.access_token.subject
+
+
+def app(server: Server[Any], *, port: int, token: str, user_header: str | None = None) -> ASGIApp:
+    """Build the ASGI application; ``user_header`` is the header, in lower case, that names the user."""
     names = [f"{name}:{port}" for name in (HOST, "localhost")]
     checks = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
     bare = server.streamable_http_app(
         streamable_http_path=PATH, transport_security=checks, max_request_body_size=MESSAGE_MAX
     )
-    return TokenGuard(bare, token=token)
+    return TokenGuard(UserGuard(bare, header=user_header) if user_header else bare, token=token)
 
 
-def serve(server: MemoryServer, *, listening: socket.socket, token: str) -> None:
+def serve(server: MemoryServer, *, listening: socket.socket, token: str, user_header: str | None = None) -> None:
     """Serve until a ``KeyboardInterrupt``."""
     # uvicorn's error about each stream of a legacy client that is open when the server ends
     logging.getLogger("uvicorn.error").addFilter(lambda record: not str(record.msg).startswith(_ABANDONED_STREAM))
-    guarded = app(server, port=listening.getsockname()[1], token=token)
+    guarded = app(server, port=listening.getsockname()[1], token=token, user_header=user_header)
     config = uvicorn.Config(
         guarded,
         http=_PunctualProtocol,
@@ -155,3 +182,39 @@ class TokenGuard:
         sent = [value for name, value in scope["headers"] if name == b"authorization"]
         scheme, _, token = sent[0].partition(b" ") if len(sent) == 1 else (b"", b"", b"")
         return hmac.compare_digest(token.strip(b" "), self._token) and scheme.lower() == b"bearer"  # RFC 9110, 11.1
+
+
+class UserGuard:
+    """ASGI middleware that takes the user of each request from a header, which a trusted gateway sets."""
+
+    def __init__(self, inner: ASGIApp, *, header: str) -> None:
+        self._inner = inner
+        self._header = header
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on with its user, or answer it with 400 and the reason."""
+        if scope["type"] == "lifespan":
+            await self._inner(scope, receive, send)
+            return
+        try:
+            user = user_in(scope["headers"], header=self._header)
+        except InvalidArgument as error:
+            await PlainTextResponse(f"{error}\n", status_code=400, headers=_CLOSING)(scope, receive, send)
+            return
+        caller = AuthenticatedUser(AccessToken(token="", client_id=NAME, scopes=[], subject=user))
+        await self._inner({**scope, "user": caller}, receive, send)  # the SDK binds lasting connections to it
+
+
+def user_in(headers: Iterable[tuple[bytes, bytes]], *, header: str) -> str:
+    """The user that the headers of a request name; ``InvalidArgument`` unless there is exactly one, well encoded."""
+    sent = [value.strip(b" \t") for name, value in headers if name.lower() == header.encode()]
+    if len(sent) != 1:
+        raise InvalidArgument(f"the header {header} must name the user once; it was sent {len(sent)} times")
+    if not _ENCODED.fullmatch(sent[0]):
+        raise InvalidArgument(f"the header {header} must name the user in percent-encoded UTF-8, without spaces")
+    try:
+        user = unquote_to_bytes(sent[0]).decode()
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"the header {header} is not percent-encoded UTF-8") from None
+    check_user(user)
+    return user

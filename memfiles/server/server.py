@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import mcp_types as types
 from mcp.server import NotificationOptions, Server
@@ -25,7 +26,10 @@ from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.dialects import render, structured
 from memfiles.tools.results import ToolResult, failed
 from memfiles.tools.session import Session
-from memfiles.tools.worker_calls import run_in_worker
+from memfiles.tools.worker_calls import run_in_worker, session_of
+
+if TYPE_CHECKING:
+    from memfiles.tools.worker_calls import SessionSource
 
 NAME = "memfiles"
 PROMPT = "memory"
@@ -46,8 +50,12 @@ Paging = types.PaginatedRequestParams | None
 T = TypeVar("T")
 
 
-def build(session: Session, *, read_only: bool = False) -> MemoryServer:
-    """Build the server of one session, for one process; any number of clients may use it."""
+def build(session: SessionSource[RequestContext], *, read_only: bool = False) -> MemoryServer:
+    """Build the server of one session, for one process; any number of clients may use it.
+
+    ``session`` may be a plain function from the context of a request to its session, such as one that asks for the
+    request's user: it is called for each request, and nothing is kept of its answer but for those who listen.
+    """
     handlers, notifier = RequestHandlers(session, read_only=read_only), ChangeNotifier(session)
     server = MemoryServer(
         NAME,
@@ -93,68 +101,81 @@ class MemoryServer(Server[dict[str, Any]]):
 class RequestHandlers:
     """Handlers for the requests of clients, one method for each kind. Threads may share them."""
 
-    def __init__(self, session: Session, *, read_only: bool) -> None:
+    def __init__(self, session: SessionSource[RequestContext], *, read_only: bool) -> None:
         self._session = session
         self._read_only = read_only
-        self._known: dict[str, ToolDefinition] = {}  # making definitions takes twenty times as long as a call
+        # making definitions takes longer than a call
+        self._known: WeakKeyDictionary[Session, dict[str, ToolDefinition]] = WeakKeyDictionary()
 
-    async def list_tools(self, _: RequestContext, params: Paging) -> types.ListToolsResult:
+    async def list_tools(self, ctx: RequestContext, params: Paging) -> types.ListToolsResult:
         """List the tools, on one page."""
         _check_one_page(params)
-        shapes = await run_request(lambda: render(self._definitions(), "mcp"))
+        shapes = await self._in_session(ctx, lambda session: render(self._definitions(session), "mcp"))
         return types.ListToolsResult(tools=[types.Tool.model_validate(shape) for shape in shapes])
 
-    async def call_tool(self, _: RequestContext, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call_tool(self, ctx: RequestContext, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Carry out a tool call; a failure is an error result."""
-        return await run_request(partial(self._call_tool, params.name, params.arguments))
+        return await run_request(partial(self._call_tool, ctx, params.name, params.arguments))
 
-    async def list_resources(self, _: RequestContext, params: Paging) -> types.ListResourcesResult:
+    async def list_resources(self, ctx: RequestContext, params: Paging) -> types.ListResourcesResult:
         """List a page of the resources."""
-        return await run_request(partial(resources.list_page, self._session, params.cursor if params else None))
+        cursor = params.cursor if params else None
+        return await self._in_session(ctx, lambda session: resources.list_page(session, cursor))
 
-    async def list_resource_templates(self, _: RequestContext, params: Paging) -> types.ListResourceTemplatesResult:
+    async def list_resource_templates(self, ctx: RequestContext, params: Paging) -> types.ListResourceTemplatesResult:
         """List the URI templates of resources, on one page."""
         _check_one_page(params)
-        return resources.templates(self._session)
+        return await self._in_session(ctx, resources.templates)
 
     async def read_resource(
-        self, _: RequestContext, params: types.ReadResourceRequestParams
+        self, ctx: RequestContext, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         """Read the text of a resource."""
-        return await run_request(partial(resources.read, self._session, params.uri))
+        return await self._in_session(ctx, lambda session: resources.read(session, params.uri))
 
-    async def list_prompts(self, _: RequestContext, params: Paging) -> types.ListPromptsResult:
+    async def list_prompts(self, ctx: RequestContext, params: Paging) -> types.ListPromptsResult:
         """List the prompt and, if the workflow declares entries, the one that recalls some for a question."""
         _check_one_page(params)
         prompts = [types.Prompt(name=PROMPT, description=_PROMPT_DESCRIPTION)]
-        if self._session.entries is not None:
+        if await self._in_session(ctx, lambda session: session.entries is not None):
             prompts.append(types.Prompt(name=RECALL_PROMPT, description=_RECALL_DESCRIPTION, arguments=[_QUESTION]))
         return types.ListPromptsResult(prompts=prompts)
 
-    async def get_prompt(self, _: RequestContext, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+    async def get_prompt(self, ctx: RequestContext, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         """Render a prompt from the memory's current state."""
-        if params.name == RECALL_PROMPT and self._session.entries is not None:
+        return await self._in_session(ctx, lambda session: self._rendered(session, params))
+
+    def _rendered(self, session: Session, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        if params.name == RECALL_PROMPT and session.entries is not None:
             query = (params.arguments or {}).get("query")
             if query is None:
-                raise MCPError(types.INVALID_PARAMS, f"the prompt {RECALL_PROMPT!r} needs the argument 'query'")
-            recalled = await run_request(lambda: self._session.recall(query).text)
-            return _prompt(_RECALL_DESCRIPTION, recalled or _NOTHING_RECALLED)
+                raise InvalidArgument(f"the prompt {RECALL_PROMPT!r} needs the argument 'query'")
+            return _prompt(_RECALL_DESCRIPTION, session.recall(query).text or _NOTHING_RECALLED)
         if params.name != PROMPT:
-            raise MCPError(types.INVALID_PARAMS, f"unknown prompt {shortened(params.name)}: use {PROMPT}")
-        rendered = await run_request(partial(self._session.system_prompt, read_only=self._read_only))
-        return _prompt(_PROMPT_DESCRIPTION, rendered or _EMPTY_MEMORY)
+            raise InvalidArgument(f"unknown prompt {shortened(params.name)}: use {PROMPT}")
+        return _prompt(_PROMPT_DESCRIPTION, session.system_prompt(read_only=self._read_only) or _EMPTY_MEMORY)
 
-    def _call_tool(self, name: str, arguments: dict[str, Any] | None) -> types.CallToolResult:
-        definition = self._known.get(name) or {tool.name: tool for tool in self._definitions()}.get(name)
+    async def _in_session(self, ctx: RequestContext, ask: Callable[[Session], T]) -> T:
+        return await run_request(lambda: ask(session_of(self._session, ctx)))
+
+    def _call_tool(self, ctx: RequestContext, name: str, arguments: dict[str, Any] | None) -> types.CallToolResult:
+        try:
+            session = session_of(self._session, ctx)
+        except MemfilesError as error:
+            return _mcp_result(failed(error), None)
+        known = self._known.get(session, {})
+        if name not in known:
+            known = {tool.name: tool for tool in self._definitions(session)}
+        definition = known.get(name)
         if definition is None and self._read_only:
-            use = f"use one of {', '.join(self._known)}" if self._known else "there is nothing to read here"
+            use = f"use one of {', '.join(known)}" if known else "there is nothing to read here"
             why = f"{shortened(name)} cannot be called, as this memory is read-only here: {use}"
             return _mcp_result(failed(ReadOnly(why)), None)
-        return _mcp_result(self._session.call(name, arguments), definition)
+        return _mcp_result(session.call(name, arguments), definition)
 
-    def _definitions(self) -> list[ToolDefinition]:
-        found = [tool for tool in self._session.definitions() if tool.read_only or not self._read_only]
-        self._known = {tool.name: tool for tool in found}
+    def _definitions(self, session: Session) -> list[ToolDefinition]:
+        found = [tool for tool in session.definitions() if tool.read_only or not self._read_only]
+        self._known[session] = {tool.name: tool for tool in found}
         return found
 
 
@@ -190,11 +211,14 @@ def _mcp_result(result: ToolResult, definition: ToolDefinition | None) -> types.
     )
 
 
-def _instructions(session: Session, *, read_only: bool) -> str:
+def _instructions(source: SessionSource[RequestContext], *, read_only: bool) -> str:
     """Instructions that a client may pass to its model before any request; nothing in them can become outdated."""
-    can_change = not read_only and any(not tool.read_only for tool in session.definitions())
+    of_agent, can_change = "", not read_only
+    if isinstance(source, Session):
+        of_agent = f" of the agent {source.agent}"
+        can_change = can_change and any(not tool.read_only for tool in source.definitions())
     change = "Save there what later runs should know." if can_change else "It is read-only here."
     return (
-        f"The long-term memory of the agent {session.agent}. Look there before you answer from memory. {change} "
+        f"The long-term memory{of_agent}. Look there before you answer from memory. {change} "
         f"The prompt {PROMPT!r} shows what it contains."
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -116,7 +117,7 @@ def file_verbs(tool_names: str | None) -> tuple[str, str, str]:
 
 def parameters_of(model: type[BaseModel], *, files: Sequence[str] = ()) -> dict[str, Any]:
     """The JSON schema of a tool's arguments; a ``file`` argument is limited to these names, or left out without any."""
-    schema = model.model_json_schema()
+    schema = _schema_of(model)
     properties = {name: _plain(property_) for name, property_ in schema.get("properties", {}).items()}
     required = list(schema.get("required", []))
     if "file" in properties and files:
@@ -124,6 +125,12 @@ def parameters_of(model: type[BaseModel], *, files: Sequence[str] = ()) -> dict[
     elif properties.pop("file", None):
         required.insert(0, "key")
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+@cache
+def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Pydantic's schema, made once: it takes longer than a call, and each model call may have a session of its own."""
+    return model.model_json_schema()
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:

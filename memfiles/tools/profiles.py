@@ -8,6 +8,7 @@ of no visible entry, means that file; what the session cannot see changes nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -27,7 +28,7 @@ from memfiles.tools.entry_definitions import (
     said,
     small,
 )
-from memfiles.workflow.fields import COMPACT, ToolNames, ToolOperation, operations_of
+from memfiles.workflow.fields import COMPACT, TOOL_NAMES, ToolNames, ToolOperation, operations_of
 
 Meant = tuple[str, dict[str, Any]]
 """The tool for memory files or the operation on entries that a call stands for, and its arguments."""
@@ -175,6 +176,26 @@ def offered(
         for name, operation, names in chosen
         if not read_only or template(operation).read_only or names
     ]
+
+
+def every_tool() -> list[ToolDefinition]:
+    """A tool of each name that any session may have, for frameworks that want tools before there is a session.
+
+    Of a name in several profiles it is the first; ``file`` is any text, as no session says which files there are.
+    """
+    found: dict[str, ToolDefinition] = {}
+    for tool_names in TOOL_NAMES:
+        for tool in offered(tool_names, readable=["any"], writable=["any"], forgets=True):
+            found.setdefault(tool.name, with_any_file(tool))
+    return list(found.values())
+
+
+def with_any_file(tool: ToolDefinition) -> ToolDefinition:
+    """The tool with any text as its ``file``; the index card of the prompt has the names."""
+    properties = dict(tool.parameters["properties"])
+    if "file" in properties:
+        properties["file"] = {key: value for key, value in properties["file"].items() if key != "enum"}
+    return replace(tool, parameters=tool.parameters | {"properties": properties})
 
 
 def template(operation: ToolOperation) -> ToolTemplate:

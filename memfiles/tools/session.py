@@ -102,6 +102,7 @@ class Session:
         self._warned: dict[str, str] = {}
         self._lock = threading.Lock()
         self._entries = entries
+        self.ends_run = entries is not None and entries.ends_run
         self._audit = audit
         of_files = {READ: self._read, APPEND: self._append, EDIT: self._edit}
         self._calls: dict[str, Call] = {name: partial(self._on_file, name, call) for name, call in of_files.items()}
@@ -262,7 +263,7 @@ class Session:
         with self._lock:
             was_closed, self._closed = self._closed, True
         over = self._open_run.leave(self)
-        if self._entries is None or not self._entries.ends_run or was_closed:
+        if self._entries is None or not self.ends_run or was_closed:
             return
         try:
             self._entries.entries.end_run(self, levels=over)

@@ -1,25 +1,42 @@
-"""Worker threads for memory calls: how async code uses the synchronous core without blocking its event loop.
+"""Calls from frameworks: the session that a program names for a call, and the worker threads that keep loops free.
 
-The rule this module enforces: once a call has begun, it runs to its end before its caller goes on, even if the caller
-is cancelled meanwhile. So no change is left half-made, and none continues behind a caller that believes it is over.
+The rules this module enforces:
+
+- Once a call has begun in a worker thread, it runs to its end before its caller goes on, even if the caller is
+  cancelled meanwhile. So no change is left half-made, and none continues behind a caller that believes it is over.
+- Where one agent or server works for many users, the program's function names the session of each call. It is asked
+  at each call, and no answer is kept for the next one. A call whose session it cannot name is refused; it is never made
+  in another session. A session that it gives never ends its run, as nobody knows which call is the last.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from contextvars import copy_context
-from functools import cache
-from typing import TypeVar
+from functools import cache, partial
+from inspect import isawaitable, iscoroutine
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.tools.results import ToolResult, failed
+from memfiles.tools.session import Session
 
 THREADS = 32
 """Calls at once. The threads are our own, so a program that fills its event loop's executor does not delay us."""
 
 T = TypeVar("T")
+_log = logging.getLogger("memfiles")
+ContextT = TypeVar("ContextT")
+
+if TYPE_CHECKING:
+    SessionSource: TypeAlias = Session | Callable[[ContextT], Session | Awaitable[Session]]
+    """A session, or a function from a framework's context to the session of that context."""
 
 
 async def run_in_worker(call: Callable[[], T]) -> T:
@@ -59,3 +76,93 @@ def _threads() -> ThreadPoolExecutor:
 
 
 os.register_at_fork(after_in_child=_threads.cache_clear)  # a forked child has none of its parent's threads
+
+
+def session_of(source: SessionSource[ContextT], context: ContextT) -> Session:
+    """The session of this context; ``InvalidArgument`` if the function fails or gives something else.
+
+    The function's own ``MemfilesError`` is passed on, such as that of an agent that needs a user.
+    """
+    found = _answer_of(source, context)
+    if isawaitable(found):
+        if iscoroutine(found):
+            found.close()  # else Python warns that nobody awaited it
+        raise _refusal("is asynchronous, and this framework needs a plain one")
+    return found
+
+
+async def awaited_session_of(source: SessionSource[ContextT], context: ContextT) -> Session:
+    """As ``session_of``, for a function that may be asynchronous; a plain one runs in a worker thread."""
+    if isinstance(source, Session):
+        return source
+    found = await run_in_worker(partial(_answer_of, source, context))
+    if not isawaitable(found):
+        return found
+    try:
+        return _checked(await found)
+    except MemfilesError:
+        raise
+    except Exception as error:
+        raise _failure(error) from error
+
+
+def without_context(source: Session | Callable[[], Session]) -> Session:
+    """As ``session_of``, where a framework has no context that it could give to the function."""
+    return source if isinstance(source, Session) else session_of(lambda _: source(), None)
+
+
+def call_in(
+    source: SessionSource[ContextT], context: ContextT, name: str, sent: object, *, call_id: str | None = None
+) -> ToolResult:
+    """Carry out a tool call in the session of this context; as ``Session.call``, it never raises."""
+    try:
+        session = session_of(source, context)
+    except MemfilesError as error:
+        return failed(error)
+    return session.call(name, sent, call_id=call_id)
+
+
+async def awaited_call_in(
+    source: SessionSource[ContextT], context: ContextT, name: str, sent: object, *, call_id: str | None = None
+) -> ToolResult:
+    """As ``call_in``, in a worker thread; the function may be asynchronous."""
+    try:
+        session = await awaited_session_of(source, context)
+    except MemfilesError as error:
+        return failed(error)
+    return await run_in_worker(partial(session.call, name, sent, call_id=call_id))
+
+
+def _answer_of(source: SessionSource[ContextT], context: ContextT) -> Session | Awaitable[Session]:
+    if isinstance(source, Session):
+        return source
+    if not callable(source):
+        raise InvalidArgument(f"pass a session, or a function that gives one, not {type(source).__name__}")
+    try:
+        found = source(context)
+    except MemfilesError:
+        raise
+    except Exception as error:
+        raise _failure(error) from error
+    return found if isawaitable(found) else _checked(found)
+
+
+def _checked(found: object) -> Session:
+    if not isinstance(found, Session):
+        raise _refusal(f"gave {type(found).__name__}, not a session")
+    found.ends_run = False
+    return found
+
+
+def _failure(error: Exception) -> InvalidArgument:
+    """The refusal of a call for a defect of the program, which the log has whole: most frameworks drop the cause."""
+    _log.error("the program's function that names the session of a call failed", exc_info=error)
+    return _refusal(f"failed with {type(error).__name__}")
+
+
+def _refusal(why: str) -> InvalidArgument:
+    """Without the words of the program's own error, which a model should not see."""
+    return InvalidArgument(
+        f"no memory is available in this call: the program's function that names its session {why}. Nothing was read "
+        f"or changed: go on without memory"
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -18,7 +17,7 @@ from pydantic_ai.models.test import TestModel
 import memfiles
 from memfiles.adapters.pydantic_ai import MemoryToolset, memory_instructions
 from memfiles.tools.session import Session
-from tests.adapters.agents_at_work import Answer, Call, Script, append
+from tests.adapters.agents_at_work import Answer, Call, Held, Script, append
 from tests.adapters.exam import ToolExam
 
 pytestmark = pytest.mark.usefixtures("loops")
@@ -51,20 +50,6 @@ def returned(messages: list[ModelMessage]) -> list[ToolReturnPart]:
     """What came back to the model."""
     parts = [part for message in messages if isinstance(message, ModelRequest) for part in message.parts]
     return [part for part in parts if isinstance(part, ToolReturnPart)]
-
-
-class Held:
-    """A session whose calls wait until they may go on."""
-
-    def __init__(self, session: Session) -> None:
-        self.begun, self.may_end = threading.Event(), threading.Event()
-        self.definitions, self.system_prompt = session.definitions, session.system_prompt
-        self._session = session
-
-    def call(self, name: str, arguments: object, *, call_id: str | None) -> Any:
-        self.begun.set()
-        assert self.may_end.wait(30)
-        return self._session.call(name, arguments, call_id=call_id)
 
 
 @dataclass
@@ -182,18 +167,18 @@ class TestPydanticAI(ToolExam):
 
         assert ["c"] == [change.by.call for change in session.manager.log("u-notes")[:-1]]
 
-    def test_a_cancelled_run_makes_no_call_that_waits(self, session: Session) -> None:
+    def test_a_cancelled_run_makes_no_call_that_waits(self, memory: memfiles.Memory, session: Session) -> None:
         """The one that has begun is carried out before the run ends; the one behind it is not made."""
-        held = Held(session)
+        held = Held(memory)
         script = Script([append("- Ada\n"), append("- Bob\n")])
 
         async def program() -> bool:
-            running = asyncio.create_task(agent_of(cast(Session, held), script).run("Go."))
-            assert await asyncio.to_thread(held.begun.wait, 30)
+            running = asyncio.create_task(agent_of(session, script).run("Go."))
+            await asyncio.to_thread(held.wait)
             running.cancel()
             await asyncio.wait([running], timeout=0.1)
             was_done = running.done()
-            held.may_end.set()
+            held.go_on.set()
             with pytest.raises(asyncio.CancelledError):
                 await running
             return was_done

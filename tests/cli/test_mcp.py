@@ -23,6 +23,9 @@ pytestmark = pytest.mark.usefixtures("project")
         (["--agent", "desk", "--level", "SECRET"], 2, "SECRET"),
         (["--agent", "desk", "--http", "--token", "short"], 2, "16 characters"),
         (["--agent", "desk", "--http", "--port", "70000"], 2, "70000"),
+        (["--agent", "desk", "--user-header", "X-User"], 2, "--user-header needs --http"),
+        (["--agent", "desk", "--http", "--user-header", "X-User", "--user", "ada"], 2, "excludes --user"),
+        (["--agent", "desk", "--http", "--user-header", "X User"], 2, "cannot be the header"),
     ],
 )
 def test_what_cannot_be_served(args: list[str], code: int, told: str) -> None:

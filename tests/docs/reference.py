@@ -94,7 +94,7 @@ ADAPTERS = {
     "openai_agents": ["tools", "instructions"],
     "openai_agents_recall": ["recall_filter"],
     "pydantic_ai": ["MemoryToolset", "memory_instructions"],
-    "pydantic_ai_harness": ["SessionStore"],
+    "pydantic_ai_harness": ["SessionStore", "session_stores"],
     "pydantic_ai_recall": ["MemoryRecall"],
 }
 """What a module of ``memfiles.adapters`` offers. They load when they are asked for: the frameworks take seconds."""

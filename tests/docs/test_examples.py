@@ -162,6 +162,13 @@ def test_langgraph(examples: Path) -> None:
     assert ["Noted, Ada.", "# Customers", "- Ada moved to Pro."] == shown[-3:]
 
 
+def test_many_users(examples: Path) -> None:
+    """Two users at once, of one agent: each is answered from what she said herself."""
+    shown = output_of(examples / "many_users.py").splitlines()
+
+    assert ["I am Ada, on Pro.", "I am Bob, on Free."] * 2 == shown
+
+
 def test_langgraph_store(examples: Path) -> None:
     """What one program's graph put into its store, the next one finds."""
     shown = output_of(examples / "langgraph_store_offline.py").splitlines()

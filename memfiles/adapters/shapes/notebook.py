@@ -75,15 +75,15 @@ class NotebookChange:
 class Notebook:
     """The notebook of one session. Threads may share it; other sessions and processes may use the same entries."""
 
-    def __init__(self, session: Session) -> None:
-        """``InvalidArgument`` if the workflow declares no entries."""
+    def __init__(self, session: Session, *, remembered: dict[str, NotebookChange] | None = None) -> None:
+        """``remembered`` is shared by notebooks of one owner. ``InvalidArgument`` without entries in the workflow."""
         if session.entries is None:
             raise InvalidArgument(
                 "a notebook is stored in entries, and this workflow declares none: add `entries: {}` to its memory"
             )
         self._session = session
         self._entries: Entries = session.entries
-        self._remembered: dict[str, NotebookChange] = {}
+        self._remembered = {} if remembered is None else remembered
 
     def find(self, key: str) -> NotebookText | None:
         """The text that the session sees under ``key``; None if it is missing or hidden."""

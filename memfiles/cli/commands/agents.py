@@ -7,7 +7,8 @@ import logging
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
@@ -185,11 +186,19 @@ def _visible(seen: opening.MemoryView, agent: str, *, user: str | None, level: s
     help="With --http: bearer token that clients must send. Other users of this machine can read it in the list of "
     "processes: set MEMFILES_MCP_TOKEN instead.  [default: a new one]",
 )
+@click.option(
+    "--user-header",
+    metavar="NAME",
+    help="With --http: the header in which a trusted gateway names the user of each request, percent-encoded.",
+)
 def mcp_command(agent: str | None, read_only: bool, **over: Any) -> None:
     """Serve an agent's memory to MCP clients.
 
     Clients start it and talk to it over stdin and stdout, or connect to a local address with --http.
     """
+    header = over.pop("user_header")
+    if header is not None and (over["user"] is not None or not over["http"]):
+        raise usage_error("--user-header needs --http, and excludes --user: each request names its user")
     _check_installed()
     workflow = opening.load_workflow()
     whose = opening.agent_of(workflow, agent)
@@ -197,10 +206,12 @@ def mcp_command(agent: str | None, read_only: bool, **over: Any) -> None:
     logging.basicConfig(stream=sys.stderr, level=level_shown, format="%(levelname)s %(name)s: %(message)s")
     with open_memory(current().workflow) as memory:
         opening.mention_trouble(memory.report)
-        who = {name: over[name] for name in ("user", "level", "run", "actor")}
-        session = memory.session(whose, **who, ends_run=False)
+        who = {name: over[name] for name in ("level", "run", "actor")}
+        session_for = partial(memory.session, whose, **who, ends_run=False)
+        session = session_for(user=over["user"] if header is None else "anyone")  # refuses what each would refuse
         if over["http"]:
-            _serve_http(session, read_only=read_only, port=over["port"], token=over["token"])
+            source = session if header is None else session_for
+            _serve_http(source, read_only=read_only, port=over["port"], token=over["token"], user_header=header)
         else:
             from memfiles.server import stdio
             from memfiles.server.server import build
@@ -208,10 +219,14 @@ def mcp_command(agent: str | None, read_only: bool, **over: Any) -> None:
             stdio.serve(build(session, read_only=read_only))
 
 
-def _serve_http(session: Session, *, read_only: bool, port: int, token: object) -> None:
+def _serve_http(
+    session: Session | Callable[..., Session], *, read_only: bool, port: int, token: object, user_header: str | None
+) -> None:
     from memfiles.server import http
     from memfiles.server.server import build
 
+    header = http.check_header(user_header) if user_header is not None else None
+    source = (lambda ctx: session(user=http.user_of(ctx))) if callable(session) else session
     chosen = http.check_token(str(token)) if token is not None else None
     listening = http.bind(port)
     used = chosen or http.new_token()
@@ -220,7 +235,8 @@ def _serve_http(session: Session, *, read_only: bool, port: int, token: object) 
         click.echo(f"MCP server at http://{http.HOST}:{listening.getsockname()[1]}{http.PATH}", err=True)
         if chosen is None:
             click.echo(f"clients must send the header: Authorization: Bearer {used}", err=True)
-        http.serve(build(session, read_only=read_only), listening=listening, token=used)
+        server = build(source, read_only=read_only)
+        http.serve(server, listening=listening, token=used, user_header=header)
     except KeyboardInterrupt:
         click.echo("MCP server ended", err=True)
 
