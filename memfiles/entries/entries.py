@@ -413,6 +413,6 @@ class Entries:
 
     def release_forgotten(self) -> None:
         """Remove what other machines forgot from everything but the ledger of the mirror; errors as of ``forget``."""
-        self._db.refresh(())
+        self._db.refresh()  # every file: one may have been put back by hand
         self._forgetter.follow()
         self._forgetter.release([])

@@ -269,7 +269,7 @@ class Forgetter:
         Entries that the caller may not change are left out; ``ReadOnly`` if there are no others.
         """
         view = tuple(own.values())
-        self._db.refresh(view)
+        self._db.refresh()
         matching = [entry for entry in self._matching(view, selector) if selector.matches(entry)]
         entries = [entry for entry in matching if is_writable(own, entry, rules=self._db.rules)]
         if matching and not entries:

@@ -19,19 +19,39 @@ from memfiles.errors import LockTimeout
 from memfiles.index.change_log import HEADER_BYTES, Line
 from memfiles.index.database import failures
 from memfiles.index.pending_writes import PendingWrites
-from memfiles.index.record_source import ComparedFolders, Folders, RecordSource, folder_of
+from memfiles.index.record_source import Folders, RecordSource, folder_of
 from memfiles.index.rows import stored
 from memfiles.index.text import fts
 from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
 from memfiles.storage.entry_folders import folder_times, stamp
 
+_COMPARED_MAX = 4096  # folders that are remembered
 _READ = "UPDATE entry SET reads = reads + ?, read_at = max(read_at, ?) WHERE path = ?"
 _SETTLED_NS = 100_000_000  # longer than a clock tick of any kernel
 _BATCH = 256  # records compared in one transaction: no other process waits longer than for these
 _COMPACT_ATTEMPTS = 50
 _COMPACT_PAUSE_SECONDS = 0.05
 _log = logging.getLogger("memfiles")
+
+
+class ComparedFolders:
+    """The folders whose files were compared with their rows since the start of this process."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self.are_all = False
+
+    def missing(self, folders: Iterable[str]) -> list[str]:
+        """Those of these folders that were not compared."""
+        return [] if self.are_all else [folder for folder in folders if folder not in self._names]
+
+    def add(self, folders: Folders = None) -> None:
+        """These folders were compared, or all; of very many some are forgotten, as comparing again costs little."""
+        if folders is None or len(self._names) > _COMPARED_MAX:
+            self._names.clear()
+        self.are_all |= folders is None
+        self._names.update(folders or ())
 
 
 class Trust(Enum):

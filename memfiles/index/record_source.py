@@ -23,7 +23,6 @@ from memfiles.storage.entry_folders import StoredSignature, files, folder_times
 Folders = Collection[str] | None
 """Folders of entries, as in their paths; None for all."""
 
-_COMPARED_MAX = 4096  # folders that are remembered
 _FOLDER_AT = len(ENTRIES) + 1
 _ALL = "SELECT path, inode, file_size, mtime_ns FROM entry"
 _OF_FOLDERS = """
@@ -101,25 +100,6 @@ class RecordSource:
                 if noted != found and (noted is not None or entry_place(path) is not None):
                     yield path
             yield from rows
-
-
-class ComparedFolders:
-    """The folders whose files were compared with their rows since the start of this process."""
-
-    def __init__(self) -> None:
-        self._names: set[str] = set()
-        self.are_all = False
-
-    def missing(self, folders: Iterable[str]) -> list[str]:
-        """Those of these folders that were not compared."""
-        return [] if self.are_all else [folder for folder in folders if folder not in self._names]
-
-    def add(self, folders: Folders = None) -> None:
-        """These folders were compared, or all; of very many some are forgotten, as comparing again costs little."""
-        if folders is None or len(self._names) > _COMPARED_MAX:
-            self._names.clear()
-        self.are_all |= folders is None
-        self._names.update(folders or ())
 
 
 def folder_of(path: str) -> str:
