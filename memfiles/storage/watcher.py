@@ -16,6 +16,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -55,6 +56,8 @@ _log = logging.getLogger("memfiles")
 logging.getLogger("watchdog.observers.inotify").addFilter(
     lambda record: "called when the thread is inactive" not in record.getMessage()
 )
+# and warns of a folder that is made while its parent begins to be watched: it is watched once, by the later of two
+warnings.filterwarnings("ignore", "Callback with id .* already exists for watch", RuntimeWarning)
 
 
 class Watched(Protocol):
