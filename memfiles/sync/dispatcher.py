@@ -38,6 +38,7 @@ _ELSEWHERE_SECONDS = 0.2  # until a record that another process works on is trie
 _OWN_FAULT_SECONDS = 30.0  # until a record is tried again that failed although the mirror answers
 _REFUSED_SECONDS = 300.0  # until a record is tried again whose copy does not verify: a person has to do something
 _TICK_SECONDS = 0.1
+_CLOSE_SECONDS = 0.5  # for jobs under way when the memory is closed
 _REST = 10.0  # times the processor time of a transfer
 _LONGEST_REST_SECONDS = 0.5
 _log = logging.getLogger("memfiles.sync")
@@ -165,11 +166,14 @@ class Dispatcher:
         return not pending
 
     def close(self) -> None:
-        """Hand out nothing more; hanging calls are left to end by themselves."""
+        """Hand out nothing more, and wait a moment for what is under way; calls that hang are left to end later."""
         with self._turn:
             self.is_closed = True
             self._turn.notify_all()
-        self._workers.close()
+        until = time.monotonic() + _CLOSE_SECONDS
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_CLOSE_SECONDS)
+        self._workers.close(max(0.0, until - time.monotonic()))
 
     def _ensure_running(self) -> None:
         """Start the thread that hands out tasks if it does not run; the caller holds the turn."""
@@ -181,9 +185,10 @@ class Dispatcher:
         timers = self._make_timers(time.monotonic())
         while not self.is_closed:
             for timer in timers:
-                timer.run_if_due(time.monotonic())
+                if not self.is_closed:
+                    timer.run_if_due(time.monotonic())
             with self._turn:
-                while (task := self._schedule.take(now=time.monotonic())) is not None:
+                while not self.is_closed and (task := self._schedule.take(now=time.monotonic())) is not None:
                     self._workers.submit(partial(self._throttle.transfer, partial(self._do, task)))
                 at = min(at for at in (*(timer.at for timer in timers), self._schedule.next_at()) if at is not None)
                 if not self.is_closed:
@@ -219,7 +224,7 @@ class Workers:
         self._limit = limit
         self._name = name
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._counting = threading.Lock()
+        self._counting = threading.Condition()
         self._threads = 0
         self._unfinished = 0
 
@@ -234,11 +239,12 @@ class Workers:
         if is_needed:
             threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True).start()
 
-    def close(self) -> None:
-        """Let every thread end once the queue is empty, without waiting for it."""
+    def close(self, timeout: float) -> None:
+        """Let every thread end once the queue is empty, and wait at most ``timeout`` seconds for the last job."""
         with self._counting:
             for _ in range(self._threads):
                 self._jobs.put(None)
+            self._counting.wait_for(lambda: not self._unfinished, timeout)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -249,6 +255,7 @@ class Workers:
             finally:
                 with self._counting:
                     self._unfinished -= 1
+                    self._counting.notify_all()
 
 
 class Throttle:

@@ -16,6 +16,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,20 +58,33 @@ def aws_environment() -> Iterator[None]:
 
 @contextmanager
 def moto() -> Iterator[str]:
-    """The URL of a moto server in this process, with the bucket made."""
+    """The URL of a moto server in this process, with the bucket made.
+
+    Requests for objects take turns. Moto checks a condition and puts the object in two steps, so that of two
+    simultaneous puts both can succeed, which no S3 service does.
+    """
     try:
+        from moto.s3.responses import S3Response
         from moto.server import ThreadedMotoServer
     except ImportError:
         unavailable("moto is not installed")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        _make_bucket(f"http://{host}:{port}")
-        yield f"http://{host}:{port}"
-    finally:
-        server.stop()
+    turn, respond = threading.Lock(), S3Response.key_response
+
+    def respond_in_turn(self: Any, request: Any, full_url: str, headers: Any) -> Any:
+        with turn:
+            return respond(self, request, full_url, headers)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(S3Response, "key_response", respond_in_turn)
+        server.start()
+        try:
+            host, port = server.get_host_and_port()
+            _make_bucket(f"http://{host}:{port}")
+            yield f"http://{host}:{port}"
+        finally:
+            server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from memfiles.sync.dispatcher import (
     LONGEST_WAIT_SECONDS,
     QUIET_SECONDS,
     WRITING_SECONDS,
+    Dispatcher,
     Schedule,
     Task,
     Throttle,
@@ -52,7 +53,7 @@ def test_jobs_are_carried_out_side_by_side() -> None:
     for _ in range(3):
         workers.submit(meet)
     meeting.wait(60)
-    workers.close()
+    workers.close(60)
 
 
 def test_a_thread_that_is_free_is_used_again() -> None:
@@ -68,7 +69,7 @@ def test_a_thread_that_is_free_is_used_again() -> None:
         workers.submit(job)
         assert done.wait(60)
         wait_until(lambda: not workers._unfinished)
-    workers.close()
+    workers.close(60)
 
     assert {"test-1"} == names
 
@@ -85,7 +86,43 @@ def test_a_job_that_fails_is_logged_and_the_next_is_done(caplog: pytest.LogCaptu
 
     assert done.wait(60)
     assert "a defect" in caplog.text
-    workers.close()
+    workers.close(60)
+
+
+@pytest.mark.parametrize(("job_seconds", "timeout", "has_ended"), [(0.2, 60.0, True), (60.0, 0.01, False)])
+def test_the_end_waits_for_the_last_job_for_a_time(job_seconds: float, timeout: float, has_ended: bool) -> None:
+    """A job under way ends before ``close`` returns, so that it writes nothing later, unless it takes too long."""
+    workers, begun, hanging, ended = Workers(1, name="test"), threading.Event(), threading.Event(), threading.Event()
+
+    def job() -> None:
+        begun.set()
+        hanging.wait(job_seconds)
+        ended.set()
+
+    workers.submit(job)
+    assert begun.wait(60)
+    workers.close(timeout)
+
+    assert has_ended == ended.is_set()
+    hanging.set()
+
+
+def test_a_dispatcher_that_is_closed_does_nothing_later() -> None:
+    """A periodic job that has begun has ended when the close returns, and none begins after that."""
+    begun, goes_on, ran = threading.Event(), threading.Event(), []
+
+    def job() -> None:
+        begun.set()
+        goes_on.wait(0.2)
+        ran.append(dispatcher.is_closed)
+
+    timers = [Timer(job, 0.0, inf), Timer(job, 0.0, inf)]
+    dispatcher = Dispatcher(lambda task: True, timers=lambda now: timers)
+    dispatcher.start()
+    assert begun.wait(60)
+    dispatcher.close()
+
+    assert [True] == ran
 
 
 def test_every_thread_is_a_daemon() -> None:
@@ -98,7 +135,7 @@ def test_every_thread_is_a_daemon() -> None:
 
     workers.submit(job)
     hanging.wait(60)
-    workers.close()
+    workers.close(60)
 
     assert [True] == is_daemon
 
