@@ -114,11 +114,18 @@ def read(directory: int, path: str, *, limit: int) -> tuple[bytes, Signature] | 
     if the system does not tell: too many open files, a failing disk, a file that may not be read.
     """
     try:
-        descriptor = Descriptor(os.open(path, _OPEN_EXISTING, dir_fd=directory))
+        descriptor = os.open(path, _OPEN_EXISTING, dir_fd=directory)
     except FileNotFoundError:
         return None
     except OSError as error:
         _refuse_unopened(error, directory, path)
+    try:
+        return _read_open(descriptor, path, limit=limit)
+    finally:  # no ``Descriptor``, which would close itself: Python drops an interrupt that comes in its ``__del__``
+        os.close(descriptor)
+
+
+def _read_open(descriptor: int, path: str, *, limit: int) -> tuple[bytes, Signature]:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFLNK: "a link"}
@@ -236,10 +243,13 @@ def move(directory: int, path: str, *, to: str) -> None:
 def sync_file(directory: int, path: str) -> None:
     """Flush the file at ``path``, if there is one."""
     try:
-        descriptor = Descriptor(os.open(path, _OPEN_EXISTING, dir_fd=directory))
+        descriptor = os.open(path, _OPEN_EXISTING, dir_fd=directory)
     except FileNotFoundError:
         return
-    os.fsync(descriptor)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sync_folder(directory: int, folder: str = "") -> None:

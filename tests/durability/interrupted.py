@@ -36,8 +36,13 @@ class Interrupted(BaseException):
     """What Ctrl-C raises, under a name of its own."""
 
 
-def interrupt(_: int, __: FrameType | None) -> None:
-    """The handler of the alarm."""
+def interrupt(_: int, frame: FrameType | None) -> None:
+    """The handler of the alarm, which comes again if it met a finaliser: Python drops what is raised in one."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            signal.setitimer(signal.ITIMER_REAL, _SHORTEST)
+            return
+        frame = frame.f_back
     raise Interrupted
 
 
