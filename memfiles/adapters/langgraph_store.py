@@ -11,7 +11,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memfiles.adapters.agent_calls import needs
-from memfiles.adapters.shapes.items import ItemChange, Items, begins_with, ends_with
+from memfiles.adapters.shapes.items import Item, ItemChange, Items, begins_with, ends_with
+from memfiles.entries.drafts import MAX_TTL_SECONDS
 from memfiles.errors import InvalidArgument
 from memfiles.tools.session import Session
 from memfiles.tools.worker_calls import run_in_worker, session_of
@@ -21,7 +22,7 @@ with needs("LangGraph's store needs an extra: pip install 'memfiles[langgraph]'"
     from langgraph.store import base
 
 if TYPE_CHECKING:
-    from memfiles.adapters.shapes.items import Item, Namespace
+    from memfiles.adapters.shapes.items import Namespace
     from memfiles.tools.worker_calls import SessionSource
 
 T = TypeVar("T")
@@ -35,13 +36,24 @@ class MemfilesStore(base.BaseStore):
 
     Items are sorted by key. ``query`` ranks by words (and by meaning, with ``memfiles[semantic]``): the 50 best matches
     come first, then the others with a score of 0. ``index=False`` excludes an item from that; a list of fields indexes
-    the whole item. Items have no lifetime of their own, so ``ttl`` is refused: ``category`` names a category of the
-    workflow, which may have one. A deleted item is hidden, and a person can restore it.
+    the whole item. A deleted item is hidden, and a person can restore it.
+
+    ``ttl`` is LangGraph's ``TTLConfig``: ``default_ttl`` in minutes, for items that are put without one, and
+    ``refresh_on_read`` (True if left out): a read by the session whose item it is starts its time again. Expired items
+    are never returned, and the workflow's retention erases them, without a sweeper. ``category`` names a category of
+    the workflow, whose ``ttl`` is that of items without one.
     """
 
-    supports_ttl = False
+    supports_ttl = True
 
-    def __init__(self, session: SessionSource[Runtime[Any]], *, category: str | None = None) -> None:
+    def __init__(
+        self,
+        session: SessionSource[Runtime[Any]],
+        *,
+        category: str | None = None,
+        ttl: base.TTLConfig | None = None,
+    ) -> None:
+        self.ttl_config = _checked_ttl(ttl)
         self._session = session
         self._category = category
         if isinstance(session, Session):
@@ -55,8 +67,10 @@ class MemfilesStore(base.BaseStore):
         asked = list(ops)
         changes = [_change(op) for op in asked if isinstance(op, base.PutOp)]
         items = self._items()
-        results = [_read(items, op) for op in asked]
+        read = list[Item]()
+        results = [_read(items, op, read) for op in asked]
         items.change(changes)
+        items.renew(read)
         return results
 
     async def abatch(self, ops: Iterable[base.Op]) -> list[base.Result]:
@@ -81,13 +95,16 @@ def session_in_run(source: SessionSource[Runtime[Any]]) -> Session:
     return session_of(source, runtime)
 
 
-def _read(items: Items, op: base.Op) -> base.Result:
+def _read(items: Items, op: base.Op, read: list[Item]) -> base.Result:
+    """The answer of an operation; the items whose time it starts again are added to ``read``."""
     if isinstance(op, base.GetOp):
         item = items.get(op.namespace, op.key)
+        read += [item] if item is not None and op.refresh_ttl else []
         return None if item is None else base.Item(**_fields(item))
     if isinstance(op, base.SearchOp):
-        found = items.search(op.namespace_prefix, query=op.query, wanted=op.filter)
-        return [base.SearchItem(**_fields(item), score=item.score) for item in _page(found, op)]
+        found = _page(items.search(op.namespace_prefix, query=op.query, wanted=op.filter), op)
+        read += found if op.refresh_ttl else []
+        return [base.SearchItem(**_fields(item), score=item.score) for item in found]
     if isinstance(op, base.ListNamespacesOp):
         matching = (each for each in items.namespaces() if _matches(each, op.match_conditions or ()))
         return _page(sorted({each[: op.max_depth] for each in matching}), op)
@@ -97,9 +114,22 @@ def _read(items: Items, op: base.Op) -> base.Result:
 
 
 def _change(op: base.PutOp) -> ItemChange:
-    if op.ttl is not None:
-        raise NotImplementedError("TTL is not supported by MemfilesStore: declare a category with a ttl and name it")
-    return ItemChange(tuple(op.namespace), op.key, op.value, is_searched=op.index is not False)
+    seconds = None if op.ttl is None else 60 * _checked_minutes(op.ttl)
+    return ItemChange(tuple(op.namespace), op.key, op.value, is_searched=op.index is not False, ttl=seconds)
+
+
+def _checked_ttl(config: base.TTLConfig | None) -> base.TTLConfig | None:
+    if unknown := set(config or ()) - set(base.TTLConfig.__annotations__):
+        raise InvalidArgument(f"ttl has no {sorted(unknown)[0]!r}: it takes default_ttl (in minutes), refresh_on_read")
+    if config and (default := config.get("default_ttl")) is not None:
+        _checked_minutes(default)
+    return config
+
+
+def _checked_minutes(ttl: object) -> float:
+    if not isinstance(ttl, int | float) or isinstance(ttl, bool) or not 0 < ttl <= MAX_TTL_SECONDS / 60:
+        raise InvalidArgument(f"ttl must be a number of minutes above 0, at most {MAX_TTL_SECONDS // 60}")
+    return float(ttl)
 
 
 def _fields(item: Item) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from memfiles.records.marks import EntryRecord, Mark, MarkType, tombstones_in, v
 from memfiles.records.record import Change, EntryOperation, Record, Stamp, extend, successor, with_content
 
 RecordsByPath = Mapping[str, EntryRecord | None]
-Expiry = Callable[[str, str, int | None], str | None]
+Expiry = Callable[[str, str, float | None], str | None]
 """The expiry of an entry: of this category, with content of that time, and with that ttl of its own, if any."""
 
 _JOINED_MAX = 50  # contents of an entry that another one joins: more would push its own out of the history
@@ -334,7 +334,7 @@ def _changed(
 def _expires_at(before: Entry, draft: Draft, expiry: Expiry, *, at: str, renews: bool) -> str | None:
     """The expiry of an entry after a draft: it counts from new content, and only new content or rules change it."""
     category = draft.category or before.category
-    if renews:
+    if renews or draft.restarts:
         return expiry(category, at, draft.ttl)
     if draft.content not in (None, before.content):
         keeps_lifetime = category == before.category and draft.ttl is None

@@ -6,6 +6,7 @@ is wrong and what is allowed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -46,8 +47,9 @@ FIRST_MOMENT, LAST_MOMENT = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999
 class Draft:
     """An entry to be saved: None is "not given", which keeps the stored value, or else takes the default.
 
-    ``ttl`` is in seconds from the last change of the content. ``outcome`` counts a success or a failure of the advice
-    in the entry.
+    ``ttl`` is in seconds from the last change of the content. ``restarts``: it counts from this save, to the
+    millisecond, and without a ``ttl`` that of the category does. ``outcome`` counts a success or a failure of the
+    advice in the entry.
     """
 
     key: str
@@ -59,9 +61,10 @@ class Draft:
     importance: float | None = None
     pinned: bool | None = None
     links: Sequence[str] | None = None
-    ttl: int | None = None
+    ttl: float | None = None
     outcome: Literal["success", "failure"] | None = None
     source: str | None = None
+    restarts: bool = False
 
 
 def facets_of(draft: Draft) -> dict[str, Any]:
@@ -217,7 +220,7 @@ class EntryRules:
         """The category of that name, treated as ``general`` if it is neither built in nor declared."""
         return self.categories.get(name) or BUILT_IN.get(name) or Category(name)
 
-    def expiry(self, category: str, since: str, ttl: int | None = None) -> str | None:
+    def expiry(self, category: str, since: str, ttl: float | None = None) -> str | None:
         """The expiry of an entry whose content last changed at ``since``; None: it does not expire.
 
         Its own ``ttl`` overrides the category's.
@@ -307,7 +310,7 @@ def seconds_between(earlier: str, later: str) -> int:
         return 0
 
 
-def later(moment: str, seconds: int) -> str:
+def later(moment: str, seconds: float) -> str:
     """The timestamp that many seconds after another, or before it, at most the last or the first one there is."""
     try:
         then = datetime.fromisoformat(moment) + timedelta(seconds=seconds)
@@ -329,7 +332,8 @@ def _check_facets(draft: Draft) -> None:
         if share is not None and not (is_number and 0 <= share <= 1):
             raise InvalidArgument(f"{name} must be a number from 0 to 1")
     if draft.ttl is not None:
-        check_whole(draft.ttl, what="ttl (in seconds)", least=1, most=MAX_TTL_SECONDS)
+        whole = max(1, int(draft.ttl)) if draft.restarts and 0 < draft.ttl < math.inf else draft.ttl
+        check_whole(whole, what="ttl (in seconds)", least=1, most=MAX_TTL_SECONDS)
     if draft.pinned is not None:
         check_switch(draft.pinned, what="pinned")
     if draft.source is not None:

@@ -22,7 +22,7 @@ from memfiles.entries.hydration import hydrator
 from memfiles.entries.hydration import recall as recalls
 from memfiles.entries.hydration.recall import Recall
 from memfiles.entries.hydration.window import Explanation, Hydration
-from memfiles.entries.moves import relocate
+from memfiles.entries.moves import relocate, renew
 from memfiles.entries.purge import Purged, Purger, end_run
 from memfiles.entries.reader import (
     DEFAULT_RESULTS,
@@ -72,7 +72,6 @@ class Entries:
         self.rules = rules
         self._audit = audit
         self._name = store.directory.name
-        self._now = now
         self._index = index = Index(store.directory, store.descriptor, read=self._row)
         self.repository = repository = EntryRepository(
             store, ENTRY_KIND, now=now, subscribers=subscribers, origin=origin, listener=index
@@ -259,6 +258,10 @@ class Entries:
         with self._span("relocate", session), self._purger.sweeping(session):
             relocate(self._db, session, moves)
 
+    def renew(self, session: Caller, read: Sequence[tuple[Found, float]]) -> None:
+        """Let entries that the session read, and other sessions do not see, live so many seconds from now."""
+        renew(self._db, session, read)
+
     def restore(self, session: Caller, key: str, *, call_id: str | None = None) -> Saved:
         """Bring back the deleted, evicted or expired entry of ``key`` at the session's level. ``EntryNotFound``."""
         with self._span("restore", session):
@@ -363,7 +366,7 @@ class Entries:
     def counts(self) -> Sequence[Counted]:
         """The number of entries in each partition, for the operator of the directory."""
         self._db.refresh()
-        return self._index.ask(lambda connection: counted(connection, now=self._now()))
+        return self._index.ask(lambda connection: counted(connection, now=self._db.now()))
 
     def close(self) -> None:
         """Save and close the index. May be called again."""
@@ -373,8 +376,7 @@ class Entries:
         saved = self._writer.save(session, drafts, **expected)
         if any(each.evicted for each in saved):
             self._purger.thin_out(session)
-        if self._purger.looks_at <= self._now():
-            self._purger.sweep()
+        self._purger.sweep()
         return saved
 
     def _note_read(self, op: str, session: Caller, keys: Iterable[str]) -> None:

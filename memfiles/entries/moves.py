@@ -1,19 +1,21 @@
-"""Renames of entries in one batch.
+"""Renames and renewals of entries in one batch.
 
-The rule this file guards: new keys are given all or none, not to entries that changed meanwhile, and an entry keeps its
-id, its times and all its fields. ``decisions.relocated`` says what a move leaves behind.
+The rules this file guards: new keys are given all or none, not to entries that changed meanwhile, and an entry keeps
+its id, its times and all its fields. ``decisions.relocated`` says what a move leaves behind. And what a read renews,
+nobody sees but the reader's own level of its user, or of its agent if it has no user.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from memfiles.entries import decisions
-from memfiles.entries.callers import Caller, Partition, check_writable, own_level, user_of
+from memfiles.entries.callers import Caller, Partition, check_caller, check_writable, home_scope, own_level, user_of
 from memfiles.entries.decisions import RecordsByPath, is_live, location_of
-from memfiles.entries.drafts import Draft, draft_of_entry
+from memfiles.entries.drafts import LAST_MOMENT, Draft, draft_of_entry, later
 from memfiles.entries.reader import EntryDatabase
+from memfiles.entries.results import Found
 from memfiles.errors import InvalidArgument, RevisionConflict
 from memfiles.records.entry import Entry
 from memfiles.records.keys import check_key
@@ -58,6 +60,31 @@ def relocate(db: EntryDatabase, caller: Caller, keys: Mapping[str, str]) -> None
         return None, [each for path, each in after.items() if each is not None and each is not records[path]]
 
     db.change([*places, *db.id_paths(places)], decide)
+
+
+def renew(db: EntryDatabase, caller: Caller, read: Sequence[tuple[Found, float]]) -> None:
+    """Let entries that the caller read live so many seconds from now, in one commit.
+
+    Those that changed since stay as they are, and those of other sessions, and those of which less than a hundredth of
+    the time is over: each renewal is a change of the record.
+    """
+    check_caller(caller)
+    own, stamp = own_level(caller), Stamp(db.now(), caller.actor(None))
+    mine = [own[scope] for scope in ("run", home_scope(own)) if scope in own]
+    until = {found.id: later(stamp.at, seconds) for found, seconds in read}
+    worn = [
+        found for found, seconds in read if later(found.expires_at or LAST_MOMENT, seconds / 100) <= until[found.id]
+    ]
+    due = {each.path(found.key): found for found in worn for each in mine}
+
+    def decide(records: RecordsByPath) -> tuple[None, list[Entry]]:
+        live = [(entry, due[path]) for path, entry in records.items() if is_live(entry, stamp.at)]
+        same = [entry for entry, found in live if (entry.id, entry.revision) == (found.id, found.revision)]
+        amended = (entry.amended(expires_at=until[entry.id]) for entry in same)
+        return None, [decisions.amend(entry, stamp, op="update") for entry in amended]
+
+    if due and caller.provenance.agent not in db.rules.readers:
+        db.change(list(due), decide)
 
 
 def _planned(db: EntryDatabase, caller: Caller, key: str, new: str, *, among: Mapping[str, str]) -> _Move:

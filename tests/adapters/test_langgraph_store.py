@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from time import sleep
 from typing import Any, TypedDict
 
 import pytest
@@ -146,7 +147,10 @@ def test_what_a_batch_reads_is_from_before_it(store: MemfilesStore) -> None:
         (base.PutOp(("a",), "k", {"x": object()}), InvalidArgument),
         (base.PutOp(("a" * 300,), "k", {"x": 1}), InvalidArgument),
         (base.PutOp(("a",), "k", {"x": "AKIAQYLPMN5HFIQR7XYA"}), SecretRefused),
-        (base.PutOp(("a",), "k", {"x": 1}, ttl=5), NotImplementedError),
+        (base.PutOp(("a",), "k", {"x": 1}, ttl=0), InvalidArgument),
+        (base.PutOp(("a",), "k", {"x": 1}, ttl=float("nan")), InvalidArgument),
+        (base.PutOp(("a",), "k", {"x": 1}, ttl=1e9), InvalidArgument),
+        (base.PutOp(("a",), "k", {"x": 1}, ttl="5"), InvalidArgument),  # type: ignore[arg-type]
         (base.SearchOp(("a",), limit=-1), InvalidArgument),
         (base.ListNamespacesOp((base.MatchCondition("middle", ("a",)),)), InvalidArgument),  # type: ignore[arg-type]
         ("put", InvalidArgument),
@@ -161,12 +165,95 @@ def test_a_batch_that_cannot_be_done_changes_nothing(store: MemfilesStore, bad: 
     assert [(("a",), "old", {"n": 1})] == [shown(item) for item in store.search(())]
 
 
-def test_a_time_to_live_is_refused(store: MemfilesStore) -> None:
-    """Rather than taken and not kept; the category may have one."""
-    with pytest.raises(NotImplementedError, match="TTL is not supported by MemfilesStore"):
-        store.put(("a",), "k", {"n": 1}, ttl=5)
+def expiry_of(session: Session, key: str) -> datetime | None:
+    assert session.entries is not None
+    found = session.entries.get(session, f"langgraph/a/{key}")
+    return datetime.fromisoformat(found.expires_at) if found is not None and found.expires_at else None
 
-    assert not store.supports_ttl
+
+def lives(session: Session, key: str) -> float | None:
+    """For how many minutes from now, to the tenth, as the test itself takes some seconds; None: for ever."""
+    expiry = expiry_of(session, key)
+    return None if expiry is None else round((expiry - datetime.now(UTC)).total_seconds() / 60 + 0.04, 1)
+
+
+def test_an_item_may_have_a_time_to_live(session: Session) -> None:
+    """In minutes, its own or the store's; None is none, and each put begins anew."""
+    plain, timed = MemfilesStore(session), MemfilesStore(session, ttl={"default_ttl": 30})
+    assert timed.supports_ttl
+    plain.put(("a",), "own", {}, ttl=1.5)
+    plain.put(("a",), "none", {})
+    timed.put(("a",), "default", {})
+    timed.put(("a",), "over", {}, ttl=5)
+    timed.put(("a",), "not", {}, ttl=None)
+    asyncio.run(timed.aput(("a",), "async", {}))
+    timed.put(("a",), "again", {}, ttl=5)
+    plain.put(("a",), "again", {})
+    expected = {"own": 1.5, "none": None, "default": 30, "over": 5, "not": None, "async": 30, "again": None}
+
+    assert expected == {key: lives(session, key) for key in expected}
+
+
+def test_what_has_expired_is_gone(store: MemfilesStore, session: Session) -> None:
+    """From ``get``, ``search`` and namespaces, without a sweeper."""
+    store.put(("a",), "k", {"n": 1}, ttl=0.0005)
+    store.put(("b",), "k", {"n": 1}, ttl=10)
+    expiry = datetime.now(UTC) + timedelta(minutes=0.0005)
+    while datetime.now(UTC) <= expiry:
+        sleep(0.001)
+
+    assert (None, [("b",)]) == (store.get(("a",), "k"), store.list_namespaces())
+    assert [("b",)] == [item.namespace for item in store.search((), query="1")]
+
+
+def renewed(session: Session, ttl: base.TTLConfig | None, read: Callable[[MemfilesStore], Any]) -> bool:
+    """Whether a read renews an item that will be in half of its time."""
+    store = MemfilesStore(session, ttl=ttl)
+    store.put(("a",), "k", {"n": 1}, ttl=100)
+    assert session.entries is not None
+    session.entries.update(session, "langgraph/a/k", ttl=50 * 60)
+    before = expiry_of(session, "k")
+    read(store)
+    return before != expiry_of(session, "k")
+
+
+def test_a_read_starts_the_time_again(session: Session) -> None:
+    """As the call says, or else the store; each way to read does."""
+    every: list[Callable[[MemfilesStore], Any]] = [
+        lambda store: store.get(("a",), "k"),
+        lambda store: store.search(("a",)),
+        lambda store: store.search(("a",), query="n", filter={"n": 1}),
+        lambda store: asyncio.run(store.aget(("a",), "k")),
+        lambda store: asyncio.run(store.asearch(("a",))),
+    ]
+    never: list[Callable[[MemfilesStore], Any]] = [
+        lambda store: store.get(("a",), "k", refresh_ttl=False),
+        lambda store: store.search(("a",), refresh_ttl=False),
+        lambda store: store.search(("a",), limit=0),
+        lambda store: store.list_namespaces(),
+    ]
+    off: base.TTLConfig = {"refresh_on_read": False}
+
+    assert [True] * 10 == [renewed(session, ttl, read) for read in every for ttl in (None, base.TTLConfig())]
+    assert [False] * 5 == [renewed(session, off, read) for read in every]
+    assert [False] * 4 == [renewed(session, None, read) for read in never]
+    assert renewed(session, off, lambda store: store.get(("a",), "k", refresh_ttl=True))
+    assert renewed(session, off, lambda store: store.batch([base.GetOp(("b",), "k"), base.GetOp(("a",), "k")]))
+
+
+def test_a_put_counts_for_more_than_a_read_of_its_batch(store: MemfilesStore, session: Session) -> None:
+    """The read would give it its old time."""
+    store.put(("a",), "k", {"n": 1}, ttl=100)
+    store.batch([base.GetOp(("a",), "k"), base.PutOp(("a",), "k", {"n": 2})])
+
+    assert None is expiry_of(session, "k")
+
+
+@pytest.mark.parametrize("bad", [{"default": 5}, {"default_ttl": 0}, {"default_ttl": True}, {"default_ttl": "5"}])
+def test_an_unusable_configuration_is_refused(session: Session, bad: Any) -> None:
+    """At once, and not by the first put."""
+    with pytest.raises(InvalidArgument, match="ttl "):
+        MemfilesStore(session, ttl=bad)
 
 
 def test_items_can_be_of_a_category(session: Session, memory: memfiles.Memory) -> None:
@@ -188,6 +275,25 @@ def test_pages_make_up_the_whole(store: MemfilesStore) -> None:
 
     assert [20, 20, 20, 5] == [len(page) for page in pages]
     assert [f"{number:03}" for number in range(1, 130, 2)] == [item.key for page in pages for item in page]
+
+
+def test_a_filter_finds_paths(store: MemfilesStore) -> None:
+    """With and without a query, as LangGraph's stores over SQL do."""
+    store.put(("a",), "1", {"meta": {"lang": "de", "at": "2024-05-01"}, "text": "tea"})
+    store.put(("a",), "2", {"meta": {"lang": "en", "at": "2024-06-01"}, "text": "tea"})
+    store.put(("a",), "3", {"meta.lang": "de", "text": "tea"})
+    wanted: list[dict[str, Any]] = [
+        {"meta.lang": "de"},
+        {"meta.lang": {"$ne": "de"}},
+        {"meta.lang": "de", "meta.at": {"$gt": "2024-01-01"}},
+        {"meta.lang": "de'; DROP TABLE entry"},
+    ]
+    found = [[item.key for item in store.search((), filter=each)] for each in wanted]
+    ranked = [sorted(item.key for item in store.search((), query="tea", filter=each)) for each in wanted]
+    read = asyncio.run(store.asearch((), filter=wanted[0]))
+
+    assert [["1", "3"], ["2"], ["1"], []] == found == ranked
+    assert ["1", "3"] == [item.key for item in read]
 
 
 def test_a_query_brings_the_best_first(store: MemfilesStore) -> None:

@@ -417,6 +417,12 @@ def _items(world: World, actor: Actor, *, name: str, given: list[Any]) -> Answer
     return items.get(tuple(given[0]), given[1]) if name == "get" else items.namespaces()
 
 
+def _renew(world: World, actor: Actor, *, key: str, seconds: int) -> Answer:
+    """What a read does to an entry with a lifetime, if the store of LangGraph is told so."""
+    found = world.memory.entries.get(world.session(actor), key)
+    return world.memory.entries.renew(world.session(actor), [(found, seconds)]) if found else "nothing to renew"
+
+
 def _notebook(world: World, actor: Actor, *, name: str, given: list[Any]) -> Answer:
     """A call of a notebook, as pydantic-ai's harness has it; a write goes by the revision that was read."""
     notebook = Notebook(world.session(actor))
@@ -474,6 +480,7 @@ VERBS: dict[str, Verb] = {
     "restart": _restart,
     "commands": _commands,
     "items": _items,
+    "renew": _renew,
     "notebook": _notebook,
     "command line": _command_line,
     "mcp": _mcp,
@@ -710,6 +717,7 @@ _DRAWN: dict[str, tuple[float, Callable[[Author, Sequence[str]], dict[str, Any]]
     "restart": (1, lambda author, keys: {}),
     "commands": (3, Author._memory_tool),
     "items": (2, Author._store),
+    "renew": (2, lambda author, keys: {"key": author._one((*KEYS, *SHARED_KEYS)), "seconds": author._one(LIVES)}),
     "notebook": (2, Author._note),
     "command line": (0.5, Author._command),
     "mcp": (

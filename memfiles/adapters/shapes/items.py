@@ -16,11 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from memfiles.adapters.shapes.folder import check_level, list_entries
 from memfiles.entries.drafts import Draft
-from memfiles.errors import InvalidArgument
+from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.records.keys import KEY_MAX_BYTES
 
 if TYPE_CHECKING:
@@ -32,15 +33,18 @@ RANKED = 50
 """How many items a search ranks at most; the others follow with a score of 0, unsearchable ones without a score."""
 
 NOT_SEARCHED = "not-searched"
+LIFETIME = re.compile("ttl([a-j]+)")
+"""The tag of an item with a lifetime of its own: its milliseconds with letters for digits, as a search finds those."""
 ROOT = "langgraph/"
 """The prefix of the items' keys among an agent's other entries."""
 
+_LETTERS, _DIGITS = str.maketrans("0123456789", "abcdefghij"), str.maketrans("abcdefghij", "0123456789")
 ANY = "*"
 CONTENT = "content"
 Namespace = tuple[str, ...]
 _ESCAPED = re.compile(r"(?:%[0-9a-f]{2})+")
 _REFUSED = re.compile("[/%\0-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")  # Cc, Cs, Zl and Zp are not in keys
-_ORDERS: dict[str, Callable[[float, float], bool]] = {
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     "$gt": operator.gt,
     "$gte": operator.ge,
     "$lt": operator.lt,
@@ -51,24 +55,38 @@ _log = logging.getLogger("memfiles")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A stored object; ``score`` is higher for a better match of a query."""
+    """A stored object, in the entry ``found``; ``score`` is higher for a better match of a query."""
 
     namespace: Namespace
     key: str
     value: dict[str, Any]
     created_at: datetime
     updated_at: datetime
+    found: Found
     score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ItemChange:
-    """A new value of an item, None to delete it; ``is_searched``: a search by words may find it."""
+    """A new value of an item, None to delete it; ``is_searched``: a search by words may find it.
+
+    ``ttl``: the item expires so many seconds from now, or from the last read that renews it; None: as its category
+    says.
+    """
 
     namespace: Namespace
     key: str
     value: Mapping[str, Any] | None
     is_searched: bool = True
+    ttl: float | None = None
+
+    @property
+    def draft(self) -> Draft:
+        """The entry to save."""
+        tags: tuple[str, ...] = () if self.is_searched else (NOT_SEARCHED,)
+        tags += () if self.ttl is None else ("ttl" + str(ceil(self.ttl * 1000)).translate(_LETTERS),)
+        text = to_text(self.value or {})
+        return Draft(item_key(self.namespace, self.key), text, tags, ttl=self.ttl, restarts=True)
 
 
 class Items:
@@ -94,11 +112,7 @@ class Items:
         level is a ``LevelDenied``. The other errors are those of a save.
         """
         last = {(change.namespace, change.key): change for change in changes}.values()
-        drafts = [
-            Draft(item_key(it.namespace, it.key), to_text(it.value), () if it.is_searched else (NOT_SEARCHED,),
-                  self._category)
-            for it in last if it.value is not None
-        ]  # fmt: skip
+        drafts = [replace(it.draft, category=self._category) for it in last if it.value is not None]
         gone = ((change.key, self._find(change.namespace, change.key)) for change in last if change.value is None)
         deleted = [
             check_level(self._session, found, shown=f"item {key[:80]!r}", tool="store")
@@ -109,6 +123,20 @@ class Items:
             _log.warning("evicted to keep the budget of %s: entries, %d", self._session.agent, len(evicted))
         if deleted:
             self._entries.delete_many(self._session, deleted)
+
+    def renew(self, items: Iterable[Item]) -> None:
+        """Start the lifetimes of items that were read and have one again, where ``Entries.renew`` does.
+
+        A failure is only logged: the read was answered.
+        """
+        read = {item.found.id: item.found for item in items}.values()
+        tagged = ((found, LIFETIME.fullmatch(tag)) for found in read for tag in found.tags)
+        lifetimes = [(found, int(tag[1].translate(_DIGITS)) / 1000) for found, tag in tagged if tag is not None]
+        try:
+            if lifetimes:
+                self._entries.renew(self._session, lifetimes)
+        except MemfilesError as error:
+            _log.warning("items that were read expire as they would have: %s", error)
 
     def search(
         self, namespace: Namespace, *, query: str | None = None, wanted: Mapping[str, Any] | None = None
@@ -154,7 +182,7 @@ def _item(found: Found, *, score: float | None = None) -> Item | None:
     if place is None:
         return None
     created_at, updated_at = datetime.fromisoformat(found.created_at), datetime.fromisoformat(found.updated_at)
-    return Item(*place, from_text(found.content), created_at, updated_at, score=score)
+    return Item(*place, from_text(found.content), created_at, updated_at, found, score=score)
 
 
 def item_key(namespace: Sequence[str], key: str) -> str:
@@ -229,9 +257,21 @@ def from_text(text: str) -> dict[str, Any]:
 def matches_filter(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
     """Whether an object matches a filter, in which a missing field counts as null.
 
-    Comparisons are MongoDB's, as in LangGraph's own stores: ``$eq``, ``$ne``, ``$gt``, ``$gte``, ``$lt``, ``$lte``.
+    A name with dots is that of a field, as in LangGraph's store for PostgreSQL, or else a path, as in the one for
+    SQLite: there, what is missing or null is not ``$ne`` to anything. The other comparisons are ``$eq``, ``$gt``,
+    ``$gte``, ``$lt`` and ``$lte``.
     """
-    return all(_matches(value.get(field), condition) for field, condition in (wanted or {}).items())
+    return all(_matches_field(value, name, condition) for name, condition in (wanted or {}).items())
+
+
+def _matches_field(value: Mapping[str, Any], name: Any, condition: Any) -> bool:
+    if name in value or not isinstance(name, str) or "." not in name:
+        return _matches(value.get(name), condition)
+    found: Any = value
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    is_unknown = found is None and isinstance(condition, Mapping) and "$ne" in condition
+    return not is_unknown and _matches(found, condition)
 
 
 def _matches(found: Any, wanted: Any) -> bool:
@@ -246,17 +286,18 @@ def _matches(found: Any, wanted: Any) -> bool:
 
 
 def _compares(found: Any, comparison: str, operand: Any) -> bool:
-    """Whether a comparison is true; a value that is not a number is neither more nor less than any."""
+    """Whether a comparison is true. Numbers are compared, also in text, or else two texts; other values never are."""
     if comparison == "$eq":
         return bool(found == operand)
     if comparison == "$ne":
         return bool(found != operand)
     if comparison not in _ORDERS:
-        raise InvalidArgument(f"unknown comparison {comparison[:40]!r}: use $eq, $ne or {', '.join(_ORDERS)}")
+        raise InvalidArgument(f"unknown comparison {str(comparison)[:40]!r}: use $eq, $ne or {', '.join(_ORDERS)}")
+    compare = _ORDERS[comparison]
     try:
-        return _ORDERS[comparison](float(found), float(operand))
+        return compare(float(found), float(operand))
     except (TypeError, ValueError, OverflowError):
-        return False
+        return isinstance(found, str) and isinstance(operand, str) and compare(found, operand)
 
 
 def _check_names(value: Any) -> None:

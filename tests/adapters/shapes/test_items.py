@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,10 +23,13 @@ from memfiles.adapters.shapes.items import (
     namespace_prefix,
     to_text,
 )
+from memfiles.entries.drafts import Category, EntryRules, later
+from memfiles.entries.entries import Entries
 from memfiles.errors import InvalidArgument, LevelDenied
 from memfiles.records.keys import check_key
 from memfiles.tools.session import Session
 from tests.adapters.memory_desk import Opening
+from tests.support.saved import Clock, Visitor, entries_in
 
 WORKFLOW = """\
 memory: {durability: os, entries: {max_entries: 100}}
@@ -297,7 +302,165 @@ def test_what_does_not_fit(wanted: dict[str, Any]) -> None:
     assert not matches_filter(VALUE, wanted)
 
 
+DOTTED: dict[str, dict[str, Any]] = {
+    "1": {"a": {"b": 1}},
+    "2": {"a": {"b": 2}},
+    "3": {"a.b": 1},
+    "4": {"a.b": 2, "a": {"b": 1}},
+    "5": {"a": [1]},
+    "6": {"a": {"b": None}},
+    "7": {"a": {"b": "2024-05-01"}},
+    "8": {"n": 1},
+    "9": {"a": {"b": {"c": 1}}},
+    "x": {"a": {"b": [1, 2]}},
+    "y": {"a-b": {"c d": 1}, ".": 1, "": 1, "a": "b"},
+}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({"a.b": 1}, "1 3"),
+        ({"a.b": {"$eq": 1}}, "1 3"),
+        ({"a.b": 2}, "2 4"),
+        ({"a.b": {"$ne": 1}}, "2 4 7 9 x"),
+        ({"a.b": {"$ne": None}}, "1 2 3 4 7 9 x"),
+        ({"a.b": None}, "5 6 8 y"),
+        ({"a.b": {"$eq": None}}, "5 6 8 y"),
+        ({"a.b": {"$gt": 1}}, "2 4"),
+        ({"a.b": {"$gte": 1, "$lt": 2}}, "1 3"),
+        ({"a.b": {"$gt": 0, "$ne": 2}}, "1 3"),
+        ({"a.b": {"$gt": "2024-04-30", "$lte": "2024-05-01"}}, "7"),
+        ({"a.b": {"$lt": "2024"}, "a": {"b": {"$gt": 0}}}, "1 2 4"),
+        ({"a.b.c": 1}, "9"),
+        ({"a.b": {"c": 1}}, "9"),
+        ({"a.b": [1, 2]}, "x"),
+        ({"a.0": 1}, ""),
+        ({"a-b.c d": 1}, "y"),
+        ({".": 1}, "y"),
+        ({"": 1}, "y"),
+        ({"a.": 1}, ""),
+        ({"a..b": 1}, ""),
+        ({"." * 100_000: 1}, ""),
+        ({"a') OR 1=1 --": 1}, ""),
+        ({"a.__class__": {"$ne": 1}}, ""),
+        ({1: 1}, ""),
+    ],
+)
+def test_a_name_with_dots_is_a_field_or_else_a_path(wanted: dict[Any, Any], expected: str) -> None:
+    """As PostgreSQL's store or SQLite's has it; what nobody can be called finds nothing, and harms nothing."""
+
+    assert expected.split() == [name for name, value in DOTTED.items() if matches_filter(value, wanted)]
+
+
 def test_an_unknown_comparison_is_an_error() -> None:
     """It is the program's mistake, and silence would hide it."""
     with pytest.raises(InvalidArgument, match=r"unknown comparison '\$in': use \$eq, \$ne"):
         matches_filter(VALUE, {"plan": {"$in": ["pro"]}})
+    with pytest.raises(InvalidArgument, match=r"unknown comparison '\$in'"):
+        matches_filter(VALUE, {"owner.id": {"$in": ["pro"]}})
+
+
+class Desk(Visitor):
+    """A session with a clock that is set by hand."""
+
+    def __init__(self, entries: Entries, **who: Any) -> None:
+        super().__init__(**who)
+        self.entries = entries
+        self.agent = self.provenance.agent
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def entries(tmp_path: Path, clock: Clock) -> Iterator[Entries]:
+    categories = {"brief": Category("brief", ttl=100), "ours": Category("ours", scope="agent", from_users=True)}
+    rules = EntryRules(categories=categories, readers=frozenset({"guest"}))
+    with entries_in(tmp_path / "memory", rules=rules, now=clock) as opened:
+        yield opened
+
+
+def of(entries: Entries, category: str | None = None, **who: Any) -> Items:
+    return Items(Desk(entries, **who), category=category)  # type: ignore[arg-type]
+
+
+def expiring(items: Items, key: str) -> str | None:
+    item = items.get(("a",), key)
+    return item.found.expires_at if item is not None else None
+
+
+def test_an_item_expires_when_it_says(entries: Entries, clock: Clock) -> None:
+    """To the millisecond, from each put on, whether it changes the value or not; without a ttl as its category says."""
+    items, begun = of(entries), clock()
+    items.change([ItemChange(("a",), "k", {"n": 1}, ttl=60.5)])
+    first = expiring(items, "k")
+    clock.go_on(60)
+    items.change([ItemChange(("a",), "k", {"n": 1}, ttl=60.5)])
+    second = expiring(items, "k")
+    clock.go_on(60)
+    items.change([ItemChange(("a",), "k", {"n": 1})])
+    of(entries, "brief").change([ItemChange(("a",), "own", {}, ttl=7), ItemChange(("a",), "its", {})])
+
+    assert (later(begun, 60.5), later(begun, 120.5), None) == (first, second, expiring(items, "k"))
+    assert (later(clock(), 7), later(clock(), 100)) == (expiring(items, "own"), expiring(items, "its"))
+    clock.go_on(8)
+    assert [None, True] == [items.get(("a",), "own"), items.get(("a",), "its") is not None]
+
+
+def test_a_read_renews_what_has_a_lifetime(entries: Entries, clock: Clock) -> None:
+    """Once a hundredth of it is over, in one commit; neither another item nor the category's time is renewed."""
+    items = of(entries)
+    items.change([ItemChange(("a",), name, {}, ttl=ttl) for name, ttl in (("1", 1000), ("2", 0.5), ("3", None))])
+    of(entries, "brief").change([ItemChange(("a",), "4", {})])
+    begun = clock()
+    clock.go_on(9)
+    items.renew(items.search(()))
+    early = expiring(items, "1")
+    clock.go_on(1)
+    items.renew([*items.search(()), *items.search(())])
+    history = [(found.key, found.revision) for found in entries.list(Desk(entries)).memories]
+
+    assert (later(begun, 1000), later(clock(), 1000)) == (early, expiring(items, "1"))
+    assert (None, later(begun, 100)) == (expiring(items, "3"), expiring(items, "4"))
+    assert [("langgraph/a/1", 2), ("langgraph/a/3", 1), ("langgraph/a/4", 1)] == history
+
+
+def test_what_changed_since_it_was_read_is_not_renewed(entries: Entries, clock: Clock) -> None:
+    """Neither with its old time, nor back to life."""
+    items = of(entries)
+    items.change([ItemChange(("a",), name, {}, ttl=1000) for name in ("put", "deleted", "expired")])
+    read = list(items.search(()))
+    clock.go_on(100)
+    items.change([ItemChange(("a",), "put", {}), ItemChange(("a",), "deleted", None)])
+    clock.go_on(900)
+    items.renew(read)
+
+    assert [("put", None)] == [(item.key, item.found.expires_at) for item in items.search(())]
+
+
+@pytest.mark.parametrize(
+    "reader", [{"user": "ada"}, {"user": "bob"}, {"level": "CONFIDENTIAL"}, {"agent": "guest"}, {"agent": "billing"}]
+)
+def test_a_read_of_what_others_see_renews_nothing(entries: Entries, clock: Clock, reader: dict[str, str]) -> None:
+    """It changes nothing that another level, user or agent observes, also where the reader may write."""
+    for category, who in (("ours", {"user": "ada"}), ("workspace", {}), (None, {"agent": "guest"})):
+        items = of(entries, category, **who)
+        if category is not None:
+            items.change([ItemChange(("a",), category, {}, ttl=1000)])
+    before = {name: expiring(of(entries), name) for name in ("ours", "workspace")}
+    clock.go_on(100)
+    theirs = of(entries, **reader)
+    theirs.renew(theirs.search(()))
+
+    assert before == {name: expiring(of(entries), name) for name in ("ours", "workspace")}
+
+
+@pytest.mark.parametrize("query", ["300 euros", "5 minutes", "300000", "in 300 s"])
+def test_the_tag_of_a_lifetime_is_found_by_no_question(entries: Entries, query: str) -> None:
+    """It would put items of that lifetime among the answers."""
+    of(entries).change([ItemChange(("a",), "k", {"text": "tea"}, ttl=300)])
+
+    assert () == entries.search(Desk(entries), query).matches
