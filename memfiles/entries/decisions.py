@@ -36,6 +36,7 @@ from memfiles.records.marks import EntryRecord, Mark, MarkType, tombstones_in, v
 from memfiles.records.record import Change, EntryOperation, Record, Stamp, extend, successor, with_content
 
 RecordsByPath = Mapping[str, EntryRecord | None]
+WorkingCopy = dict[str, EntryRecord | None]
 Expiry = Callable[[str, str, float | None], str | None]
 """The expiry of an entry: of this category, with content of that time, and with that ttl of its own, if any."""
 

@@ -97,6 +97,8 @@ def drafts_of(values: Iterable[Draft | Mapping[str, Any]]) -> list[Draft]:
 class Saved:
     """The receipt of a save, update, edit, undo or restore. ``evicted`` are the keys that a budget cost.
 
+    Less was lost of the keys in ``merged``, whose content another entry has, and in ``folded``, which became a note.
+    ``plan`` is the id by which ``undo_plan`` takes all this back.
     ``replayed``: nothing was written, because this very call had been accepted before. ``matches`` and ``line``: how
     often the text of an edit occurred, and the line of the first occurrence, which it replaced. If content was replaced
     and no more was said, ``kept_tags`` are the tags that stayed, and ``confidence_was`` is the confidence before its
@@ -115,11 +117,16 @@ class Saved:
     id: str = ""
     kept_tags: tuple[str, ...] = ()
     confidence_was: float | None = None
+    merged: tuple[str, ...] = ()
+    folded: tuple[str, ...] = ()
+    plan: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object, without fields that do not apply."""
         shown: dict[str, Any] = {"saved": True, "key": self.key, "level": self.level, "revision": self.revision}
         shown |= {"evicted": list(self.evicted), "id": self.id}
+        hidden = {"merged": list(self.merged), "folded": list(self.folded), "plan": self.plan}
+        shown |= {name: found for name, found in hidden.items() if found}
         shown |= {"replayed": True} if self.replayed else {}
         shown |= {"warnings": list(self.warnings)} if self.warnings else {}
         shown |= {"matches": self.matches, "line": self.line} if self.matches else {}

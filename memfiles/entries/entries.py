@@ -18,7 +18,6 @@ from memfiles.entries.consolidation.consolidator import DEFAULT_SHARE, Applied, 
 from memfiles.entries.consolidation.plan import Plan, Summariser
 from memfiles.entries.drafts import Deleted, Draft, EntryRules, Saved, drafts_of
 from memfiles.entries.forget import Forgetter, Forgotten, Selector
-from memfiles.entries.hydration import hydrator
 from memfiles.entries.hydration import recall as recalls
 from memfiles.entries.hydration.recall import Recall
 from memfiles.entries.hydration.window import Explanation, Hydration
@@ -294,14 +293,14 @@ class Entries:
     def hydrate(self, session: Caller, *, budget_bytes: int | None = None) -> Hydration:
         """The system-prompt block with the entries that fit the budget; the same state gives the same bytes."""
         with self._span("hydrate", session):
-            block = hydrator.hydrate(self._db, session, budget_bytes=budget_bytes)
+            block = recalls.hydrate(self._db, session, budget_bytes=budget_bytes)
         self._note_read("hydrate", session, block.keys)
         return block
 
     def explain(self, session: Caller, key: str, *, budget_bytes: int | None = None) -> Explanation:
         """Why ``hydrate`` shows the entry of ``key`` or not, in numbers."""
         check_caller(session)
-        return hydrator.explain(self._db, session, key, budget_bytes=budget_bytes)
+        return recalls.explain(self._db, session, key, budget_bytes=budget_bytes)
 
     def plan(self, session: Caller, *, share: float = DEFAULT_SHARE) -> Plan:
         """A plan that brings the agent's entries at the session's level down to this share of their budget."""
@@ -309,11 +308,11 @@ class Entries:
         return self._consolidator.plan(session, share=share)
 
     def apply(self, session: Caller, plan: Plan) -> Applied:
-        """Apply a plan as one change, which ``undo`` takes back; ``RevisionConflict`` if it is out of date."""
+        """Apply a plan as one change, which ``undo_plan`` takes back; ``RevisionConflict`` if it is out of date."""
         with self._span("consolidate", session), self._purger.sweeping(session):
             return self._consolidator.apply(session, plan)
 
-    def undo(self, session: Caller, plan_id: str) -> Applied:
+    def undo_plan(self, session: Caller, plan_id: str) -> Applied:
         """Undo a plan; ``RevisionConflict`` if an entry that it changed has changed since."""
         with self._span("consolidate", session):
             return self._consolidator.undo(session, plan_id)
@@ -374,7 +373,7 @@ class Entries:
 
     def _saved(self, session: Caller, drafts: Sequence[Draft], **expected: Any) -> Sequence[Saved]:
         saved = self._writer.save(session, drafts, **expected)
-        if any(each.evicted for each in saved):
+        if any(each.plan for each in saved):
             self._purger.thin_out(session)
         self._purger.sweep()
         return saved

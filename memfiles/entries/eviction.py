@@ -1,104 +1,301 @@
-"""Eviction: what a commit is over, which entries go for it, and how they are hidden.
+"""Eviction: what a commit is over, and what goes for it, least destructive first.
 
-The rules this file guards: the cost depends on what is saved and evicted, not on how many entries there are; and only
-entries of the same partition count and go, so that entries that a session cannot see change nothing that it observes.
+The rules this file guards: expired entries go first; then exact duplicates are merged and episodes folded into notes;
+then those worth least are evicted. Nothing that was just saved goes. The cost depends on what is saved and goes, not on
+how many entries there are. Only entries of the same partition count and go, so that entries that a session cannot see
+change nothing that it observes.
 """
 
 from __future__ import annotations
 
 import sqlite3
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
-from memfiles.entries import budgets, decisions
-from memfiles.entries.budgets import Budget, Budgeted, EntrySummary, Limit, Tally
+from memfiles.entries import budgets
+from memfiles.entries.budgets import Budgeted, EntrySummary, FolderTotals, Limit, Tally
 from memfiles.entries.callers import Partition
-from memfiles.entries.decisions import RecordsByPath
-from memfiles.entries.reader import summary_of
-from memfiles.index import queries
-from memfiles.index.index import Index
-from memfiles.index.rows import Row, Totals
-from memfiles.records.entry import Entry, Retired
+from memfiles.entries.consolidation.consolidator import Application, Consolidated, draft_of_note, signed
+from memfiles.entries.consolidation.plan import MOST_EPISODES, FirstSentences, Plan, Step, SummaryNote
+from memfiles.entries.consolidation.planner import Member, Planning
+from memfiles.entries.decisions import RecordsByPath, WorkingCopy
+from memfiles.entries.reader import EntryDatabase, summary_of
+from memfiles.errors import BudgetExceeded, MemfilesError
+from memfiles.index import groups, queries
+from memfiles.index.groups import Alike
+from memfiles.index.rows import Row, alike, row_of
+from memfiles.records.entry import EPISODE, Entry, Provenance
 from memfiles.records.keys import entry_path
-from memfiles.records.marks import EntryRecord
 from memfiles.records.record import Stamp
 
-_SOME = 8  # victims read at once, since a save is over by one entry as a rule
+_SOME = 8  # victims or groups read at once, since a save is over by one entry as a rule
 _MANY = 1000
-WorkingCopy = dict[str, EntryRecord | None]
+_FRUITLESS = 16  # groups in a row of which nothing can go; then evictions do the rest
+_NEAR = 0.75  # of a budget: from there on, changes by other processes are looked at before a save
+_NAMES = 8  # keys that are tried for a note
 
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """By how much a commit is over the budget of a partition; the uids it saves may not be evicted for it."""
+    """By how much a commit is over the budget of a partition with these totals; ``saved`` is what it saves, by uid.
+
+    ``growth`` are the entries that come (1) and go (-1). ``is_behind``: other processes have changed something since.
+    """
 
     partition: Partition
     over: Mapping[Budgeted, Tally]
+    totals: FolderTotals
+    saved: Mapping[str, Entry]
+    growth: Sequence[tuple[Entry, int]]
+    is_behind: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What is done about an excess in the same commit: the steps of a plan, and the paths of entries to evict."""
+
+    plan: Plan
+    victims: tuple[str, ...]
     saved: frozenset[str]
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths to lock."""
+        return [*(entry_path(self.plan.folder, uid) for uid in self.plan.uids), *self.victims]
 
 
 class EvictionPolicy:
-    """The budgets of one open memory: what a commit is over, and which entries are evicted for it."""
+    """The budgets of one open memory: what a commit is over, and what goes for it."""
 
-    def __init__(self, index: Index, *, budget: Budget) -> None:
-        self._index = index
-        self._limits = {scope: limit for scope, limit in budget.limits.items() if limit != Limit()}
+    def __init__(self, db: EntryDatabase) -> None:
+        self._db = db
+        self._limits = {scope: limit for scope, limit in db.rules.budget.limits.items() if limit != Limit()}
+        self._unseen = 0  # saves since the changes of other processes were looked at
 
-    def excess(self, before: RecordsByPath, after: RecordsByPath) -> Excess | None:
-        """The excess of the first partition that the commit leaves over a budget and adds to; None if there is none.
+    def excesses(
+        self, before: RecordsByPath, after: RecordsByPath, *, written: Collection[str], is_first: bool = False
+    ) -> dict[Partition, Excess]:
+        """The excess of each partition that the commit leaves over a budget and adds to.
 
-        ``BudgetExceeded`` if one entry alone is larger than a whole budget.
+        ``written`` are the paths that it saves, whatever else it changes. The totals are those of the last catch-up;
+        at the ``is_first`` look, a partition near its budget is measured anew if other processes changed something.
+        ``BudgetExceeded`` if one of the saved entries alone is larger than a whole budget.
         """
         growths: dict[Partition, list[tuple[Entry, int]]] = {}
         for path, record in after.items() if self._limits else ():
             for entry, sign in ((record, 1), (before[path], -1)) if record is not before[path] else ():
                 if isinstance(entry, Entry) and entry.retired is None:
                     growths.setdefault(Partition(entry.folder, entry.level, entry.run), []).append((entry, sign))
+        found: dict[Partition, Excess] = {}
         for partition, growth in growths.items():
-            saved = [entry for entry, sign in growth if sign > 0]
-            for entry in saved:
+            saved = {entry.uid: entry for entry, sign in growth if sign > 0 and entry.path in written}
+            for entry in saved.values():
                 budgets.check_fits(self._limits, entry)
-            totals = self._index.totals(partition)
-            over = budgets.added_excess(self._limits, partial(_tally_within, totals), growth)
-            if over:
-                return Excess(partition, over, frozenset(entry.uid for entry in saved))
+            excess = self._measured(partition, growth, saved)
+            if excess.over or (is_first and self._is_near(excess.totals) and excess.is_behind):
+                found[partition] = excess
+        return found
+
+    def _measured(
+        self,
+        partition: Partition,
+        growth: Sequence[tuple[Entry, int]],
+        saved: Mapping[str, Entry],
+        *,
+        anew: bool = False,
+    ) -> Excess:
+        counted = self._db.index.totals(partition, anew=anew)
+        totals = FolderTotals({sort: Tally(*sum_) for sort, sum_ in counted.by_sort.items()})
+        over = budgets.added_excess(self._limits, totals.within, growth)
+        for entry, sign in growth:
+            totals = totals.plus(_summary(entry), times=sign)
+        return Excess(partition, over, totals, saved, growth, counted.is_behind)
+
+    def _is_near(self, totals: FolderTotals) -> bool:
+        """Whether little is left of a budget, or may be left once the saves of others are counted."""
+        self._unseen += 1
+        left = {scope: limit.times(_NEAR) for scope, limit in self._limits.items()}
+        few = min(
+            (limit.max_entries for limit in self._limits.values() if limit.max_entries is not None), default=_MANY
+        )
+        return self._unseen * _SOME >= few or bool(budgets.excess(left, totals))
+
+    def remedy(self, excess: Excess, *, plan_id: str, held: Collection[str], now: str) -> Remedy:
+        """What goes so that nothing is left of the excess; ``held`` are the paths that the commit changes anyway.
+
+        Chosen without locks. ``BudgetExceeded`` if the saved entries alone are over a budget.
+        """
+        while True:
+            now_over = self._anew(excess)
+            try:
+                return self._remedy(now_over, plan_id=plan_id, held=held, now=now)
+            except BudgetExceeded:
+                if self._anew(excess).over == now_over.over:  # else other processes hid some meanwhile
+                    raise
+
+    def _anew(self, excess: Excess) -> Excess:
+        """The excess with the changes of other processes."""
+        self._unseen = 0
+        self._db.index.catch_up(reads=True)
+        return self._measured(excess.partition, excess.growth, excess.saved, anew=True)
+
+    def _remedy(self, excess: Excess, *, plan_id: str, held: Collection[str], now: str) -> Remedy:
+        def planned(*, folds: bool) -> Remedy:
+            planning = _Remedying(self._db, excess, self._limits, plan_id=plan_id, held=held, now=now)
+            expired, steps = planning.expired(), tuple(planning.steps(folds=folds))
+            try:
+                hidden = (*expired, *planning.worthless())
+            except BudgetExceeded:  # what is saved leaves no room for the notes: evict their episodes
+                if not any(step.note for step in steps):
+                    raise
+                return planned(folds=False)
+            victims = [entry_path(excess.partition.folder, each.uid) for each in hidden]
+            victims = [path for path in victims if path not in held]
+            return Remedy(replace(planning.plan, steps=steps), tuple(victims), frozenset(excess.saved))
+
+        return planned(folds=True)
+
+    def carry_out(self, remedies: Collection[Remedy], records: WorkingCopy, stamp: Stamp) -> Consolidated:
+        """Carry out the remedies of one commit on its records, as far as they still fit: one plan, which can be undone.
+
+        Expired entries that go are no news for anyone, so the result does not name them.
+        """
+        before, done = dict(records), Consolidated()
+        for remedy in remedies:
+            by = Provenance(agent=stamp.by.agent, session=stamp.by.session, source=remedy.plan.id)
+            now, expiry = replace(stamp, expected_revision=None), self._db.rules.expiry
+            application = Application(remedy.plan, now, by, expiry, saved=remedy.saved)
+            done = done.plus(application.carry_out(records, remedy.victims))
+        changed = signed(before, records, plan_id=done.plan) if done.plan else []
+        records.update({entry.path: entry for entry in changed})
+        return done
+
+
+class _Remedying:
+    """The making of one remedy: what is planned so far, and what is still over."""
+
+    def __init__(
+        self, db: EntryDatabase, excess: Excess, limits: Mapping[Budgeted, Limit], *, plan_id: str,
+        held: Collection[str], now: str,
+    ) -> None:  # fmt: skip
+        place = excess.partition
+        self.plan = Plan(plan_id, now, place.folder, place.level, Tally(), Tally())
+        self._db, self._excess, self._limits, self._held, self._now = db, excess, limits, held, now
+        self._totals, self._over = excess.totals, dict(excess.over)
+        self._gone: set[str] = set()
+
+    def expired(self) -> Sequence[EntrySummary]:
+        """Expired entries that count, as many as it takes."""
+        place, now = self._excess.partition, self._now
+
+        def choose(connection: sqlite3.Connection) -> tuple[tuple[EntrySummary, ...], dict[Budgeted, Tally]]:
+            found = [summary_of(row) for row in queries.expired(connection, place, now=now, limit=_MANY)]
+            return budgets.select(lambda scope: filter(scope.holds, found), self._over, spared=self._excess.saved)
+
+        chosen, left = self._db.index.ask(choose)
+        for each in chosen:
+            self._totals = self._totals.plus(each, times=-1)
+        self._over = {scope: tally for scope, tally in left.items() if not tally.is_met}
+        self._gone |= {each.uid for each in chosen}
+        return chosen
+
+    def steps(self, *, folds: bool) -> Iterator[Step]:
+        """Merges of exact duplicates, then ``folds`` if asked, until nothing is over."""
+        told = self._groups(EPISODE) if folds else iter(())
+        for found, most in ((self._of_saved(), _MANY), (self._groups(None), _FRUITLESS), (told, _FRUITLESS)):
+            fruitless = 0
+            while self._over and fruitless < most and (group := next(found, None)) is not None:
+                made = self._planned(group)
+                fruitless = 0 if made else fruitless + 1
+                yield from made
+
+    def worthless(self) -> Sequence[EntrySummary]:
+        """The entries worth least, until nothing is over; ``BudgetExceeded``."""
+        place, gone = self._excess.partition, self._gone
+
+        def choose(connection: sqlite3.Connection) -> Sequence[EntrySummary]:
+            def order(scope: Budgeted) -> Iterator[EntrySummary]:
+                return (it for it in map(summary_of, _least_worthy(connection, place, scope)) if it.uid not in gone)
+
+            return budgets.victims(order, self._over, saved=self._excess.saved)
+
+        return self._db.index.ask(choose) if self._over else ()
+
+    def _planned(self, group: Alike) -> list[Step]:
+        """The steps that make one of a group."""
+        watched = self._excess.over.keys()
+        planning = Planning(
+            self._members(group), self._limits, totals=self._totals, watched=watched, saved=self._excess.saved
+        )
+        is_told = group.kind == EPISODE
+        made = list(planning.folds(FirstSentences(), self._admitted) if is_told else planning.merges_of_same(str))
+        self._totals, self._over = planning.totals, planning.over
+        self._gone |= {each.uid for step in made for each in step.retired}
+        return made
+
+    def _of_saved(self) -> Iterator[Alike]:
+        """The groups in the index of which more is being saved."""
+        saved = {_group(entry): None for entry in self._excess.saved.values() if entry.kind != EPISODE}
+        names = {group.name for group in saved}
+        there = self._db.index.ask(partial(groups.groups_known, place=self._excess.partition, names=names))
+        yield from (group for group in saved if group in there)
+
+    def _groups(self, kind: str | None) -> Iterator[Alike]:
+        """The groups in the index that count for what is over, read some at a time."""
+        place, seen, limit = self._excess.partition, set[Alike](), _SOME
+        scopes = [it for it in self._over if (it.kind == EPISODE) is (kind == EPISODE) or it.kind is None]
+        for scope in scopes:
+            while True:
+                find = partial(groups.groups, place=place, category=scope.category, kind=kind or scope.kind)
+                found = self._db.index.ask(partial(find, limit=limit))
+                yield from (group for group in found if group not in seen)
+                seen |= {*found}
+                if len(found) < limit:
+                    break
+                limit *= 4
+
+    def _members(self, group: Alike) -> list[Member]:
+        """The entries of a group: those in the index that are as it says, and those that are being saved."""
+        find = partial(groups.members, place=self._excess.partition, group=group)
+        found = self._db.index.ask(partial(find, limit=MOST_EPISODES if group.kind == EPISODE else _SOME))
+        if group.kind != EPISODE and len(found) == _SOME and (most := self._most_over(found[0][0].size)) > _SOME:
+            found = self._db.index.ask(partial(find, limit=most))
+        reads = {row.path: times for row, times in found if row.path not in self._held}
+        there = [each for each in self._db.entries(reads) if each.is_live(self._now) and _group(each) == group]
+        saved = [each for each in self._excess.saved.values() if _group(each) == group]
+        return [Member(_summary(each, reads=reads.get(each.path, (0, None))), each) for each in chain(there, saved)]
+
+    def _most_over(self, size: int) -> int:
+        """How many entries of this size may have to go, and one that stays."""
+        return 1 + max(max(over.entries, -(-over.size_bytes // max(1, size))) for over in self._over.values())
+
+    def _admitted(self, note: SummaryNote) -> SummaryNote | None:
+        """The note as it may be saved, under a key that is free; None if its text is refused."""
+        try:
+            content = self._db.rules.check(draft_of_note(note)).draft.content or ""
+        except MemfilesError:
+            return None
+        for number in range(1, _NAMES):
+            named = replace(note, key=note.key if number == 1 else f"{note.key} {number}", content=content)
+            there = self._db.entries([entry_path(self.plan.folder, self.plan.uid_of(named))])
+            if not any(entry.is_live(self._now) for entry in there):
+                return named
         return None
 
-    def victims(self, excess: Excess, *, now: str) -> list[str]:
-        """The paths of the entries to evict: expired ones, then those worth least.
 
-        ``BudgetExceeded`` if the saved entries alone are over a budget.
-        """
-        self._index.catch_up(reads=True)
-        partition = excess.partition
-
-        def choose(connection: sqlite3.Connection) -> list[str]:
-            def order(scope: Budgeted) -> Iterator[EntrySummary]:
-                return map(summary_of, _least_worthy(connection, partition, scope, now=now))
-
-            chosen = budgets.victims(order, excess.over, saved=excess.saved)
-            return [entry_path(partition.folder, entry.uid) for entry in chosen]
-
-        return self._index.ask(choose)
+def _summary(entry: Entry, *, reads: tuple[int, str | None] = (0, None)) -> EntrySummary:
+    return summary_of(row_of(entry, None), reads=reads)
 
 
-def _tally_within(totals: Totals, scope: Budgeted) -> Tally:
-    if scope.kind is not None:
-        return Tally(*totals.by_kind.get(scope.kind, (0, 0)))
-    if scope.category is not None:
-        return Tally(*totals.by_category.get(scope.category, (0, 0)))
-    return Tally(totals.count, totals.size)
+def _group(entry: Entry) -> Alike:
+    return Alike(entry.category, entry.kind, alike(row_of(entry, None)))
 
 
-def _least_worthy(connection: sqlite3.Connection, partition: Partition, scope: Budgeted, *, now: str) -> Iterator[Row]:
+def _least_worthy(connection: sqlite3.Connection, partition: Partition, scope: Budgeted) -> Iterator[Row]:
     """The live entries of a partition in the order of eviction, read some at a time."""
     limit, seen = _SOME, set[str]()
-    for row in queries.expired(connection, partition, now=now, limit=_MANY):
-        if scope.kind in (None, row.kind) and scope.category in (None, row.category):
-            seen.add(row.path)
-            yield row
     while True:
         rows = queries.least_worthy(connection, partition, limit=limit, category=scope.category, kind=scope.kind)
         for row in rows:
@@ -108,16 +305,3 @@ def _least_worthy(connection: sqlite3.Connection, partition: Partition, scope: B
         if len(rows) < limit:
             return
         limit *= 4
-
-
-def evict(records: WorkingCopy, victims: Sequence[str], stamp: Stamp) -> list[str]:
-    """Evict the victims that are still there; returns their keys, except those of expired entries."""
-    evicted = []
-    cause = f"evict-{uuid.uuid4().hex[:12]}" if victims else ""
-    for path in victims:
-        found = records[path]
-        if isinstance(found, Entry) and found.retired is None:
-            records[path] = decisions.retire(found, stamp, Retired("evicted", stamp.at, cause), op="evict")
-            if not found.is_expired(stamp.at):
-                evicted.append(found.key)
-    return evicted

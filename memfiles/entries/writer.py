@@ -1,7 +1,7 @@
 """Entry writes: save, update, delete and restore, within the budgets, each durable on return.
 
 The rules this file guards: a save goes to the session's level at that moment, and no argument can choose another; the
-entries over a budget are evicted in the same commit, and never one that was just saved; and a save for more readers
+entries over a budget go in the same commit, and never one that was just saved; and a save for more readers
 leaves no entry behind that would shadow it.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count, takewhile
 
 from memfiles.entries import decisions
@@ -27,9 +28,10 @@ from memfiles.entries.callers import (
     user_of,
     view_of,
 )
-from memfiles.entries.decisions import Decided, EntryLocation, Past, RecordsByPath, is_live, location_of
+from memfiles.entries.consolidation.consolidator import Consolidated
+from memfiles.entries.decisions import Decided, EntryLocation, Past, RecordsByPath, WorkingCopy, is_live, location_of
 from memfiles.entries.drafts import Checked, Deleted, Draft, Revealed, Saved, draft_of_entry
-from memfiles.entries.eviction import EvictionPolicy, Excess, WorkingCopy, evict
+from memfiles.entries.eviction import EvictionPolicy, Excess, Remedy
 from memfiles.entries.reader import EntryDatabase, entry_at
 from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
 from memfiles.records import file_changes
@@ -63,11 +65,11 @@ class ImportedDraft:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """The decisions of a write in the order of its drafts, and the evicted keys; with an excess nothing was written."""
+    """The decisions of a write in the order of its drafts, and what went for it; with an excess nothing was written."""
 
     decisions: list[Decided]
-    evicted: tuple[str, ...] = ()
-    excess: Excess | None = None
+    hidden: Consolidated = Consolidated()
+    excesses: Sequence[Excess] = ()
 
 
 class EntryWriter:
@@ -75,7 +77,7 @@ class EntryWriter:
 
     def __init__(self, db: EntryDatabase) -> None:
         self._db = db
-        self._eviction = EvictionPolicy(db.index, budget=db.rules.budget)
+        self._eviction = EvictionPolicy(db)
         self._ordinal = 0
         self._numbering = threading.Lock()
 
@@ -267,15 +269,17 @@ class EntryWriter:
         return self._write([path], decide, stamp=stamp)
 
     def _write(self, paths: Sequence[str], decide: Callable[[WorkingCopy], list[Decided]], *, stamp: Stamp) -> _Outcome:
-        """Commit what is decided under the records' locks, with the evictions that keep it within the budgets.
+        """Commit what is decided under the records' locks, with what goes to keep it within the budgets.
 
-        Victims are chosen without their locks. The next round holds those too, and looks at the victims again.
+        What goes is chosen without its locks. The next round holds those too, and looks at each entry again.
         """
-        rounds, outcome = 1, self._attempt(paths, decide, stamp)
-        while (excess := outcome.excess) is not None:
-            victims = [path for path in self._eviction.victims(excess, now=stamp.at) if path not in paths]
+        rounds, remedies, plan_id = 1, dict[Partition, Remedy](), f"plan-{uuid.uuid4().hex[:12]}"
+        outcome = self._attempt(paths, decide, stamp, is_first=True)
+        while outcome.excesses:
+            for each in outcome.excesses:
+                remedies[each.partition] = self._eviction.remedy(each, plan_id=plan_id, held=paths, now=stamp.at)
             rounds += 1
-            outcome = self._attempt(paths, decide, stamp, victims=victims, is_last=rounds == _ROUNDS)
+            outcome = self._attempt(paths, decide, stamp, remedies=remedies.values(), is_last=rounds == _ROUNDS)
         return outcome
 
     def _attempt(
@@ -284,20 +288,27 @@ class EntryWriter:
         decide: Callable[[WorkingCopy], list[Decided]],
         stamp: Stamp,
         *,
-        victims: Sequence[str] = (),
+        remedies: Collection[Remedy] = (),
+        is_first: bool = False,
         is_last: bool = False,
     ) -> _Outcome:
-        """Commit the decision and the evictions, or nothing if the result is over a budget."""
+        """Commit the decision and the remedies, or nothing if the result is over a budget."""
 
         def attempt(before: RecordsByPath) -> tuple[_Outcome, list[EntryRecord]]:
             records = dict(before)
             decided = decide(records)
-            evicted = evict(records, victims, stamp)
-            excess = None if is_last else self._eviction.excess(before, records)
+            as_decided = dict(records)
+            written = [path for path, record in records.items() if record is not before[path]]
+            hidden = self._eviction.carry_out(remedies, records, stamp)
+            look = partial(self._eviction.excesses, before, written=written)
+            if not is_last and (left := look(records, is_first=is_first)):
+                whole = look(as_decided, is_first=is_first)
+                return _Outcome(decided, excesses=[whole[each] for each in left if each in whole]), []
             changed = [record for path, record in records.items() if record is not None and record is not before[path]]
-            return _Outcome(decided, tuple(evicted), excess), [] if excess is not None else changed
+            return _Outcome(decided, hidden), changed
 
-        return self._db.change([*paths, *victims], attempt)
+        more = [path for remedy in remedies for path in remedy.paths]
+        return self._db.change(list(dict.fromkeys([*paths, *more])), attempt)
 
     def _target(self, caller: Caller, draft: Draft, *, now: str) -> _Target:
         """The place that the draft's category asks for, or else where its key is seen, or the agent's own."""
@@ -387,17 +398,20 @@ def _is_published(entry: Entry, target: _Target) -> bool:
 
 
 def _receipts(outcome: _Outcome, checked: Sequence[Checked]) -> list[Saved]:
-    return [_receipt(it, each, outcome.evicted) for it, each in zip(outcome.decisions, checked, strict=True)]
+    return [_receipt(it, each, outcome.hidden) for it, each in zip(outcome.decisions, checked, strict=True)]
 
 
-def _receipt(made: Decided, checked: Checked, evicted: tuple[str, ...]) -> Saved:
+def _receipt(made: Decided, checked: Checked, hidden: Consolidated) -> Saved:
     """The receipt of one draft; of content that was replaced, it says what became of its tags and its confidence."""
     entry, before, draft = made.entry, made.replaced, checked.draft
     is_reset = before is not None and draft.confidence is None and before.confidence != entry.confidence
     return Saved(
         *(entry.key, entry.level, made.replayed or entry.revision, entry.size_bytes),
-        *(evicted, made.replayed is not None, checked.warnings),
+        *(hidden.evicted, made.replayed is not None, checked.warnings),
         id=entry.id,
         kept_tags=before.tags if before is not None and draft.tags is None else (),
         confidence_was=before.confidence if before is not None and is_reset else None,
+        merged=hidden.merged,
+        folded=hidden.folded,
+        plan=hidden.plan,
     )

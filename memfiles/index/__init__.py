@@ -3,7 +3,7 @@
 The records are the truth: wherever the index may have fallen behind, it is compared with them, and whatever cannot be
 trusted is built again from them.
 
-Other rooms use ``database``, ``index``, ``queries``, ``rows``, ``search.embedder``, ``search.search``,
+Other rooms use ``database``, ``groups``, ``index``, ``queries``, ``rows``, ``search.embedder``, ``search.search``,
 ``search.vectors`` and ``text.tokenizer``.
 """
 

@@ -15,7 +15,7 @@ from memfiles.index.text import fts
 from memfiles.storage.derived_database import DAMAGED, DerivedDatabase, DerivedFile
 
 PATH = ".state/index.sqlite"
-FORMAT = 7  # changes with the tables
+FORMAT = 8  # changes with the tables
 TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     "CREATE TABLE folder (name TEXT PRIMARY KEY, mtime_ns INT) WITHOUT ROWID",
@@ -32,6 +32,16 @@ TABLES = (
         PRIMARY KEY (part, state, category, kind)
     ) WITHOUT ROWID
     """,
+    # groups of live entries that may become one: ``spare`` are the bytes that a note in place of episodes need not have
+    """
+    CREATE TABLE alike (
+        part INT, category TEXT, kind TEXT, name TEXT, count INT, spare INT, since TEXT,
+        PRIMARY KEY (part, category, kind, name)
+    ) WITHOUT ROWID
+    """,
+    "CREATE INDEX alike_same ON alike (part, category, kind, since) WHERE count > 1 AND kind <> 'episode'",
+    "CREATE INDEX alike_told ON alike (part, category, since) WHERE count > 1 AND kind = 'episode' AND spare > 128",
+    "CREATE INDEX entry_by_alike ON entry (part, alike, created_at) WHERE alike <> ''",
     "CREATE INDEX entry_by_key ON entry (part, key) WHERE state = 'live'",
     "CREATE INDEX entry_by_time ON entry (part, kept, updated_at, ordinal, key) WHERE state = 'live'",
     """

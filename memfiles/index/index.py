@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -129,10 +130,10 @@ class Index:
         with self._turn:
             return self._retried(partial(_within, self._maintenance.transaction, work))
 
-    def totals(self, partition: PartitionKey) -> Totals:
-        """The totals as of the last catch-up, with everything that this process has put since."""
-        if not self._is_stuck and (found := self._pending.totals(partition)) is not None:
-            return found
+    def totals(self, partition: PartitionKey, *, anew: bool = False) -> Totals:
+        """The totals as of the last catch-up, with everything that this process has put since; or counted ``anew``."""
+        if not self._is_stuck and (found := self._pending.totals(partition, anew=anew)) is not None:
+            return replace(found, is_behind=self._pending.announcements.has_news())
         with self._turn:
             loaded = self.ask(lambda connection: load_sums(connection, partition))
             found = None if self._is_stuck else self._pending.totals(partition, loaded=loaded)

@@ -68,6 +68,10 @@ class PendingRows:
         """The rows taken are written or lost: returns the rows that came meanwhile, each with what it replaces."""
         self._leaving = {}
         self._replaced = {path: row for path, row in self._replaced.items() if path in self.waiting}
+        return self.uncounted()
+
+    def uncounted(self) -> Iterator[tuple[Row, Row | None]]:
+        """The waiting rows, each with what it replaces."""
         return ((row, self._replaced.get(path)) for path, row in self.waiting.items())
 
     def exceed(self, factor: int = 1) -> bool:
@@ -186,9 +190,16 @@ class PendingWrites:
                 waiting.change(row, before)
             self._totals = self._totals.after(waiting) if is_exact else waiting
 
-    def totals(self, partition: PartitionKey, *, loaded: Sums | None = None) -> Totals | None:
-        """The totals of a partition with the rows here; None if its sums must be ``loaded`` from the database."""
+    def totals(self, partition: PartitionKey, *, loaded: Sums | None = None, anew: bool = False) -> Totals | None:
+        """The totals of a partition with the rows here; None if its sums must be ``loaded`` from the database.
+
+        ``anew``: all are loaded again, as other processes may have written rows that still waited here.
+        """
         with self._turn:
+            if anew:
+                self._totals = RunningTotals()
+                for row, before in self.rows.uncounted():
+                    self._totals.change(row, before)
             if loaded is not None:
                 self._totals.load(partition, loaded)
             return self._totals.of(partition)

@@ -34,7 +34,7 @@ _OF_IDS = """
     UNION SELECT i.id FROM entry AS i, json_each(i.aliases) AS a
     WHERE i.aliases <> '[]' AND a.value IN (SELECT value FROM json_each(:ids))
 """
-_PART = "SELECT id FROM part WHERE scope = ? AND level = ? AND run = ?"
+PART = "SELECT id FROM part WHERE scope = ? AND level = ? AND run = ?"
 _EXPIRED_TEXTS = """
     FROM json_each(:parts) AS p CROSS JOIN entry AS e INDEXED BY entry_by_expiry ON e.part = p.value
     WHERE e.state = 'live' AND e.expires_at IS NOT NULL AND e.expires_at <= :now AND e.digest <> ''
@@ -73,7 +73,7 @@ class Filters:
 
 def parts(connection: sqlite3.Connection, view: Sequence[PartitionKey]) -> list[int]:
     """The ids of the partitions of a view that exist, in its order."""
-    found = (connection.execute(_PART, place).fetchone() for place in view)
+    found = (connection.execute(PART, place).fetchone() for place in view)
     return [row[0] for row in found if row is not None]
 
 
@@ -186,14 +186,7 @@ def least_worthy(
 
     One statement for every category and kind, each answered by the first rows of an index.
     """
-    kinds = connection.execute(
-        """
-        SELECT part.id, category, kind FROM part JOIN total ON total.part = part.id
-        WHERE scope = ? AND level = ? AND run = ? AND state = 'live'
-          AND category = coalesce(?, category) AND kind = coalesce(?, kind)
-        """,
-        (*place, category, kind),
-    ).fetchall()
+    kinds = sorts(connection, place, category=category, kind=kind)
     worth = "e.kept, e.importance, e.confidence, e.read_at, e.updated_at, e.ordinal"
     statement = f"""
         SELECT {worth}, {SELECTED}
@@ -208,7 +201,7 @@ def expired(connection: sqlite3.Connection, place: PartitionKey, *, now: str, li
     """Live entries that have expired, the earliest first."""
     statement = f"""
         {_select("entry_by_expiry")}
-        WHERE e.part = ({_PART}) AND e.state = 'live' AND e.expires_at <= ? ORDER BY e.expires_at LIMIT ?
+        WHERE e.part = ({PART}) AND e.state = 'live' AND e.expires_at <= ? ORDER BY e.expires_at LIMIT ?
     """
     return _rows(connection, statement, (*place, now, limit))
 
@@ -217,7 +210,7 @@ def retired(connection: sqlite3.Connection, place: PartitionKey, *, limit: int) 
     """Deleted and evicted entries, the earliest first."""
     statement = f"""
         {_select("entry_by_retirement")}
-        WHERE e.part = ({_PART}) AND e.state IN ('deleted', 'evicted') ORDER BY e.retired_at LIMIT ?
+        WHERE e.part = ({PART}) AND e.state IN ('deleted', 'evicted') ORDER BY e.retired_at LIMIT ?
     """
     return _rows(connection, statement, (*place, limit))
 
@@ -356,6 +349,18 @@ def remove_expired_texts(connection: sqlite3.Connection, parts: Sequence[int], *
     for id, part in connection.execute(f"SELECT e.id, e.part {_EXPIRED_TEXTS}", asked).fetchall():
         fts.remove(connection, part, id)
         connection.execute("UPDATE entry SET digest = '' WHERE id = ?", (id,))
+
+
+def sorts(
+    connection: sqlite3.Connection, place: PartitionKey, *, category: str | None, kind: str | None
+) -> list[tuple[int, str, str]]:
+    """The partition's id with each category and kind of live entries in it, or with this one."""
+    statement = """
+        SELECT part.id, category, kind FROM part JOIN total ON total.part = part.id
+        WHERE scope = ? AND level = ? AND run = ? AND state = 'live'
+          AND category = coalesce(?, category) AND kind = coalesce(?, kind)
+    """
+    return connection.execute(statement, (*place, category, kind)).fetchall()
 
 
 def _filtered(filters: Filters) -> tuple[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pydantic_core import from_json, to_json
 
 from memfiles.index.text import fts
-from memfiles.records.entry import CORE, Entry, EntryState, Provenance
+from memfiles.records.entry import CORE, EPISODE, Entry, EntryState, Provenance
 from memfiles.records.keys import USERS
 from memfiles.records.marks import EntryRecord
 from memfiles.storage.atomic import Signature
@@ -100,7 +100,7 @@ DECLARED = """
     confidence REAL, size INT, successes INT, failures INT, created_at TEXT, updated_at TEXT, expires_at TEXT,
     source_run TEXT, thread TEXT, ordinal INT, provenance TEXT, state TEXT, retired_at TEXT, cause TEXT, revision INT,
     digest TEXT, inode INT, file_size INT, mtime_ns INT, sources TEXT, lineage TEXT, aliases TEXT NOT NULL DEFAULT '[]',
-    epoch TEXT
+    epoch TEXT, alike TEXT NOT NULL DEFAULT ''
 """
 COLUMNS = [column.split()[0] for column in DECLARED.split(",")]
 _TAGS_AT, _LINKS_AT, _PINNED_AT, _MEASURES_AT, _PROVENANCE_AT, _STATE_AT, _SIGNATURE_AT = (
@@ -134,7 +134,24 @@ def values_of(row: Row) -> tuple[Any, ...]:
         row.lineage,
         to_json(row.aliases).decode() if row.aliases else "[]",
         row.epoch,
+        alike(row),
     )
+
+
+def alike(row: Row) -> str:
+    """The group within its partition, category and kind with which an entry may become one; "" if it stays single.
+
+    Entries of the same content are duplicates. Episodes are folded that are of one run and thread, or else of one day;
+    see ``entries.consolidation.plan``.
+    """
+    expires = "expires" if row.expires_at is not None else ""
+    if row.state != "live":
+        return ""
+    if row.kind != EPISODE:
+        return f"{row.digest} {expires}"
+    run, thread = row.provenance.run or "", row.provenance.thread or ""
+    is_kept = row.pinned or row.category == CORE
+    return "" if is_kept else "\n".join((run, thread, "" if run or thread else row.created_at[:10], expires))
 
 
 def row_from(found: tuple[Any, ...]) -> Row:
@@ -185,13 +202,16 @@ Sums = dict[CountKey, Sum]
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The live entries of one partition, expired ones included, and the retired ones."""
+    """The live entries of one partition, expired ones included, also by kind and category, and the retired ones.
+
+    ``is_behind``: other processes may have changed something since.
+    """
 
     count: int = 0
     size: int = 0
-    by_kind: Mapping[str, Sum] = field(default_factory=dict)
-    by_category: Mapping[str, Sum] = field(default_factory=dict)
+    by_sort: Mapping[tuple[str, str], Sum] = field(default_factory=dict)
     retired: Sum = NOTHING
+    is_behind: bool = field(default=False, compare=False)
 
 
 def add_row(sums: Sums, row: Row | None, *, times: int = 1) -> None:
@@ -204,16 +224,15 @@ def add_row(sums: Sums, row: Row | None, *, times: int = 1) -> None:
 def totals_of(sums: Iterable[tuple[CountKey, Sum]]) -> Totals:
     """The totals of one partition; a key may occur several times."""
     live = retired = NOTHING
-    by_kind: dict[str, Sum] = {}
-    by_category: dict[str, Sum] = {}
+    by_sort: dict[tuple[str, str], Sum] = {}
     for key, found in sums:
         if key.state != "live":
             retired = retired.plus(found)
             continue
         live = live.plus(found)
-        by_kind[key.kind] = by_kind.get(key.kind, NOTHING).plus(found)
-        by_category[key.category] = by_category.get(key.category, NOTHING).plus(found)
-    return Totals(live.number, live.size, _not_empty(by_kind), _not_empty(by_category), retired)
+        sort = key.kind, key.category
+        by_sort[sort] = by_sort.get(sort, NOTHING).plus(found)
+    return Totals(live.number, live.size, {sort: found for sort, found in by_sort.items() if found.number}, retired)
 
 
 def load_sums(connection: sqlite3.Connection, partition: PartitionKey) -> Sums:
@@ -271,21 +290,26 @@ def counted(connection: sqlite3.Connection, *, now: str) -> list[Counted]:
     return [Counted(*row) for row in connection.execute(_COUNTS, {"now": now})]
 
 
-def _not_empty(sums: Mapping[str, Sum]) -> dict[str, Sum]:
-    return {name: found for name, found in sums.items() if found.number}
-
-
 _FIND = """
-    SELECT id, part, state, category, kind, size, digest, tags, inode, file_size, mtime_ns
+    SELECT id, part, state, category, kind, size, digest, tags, alike, length(key), inode, file_size, mtime_ns
     FROM entry WHERE path = ?
 """
+_GROUP = """
+    INSERT INTO alike VALUES (?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET count = count + excluded.count, spare = spare + excluded.spare,
+        since = min(since, excluded.since)
+"""
+_NO_GROUP = "DELETE FROM alike WHERE part = ? AND category = ? AND kind = ? AND name = ? AND count = 0"
+_LATER = "~"  # than any time
+_QUOTES = 4  # bytes that the key of an episode costs in a note, besides itself
 _ADD = f"INSERT INTO entry (part, {', '.join(COLUMNS)}) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})"
 _CHANGE = f"UPDATE entry SET part = ?, {', '.join(f'{name} = ?' for name in COLUMNS)} WHERE id = ?"
 _COUNT = """
     INSERT INTO total VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET count = count + excluded.count, size = size + excluded.size
 """
-_TAGS_COLUMN = COLUMNS.index("tags")
+_TAGS_COLUMN, _ALIKE_COLUMN = COLUMNS.index("tags"), COLUMNS.index("alike")
+GroupKey = tuple[int, str, str, str]  # part, category, kind, name
 
 
 class RowWriter:
@@ -295,6 +319,7 @@ class RowWriter:
         self._connection = connection
         self._parts: dict[PartitionKey, int] = {}
         self._sums: dict[tuple[int, str, str, str], Sum] = {}
+        self._groups: dict[GroupKey, tuple[int, int, str]] = {}  # changes of their counts, their bytes and their age
         self._shrunk: set[int] = set()  # partitions that lost an entry
         self._new_texts: dict[int, list[fts.NewText]] = {}  # by partition: written together, they cost less
 
@@ -322,6 +347,8 @@ class RowWriter:
             self._new_texts.setdefault(part, []).append((id, row.key, row.content, row.tags))
         if row.state != "forgotten":
             self._add((part, row.state, row.category, row.kind), Sum(1, row.size))
+            group = part, row.category, row.kind, values[_ALIKE_COLUMN]
+            self._group(group, 1, spare=row.size - len(row.key) - _QUOTES, since=row.created_at)
 
     def remove(self, path: str) -> None:
         """Remove the row of this path, if there is one."""
@@ -342,6 +369,11 @@ class RowWriter:
                 self._connection.execute(_COUNT, (*key, *change))
         if self._sums:
             self._connection.execute("DELETE FROM total WHERE count = 0")
+        for group, (number, spare, since) in self._groups.items():
+            if number or spare:
+                self._connection.execute(_GROUP, (*group, number, spare, since))
+            if number < 0:
+                self._connection.execute(_NO_GROUP, group)
         for part in self._shrunk:
             if not self._one("SELECT EXISTS (SELECT 1 FROM entry WHERE part = ? AND state = 'live')", part):
                 fts.drop(self._connection, part)
@@ -361,9 +393,16 @@ class RowWriter:
     def _count(self, found: tuple[Any, ...], *, times: int) -> None:
         if found[2] != "forgotten":
             self._add(found[1:5], Sum(times, times * found[5]))
+            spare = found[5] - found[9] - _QUOTES
+            self._group((found[1], found[3], found[4], found[8]), times, spare=times * spare, since=_LATER)
 
     def _add(self, key: tuple[int, str, str, str], change: Sum) -> None:
         self._sums[key] = self._sums.get(key, NOTHING).plus(change)
+
+    def _group(self, group: GroupKey, number: int, *, spare: int, since: str) -> None:
+        if group[-1]:
+            before = self._groups.get(group, (0, 0, _LATER))
+            self._groups[group] = before[0] + number, before[1] + spare, min(before[2], since)
 
     def _part(self, partition: PartitionKey) -> int:
         if (found := self._parts.get(partition)) is None:

@@ -36,6 +36,7 @@ MAX_ALIASES = 64
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 EntryState = Literal["live", "deleted", "evicted", "forgotten"]  # the last one is that of a mark
 Kind = Literal["fact", "note", "procedure", "episode"]
+EPISODE: Kind = "episode"
 KINDS: tuple[Kind, ...] = ("fact", "note", "procedure", "episode")
 Scope = Literal["run", "user", "agent", "workspace"]
 """Whom an entry belongs to: one run, one user of an agent, the agent with all its users, or all agents."""

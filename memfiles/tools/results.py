@@ -109,6 +109,7 @@ _LINE = _object(
 )
 _SAVED = _object(
     {"saved": _BOOLEAN, "key": _TEXT, "level": _TEXT, "revision": _INTEGER, "evicted": _TEXTS},
+    **{"merged": _TEXTS, "folded": _TEXTS, "plan": _TEXT},
     **{"replayed": _BOOLEAN, "warnings": _TEXTS, "id": _TEXT, "kept_tags": _TEXTS},
     **{"confidence": _NUMBER, "confidence_was": _NUMBER},
 )

@@ -339,10 +339,22 @@ def test_a_workflow_without_entries(project: Path, command: list[str]) -> None:
 def test_over_the_budget() -> None:
     """What had to go is named on stderr."""
     for number in range(20):
-        saved(f"plan-{number}", "x")
+        saved(f"plan-{number}", f"text {number}")
 
-    assert "warning: evicted to stay within the budget: plan-0" in entries("save", "plan-20", "x").err
-    assert ["plan-1"] == entries("save", "plan-21", "x", "--json").data["evicted"]
+    assert "warning: evicted to stay within the budget: plan-0" in entries("save", "plan-20", "text").err
+    assert ["plan-1"] == entries("save", "plan-21", "another", "--json").data["evicted"]
+
+
+def test_over_the_budget_with_duplicates() -> None:
+    """What is merged is told, with the command that takes it back."""
+    for number in range(20):
+        saved(f"plan-{number}", f"text {number % 19}")
+    told = entries("save", "plan-20", "another").err
+
+    assert "hidden to stay within the budget, as others say the same: plan-0" in told
+    plan = told.rpartition("--undo ")[2].strip()
+    assert 0 == entries("consolidate", "--undo", plan).code
+    assert "text 0" in entries("get", "plan-0").out
 
 
 def test_a_stale_or_repeated_save() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memfiles.entries.budgets import Budget
-from memfiles.entries.drafts import EntryRules
+from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.errors import EntryNotFound, MemfilesError
 from memfiles.storage.events import Subscribers
@@ -83,6 +83,19 @@ def _doubled(entries: Entries) -> None:
         entries.save(SOMEBODY, key, "word for word the same, at some length so that it counts")
 
 
+def _told(entries: Entries) -> None:
+    entries.save(SOMEBODY, "first", "word for word the same")
+    entries.save(SOMEBODY, "third", "word for word the same")
+    for key in ("second", "again"):
+        entries.save(
+            SOMEBODY, key, f"word of what happened, at length enough to be worth a note, {key} " * 4, kind="episode"
+        )
+
+
+def _save_two(entries: Entries) -> None:
+    entries.save_many(SOMEBODY, [Draft("fourth", "word new"), Draft("talk", "word newer")])
+
+
 def _consolidate(entries: Entries) -> None:
     plan = entries.plan(SOMEBODY, share=0.4)
     assert plan.steps
@@ -95,6 +108,7 @@ def _forget(entries: Entries) -> None:
 
 
 _THREE = EntryRules(budget=Budget(max_entries=3))
+_FOUR = EntryRules(budget=Budget(max_entries=4))
 OPERATIONS = {
     each.name: each
     for each in (
@@ -103,6 +117,7 @@ OPERATIONS = {
         Operation("save under a new key", _save("fourth", "new"), _warm, _some),
         Operation("save under a known key", _save("second", "other"), _warm, _some),
         Operation("save over a budget", _save("fourth", "new"), _warm, _some, _THREE),
+        Operation("save that merges and folds", _save_two, prepare=_told, rules=_FOUR),
         Operation("save over a tombstone", _save("again", "anew"), _warm, _buried),
         Operation("delete", lambda entries: entries.delete(SOMEBODY, "second"), _warm, _some),
         Operation("forget", _forget, _busy, _some, forgets=True),

@@ -234,7 +234,7 @@ USUAL: dict[str, dict[str, Any]] = {
     "explain": {"key": "k"},
     "plan": {},
     "apply": {"plan": None},
-    "undo": {"plan_id": "plan-0"},
+    "undo_plan": {"plan_id": "plan-0"},
     "export": {"target": "out"},
     "import_": {"source": "in"},
 }

@@ -450,9 +450,9 @@ def test_what_alone_is_over_a_budget_is_refused(tmp_path: Path, clock: Clock) ->
 def test_a_thousand_of_two_thousand_are_evicted_together(tmp_path: Path, clock: Clock) -> None:
     """One commit saves the new ones and hides the old ones."""
     with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_entries=2000)), now=clock) as entries:
-        entries.save_many(Visitor(), [Draft(f"old{n:04}", "x") for n in range(2000)])
+        entries.save_many(Visitor(), [Draft(f"old{n:04}", f"x {n}") for n in range(2000)])
         clock.go_on(1)
-        saved = entries.save_many(Visitor(), [Draft(f"new{n:04}", "y") for n in range(1000)])
+        saved = entries.save_many(Visitor(), [Draft(f"new{n:04}", f"y {n}") for n in range(1000)])
 
         assert [f"old{n:04}" for n in range(1000)] == sorted(saved[0].evicted)
         assert entries.get(Visitor(), "old0999") is None
@@ -616,7 +616,7 @@ def test_a_plan_is_applied_and_taken_back(tmp_path: Path, clock: Clock) -> None:
         assert ["merge"] == [step.action for step in plan.steps]
         assert 1 == len(applied.hidden)
         assert 3 == len(entries.list(Visitor()).memories)
-        assert applied.hidden == entries.undo(Visitor(), plan.id).shown
+        assert applied.hidden == entries.undo_plan(Visitor(), plan.id).shown
         assert 4 == len(entries.list(Visitor()).memories)
 
 

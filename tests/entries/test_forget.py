@@ -53,7 +53,7 @@ def test_a_note_goes_although_it_was_hidden_again(tmp_path: Path) -> None:
     """Taking a plan back hides its note, which is then on the disk like any other that was deleted."""
     with entries_in(tmp_path, rules=FEW) as entries:
         visitor = Visitor(run="r")
-        entries.undo(visitor, folded(entries, visitor))
+        entries.undo_plan(visitor, folded(entries, visitor))
         entries.forget(visitor, key="day/2")
 
         assert [] == files_holding(tmp_path, WORD)
@@ -170,12 +170,12 @@ def moved(entries: Entries, note: str, plan: str) -> None:
 
 
 def taken_back_and_applied_again(entries: Entries, note: str, plan: str) -> None:
-    entries.undo(VISITOR, plan)
+    entries.undo_plan(VISITOR, plan)
     folded_note(entries)
 
 
 def brought_back_by_hand(entries: Entries, note: str, plan: str) -> None:
-    entries.undo(VISITOR, plan)
+    entries.undo_plan(VISITOR, plan)
     entries.restore(VISITOR, note)
     folded_note(entries)
 
@@ -268,7 +268,7 @@ def test_what_was_hidden_long_ago_takes_no_note_with_it(tmp_path: Path) -> None:
     with entries_in(tmp_path, rules=FEW) as entries:
         for number in range(90):
             entries.save(VISITOR, f"day/{number}", f"Topic {number} came up. " * 9, kind="episode")
-            if number % 6 == 5:
+            if number % 5 == 4:
                 entries.apply(VISITOR, entries.plan(VISITOR, share=0.2))
     with entries_in(tmp_path, rules=FEW) as entries:
         notes = [found.key for found in entries.list(VISITOR).memories if found.kind == "note"]

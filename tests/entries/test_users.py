@@ -193,7 +193,7 @@ def test_each_user_has_a_budget_alone(memory: Memory) -> None:
     for session in (bob, nobody):
         memory.entries.save(session, "first", "stays")
 
-    receipts = [memory.entries.save(ada, f"k{number}", "text") for number in range(5)]
+    receipts = [memory.entries.save(ada, f"k{number}", f"text {number}") for number in range(5)]
 
     assert [(), (), (), ("k0",), ("k1",)] == [each.evicted for each in receipts]
     assert all(memory.entries.get(session, "first") for session in (bob, nobody))
@@ -269,3 +269,37 @@ def test_a_users_entries_reach_another_machine(tmp_path: Path) -> None:
         assert "Ada is on Max" == memory.entries.get(memory.session("support", user="ada"), "plan").content  # type: ignore[union-attr]
 
     assert [user_hash("ada")] == [path.name for path in (tmp_path / "mirror/entries/support/users").iterdir()]
+
+
+def test_a_user_over_budget_merges_only_what_is_hers(memory: Memory) -> None:
+    """Not what is the same for another user, in the agent's own entries, or at another level."""
+    ada, bob, nobody = (memory.session("support", user=user) for user in ("ada", "bob", None))
+    higher = memory.session("support", user="ada", level="RESTRICTED")
+    for session in (bob, nobody, higher, ada):
+        memory.entries.save(session, "one", "The same")
+        memory.entries.save(session, "two", "The same")
+    others = [(session, key) for session in (bob, nobody, higher) for key in ("one", "two")]
+    before = [memory.entries.get(*each) for each in others]
+    memory.entries.save(ada, "three", "Else")
+
+    receipt = memory.entries.save(ada, "four", "News")
+
+    assert (("one",), ()) == (receipt.merged, receipt.evicted)
+    assert before == [memory.entries.get(*each) for each in others]
+    assert ["four", "one", "three", "two"] == [each.key for each in memory.entries.list(ada).memories]
+
+
+def test_a_note_for_all_does_not_tell_whose_session_folded_it(memory: Memory) -> None:
+    """A user's save over the budget of what all share folds the agent's episodes."""
+    nobody, ada = memory.session("support"), memory.session("support", user="ada", run="ada-run")
+    told = "A guest called about the invoice of October, which was charged twice, and waits for an answer. " * 4
+    for number in range(3):
+        memory.entries.save(nobody, f"call {number}", told, kind="episode", category="playbook")
+
+    receipt = memory.entries.save(ada, "greet", "Say hello", category="playbook")
+    note = next(
+        each for each in memory.entries.list(memory.session("support", user="bob")).memories if each.kind == "note"
+    )
+
+    assert 3 == len(receipt.folded)
+    assert {"agent": "support", "source": receipt.plan} == note.provenance.shown

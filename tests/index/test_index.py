@@ -142,8 +142,8 @@ def test_totals_tell_kinds_and_categories_and_keep_runs_apart(memory: Memory) ->
     )
     one, own = (memory.index.totals((*SUPPORT[:2], run)) for run in ("r1", ""))
 
-    assert ({"fact": Sum(1, 1)}, {"conversation": Sum(1, 1)}) == (one.by_kind, one.by_category)
-    assert ({"note": Sum(1, 3)}, {"general": Sum(1, 3)}) == (own.by_kind, own.by_category)
+    assert {("fact", "conversation"): Sum(1, 1)} == one.by_sort
+    assert {("note", "general"): Sum(1, 3)} == own.by_sort
 
 
 def test_many_saves_go_into_the_database_on_their_own(memory: Memory) -> None:

@@ -203,7 +203,7 @@ class Machine:
     def _unconsolidate(self) -> None:
         found = [_PLAN.findall(path.read_bytes()) for path in sorted(self.directory.glob("entries/*/*.json"))]
         if plans := [plan.decode() for each in found for plan in each]:
-            self._inside.entries.undo(_visitor(), plans[0])
+            self._inside.entries.undo_plan(_visitor(), plans[0])
 
     def _purge(self) -> None:
         self._inside.entries.purge()

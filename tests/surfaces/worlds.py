@@ -328,7 +328,7 @@ def _apply(world: World, actor: Actor) -> Answer:
 
 def _undo(world: World, actor: Actor) -> Answer:
     plans = world.plans.get(actor)
-    return world.memory.entries.undo(world.session(actor), plans.pop().id).to_dict() if plans else "no plan"
+    return world.memory.entries.undo_plan(world.session(actor), plans.pop().id).to_dict() if plans else "no plan"
 
 
 def _forget_uid(world: World, actor: Actor, *, key: str, level: str | None) -> Answer:

@@ -143,6 +143,10 @@ def confirm_saved(saved: Saved, *, done: str) -> None:
         output.note(
             f"its confidence is {DEFAULT_CONFIDENCE:g} again; it was {saved.confidence_was:g} for the earlier text"
         )
+    if saved.merged or saved.folded:
+        hidden = ", ".join((*saved.merged, *saved.folded))
+        output.note(output.one_line(f"hidden to stay within the budget, as others say the same: {hidden}"))
+        output.note(f"to undo this: memfiles entries consolidate --undo {saved.plan}")
     if saved.evicted:
         output.warn(output.one_line(f"evicted to stay within the budget: {', '.join(saved.evicted)}"))
     for warning in saved.warnings:
@@ -293,7 +297,7 @@ def consolidate_command(apply_it: bool, undo: str | None, who: As) -> None:
         return
     with changing_entries(who) as (memory, session):
         entries = memory.entries
-        applied = entries.apply(session, entries.plan(session)) if undo is None else entries.undo(session, undo)
+        applied = entries.apply(session, entries.plan(session)) if undo is None else entries.undo_plan(session, undo)
     if output.as_json(applied.to_dict()):
         return
     hidden, shown = (output.entries(len(keys)) for keys in (applied.hidden, applied.shown))

@@ -1,8 +1,8 @@
 """Consolidation of an open memory: a plan is made, shown, applied as one change, and undone.
 
 The rules this file guards: a plan is applied as a whole or not at all, and never to entries that changed since it was
-made; nothing that it hides is destroyed; and an undo restores everything as it was before, or changes nothing if
-something changed since.
+made; nothing that it hides is destroyed; each changed entry carries the plan's id, by which it is undone; and an undo
+restores everything as it was before, or changes nothing if something changed since.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from memfiles.entries import decisions
 from memfiles.entries.budgets import Tally
-from memfiles.entries.callers import Caller, Partition, home_scope, own_level
+from memfiles.entries.callers import Caller, Partition, check_writable, home_scope, own_level
 from memfiles.entries.consolidation.plan import (
     Plan,
     Step,
@@ -26,7 +26,7 @@ from memfiles.entries.consolidation.plan import (
     united,
 )
 from memfiles.entries.consolidation.planner import Member, plan_consolidation
-from memfiles.entries.decisions import EntryLocation, Expiry, RecordsByPath, is_live
+from memfiles.entries.decisions import EntryLocation, Expiry, RecordsByPath, WorkingCopy, is_live
 from memfiles.entries.drafts import Draft
 from memfiles.entries.reader import EntryDatabase, summary_of
 from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
@@ -53,6 +53,21 @@ class Applied:
     def to_dict(self) -> dict[str, Any]:
         """The JSON object."""
         return {"plan": self.plan, "hidden": list(self.hidden), "shown": list(self.shown)}
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidated:
+    """The keys that a save hid to stay within a budget, and the id of the plan by which it is undone, if any."""
+
+    evicted: tuple[str, ...] = ()
+    merged: tuple[str, ...] = ()
+    folded: tuple[str, ...] = ()
+    plan: str = ""
+
+    def plus(self, other: Consolidated) -> Consolidated:
+        """Both together."""
+        hidden = (*self.evicted, *other.evicted), (*self.merged, *other.merged), (*self.folded, *other.folded)
+        return Consolidated(*hidden, plan=self.plan or other.plan)
 
 
 class Consolidator:
@@ -91,7 +106,7 @@ class Consolidator:
         origin = caller.provenance
         by = Provenance(agent=origin.agent, user=origin.user, session=stamp.by.session, source=plan.id)
         checked = replace(plan, steps=tuple(self._checked(step) for step in plan.steps))
-        application = _Application(checked, stamp, by, self._db.rules.expiry)
+        application = Application(checked, stamp, by, self._db.rules.expiry)
         return self._db.change([entry_path(plan.folder, uid) for uid in plan.uids], application.decide)
 
     def undo(self, caller: Caller, plan_id: str) -> Applied:
@@ -101,17 +116,20 @@ class Consolidator:
         entries changed since.
         """
         check_text(plan_id, what="the id of a plan")
-        stamp, home = Stamp(self._db.now(), caller.actor(None)), _home(caller)
-        entries = [entry for entry in self._entries(home) if _is_of(entry, plan_id)]
+        stamp, own = Stamp(self._db.now(), caller.actor(None)), own_level(caller)
+        found = [entry for place in own.values() for entry in self._entries(place) if _is_of(entry, plan_id)]
         marks = map(self._db.mark, self._db.index.ask(lambda connection: queries.left_by(connection, plan_id)))
-        left = [mark for mark in marks if mark is not None and (mark.folder, mark.level) == home[:2]]
-        changed: list[EntryRecord] = [*entries, *left]
+        places = {place[:2] for place in own.values()}
+        left = [mark for mark in marks if mark is not None and (mark.folder, mark.level) in places]
+        changed: list[EntryRecord] = [*found, *left]
         if erased := [at for each in changed if (at := self._db.erased_at(each)) is not None]:
             raise decisions.was_erased(plan_id, max(erased))
-        paths = [entry.path for entry in entries]
-        if not paths:
+        if not found:
             raise EntryNotFound(f"no change of plan {plan_id[:40]!r} is left at this session's level")
-        return self._db.repository.change(paths, lambda records: _undone(records, plan_id, stamp))
+        for entry in found:
+            check_writable(own, entry, rules=self._db.rules)
+        paths = [entry.path for entry in found]
+        return self._db.change(paths, lambda records: _undone(records, plan_id, stamp))
 
     def _checked(self, step: Step) -> Step:
         """The step with the note as it may be saved; labels are checked as well."""
@@ -119,7 +137,7 @@ class Consolidator:
             self._db.rules.check(Draft(step.survivor.key, None, step.tags, links=step.links))
         if step.note is None:
             return step
-        draft = self._db.rules.check(_draft_of_note(step.note)).draft
+        draft = self._db.rules.check(draft_of_note(step.note)).draft
         return replace(step, note=replace(step.note, content=draft.content or ""))
 
     def _entries(self, partition: Partition) -> list[Entry]:
@@ -128,13 +146,17 @@ class Consolidator:
 
 
 @dataclass(frozen=True, slots=True)
-class _Application:
-    """A plan with checked texts that is applied: by whom, when, and under which rules."""
+class Application:
+    """A plan with checked texts that is applied: by whom, when, and under which rules.
+
+    ``saved`` are the uids of entries that the same commit saves: what they take over belongs to that change.
+    """
 
     plan: Plan
     stamp: Stamp
     by: Provenance
     expiry: Expiry
+    saved: Collection[str] = ()
 
     def decide(self, records: RecordsByPath) -> tuple[Applied, list[EntryRecord]]:
         """The result and the changed records; ``RevisionConflict`` if the plan is out of date."""
@@ -144,18 +166,44 @@ class _Application:
         after = dict(records)
         hidden = [key for step in plan.steps for key in self._take(after, step)]
         shown = [step.note.key for step in plan.steps if step.note is not None]
-        made = [each for path, each in after.items() if each is not records[path] and isinstance(each, Entry)]
-        # each has the plan's id, and the number of entries by which an undo sees whether all are still there
-        signed = [replace(each, reorganised=Reorganised(plan.id, len(made), each.revision)) for each in made]
-        return Applied(plan.id, tuple(hidden), tuple(shown)), list(signed)
+        return Applied(plan.id, tuple(hidden), tuple(shown)), list(signed(records, after, plan_id=plan.id))
 
-    def _take(self, after: dict[str, EntryRecord | None], step: Step) -> list[str]:
+    def carry_out(self, records: WorkingCopy, victims: Sequence[str]) -> Consolidated:
+        """Take those steps over the records that still fit, and evict the victims that are still there."""
+        hidden: dict[str, list[str]] = {}
+        for step in self.plan.steps:
+            if self._fits(records, step):
+                hidden.setdefault(step.action, []).extend(self._take(records, step))
+        for path in victims:
+            found, cause = records[path], Retired("evicted", self.stamp.at, self.plan.id)
+            if isinstance(found, Entry) and found.retired is None:
+                records[path] = decisions.retire(found, self.stamp, cause, op="evict")
+                hidden.setdefault("" if found.is_expired(self.stamp.at) else "evict", []).append(found.key)
+        evicted, merged, folded = (tuple(hidden.get(action, ())) for action in ("evict", "merge", "fold"))
+        return Consolidated(evicted, merged, folded, self.plan.id if hidden else "")
+
+    def _fits(self, records: RecordsByPath, step: Step) -> bool:
+        """Whether the entries of a step are as they were when it was planned, or as this commit saves them."""
+        found: list[Entry] = []
+        for named in step.named:
+            entry = records.get(entry_path(self.plan.folder, named.uid))
+            if not is_live(entry, self.stamp.at):
+                return False
+            if named.uid not in self.saved and entry.revision != named.revision:
+                return False
+            found.append(entry)
+        if step.note is not None:
+            return not is_live(records.get(entry_path(self.plan.folder, self.plan.uid_of(step.note))), self.stamp.at)
+        return len({each.content for each in found}) == 1
+
+    def _take(self, after: WorkingCopy, step: Step) -> list[str]:
         """Take one step over the records; returns the keys that it hides."""
         stamp, retired = self.stamp, [self._entry(after, named.uid) for named in step.retired]
         if step.survivor is not None:
             survivor = self._entry(after, step.survivor.uid)
             merged = take_over(survivor, retired, tags=step.tags, links=step.links)
-            after[survivor.path] = decisions.amend(merged, stamp, op="consolidate")
+            is_saved = survivor.uid in self.saved
+            after[survivor.path] = merged if is_saved else decisions.amend(merged, stamp, op="consolidate")
         for entry in retired:
             cause = Retired(step.state, stamp.at, self.plan.id)
             after[entry.path] = decisions.retire(entry, stamp, cause, op="consolidate")
@@ -165,9 +213,11 @@ class _Application:
         return [entry.key for entry in retired]
 
     def _noted(self, before: EntryRecord | None, note: SummaryNote, *, owner: Entry) -> Entry:
-        draft = _draft_of_note(note)
+        draft = draft_of_note(note)
         place = EntryLocation(owner.agent, self.plan.level, note.run, owner.user, owner.epoch, uuid.uuid4().hex)
-        saved = decisions.save(before, draft, self.stamp, place=place, by=self.by, expiry=self.expiry).entry
+        is_shared = bool(self.stamp.by.user) and not owner.user  # then nobody learns whose session folded
+        by = replace(self.by, user=owner.user or None, session=None if is_shared else self.by.session)
+        saved = decisions.save(before, draft, self.stamp, place=place, by=by, expiry=self.expiry).entry
         made_of = united([note.made_of, saved.made_of])[:MAX_SOURCES]
         return replace(saved, expires_at=note.expires_at, made_of=made_of)
 
@@ -176,6 +226,12 @@ class _Application:
         found = after[entry_path(self.plan.folder, uid)]
         assert isinstance(found, Entry)
         return found
+
+
+def signed(before: RecordsByPath, after: RecordsByPath, *, plan_id: str) -> list[Entry]:
+    """The changed entries with the plan's id, and their number, by which an undo sees whether all are there."""
+    made = [each for path, each in after.items() if each is not before[path] and isinstance(each, Entry)]
+    return [replace(each, reorganised=Reorganised(plan_id, len(made), each.revision)) for each in made]
 
 
 def _undone(records: RecordsByPath, plan_id: str, stamp: Stamp) -> tuple[Applied, list[EntryRecord]]:
@@ -200,19 +256,15 @@ def _as_before(entry: Entry, stamp: Stamp, *, plan_id: str, merged: Collection[s
     return decisions.amend(before, stamp, op="consolidate")
 
 
-def _home(caller: Caller) -> Partition:
-    """The agent's own entries at the caller's level, those of no run alone."""
-    own = own_level(caller)
-    return own[home_scope(own)]
-
-
-def _draft_of_note(note: SummaryNote) -> Draft:
+def draft_of_note(note: SummaryNote) -> Draft:
+    """The draft of a note of a plan."""
     return Draft(
         note.key, note.content, note.tags, note.category, "note", note.confidence, note.importance, links=note.links
     )
 
 
 def _is_of(entry: Entry, plan_id: str) -> bool:
+    """Whether the last change of the entry was by this plan."""
     return entry.reorganised is not None and entry.reorganised.plan == plan_id
 
 
@@ -234,3 +286,9 @@ def _check_untouched(entries: Sequence[Entry], plan_id: str) -> None:
 def _named(keys: Sequence[str]) -> str:
     more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
     return ", ".join(ascii(key[:80]) for key in keys[:_NAMED]) + more
+
+
+def _home(caller: Caller) -> Partition:
+    """The agent's own entries at the caller's level, those of no run alone."""
+    own = own_level(caller)
+    return own[home_scope(own)]

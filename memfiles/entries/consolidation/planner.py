@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, groupby
 from operator import attrgetter
@@ -29,7 +29,7 @@ from memfiles.entries.consolidation.plan import (
     note_of,
     united,
 )
-from memfiles.records.entry import MAX_LINKS, MAX_TAGS, Entry
+from memfiles.records.entry import EPISODE, MAX_LINKS, MAX_TAGS, Entry
 
 NEAR = 0.8
 """The share of the longer text's words that the shorter one must have."""
@@ -42,6 +42,7 @@ MOST_COMPARED = 200
 
 TokenSequence = Sequence[str]
 Limits = Mapping[Budgeted, Limit]
+Admit = Callable[[SummaryNote], SummaryNote | None]
 _WORD = re.compile(r"\w+")
 
 
@@ -63,36 +64,65 @@ def plan_consolidation(
 ) -> Plan:
     """The empty ``plan`` filled for the usable ones of these entries; it stays empty if they are within the limits."""
     usable = [member for member in members if member.summary.is_usable(plan.made_at)]
-    planning = _Planning(usable, limits)
+    planning = Planning(usable, limits)
     before = planning.totals.within(ALL)
     steps = tuple(planning.steps(summariser or FirstSentences()))
     if planning.over and any(step.note for step in steps):  # the notes are too large: evict their episodes
-        planning = _Planning(usable, limits)
+        planning = Planning(usable, limits)
         steps = tuple(planning.steps(None))
     return replace(plan, before=before, after=planning.totals.within(ALL), is_enough=not planning.over, steps=steps)
 
 
-class _Planning:
+class Planning:
     """The entries as they would be after the steps so far."""
 
-    def __init__(self, members: Sequence[Member], limits: Limits) -> None:
-        self.totals = FolderTotals.of(member.summary for member in members)
-        self.over = excess(limits, self.totals)
-        self._left = {member.entry.uid: member for member in sorted(members, key=lambda each: value(each.summary))}
+    def __init__(
+        self,
+        members: Sequence[Member],
+        limits: Limits,
+        *,
+        totals: FolderTotals | None = None,
+        watched: Collection[Budgeted] | None = None,
+        saved: Collection[str] = (),
+    ) -> None:
+        """``members`` are the entries that may be merged or folded; by default all that count.
+
+        Otherwise ``totals`` are those of all, and ``watched`` are the limits to meet. No step hides the uids that are
+        being ``saved``.
+        """
+        self.totals = FolderTotals.of(member.summary for member in members) if totals is None else totals
+        self._limits, self._watched, self._saved = limits, limits.keys() if watched is None else watched, saved
+        self.over = self._excess(self.totals)
+        ordered = sorted(members, key=lambda each: (each.entry.uid in saved, value(each.summary)))
+        self._left = {member.entry.uid: member for member in ordered}
         self._tags = {member.entry.uid: member.entry.tags for member in members}
         self._links = {member.entry.uid: member.entry.links for member in members}
-        self._limits = limits
 
     def steps(self, summariser: Summariser | None) -> Iterator[Step]:
         """The steps in their order, until nothing is over; without a summariser nothing is folded."""
         if self.over:
-            yield from self._merges(self._same(), "says the same as")
+            yield from self.merges_of_same(normalised)
         if self.over:
             yield from self._merges(self._nearly_same(), "is repeated, in more words, by")
         if self.over and summariser is not None:
-            yield from self._folds(summariser)
+            yield from self.folds(summariser)
         if self.over:
             yield from self._evictions()
+
+    def merges_of_same(self, text: Callable[[str], str]) -> Iterator[Step]:
+        """Merges of entries of one sort whose content is the same ``text``, those worth least first."""
+        yield from self._merges(self._same(text), "says the same as")
+
+    def folds(self, summariser: Summariser, admit: Admit | None = None) -> Iterator[Step]:
+        """Folds of episodes that belong together; ``admit`` gives the note as it can be saved, None if it cannot."""
+        left = self._left.values()
+        foldable = [it.entry for it in left if it.entry.kind == EPISODE and not it.summary.is_held]
+        for group in groups_to_fold([episode for episode in foldable if episode.uid not in self._saved]):
+            members = [self._left[episode.uid] for episode in group]
+            if self._helps(members):
+                note = (admit or self._under_a_free_key)(note_of(group, summariser))
+                step = None if note is None else self._fold(members, note)
+                yield from () if step is None else (step,)
 
     def _merges(self, groups: list[tuple[Member, list[Member]]], why: str) -> Iterator[Step]:
         for survivor, retired in sorted(groups, key=lambda group: value(group[1][0].summary)):
@@ -115,12 +145,19 @@ class _Planning:
             freed=self._retire(retired),
         )
 
-    def _same(self) -> list[tuple[Member, list[Member]]]:
-        """Groups of duplicates of one sort: the entry worth most stays."""
+    def _same(self, text: Callable[[str], str]) -> list[tuple[Member, list[Member]]]:
+        """Groups of duplicates of one sort: the entry worth most stays, or the one that is being saved."""
         groups: dict[tuple[str, ...], list[Member]] = {}
         for member in self._mergeable():
-            groups.setdefault((*_sort(member), normalised(member.entry.content)), []).append(member)
-        return [(survivor, retired) for *retired, survivor in groups.values() if retired]
+            groups.setdefault((*_sort(member), text(member.entry.content)), []).append(member)
+        found = [(survivor, self._may_go(retired, survivor)) for *retired, survivor in groups.values()]
+        return [(survivor, retired) for survivor, retired in found if retired]
+
+    def _may_go(self, retired: list[Member], survivor: Member) -> list[Member]:
+        """Those that are not being saved, and whose importance and pin the survivor has as well."""
+        worth = survivor.summary.is_held, survivor.summary.importance
+        free = [member for member in retired if member.entry.uid not in self._saved]
+        return [member for member in free if (member.summary.is_held, member.summary.importance) <= worth]
 
     def _nearly_same(self) -> list[tuple[Member, list[Member]]]:
         """Groups of entries of one sort that a newer one, no less important, repeats in more words: it stays."""
@@ -135,15 +172,6 @@ class _Planning:
                     groups.setdefault(newer.entry.uid, (newer, []))[1].append(older)
         return list(groups.values())
 
-    def _folds(self, summariser: Summariser) -> Iterator[Step]:
-        left = self._left.values()
-        foldable = [it.entry for it in left if it.entry.kind == "episode" and not it.summary.is_held]
-        for group in groups_to_fold(foldable):
-            members = [self._left[episode.uid] for episode in group]
-            if self._helps(members):
-                step = self._fold(members, self._under_a_free_key(note_of(group, summariser)))
-                yield from () if step is None else (step,)
-
     def _under_a_free_key(self, note: SummaryNote) -> SummaryNote:
         """The note, under another key if its own is taken by a restored note of an earlier plan."""
         taken = {member.entry.key for member in self._left.values()}
@@ -154,12 +182,12 @@ class _Planning:
         """The step; None if the note is not smaller than its episodes, or over a budget of its own."""
         new = EntrySummary("", note.key, members[0].entry.level, category=note.category, size_bytes=note.size_bytes)
         totals = self._without(members).plus(new)
-        over = excess(self._limits, totals)
-        if new.size_bytes >= sum(member.summary.size_bytes for member in members) or set(over) - set(self.over):
+        is_over_more = excess(self._limits, totals).keys() - excess(self._limits, self.totals).keys()
+        if new.size_bytes >= sum(member.summary.size_bytes for member in members) or is_over_more:
             return None
         before = self.totals.within(ALL)
         self._retire(members)
-        self.totals, self.over = totals, over
+        self.totals, self.over = totals, self._excess(totals)
         why = f"{len(members)} episodes that belong together become one note"
         retired = tuple(member.named for member in members)
         return Step("fold", why, retired=retired, note=note, freed=before.minus(totals.within(ALL)))
@@ -171,9 +199,13 @@ class _Planning:
             member = self._left[summary.uid]
             yield Step("evict", _worth(summary), retired=(member.named,), freed=self._retire([member]))
 
+    def _excess(self, totals: FolderTotals) -> dict[Budgeted, Tally]:
+        """The excess over the limits to meet."""
+        return {scope: tally for scope, tally in excess(self._limits, totals).items() if scope in self._watched}
+
     def _mergeable(self) -> list[Member]:
         """The entries that may be merged, those worth least first; episodes are events, which are folded instead."""
-        return [member for member in self._left.values() if member.entry.kind != "episode"]
+        return [member for member in self._left.values() if member.entry.kind != EPISODE]
 
     def _helps(self, retired: Sequence[Member]) -> bool:
         """Whether an excess becomes smaller without these."""
@@ -190,7 +222,7 @@ class _Planning:
         for member in members:
             del self._left[member.entry.uid]
         self.totals = self._without(members)
-        self.over = excess(self._limits, self.totals)
+        self.over = self._excess(self.totals)
         return Tally(len(members), sum(member.summary.size_bytes for member in members))
 
 

@@ -68,7 +68,7 @@ def test_everything_is_as_it_was(entries: Entries, clock: Clock) -> None:
         plan = applied_plan(entries)
         assert before != told(entries)
         clock.go_on(60)
-        entries.undo(Visitor(), plan)
+        entries.undo_plan(Visitor(), plan)
 
         assert (before, block) == (told(entries), entries.hydrate(Visitor()).text)
 
@@ -78,7 +78,7 @@ def test_what_expired_meanwhile_does_not_come_back(entries: Entries, clock: Cloc
     plan = entries.plan(Visitor(), share=0.1)
     entries.apply(Visitor(), plan)
     clock.go_on(3600)
-    entries.undo(Visitor(), plan.id)
+    entries.undo_plan(Visitor(), plan.id)
 
     assert "soon" in [named.key for step in plan.steps for named in step.retired]
     assert entries.get(Visitor(), "soon") is None
@@ -100,7 +100,7 @@ def test_what_changed_since_keeps_a_plan_from_being_taken_back(entries: Entries,
     before = told(entries)
 
     with pytest.raises(RevisionConflict, match=changed):
-        entries.undo(Visitor(), plan)
+        entries.undo_plan(Visitor(), plan)
     assert before == told(entries)
 
 
@@ -142,7 +142,7 @@ def test_a_note_that_was_brought_back_does_not_stop_the_next_plan(entries: Entri
     """Its key is taken: the next one has another."""
     plan = applied_plan(entries)
     (note,) = [each.key for each in entries.list(Visitor()).memories if each.key.startswith("folded")]
-    entries.undo(Visitor(), plan)
+    entries.undo_plan(Visitor(), plan)
     entries.restore(Visitor(), note)
     applied_plan(entries)
 
@@ -194,7 +194,7 @@ def test_what_a_plan_says_of_an_entry_is_checked_like_any_save(entries: Entries)
 def test_what_is_no_plan_is_refused(entries: Entries, plan: Any) -> None:
     """In words, whatever it is; a text may be the id of a plan that is not known here."""
     with pytest.raises(EntryNotFound if isinstance(plan, str) else InvalidArgument, match="plan"):
-        entries.undo(Visitor(), plan)
+        entries.undo_plan(Visitor(), plan)
     with pytest.raises(InvalidArgument, match="plan"):
         entries.apply(Visitor(), plan)
 

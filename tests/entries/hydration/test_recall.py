@@ -218,7 +218,7 @@ def test_what_is_shown_counts_as_read(tmp_path: Path) -> None:
             entries.save(who, f"plan/{number}", f"plan {number} {'x' * 300}")
         shown = set(entries.recall(who, "plan 0", budget_bytes=700).keys)
         clock.go_on(60)
-        evicted = [key for number in range(2) for key in entries.save(who, f"new/{number}", "x").evicted]
+        evicted = [key for number in range(2) for key in entries.save(who, f"new/{number}", f"new {number}").evicted]
 
     assert {"plan/0"} == shown
     assert ["plan/1", "plan/2"] == evicted

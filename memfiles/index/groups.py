@@ -1,0 +1,68 @@
+"""Groups of live entries that may become one, found without looking at the others; see ``rows.alike``.
+
+The rule this file guards: what it costs to find a group does not grow with the number of entries.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection
+from typing import NamedTuple
+
+from memfiles.index.queries import PART, sorts
+from memfiles.index.rows import SELECTED, PartitionKey, Row, row_from
+from memfiles.index.text.fts import as_json
+from memfiles.records.entry import EPISODE
+
+
+class Alike(NamedTuple):
+    """A group of live entries of one category and kind that may become one; see ``rows.alike``."""
+
+    category: str
+    kind: str
+    name: str
+
+
+def groups(
+    connection: sqlite3.Connection, place: PartitionKey, *, limit: int, category: str | None, kind: str | None
+) -> list[Alike]:
+    """Groups of more than one entry in a partition, duplicates or (``kind`` episode) episodes, the oldest first.
+
+    Of episodes only those that are long enough for a note to be shorter.
+    """
+    of_episodes = kind == EPISODE
+    found: list[tuple[str, Alike]] = []
+    for part, a_category, a_kind in sorts(connection, place, category=category, kind=kind):
+        if (a_kind == EPISODE) is not of_episodes:
+            continue
+        statement = f"""
+            SELECT since, name FROM alike INDEXED BY {"alike_told" if of_episodes else "alike_same"}
+            WHERE part = ? AND category = ? AND kind = ? AND count > 1
+              AND {"kind = 'episode' AND spare > 128" if of_episodes else "kind <> 'episode'"}
+            ORDER BY since LIMIT ?
+        """
+        rows = connection.execute(statement, (part, a_category, a_kind, limit))
+        found += [(since, Alike(a_category, a_kind, name)) for since, name in rows]
+    return [group for _, group in sorted(found)[:limit]]
+
+
+def groups_known(connection: sqlite3.Connection, place: PartitionKey, names: Collection[str]) -> set[Alike]:
+    """Those groups of these names of which there is at least one entry in a partition."""
+    statement = f"""
+        SELECT DISTINCT category, kind, alike FROM json_each(?) AS n CROSS JOIN entry AS e INDEXED BY entry_by_alike
+        ON e.part = ({PART}) AND e.alike = n.value AND e.alike <> ''
+    """
+    return {Alike(*found) for found in connection.execute(statement, (as_json(sorted(names)), *place))}
+
+
+def members(
+    connection: sqlite3.Connection, place: PartitionKey, group: Alike, *, limit: int
+) -> list[tuple[Row, tuple[int, str]]]:
+    """The entries of a group, the oldest first, each with the number of its reads and the time of the last one."""
+    statement = f"""
+        SELECT {SELECTED}, e.reads, e.read_at FROM entry AS e INDEXED BY entry_by_alike JOIN part AS p ON p.id = e.part
+        WHERE e.part = ({PART}) AND e.alike = ? AND e.alike <> '' AND e.category = ? AND e.kind = ?
+        ORDER BY e.created_at, e.ordinal, e.key LIMIT ?
+    """
+    values = (*place, group.name, group.category, group.kind, limit)
+    return [(row_from(found[:-2]), (found[-2], found[-1])) for found in connection.execute(statement, values)]
