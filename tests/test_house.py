@@ -152,10 +152,10 @@ def test_the_version_is_the_project_s() -> None:
 
 
 def test_an_adapter_is_thin() -> None:
-    """An adapter translates; a longer one holds logic that other adapters need as well."""
+    """An adapter translates tools, prompt and recall; a longer one holds logic that other adapters need as well."""
     adapters = [path for path in SOURCES if path.parent.name == "adapters"]
 
-    assert [] == [_name(path) for path in adapters if len(_text(path).splitlines()) >= 150]
+    assert [] == [_name(path) for path in adapters if len(_text(path).splitlines()) >= 200]
 
 
 def test_a_module_says_what_it_owns() -> None:

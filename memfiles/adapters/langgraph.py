@@ -1,16 +1,17 @@
 """Session tools for LangChain and LangGraph agents, and middleware that keeps tools and prompt up to date.
 
 A tool passes the model's arguments to the session unchanged. A failure is a tool message with ``status="error"``; if
-tools or prompt cannot be made, the turn continues without them and the log says why.
+tools or prompt cannot be made, the turn continues without them and the log says why. What is recalled is in the request
+to the model and nowhere else: it is not part of the agent's state, so no checkpoint keeps what the memory forgets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, needs, or_fallback
-from memfiles.adapters.langgraph_recall import recalled_for, with_prompt
+from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, needs, or_fallback, with_recall
+from memfiles.records.entry import RECALL_BYTES
 from memfiles.tools.dialects import null_for_not_given
 from memfiles.tools.profiles import every_tool
 from memfiles.tools.session import Session
@@ -19,7 +20,7 @@ from memfiles.tools.worker_calls import call_in, run_in_worker, session_of
 with needs("agents of LangGraph need an extra: pip install 'memfiles[langgraph]'"):
     from langchain.agents.middleware import AgentMiddleware
     from langchain.tools import ToolRuntime
-    from langchain_core.messages import ToolMessage
+    from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage, ToolMessage
     from langchain_core.tools import BaseTool, InjectedToolArg
     from pydantic import PrivateAttr
 
@@ -120,14 +121,14 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _with_memory(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         request = request.override(tools=[it for it in request.tools if not isinstance(it, LangChainSessionTool)])
-        without = request.override(system_message=with_prompt(request.system_message, NO_MEMORY))
+        without = request.override(system_message=_with_prompt(request.system_message, NO_MEMORY))
         return or_fallback(lambda: self._in_session(request), fallback=without)
 
     def _in_session(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         session = session_of(self._session, request.runtime)
         prompt = session.system_prompt(budget_bytes=None if self._recall_bytes is None else 0)
-        system, current = with_prompt(request.system_message, prompt), [*request.tools, *tools(session)]
-        messages = recalled_for(request.messages, session, budget_bytes=self._recall_bytes)
+        system, current = _with_prompt(request.system_message, prompt), [*request.tools, *tools(session)]
+        messages = _with_recalled(request.messages, session, budget_bytes=self._recall_bytes)
         return request.override(tools=current, system_message=system, messages=messages)
 
     def _with_tool(self, request: ToolCallRequest) -> ToolCallRequest:
@@ -137,6 +138,59 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
     def _find(self, request: ToolCallRequest) -> BaseTool | None:
         current = tools(session_of(self._session, request.runtime))
         return next((tool for tool in current if tool.name == request.tool_call["name"]), None)
+
+
+class RecallMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Gives the model what a session's memory holds about the last question, in a message of the user before it.
+
+    ``create_agent(model, middleware=[RecallMiddleware(session)])``, and the same for ``create_deep_agent``.
+    ``session`` may be a function from the ``Runtime`` of the model call to its session.
+    """
+
+    def __init__(self, session: SessionSource[Any], *, budget_bytes: int = RECALL_BYTES) -> None:
+        super().__init__()
+        self._session = session
+        self._budget_bytes = budget_bytes
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        """Call the model with what was recalled."""
+        return handler(self._with_recall(request))
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        """As ``wrap_model_call``."""
+        return await handler(await run_in_worker(lambda: self._with_recall(request)))
+
+    def _with_recall(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        session = or_fallback(lambda: session_of(self._session, request.runtime), fallback=None)
+        if session is None:
+            return request
+        return request.override(messages=_with_recalled(request.messages, session, budget_bytes=self._budget_bytes))
+
+
+def _with_recalled(messages: Sequence[AnyMessage], session: Session, *, budget_bytes: int | None) -> list[AnyMessage]:
+    """The messages with what was recalled, as they are without a budget."""
+    if budget_bytes is None:
+        return [*messages]
+    return with_recall(
+        messages,
+        session,
+        budget_bytes=budget_bytes,
+        question_in=lambda message: message.text if isinstance(message, HumanMessage) else None,
+        message_of=HumanMessage,
+    )
+
+
+def _with_prompt(message: SystemMessage | None, prompt: str) -> SystemMessage | None:
+    """The system message with the prompt of a session at its end."""
+    if not prompt or message is None:
+        return SystemMessage(prompt) if prompt else message
+    text = message.content
+    content = f"{text}\n\n{prompt}" if isinstance(text, str) else [*text, {"type": "text", "text": prompt}]
+    return message.model_copy(update={"content": content})
 
 
 def _answered(runtime: ToolRuntime) -> list[object]:

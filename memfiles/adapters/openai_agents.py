@@ -2,7 +2,8 @@
 
 The rules this module enforces: the offered tools, and the files they name, follow the session's level at every turn. An
 offered tool can be called, and no failure of the memory ends a run: a failed call is a text for the model, and if tools
-or prompt cannot be made, the turn continues without them and the log says why.
+or prompt cannot be made, the turn continues without them and the log says why. What is recalled is in the request to
+the model and nowhere else: it is not part of the run's items, so no stored conversation keeps what the memory forgets.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, needs, or_fallback, session_if_known
+from memfiles.adapters.agent_calls import (
+    NO_MEMORY,
+    call_id_in_conversation,
+    needs,
+    or_fallback,
+    session_if_known,
+    user_text,
+    with_recall,
+)
+from memfiles.records.entry import RECALL_BYTES
 from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.dialects import render
 from memfiles.tools.profiles import every_tool, with_any_file
@@ -22,9 +32,12 @@ from memfiles.tools.worker_calls import awaited_call_in, run_in_worker
 
 with needs("the OpenAI Agents SDK needs an extra: pip install 'memfiles[openai-agents]'"):
     from agents import Agent, FunctionTool, RunContextWrapper
+    from agents.run_config import CallModelData, ModelInputData
     from agents.tool_context import ToolContext
 
 if TYPE_CHECKING:
+    from agents import TResponseInputItem
+
     from memfiles.tools.worker_calls import SessionSource
 
 Instructions: TypeAlias = Callable[[RunContextWrapper[Any], Agent[Any]], Awaitable[str]]
@@ -70,6 +83,35 @@ def instructions(
         return "\n\n".join(part for part in (first, memory) if part)
 
     return rendered
+
+
+def recall_filter(
+    session: SessionSource[RunContextWrapper[Any]], *, budget_bytes: int = RECALL_BYTES
+) -> Callable[[CallModelData[Any]], Awaitable[ModelInputData]]:
+    """A function for ``RunConfig(call_model_input_filter=...)`` that adds what a session's memory holds.
+
+    It is about the last question, in a message of the user before it, at every call of the model. Where OpenAI keeps
+    the conversation (``conversation_id``, ``previous_response_id``), it keeps that message, too. ``session`` may be a
+    function from the run's context to its session.
+    """
+
+    def asked(data: ModelInputData, found: Session) -> list[TResponseInputItem]:
+        return with_recall(
+            data.input,
+            found,
+            budget_bytes=budget_bytes,
+            question_in=user_text,
+            message_of=lambda block: {"role": "user", "content": block},
+        )
+
+    async def filtered(call: CallModelData[Any]) -> ModelInputData:
+        found = await session_if_known(session, RunContextWrapper(call.context))
+        if found is None:
+            return call.model_data
+        items = await run_in_worker(lambda: asked(call.model_data, found))
+        return ModelInputData(input=items, instructions=call.model_data.instructions)
+
+    return filtered
 
 
 class _CallQueue:

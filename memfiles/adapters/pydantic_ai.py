@@ -2,28 +2,50 @@
 
 The rule this module enforces: no failure of the memory ends an agent's run. A refused call is a failed tool result,
 which the model reads and which uses none of its retries. If the tools or the prompt cannot be made, the step continues
-without them and the log says why.
+without them and the log says why. What is recalled is in the request to the model and nowhere else: it is not part of
+the messages of the run, so no stored conversation keeps what the memory forgets.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, needs, or_fallback, session_if_known
+from memfiles.adapters.agent_calls import (
+    NO_MEMORY,
+    call_id_in_conversation,
+    needs,
+    or_fallback,
+    session_if_known,
+    with_recall,
+)
+from memfiles.records.entry import RECALL_BYTES
 from memfiles.tools.dialects import null_for_not_given
 from memfiles.tools.worker_calls import awaited_call_in, run_in_worker
 
 with needs("memory for pydantic-ai needs an extra: pip install 'memfiles[pydantic-ai]'"):
-    from pydantic_ai import AbstractToolset, ModelRequest, RunContext, ToolDefinition, ToolFailed, ToolReturn
+    from pydantic_ai import (
+        AbstractToolset,
+        ModelMessage,
+        ModelRequest,
+        RunContext,
+        ToolDefinition,
+        ToolFailed,
+        ToolReturn,
+    )
+    from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.exceptions import UserError
+    from pydantic_ai.messages import TextContent, UserPromptPart
     from pydantic_ai.tools import AgentDepsT
     from pydantic_ai.toolsets import ToolsetTool
     from pydantic_core import from_json
 
 if TYPE_CHECKING:
+    from pydantic_ai.models import ModelRequestContext
+
     from memfiles.tools import definitions as tool_definitions
     from memfiles.tools.worker_calls import SessionSource
 
@@ -105,6 +127,36 @@ def memory_instructions(
     return memory
 
 
+class MemoryRecall(AbstractCapability[AgentDepsT]):
+    """Gives the model what a session's memory holds about the last question, in a message of the user before it.
+
+    ``session`` may be a function from the run's context, as for ``MemoryToolset``. It goes with any toolset, also with
+    the memory of pydantic-ai's harness.
+    """
+
+    def __init__(self, session: SessionSource[RunContext[AgentDepsT]], *, budget_bytes: int = RECALL_BYTES) -> None:
+        self._session = session
+        self._budget_bytes = budget_bytes
+
+    async def before_model_request(
+        self, ctx: RunContext[AgentDepsT], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Add what was recalled to this request."""
+        session = await session_if_known(self._session, ctx)
+        if session is None:
+            return request_context
+        messages = await run_in_worker(
+            lambda: with_recall(
+                request_context.messages,
+                session,
+                budget_bytes=self._budget_bytes,
+                question_in=_question_in,
+                message_of=lambda block: ModelRequest([UserPromptPart(block)]),
+            )
+        )
+        return replace(request_context, messages=messages)
+
+
 class _AcceptAll:
     """Accepts all arguments: the session checks them itself, with messages that a model can act on."""
 
@@ -128,3 +180,12 @@ def _answered(ctx: RunContext[Any]) -> list[object]:
         return []
     parts = (part for message in messages if isinstance(message, ModelRequest) for part in message.parts)
     return [getattr(part, "tool_call_id", None) for part in parts]
+
+
+def _question_in(message: ModelMessage) -> str | None:
+    """The text that the user wrote, None if the message is not the user's."""
+    parts = message.parts if isinstance(message, ModelRequest) else []
+    asked = [part for part in parts if isinstance(part, UserPromptPart)]
+    texts = [item for part in asked for item in ([part.content] if isinstance(part.content, str) else part.content)]
+    said = (item.content if isinstance(item, TextContent) else item for item in texts)
+    return "\n".join(item for item in said if isinstance(item, str)) if asked else None

@@ -25,21 +25,12 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai_harness.memory import Memory
 
 import memfiles
-from memfiles.adapters import (
-    anthropic_tools,
-    langgraph,
-    langgraph_recall,
-    openai_agents,
-    openai_agents_recall,
-    pydantic_ai,
-    pydantic_ai_harness,
-    pydantic_ai_recall,
-)
+from memfiles.adapters import anthropic_tools, langgraph, openai_agents, pydantic_ai, pydantic_ai_harness
 from memfiles.adapters.agent_calls import user_text
 from memfiles.adapters.deepagents import MemfilesBackend
 from memfiles.adapters.langgraph_store import MemfilesStore
 from memfiles.tools.session import Session
-from tests.adapters.agents_at_work import WORKFLOW, Call, Script, ScriptedClaude, output_of
+from tests.adapters.agents_at_work import WORKFLOW, Call, Script, ScriptedClaude
 from tests.support.workflows import opened
 
 pytestmark = pytest.mark.usefixtures("loops")
@@ -95,7 +86,7 @@ async def with_langgraph(session: Session, kept: Any, question: str, script: Scr
 
 
 async def with_deepagents(session: Session, kept: Any, question: str, script: Script, way: str) -> Turn:
-    tools, middleware = langgraph.tools(session), [langgraph_recall.RecallMiddleware(session)]
+    tools, middleware = langgraph.tools(session), [langgraph.RecallMiddleware(session)]
     return await _of_langchain(
         lambda model: create_deep_agent(model, tools, backend=MemfilesBackend(session), middleware=middleware),
         *(kept, question, script, way),
@@ -103,7 +94,7 @@ async def with_deepagents(session: Session, kept: Any, question: str, script: Sc
 
 
 async def with_a_store(session: Session, kept: Any, question: str, script: Script, way: str) -> Turn:
-    tools, middleware = langgraph.tools(session), [langgraph_recall.RecallMiddleware(session)]
+    tools, middleware = langgraph.tools(session), [langgraph.RecallMiddleware(session)]
     return await _of_langchain(
         lambda model: create_agent(model, tools, store=MemfilesStore(session), middleware=middleware),
         *(kept, question, script, way),
@@ -125,7 +116,7 @@ async def with_openai(session: Session, kept: Any, question: str, script: Script
         tools=[*openai_agents.tools(session)],
         model=ScriptedModel([ModelStep.respond(answered)] * (len(script) + 1)),
     )
-    config = RunConfig(tracing_disabled=True, call_model_input_filter=openai_agents_recall.recall_filter(session))
+    config = RunConfig(tracing_disabled=True, call_model_input_filter=openai_agents.recall_filter(session))
     items: Any = [*(kept or []), {"role": "user", "content": question}]
     if way == "sync":
         running = Runner.run_streamed(agent, items, run_config=config)
@@ -157,7 +148,7 @@ async def with_pydantic_ai(session: Session, kept: Any, question: str, script: S
     settings = {
         "toolsets": [pydantic_ai.MemoryToolset(session)],
         "instructions": pydantic_ai.memory_instructions(session, budget_bytes=0),
-        "capabilities": [pydantic_ai_recall.MemoryRecall(session if way == "sync" else found)],
+        "capabilities": [pydantic_ai.MemoryRecall(session if way == "sync" else found)],
     }
     return await _of_pydantic_ai(settings, kept, question, script)
 
@@ -167,7 +158,7 @@ async def with_the_harness(session: Session, kept: Any, question: str, script: S
     of_entries = pydantic_ai.MemoryToolset[Any](session).filtered(lambda _, tool: tool.name.startswith("memory_"))
     settings = {
         "toolsets": [of_entries],
-        "capabilities": [store, pydantic_ai_recall.MemoryRecall(session)],
+        "capabilities": [store, pydantic_ai.MemoryRecall(session)],
     }
     return await _of_pydantic_ai(settings, kept, question, script)
 
@@ -298,7 +289,7 @@ def test_a_turn_without_a_question_is_left_alone(memory: memfiles.Memory) -> Non
     bare = [anthropic_tools.with_recall(session, messages) for messages in ([], [result])]
     shown = anthropic_tools.with_recall(session, [picture, result])
     parts: Any = [ImageUrl("https://x/y"), QUESTION]
-    with_text = pydantic_ai_recall._question_in(ModelRequest([UserPromptPart(parts)]))
+    with_text = pydantic_ai._question_in(ModelRequest([UserPromptPart(parts)]))
 
     assert [[], [result]] == bare
     assert [{"role": "user", "content": str(session.recall(""))}, picture, result] == shown
@@ -320,21 +311,3 @@ def test_anthropic_s_tool_runner_begins_with_it(memory: memfiles.Memory) -> None
 
     assert [{"role": "user", "content": before}, *asked] == claude.requests[0]["messages"]
     assert [{"role": "user", "content": QUESTION}] == asked
-
-
-@pytest.mark.parametrize(
-    ("module", "vendors"),
-    [
-        ("langgraph_recall", ("langchain",)),
-        ("openai_agents_recall", ("agents",)),
-        ("pydantic_ai_recall", ("pydantic_ai",)),
-    ],
-)
-def test_without_the_extra_the_error_says_which(module: str, vendors: tuple[str, ...]) -> None:
-    """As of the adapter of that framework."""
-    program = (
-        f"import sys, memfiles\nsys.modules.update(dict.fromkeys({vendors!r}))\n"
-        f"try:\n    import memfiles.adapters.{module}\nexcept memfiles.ExtraMissing as error:\n    print(error)"
-    )
-
-    assert "pip install 'memfiles[" in output_of(program)

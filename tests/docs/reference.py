@@ -88,14 +88,11 @@ ADAPTERS = {
     "anthropic_memory": ["MemoryTool", "AsyncMemoryTool"],
     "anthropic_tools": ["tools", "async_tools", "with_recall", "async_with_recall"],
     "deepagents": ["MemfilesBackend"],
-    "langgraph": ["tools", "MemfilesMiddleware"],
-    "langgraph_recall": ["RecallMiddleware"],
+    "langgraph": ["tools", "MemfilesMiddleware", "RecallMiddleware"],
     "langgraph_store": ["MemfilesStore"],
-    "openai_agents": ["tools", "instructions"],
-    "openai_agents_recall": ["recall_filter"],
-    "pydantic_ai": ["MemoryToolset", "memory_instructions"],
+    "openai_agents": ["tools", "instructions", "recall_filter"],
+    "pydantic_ai": ["MemoryToolset", "memory_instructions", "MemoryRecall"],
     "pydantic_ai_harness": ["SessionStore", "session_stores"],
-    "pydantic_ai_recall": ["MemoryRecall"],
 }
 """What a module of ``memfiles.adapters`` offers. They load when they are asked for: the frameworks take seconds."""
 

@@ -269,14 +269,19 @@ class Oracle:
             raise Violation("lost", f"{name} is not in {file}, and no history or kept copy tells of it")
 
     def _forgotten_texts(self) -> tuple[set[str], set[str]]:
-        """The texts that must be gone, and those that may be: of an entry that was joined with a forgotten one."""
+        """The texts that must be gone, and those that may be: of an entry that was joined with a forgotten one.
+
+        That includes what was saved to the entry by a machine that knew of the forget and not of the join.
+        """
         gone: set[str] = set()
         doubtful: set[str] = set()
         for removal, (texts, ids) in self._forgotten.items():
             own = _closure(texts, partial(self._descends, removal), self._in_entries)
             gone |= own
             known_of = self._in_entries.keys() | set().union(*self._together)
-            doubtful |= _closure(own | ids, partial(self._may_be_with, removal), known_of)
+            joined = _closure(own | ids, partial(self._may_be_with, removal), known_of)
+            ids_joined = joined - ids - self._in_entries.keys()
+            doubtful |= joined.union(*(names for names in self._together if names & ids_joined))
         return gone, doubtful - gone
 
     def _descends(self, removal: int, name: str, texts: set[str]) -> bool:

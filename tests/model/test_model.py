@@ -55,6 +55,9 @@ FOUND = {
     "moved under the key of a deleted one": "A save M t2;A save N t3;A save M t5;A push;A delete M;A rename N M",
     "joined with a deleted one that moves": "A save N t2;A sync;A save M t4;A delete N;A rename M N;B rename N K",
     "joined with one that moved before": "A sync;B save N t2;B sync;B rename N M;A save K t4;A rename K N",
+    "joined with a forgotten one, and saved to elsewhere": (
+        "# max_entries=3;A save K t1;A save N t2;A sync;A forget K;B consolidate;B rename N K;A save N t7"
+    ),
     "renamed to a key that is changed": "B save N t1;B sync;A rename N K;B save K t4",
     "a bucket put back": "A flush;A append notes t2;B append notes t4;B sync;C rewind 2;C append notes t7",
     "one half redacted around an insert": "A append notes t1;A tick;A redact notes t1;B split notes t1 t2",
