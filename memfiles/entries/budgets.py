@@ -19,8 +19,9 @@ Value = tuple[bool, float, bool, float, int, str, str, int, str, str]
 
 @dataclass(frozen=True, slots=True)
 class EntrySummary:
-    """The facts about an entry that decisions need, without its content. ``size_bytes`` is that of the content.
+    """The facts about an entry that decisions need, without its content.
 
+    ``size_bytes`` is the size of the content, ``block_bytes`` that of the block in a prompt.
     Made from one row of the index, so a decision about a hundred thousand entries reads no record. ``accesses`` and
     ``accessed_at`` (None: never) are hints; no record holds them.
     """
@@ -42,6 +43,7 @@ class EntrySummary:
     accessed_at: str | None = None
     state: EntryState = "live"
     ordinal: int = 0
+    block_bytes: int = 0
 
     @property
     def is_held(self) -> bool:

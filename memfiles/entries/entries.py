@@ -375,7 +375,8 @@ class Entries:
         saved = self._writer.save(session, drafts, **expected)
         if any(each.plan for each in saved):
             self._purger.thin_out(session)
-        self._purger.sweep()
+        if self._db.now() >= self._purger.looks_at:
+            self._purger.sweep()
         return saved
 
     def _note_read(self, op: str, session: Caller, keys: Iterable[str]) -> None:

@@ -405,5 +405,5 @@ def shown_at(repository: EntryRepository, path: str) -> Entry | None:
 def summary_of(row: Row, *, reads: tuple[int, str | None] = (0, None)) -> EntrySummary:
     """The summary of an entry's row; ``reads`` is how often it was read, and when last."""
     place = entry_place(row.path)
-    values = [place[1] if place else "", *_summarised(row), *reads, row.state, row.provenance.ordinal]
+    values = [place[1] if place else "", *_summarised(row), *reads, row.state, row.provenance.ordinal, row.block]
     return EntrySummary(*values)

@@ -15,7 +15,7 @@ from memfiles.index.text import fts
 from memfiles.storage.derived_database import DAMAGED, DerivedDatabase, DerivedFile
 
 PATH = ".state/index.sqlite"
-FORMAT = 8  # changes with the tables
+FORMAT = 9  # changes with the tables
 TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     "CREATE TABLE folder (name TEXT PRIMARY KEY, mtime_ns INT) WITHOUT ROWID",
@@ -43,7 +43,8 @@ TABLES = (
     "CREATE INDEX alike_told ON alike (part, category, since) WHERE count > 1 AND kind = 'episode' AND spare > 128",
     "CREATE INDEX entry_by_alike ON entry (part, alike, created_at) WHERE alike <> ''",
     "CREATE INDEX entry_by_key ON entry (part, key) WHERE state = 'live'",
-    "CREATE INDEX entry_by_time ON entry (part, kept, updated_at, ordinal, key) WHERE state = 'live'",
+    "CREATE INDEX entry_by_time ON entry (part, kept, updated_at, ordinal, key, block) WHERE state = 'live'",
+    "CREATE INDEX entry_by_block ON entry (part, kept, block) WHERE state = 'live'",
     """
     CREATE INDEX entry_by_worth ON entry (
         part, category, kind, kept, importance, confidence, read_at, updated_at, ordinal

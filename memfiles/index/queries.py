@@ -7,7 +7,7 @@ others, before anything is filtered, ordered or counted.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
@@ -53,6 +53,14 @@ _DUE = {
 }
 _BEYOND = "\U0010ffff" * 64  # sorts after any rest of a key
 _BATCH = 64  # rows
+_FEW = 1024  # rows, which are sorted faster than found among all
+_ANY_SIZE = 2**62
+_FITTING = f"""
+    SELECT count(*) FROM (
+        SELECT 1 FROM entry INDEXED BY entry_by_block
+        WHERE part = :part AND kept = :kept AND block <= :room AND state = 'live' LIMIT {_FEW + 1}
+    )
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,34 +152,50 @@ def page(
 
 
 def recent(
-    connection: sqlite3.Connection, parts: Sequence[int], *, now: str, pinned: bool | None = None
+    connection: sqlite3.Connection,
+    parts: Sequence[int],
+    *,
+    now: str,
+    pinned: bool | None = None,
+    room: Callable[[], int] | None = None,
 ) -> Iterator[Row]:
-    """The rows, newest content first; ``pinned`` selects pinned and core entries (True) or the others (False)."""
+    """The rows, newest content first; ``pinned`` selects pinned and core entries (True) or the others (False).
+
+    ``room`` is asked before each batch for the largest block that is wanted.
+    """
     wanted = (True, False) if pinned is None else (pinned,)
     streams = [
-        _stream(connection, parts[:place], part, now=now, kept=kept)
+        _stream(connection, {"part": part, "kept": kept, "now": now, "before": as_json(parts[:place])}, room)
         for place, part in enumerate(parts)
         for kept in wanted
     ]
     return merge(*streams, key=lambda row: (row.updated_at, row.provenance.ordinal, row.key), reverse=True)
 
 
-def _stream(connection: sqlite3.Connection, before: Sequence[int], part: int, *, now: str, kept: bool) -> Iterator[Row]:
-    """The rows of one partition, newest first, in batches, so that no statement stays open meanwhile."""
-    statement = f"""
-        {_select("entry_by_time")}
-        WHERE e.part = :part AND e.kept = :kept AND {_LIVE} AND {_UNSHADOWED if before else "1"}
-          AND (e.updated_at, e.ordinal, e.key) < (:at, :ordinal, :key)
-        ORDER BY e.updated_at DESC, e.ordinal DESC, e.key DESC LIMIT {_BATCH}
+def _stream(
+    connection: sqlite3.Connection, wanted: Mapping[str, object], room: Callable[[], int] | None
+) -> Iterator[Row]:
+    """The rows of one partition, newest first, in batches, so that no statement stays open meanwhile.
+
+    The index by block finds the newest of few that fit, the one by time the newest of many.
     """
-    values = {"part": part, "kept": kept, "now": now, "before": as_json(before)}
-    last: dict[str, Any] = {"at": "~", "ordinal": 0, "key": ""}
+    values = {**wanted, "at": "~", "ordinal": 0, "key": "", "room": _ANY_SIZE}
     while True:
-        found = _rows(connection, statement, values | last)
+        index = "entry_by_time"
+        if room is not None:
+            values["room"] = room()
+            index = "entry_by_time" if connection.execute(_FITTING, values).fetchone()[0] > _FEW else "entry_by_block"
+        statement = f"""
+            {_select(index)}
+            WHERE e.part = :part AND e.kept = :kept AND e.block <= :room AND {_LIVE}
+              AND {_UNSHADOWED} AND (e.updated_at, e.ordinal, e.key) < (:at, :ordinal, :key)
+            ORDER BY e.updated_at DESC, e.ordinal DESC, e.key DESC LIMIT {_BATCH}
+        """
+        found = _rows(connection, statement, values)
         yield from found
         if len(found) < _BATCH:
             return
-        last = {"at": found[-1].updated_at, "ordinal": found[-1].provenance.ordinal, "key": found[-1].key}
+        values |= {"at": found[-1].updated_at, "ordinal": found[-1].provenance.ordinal, "key": found[-1].key}
 
 
 def least_worthy(

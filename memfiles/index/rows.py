@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pydantic_core import from_json, to_json
 
 from memfiles.index.text import fts
-from memfiles.records.entry import CORE, EPISODE, Entry, EntryState, Provenance
+from memfiles.records.entry import CORE, EPISODE, Entry, EntryState, Provenance, block_bytes
 from memfiles.records.keys import USERS
 from memfiles.records.marks import EntryRecord
 from memfiles.storage.atomic import Signature
@@ -28,7 +28,9 @@ _SHORT_DIGEST = 32
 
 
 class Row(NamedTuple):
-    """One record. ``scope`` is its folder, ``size`` the bytes of its content; equal contents have equal ``digest``s.
+    """One record. ``scope`` is its folder; equal contents have equal ``digest``s.
+
+    ``size`` is the bytes of its content, ``block`` those of its block in a prompt.
 
     The row of a mark has only the path, scope, level, revision, time, ids, signature and, as its cause, its type, or
     the plan that last changed what was erased.
@@ -60,6 +62,7 @@ class Row(NamedTuple):
     cause: str = ""
     revision: int = 1
     digest: str = ""
+    block: int = 0
     signature: Signature | None = None
     content: str = ""
     sources: tuple[str, ...] = ()
@@ -91,7 +94,7 @@ def row_of(record: EntryRecord, signature: Signature | None) -> Row:
         )
     text, retired = record.text, record.retired
     state = (retired.state, retired.at, retired.cause) if retired else ("live", "", "")
-    content = (text.revision, text.sha256[:_SHORT_DIGEST], signature, text.content)
+    content = (text.revision, text.sha256[:_SHORT_DIGEST], block_bytes(record), signature, text.content)
     return Row._make((*_described(record), *state, *content, record.sources, record.id, record.aliases, record.epoch))
 
 
@@ -99,8 +102,8 @@ DECLARED = """
     path TEXT UNIQUE, key TEXT, tags TEXT, links TEXT, category TEXT, kind TEXT, pinned INT, kept INT, importance REAL,
     confidence REAL, size INT, successes INT, failures INT, created_at TEXT, updated_at TEXT, expires_at TEXT,
     source_run TEXT, thread TEXT, ordinal INT, provenance TEXT, state TEXT, retired_at TEXT, cause TEXT, revision INT,
-    digest TEXT, inode INT, file_size INT, mtime_ns INT, sources TEXT, lineage TEXT, aliases TEXT NOT NULL DEFAULT '[]',
-    epoch TEXT, alike TEXT NOT NULL DEFAULT ''
+    digest TEXT, block INT, inode INT, file_size INT, mtime_ns INT, sources TEXT, lineage TEXT,
+    aliases TEXT NOT NULL DEFAULT '[]', epoch TEXT, alike TEXT NOT NULL DEFAULT ''
 """
 COLUMNS = [column.split()[0] for column in DECLARED.split(",")]
 _TAGS_AT, _LINKS_AT, _PINNED_AT, _MEASURES_AT, _PROVENANCE_AT, _STATE_AT, _SIGNATURE_AT = (
@@ -128,7 +131,7 @@ def values_of(row: Row) -> tuple[Any, ...]:
         provenance.thread or "",
         provenance.ordinal & MASK,
         to_json(provenance.to_dict()).decode(),
-        *plain[_STATE_AT:_SIGNATURE_AT],  # state to digest
+        *plain[_STATE_AT:_SIGNATURE_AT],  # state to block
         *(stored(row.signature) or (None, None, None)),
         to_json(row.sources).decode() if row.sources else "[]",
         row.lineage,

@@ -1,16 +1,24 @@
 """Entries, saved by an agent under a key. Pure data; see ``entry_codec`` for JSON.
 
-The rules this file guards: an entry keeps its id under every key; and content, history and revision are those of a
-``Record``, so that the text of an entry and that of a memory file are changed by the same code.
+The rules this file guards:
+
+- An entry keeps its id under every key.
+- Content, history and revision are those of a ``Record``, so that the text of an entry and that of a memory file are
+  changed by the same code.
+- Saved text cannot pass for anything else in a prompt. Every line of content begins with a bar, so no line is a heading
+  or the end of the block; keys and tags are quoted; invisible characters are made visible; no tag or special token can
+  begin. The index keeps the size of each block: with its form, the index's ``FORMAT`` changes.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+import json
+import unicodedata
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field
 
@@ -33,6 +41,9 @@ TEXT_NAME = "entry"
 FORGOTTEN_KEPT = 8
 MAX_SOURCES = 256
 MAX_ALIASES = 64
+LEAST_BLOCK_BYTES: Final = len('### "k" (level L, updated 2026-11-21T09:00:00.000Z)\n|')  # the shortest key, no text
+_VISIBLE_FORMATS: Final = frozenset("\t\u200c\u200d")  # tabs, and the joiners that scripts and emoji need
+_INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 EntryState = Literal["live", "deleted", "evicted", "forgotten"]  # the last one is that of a mark
 Kind = Literal["fact", "note", "procedure", "episode"]
@@ -326,3 +337,53 @@ def life_id(uid: str, tombstone: str) -> str:
 def earlier_lives(uid: str, tombstones: Sequence[str]) -> frozenset[str]:
     """The ids of the entries of format 1 that were at this path before the last of these tombstones."""
     return frozenset({uid, *(life_id(uid, name) for name in tombstones[:-1])} if tombstones else ())
+
+
+def block_of(entry: Entry) -> str:
+    """One entry as the model sees it, without a final newline."""
+    return f"{heading_of(entry, entry.tags)}\n{barred(entry.content)}"
+
+
+def block_bytes(entry: Entry) -> int:
+    """The size of the entry's block in UTF-8 bytes."""
+    return len(block_of(entry).encode())
+
+
+def heading_of(entry: Entry, tags: Sequence[str] = (), facts: Iterable[str] = ()) -> str:
+    """The line above an entry's text: key, level, time of the last change, ``facts`` in plain words, and tags."""
+    tagged = [f"tags {', '.join(map(quoted, tags))}"] if tags else []
+    known = [f"level {entry.level}", f"updated {entry.updated_at}", *facts, *tagged]
+    return f"### {quoted(entry.key)} ({', '.join(known)})"
+
+
+def quoted(text: str) -> str:
+    r"""``text`` as a JSON string, which can be read back; ``<`` and invisible characters become ``\uXXXX``."""
+    written = json.dumps(text, ensure_ascii=False)
+    if written.isprintable() and "<" not in written:
+        return written
+    return "".join(_escaped(character) if character == "<" or _is_invisible(character) else character
+                   for character in written)  # fmt: skip
+
+
+def barred(content: str) -> str:
+    """``content`` with a bar before every line; a newline at its end makes no line of its own."""
+    lines = content.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    return "\n".join(f"| {_plain(line)}" if line else "|" for line in lines)
+
+
+def _plain(line: str) -> str:
+    """A line without invisible characters, in which no tag begins."""
+    if not line.isprintable():
+        line = "".join(_escaped(it) if it not in _VISIBLE_FORMATS and _is_invisible(it) else it for it in line)
+    return line.replace("<", "&lt;")
+
+
+def _is_invisible(character: str) -> bool:
+    """Whether it is a control, a direction or format mark, half of a surrogate pair, or an unusual line end."""
+    return unicodedata.category(character) in _INVISIBLE
+
+
+def _escaped(character: str) -> str:
+    r"""The character as JSON writes it, ``\uXXXX``: in two halves if it is beyond the first 65,536."""
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

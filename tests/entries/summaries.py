@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
 from memfiles.entries.budgets import EntrySummary
-from memfiles.records.entry import Entry
+from memfiles.records.entry import Entry, block_bytes
 from tests.support.records import SEEDED_AT
 from tests.support.saved import saved
 
 NOW = "2026-11-25T12:00:00.000Z"
 PASSED, COMING = "2026-11-25T11:59:59.999Z", "2026-11-25T12:00:00.001Z"
-
-
-def said(content: str = "blue", tags: tuple[str, ...] = ()) -> Entry:
-    """An entry that says this."""
-    return saved(content=content, tags=tags)
 
 
 class Shelf:
@@ -36,6 +32,12 @@ class Shelf:
 def standing(key: str = "color", **known: Any) -> EntrySummary:
     """An entry of that key; its uid is the key unless one is given."""
     return EntrySummary(**{"uid": key, "key": key, "level": "INTERNAL", "updated_at": SEEDED_AT, **known})
+
+
+def told(content: str = "x", tags: tuple[str, ...] = (), *, of: EntrySummary) -> tuple[EntrySummary, Entry]:
+    """The summary of an entry that says this, with its sizes right, and the entry."""
+    entry = saved(of.key, content, level=of.level, at=of.updated_at, tags=tags)
+    return replace(of, size_bytes=entry.text.size_bytes, block_bytes=block_bytes(entry)), entry
 
 
 def in_turn(standings: Iterable[EntrySummary]) -> list[EntrySummary]:

@@ -20,7 +20,7 @@ from memfiles.files.manager import MemoryManager
 from memfiles.index import queries as reading
 from memfiles.index.queries import Filters
 from memfiles.index.rows import Counted, Row, row_of
-from memfiles.records.entry import Entry, Provenance, Retired
+from memfiles.records.entry import Entry, Provenance, Retired, block_bytes
 from memfiles.records.levels import Levels
 from memfiles.storage.events import Subscribers
 from memfiles.storage.store import Store
@@ -163,12 +163,18 @@ def test_the_visible_ones_are_those_of_a_plain_list(memory: Memory, entries: lis
 
 
 @_against_a_model
-@given(entries=_entries(), pinned=st.sampled_from([None, True, False]))
-def test_the_recent_ones_are_those_of_a_plain_list(memory: Memory, entries: list[Entry], pinned: bool | None) -> None:
-    """Newest content first; core counts as pinned."""
+@given(entries=_entries(), pinned=st.sampled_from([None, True, False]), room=st.sampled_from([None, 0, 55, 64, 10**6]))
+def test_the_recent_ones_are_those_of_a_plain_list(
+    memory: Memory, entries: list[Entry], pinned: bool | None, room: int | None
+) -> None:
+    """Newest content first; core counts as pinned. With a room, only blocks that it holds."""
     _fill(memory, entries)
-    found = _ask(memory, lambda connection, parts: list(reading.recent(connection, parts, now=NOW, pinned=pinned)))
+    asked = None if room is None else lambda: room
+    found = _ask(
+        memory, lambda connection, parts: list(reading.recent(connection, parts, now=NOW, pinned=pinned, room=asked))
+    )
     expected = [entry for entry in _seen(entries) if pinned in (None, entry.pinned or entry.category == "core")]
+    expected = [entry for entry in expected if room is None or block_bytes(entry) <= room]
     expected.sort(key=lambda entry: (entry.updated_at, entry.provenance.ordinal, entry.key), reverse=True)
 
     assert [entry.path for entry in expected] == _paths(found)
@@ -280,6 +286,7 @@ QUESTIONS: dict[str, Callable[[sqlite3.Connection, list[int]], object]] = {
     ),
     "visible": lambda connection, parts: reading.visible(connection, parts, range(50), now=NOW, filters=Filters()),
     "recent": lambda connection, parts: next(reading.recent(connection, parts, now=NOW)),
+    "too large": lambda connection, parts: list(reading.recent(connection, parts, now=NOW, room=lambda: 40)),
     "least worthy": lambda connection, parts: reading.least_worthy(connection, SUPPORT, limit=5),
     "expired": lambda connection, parts: reading.expired(connection, SUPPORT, now=NOW, limit=5),
 }

@@ -24,24 +24,14 @@ from typing import Any, Final, Literal
 from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.callers import Caller, View, view_of
 from memfiles.entries.hydration import window
-from memfiles.entries.hydration.window import (
-    HOW_TO,
-    LEAST_BLOCK_BYTES,
-    Explanation,
-    Hydration,
-    TextLookup,
-    Window,
-    barred,
-    heading_of,
-    quoted,
-)
+from memfiles.entries.hydration.window import HOW_TO, Explanation, Hydration, TextLookup, Window
 from memfiles.entries.reader import MAX_RESULTS, EntryDatabase, EntryReader, shown_at, summary_of
 from memfiles.entries.results import SHOWN_BYTES, Match, Results, found_in
 from memfiles.index import queries
 from memfiles.index.queries import Filters
 from memfiles.index.rows import row_of
 from memfiles.index.search.search import Hit, arranged, snippet
-from memfiles.records.entry import CORE, RECALL_BYTES, Entry, Scope
+from memfiles.records.entry import CORE, LEAST_BLOCK_BYTES, RECALL_BYTES, Entry, Scope, barred, heading_of, quoted
 from memfiles.records.graphemes import first_bytes, whole_before
 from memfiles.records.keys import WORKSPACE, check_key, check_whole, listed
 
@@ -270,7 +260,12 @@ def _pinned(db: EntryDatabase, view: View, *, most: int) -> Iterator[Entry]:
 def hydrate(db: EntryDatabase, caller: Caller, *, budget_bytes: int | None) -> Hydration:
     """The block of the caller's entries; the same state and budget give the same bytes."""
     budget, now, view = _prepared(db, caller, budget_bytes)
-    return db.index.ask(lambda connection: Window(budget, now=now).fill(*_offered(db, connection, view, now=now)))
+
+    def filled(connection: sqlite3.Connection) -> Hydration:
+        block = Window(budget, now=now)
+        return block.fill(*_offered(db, connection, view, block))
+
+    return db.index.ask(filled)
 
 
 def explain(db: EntryDatabase, caller: Caller, key: str, *, budget_bytes: int | None) -> Explanation:
@@ -281,8 +276,9 @@ def explain(db: EntryDatabase, caller: Caller, key: str, *, budget_bytes: int | 
     under_key = [summary_of(row_of(entry, None)) for entry in found]
 
     def explained(connection: sqlite3.Connection) -> Explanation:
-        entries, lookup = _offered(db, connection, view, now=now, known=found)
-        return window.explain(key, Window(budget, now=now), under_key=under_key, entries=entries, lookup=lookup)
+        block = Window(budget, now=now)
+        entries, lookup = _offered(db, connection, view, block, known=found)
+        return window.explain(key, block, under_key=under_key, entries=entries, lookup=lookup)
 
     return db.index.ask(explained)
 
@@ -297,15 +293,20 @@ def _prepared(db: EntryDatabase, caller: Caller, budget_bytes: int | None) -> tu
 
 
 def _offered(
-    db: EntryDatabase, connection: sqlite3.Connection, view: View, *, now: str, known: Iterable[Entry] = ()
+    db: EntryDatabase, connection: sqlite3.Connection, view: View, block: Window, *, known: Iterable[Entry] = ()
 ) -> tuple[Iterator[EntrySummary], TextLookup]:
     """The pinned entries of a view and then the others, each newest first and read in batches; and their texts.
+
+    Entries for which the block has no room may be left out.
 
     The texts of ``known`` entries can be looked up before the walk reaches them.
     """
     paths = {entry.uid: entry.path for entry in known}
     parts = queries.parts(connection, view)
-    rows = chain.from_iterable(queries.recent(connection, parts, now=now, pinned=held) for held in (True, False))
+    rows = chain.from_iterable(
+        queries.recent(connection, parts, now=block.now, pinned=held, room=lambda: block.left_bytes)
+        for held in (True, False)
+    )
 
     def summaries() -> Iterator[EntrySummary]:
         for row in rows:

@@ -5,22 +5,18 @@ The rules this file guards:
 - One walk decides and explains, so the two cannot disagree. Entries come in their order (``EntrySummary.turn``: pinned
   ones first, then the newest). Each entry that fits is taken; one that does not fit is skipped, and the walk goes on.
   The budget covers the whole block, and the same state gives the same bytes.
-- Saved text cannot pass for anything else. Every line of content begins with a bar, so no line is a heading or the end
-  of the block; keys and tags are quoted; invisible characters are made visible; no tag or special token can begin.
 - An entry that the session may not know of is explained as one that does not exist.
 """
 
 from __future__ import annotations
 
-import json
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.results import Found, found_in
-from memfiles.records.entry import Entry
+from memfiles.records.entry import LEAST_BLOCK_BYTES, Entry, block_of
 
 HEADING = "## Saved memory"
 HOW_TO = (
@@ -29,8 +25,6 @@ HOW_TO = (
 )
 HEAD: Final = f"{HEADING}\nWhat earlier sessions saved. {HOW_TO}"
 HEAD_BYTES: Final = len(HEAD.encode())
-_VISIBLE_FORMATS: Final = frozenset("\t\u200c\u200d")  # tabs, and the joiners that scripts and emoji need
-_INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 Reason = Literal["pinned", "windowed", "too_big", "over_budget", "expired", "evicted", "deleted", "shadowed", "unknown"]
 
 
@@ -112,17 +106,12 @@ class Explanation:
 
 
 class Window:
-    """The block while it fills up to ``budget_bytes``, as of the moment ``now``; for one walk.
-
-    ``room`` is the largest content in bytes that may still fit, -1 if nothing fits any more. A reader that pages
-    through an index may leave out larger entries: the walk would skip them.
-    """
+    """The block while it fills up to ``budget_bytes``, as of the moment ``now``; for one walk."""
 
     def __init__(self, budget_bytes: int, *, now: str) -> None:
         self.budget_bytes = budget_bytes
         self.used_bytes = 0
         self.now = now
-        self.room = _room(budget_bytes - HEAD_BYTES - 1)
         self._blocks: list[str] = []
         self._keys: list[str] = []
         self._found: list[Found] = []
@@ -146,29 +135,28 @@ class Window:
                 break
             self._offer(earlier, lookup)
         text = lookup(entry.uid)
-        return Explanation(entry.key, "unknown") if text is None else self._verdict(entry, block_of(entry, text))
+        return Explanation(entry.key, "unknown") if text is None else self._verdict(entry, block_of(text))
 
     def _candidates(self, entries: Iterable[EntrySummary]) -> Iterator[EntrySummary]:
-        """The usable entries that may fit, for as long as there is room for any."""
+        """The usable entries that fit, for as long as any can."""
         for entry in entries:
-            if entry.size_bytes <= self.room and entry.is_usable(self.now):
+            if entry.block_bytes <= self.left_bytes and entry.is_usable(self.now):
                 yield entry
-            if self.room < 0:
+            if self.left_bytes < LEAST_BLOCK_BYTES:
                 return
 
     def _offer(self, entry: EntrySummary, lookup: TextLookup) -> None:
-        """Take the entry if it fits; its text is read only if it may."""
-        text = lookup(entry.uid) if least_bytes(entry) <= self._left else None
+        """Take the entry if it fits."""
+        text = lookup(entry.uid)
         if text is None:
             return
-        block = block_of(entry, text)
+        block = block_of(text)
         verdict = self._verdict(entry, block)
         if verdict.is_shown:
             self.used_bytes += verdict.needed_bytes or 0
             self._blocks.append(block)
             self._keys.append(entry.key)
             self._found.append(found_in(text))
-            self.room = _room(self._left)
 
     def _verdict(self, entry: EntrySummary, block: str) -> Explanation:
         size = len(block.encode())
@@ -187,13 +175,13 @@ class Window:
     def _reason(self, entry: EntrySummary, size: int) -> Reason:
         if HEAD_BYTES + 1 + size > self.budget_bytes:
             return "too_big"
-        if size > self._left:
+        if size > self.left_bytes:
             return "over_budget"
         return "pinned" if entry.is_held else "windowed"
 
     @property
-    def _left(self) -> int:
-        """The bytes left for the next entry's block."""
+    def left_bytes(self) -> int:
+        """The size of the largest block that still fits. A reader may leave out larger entries."""
         return self.budget_bytes - self.used_bytes - self._overhead
 
     @property
@@ -226,63 +214,3 @@ def _not_offered(entry: EntrySummary, *, by_level: str | None, now: str) -> Expl
     if entry.is_expired(now):
         return Explanation(entry.key, "expired", entry.level, since=entry.expires_at)
     return Explanation(entry.key, "shadowed", entry.level, by_level=by_level)
-
-
-def block_of(entry: EntrySummary, text: Entry) -> str:
-    """One entry as the model sees it, without a final newline: a heading, and its text in barred lines."""
-    return f"{heading_of(entry, text.tags)}\n{barred(text.content)}"
-
-
-def heading_of(entry: EntrySummary | Entry, tags: Sequence[str] = (), facts: Iterable[str] = ()) -> str:
-    """The line above an entry's text: key, level, time of the last change, ``facts`` in plain words, and tags."""
-    tagged = [f"tags {', '.join(map(quoted, tags))}"] if tags else []
-    known = [f"level {entry.level}", f"updated {entry.updated_at}", *facts, *tagged]
-    return f"### {quoted(entry.key)} ({', '.join(known)})"
-
-
-def quoted(text: str) -> str:
-    r"""``text`` as a JSON string, which can be read back; ``<`` and invisible characters become ``\uXXXX``."""
-    written = json.dumps(text, ensure_ascii=False)
-    if written.isprintable() and "<" not in written:
-        return written
-    return "".join(_escaped(character) if character == "<" or _is_invisible(character) else character
-                   for character in written)  # fmt: skip
-
-
-def barred(content: str) -> str:
-    """``content`` with a bar before every line; a newline at its end makes no line of its own."""
-    lines = content.replace("\r\n", "\n").removesuffix("\n").split("\n")
-    return "\n".join(f"| {_plain(line)}" if line else "|" for line in lines)
-
-
-def least_bytes(entry: EntrySummary) -> int:
-    """The smallest possible block of an entry, computed without reading its content and tags."""
-    return len(heading_of(entry).encode()) + 1 + max(entry.size_bytes, 2) - 1
-
-
-def _plain(line: str) -> str:
-    """A line without invisible characters, in which no tag begins."""
-    if not line.isprintable():
-        line = "".join(_escaped(it) if it not in _VISIBLE_FORMATS and _is_invisible(it) else it for it in line)
-    return line.replace("<", "&lt;")
-
-
-def _is_invisible(character: str) -> bool:
-    """Whether it is a control, a direction or format mark, half of a surrogate pair, or an unusual line end."""
-    return unicodedata.category(character) in _INVISIBLE
-
-
-def _escaped(character: str) -> str:
-    r"""The character as JSON writes it, ``\uXXXX``: in two halves if it is beyond the first 65,536."""
-    units = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
-
-
-def _room(left_bytes: int) -> int:
-    """The largest content that a block of that size can hold."""
-    slack = left_bytes - LEAST_BLOCK_BYTES
-    return slack + 2 if slack >= 0 else -1  # a content of two bytes makes no longer block than an empty one
-
-
-_A_MOMENT: Final = "2026-11-21T09:00:00.000Z"
-LEAST_BLOCK_BYTES: Final = least_bytes(EntrySummary("", "k", "L", updated_at=_A_MOMENT))

@@ -10,7 +10,8 @@ import pytest
 from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.hydration.window import HEAD_BYTES, Explanation, barred, quoted
+from memfiles.entries.hydration.window import HEAD_BYTES, Explanation
+from memfiles.records.entry import barred, quoted
 from tests.support.saved import Clock, Visitor, entries_in
 
 LEVELS = ("PUBLIC", "INTERNAL", "CONFIDENTIAL")
