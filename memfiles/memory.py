@@ -24,7 +24,7 @@ from memfiles.records.entry import Entry
 from memfiles.records.record import Actor, Record
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.audit_reader import AuditTrail
-from memfiles.storage.events import AuditLog, Subscribers, drop_months, utc_now
+from memfiles.storage.events import AuditLog, Progress, Subscribers, drop_months, utc_now
 from memfiles.storage.store import Store, real_directory
 from memfiles.sync.conflicts import Conflicts
 from memfiles.sync.engine import Sync
@@ -54,7 +54,7 @@ def open(
     *,
     watch: bool = True,
     mirror: Mirror | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     embedder: Embedder | None = None,
 ) -> Memory:
     """Parse the workflow at ``path``, restore its memory files, and keep them mirrored and watched.
@@ -277,7 +277,7 @@ class Memory:
         counts = self._entries.opened().counts() if self._entries.are_declared else ()
         return oversight.stats(self.workflow, files, counts, since=since, every=every)
 
-    def purge(self, *, dry_run: bool = False, progress: Callable[[int, int], None] | None = None) -> Purged:
+    def purge(self, *, dry_run: bool = False, progress: Progress | None = None) -> Purged:
         """Erase now what expired, was deleted or was evicted for as long as ``retention`` of the workflow says.
 
         That is done in portions by every open, close, save and consolidation as well. ``dry_run`` only counts;
@@ -392,7 +392,7 @@ def _open_to_read(workflow: Workflow, cleanup: ExitStack) -> Entries:
     return assembled(workflow, store, Subscribers())
 
 
-def _counted(mirror: Mirror | None, progress: Callable[[int, int], None] | None) -> Mirror | None:
+def _counted(mirror: Mirror | None, progress: Progress | None) -> Mirror | None:
     if mirror is None or progress is None:
         return mirror
     from mirrors.progress import CountingMirror  # late: only workflows with a mirror need it

@@ -10,7 +10,6 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Literal
 
 from memfiles.entries.callers import Caller, OperationSpan, check_caller, view_of
@@ -42,7 +41,7 @@ from memfiles.index.rows import Counted, Row, counted, row_of
 from memfiles.index.search.embedder import Embedder
 from memfiles.records.entry import RECALL_BYTES, Entry, Kind
 from memfiles.records.keys import entry_place
-from memfiles.storage.events import AuditEvent, AuditLog, RecordChanged, Subscribers, utc_now
+from memfiles.storage.events import AuditLog, Progress, RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import ENTRY_KIND
 from memfiles.storage.store import Store
 
@@ -84,7 +83,7 @@ class Entries:
         self._purger = Purger(db, self._forgetter)
         self._writer = EntryWriter(db)
         self._consolidator = Consolidator(db, summariser=summariser)
-        self._exchange = Exchange(db, self._writer)
+        self._exchange = Exchange(db, self._writer, audit=audit)
         self.users = Users(db, self._forgetter, audit=audit)
         subscribers.add(self._heard, foreign_only=True)
 
@@ -302,10 +301,9 @@ class Entries:
         check_caller(session)
         return recalls.explain(self._db, session, key, budget_bytes=budget_bytes)
 
-    def plan(self, session: Caller, *, share: float = DEFAULT_SHARE) -> Plan:
+    def plan(self, session: Caller, *, share: float = DEFAULT_SHARE, progress: Progress | None = None) -> Plan:
         """A plan that brings the agent's entries at the session's level down to this share of their budget."""
-        check_caller(session)
-        return self._consolidator.plan(session, share=share)
+        return self._consolidator.plan(session, share=share, progress=progress)
 
     def apply(self, session: Caller, plan: Plan) -> Applied:
         """Apply a plan as one change, which ``undo_plan`` takes back; ``RevisionConflict`` if it is out of date."""
@@ -317,19 +315,20 @@ class Entries:
         with self._span("consolidate", session):
             return self._consolidator.undo(session, plan_id)
 
-    def export(self, session: Caller, target: str | os.PathLike[str], *, format: ExportFormat = "markdown") -> Exported:
+    def export(
+        self,
+        session: Caller,
+        target: str | os.PathLike[str],
+        *,
+        format: ExportFormat = "markdown",
+        progress: Progress | None = None,
+    ) -> Exported:
         """Write the entries that the session may see to ``target``: a folder for ``markdown``, a file for ``jsonl``.
 
         Files of the same names are replaced, others are left alone; the report names the files of an earlier export
-        whose entries are gone. ``InvalidArgument``, ``StorageFailed``.
+        whose entries are gone. ``progress(done, total)``: as for all verbs. ``InvalidArgument``, ``StorageFailed``.
         """
-        check_caller(session)
-        exported = self._exchange.export(session, target, format=format)
-        if self._audit is not None:
-            by = session.actor(None)
-            event = AuditEvent("export", "ok", None, session.level, by.agent, by.session, count=exported.count)
-            self._audit.record(replace(event, actor=by.actor, user=by.user))
-        return exported
+        return self._exchange.export(session, target, format=format, progress=progress)
 
     def import_(
         self,
@@ -339,6 +338,7 @@ class Entries:
         format: Format | None = None,
         dry_run: bool = False,
         take_over: bool = False,
+        progress: Progress | None = None,
     ) -> Imported:
         """Import the entries at ``source`` at the session's level, in one commit; the report says what was skipped.
 
@@ -347,14 +347,14 @@ class Entries:
         ``InvalidArgument`` if the source cannot be read, ``BudgetExceeded``, ``StorageFailed``: nothing was changed.
         """
         with self._span("import", session):
-            return self._exchange.import_(session, source, format=format, dry_run=dry_run, take_over=take_over)
+            given: dict[str, Any] = {"format": format, "dry_run": dry_run, "take_over": take_over}
+            return self._exchange.import_(session, source, **given, progress=progress)
 
     def end_run(self, session: Caller, *, levels: Iterable[str] | None = None) -> int:
         """Remove the entries of the session's run alone, at its level or at those given; returns their number."""
-        check_caller(session, may_be_closed=True)
         return end_run(self._db, session, levels=[session.level] if levels is None else levels)
 
-    def purge(self, *, dry_run: bool = False, progress: Callable[[int, int], None] | None = None) -> Purged:
+    def purge(self, *, dry_run: bool = False, progress: Progress | None = None) -> Purged:
         """See ``Memory.purge``."""
         return self._purger.purge(dry_run=dry_run, progress=progress)
 

@@ -42,6 +42,7 @@ from memfiles.records.marks import EntryRecord, Mark, buries, vacated
 from memfiles.records.record import Stamp, check_text
 from memfiles.secrets.gate import gate
 from memfiles.storage import quarantine
+from memfiles.storage.events import Progress
 from memfiles.sync import ledger
 
 _SOME_RUN = "forgotten"  # in a mark: no mirror gets it, and the name of the run is nobody's business
@@ -189,7 +190,7 @@ class Forgetter:
         if changed := [record for record, revision in found if record is not None and record.revision > revision]:
             self.complete(changed)
 
-    def follow(self) -> None:
+    def follow(self, progress: Progress | None = None) -> None:
         """Forget what was forgotten on other machines: entries by their ids, and the notes made of them.
 
         Errors as of ``forget``.
@@ -209,12 +210,16 @@ class Forgetter:
         together: dict[tuple[str, ...], list[str]] = {}  # the entries of one user have one tombstone
         for path, marks in graves.items():
             together.setdefault(tuple(mark.path for mark in marks), []).append(path)
+        done = 0
         for paths in together.values():
             marks = graves[paths[0]]
             targets, last = _Targets(frozenset(id for mark in marks for id in mark.buried)), marks[-1]
             for start in range(0, len(paths), _AT_ONCE):
                 some = paths[start : start + _AT_ONCE]
                 changed += self._bury(some, targets, Stamp(self._db.now(), last.by), why=last.why)
+                done += len(some)
+                if progress is not None:
+                    progress(done, len(graves))
         self.complete(changed)
 
     def forget_entries(self, entries: Sequence[Entry], stamp: Stamp, *, why: str) -> None:

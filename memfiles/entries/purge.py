@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
-from memfiles.entries.callers import Caller, Partition, own_level
+from memfiles.entries.callers import Caller, Partition, check_caller, own_level
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.drafts import HOUR_SECONDS, LAST_MOMENT, later
 from memfiles.entries.forget import Forgetter
@@ -30,7 +30,7 @@ from memfiles.records.entry import Entry
 from memfiles.records.keys import check_switch, id_path
 from memfiles.records.marks import EntryRecord, Mark, erased
 from memfiles.records.record import Stamp
-from memfiles.storage.events import drop_months
+from memfiles.storage.events import Progress, drop_months
 
 _AT_ONCE = 1000
 _PORTION = 200  # entries that a save, an open or a close erases at most
@@ -84,7 +84,7 @@ class Purger:
             is_all = len(due) < _PORTION
             self.looks_at = self._next_time(now, has_erased=bool(erased_now)) if is_all else now
 
-    def purge(self, *, dry_run: bool, progress: Callable[[int, int], None] | None = None) -> Purged:
+    def purge(self, *, dry_run: bool, progress: Progress | None = None) -> Purged:
         """Erase all that is due; ``dry_run`` counts. Errors as of ``Forgetter.forget``; ``progress`` as of ``open``."""
         check_switch(dry_run, what="dry_run")
         now = self.db.now()
@@ -212,6 +212,7 @@ def end_run(db: EntryDatabase, caller: Caller, *, levels: Iterable[str]) -> int:
 
     Marks come first, so that no journal brings them back; then the files are removed.
     """
+    check_caller(caller, may_be_closed=True)
     partitions = [own_level(caller, level)["run"] for level in levels] if caller.provenance.run else []
     if not partitions:
         return 0

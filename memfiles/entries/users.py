@@ -27,7 +27,7 @@ from memfiles.records.entry import Entry
 from memfiles.records.keys import agent_folder, check_switch, check_user, id_path, next_epoch, user_hash
 from memfiles.records.marks import EntryRecord, Mark, is_tombstone
 from memfiles.records.record import Actor, Stamp
-from memfiles.storage.events import AuditEvent, AuditLog
+from memfiles.storage.events import AuditEvent, AuditLog, Progress, reported
 
 _OWNER = "@users"  # no agent can have this name: no session sees the tombstone of a user
 
@@ -85,13 +85,13 @@ class Users:
                 found[entry.user].append((entry.agent, tally))
         return [_summary(user, found[user]) for user in sorted(found)]
 
-    def export(self, user: str, target: str | os.PathLike[str]) -> UserExport:
+    def export(self, user: str, target: str | os.PathLike[str], *, progress: Progress | None = None) -> UserExport:
         """Write all that is kept for a user to a folder: one JSON Lines file for each agent, readable by ``import``.
 
         Entries that the user's sessions saved for others are in files of their own. Deleted entries are left out.
-        ``StorageFailed`` if the folder cannot be written.
+        ``progress(done, total)`` is called for each entry. ``StorageFailed`` if the folder cannot be written.
         """
-        entries = [entry for entry in self._entries_of(check_user(user)) if self._db.is_live(entry)]
+        entries = [entry for entry in self._entries_of(check_user(user), progress) if self._db.is_live(entry)]
         files: dict[str, list[Entry]] = defaultdict(list)
         for entry in entries:
             files[agent_folder(entry.agent) + (".jsonl" if entry.user else ".shared.jsonl")].append(entry)
@@ -106,12 +106,20 @@ class Users:
         self._log("export-user", user, count=len(entries))
         return UserExport(len(entries), os.fspath(target), tuple(sorted(files)))
 
-    def forget(self, user: str, *, why: str = "", actor: str | None = None, dry_run: bool = False) -> Forgotten:
+    def forget(
+        self,
+        user: str,
+        *,
+        why: str = "",
+        actor: str | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> Forgotten:
         """Forget all that is kept for a user, in every agent and at every level, for good; ``dry_run`` only counts.
 
         Also what the user's sessions saved for others, and on other machines, once they meet the tombstone: it holds
-        a hash of the name, when it was, ``actor`` and ``why``. The user may come back, with nothing. Raises as
-        ``Entries.forget`` does.
+        a hash of the name, when it was, ``actor`` and ``why``. The user may come back, with nothing.
+        ``progress(done, total)`` is called for each portion of entries. Raises as ``Entries.forget`` does.
         """
         check_switch(dry_run, what="dry_run")
         epoch = self.epoch_of(check_user(user))
@@ -122,18 +130,19 @@ class Users:
         why = self._forgetter.checked_why(why)
         self._bury(epoch, stamp, user=user, why=why)  # 1 durable: from now on its entries are forgotten where met
         entries = list({entry.path: entry for entry in (*entries, *self._entries_of(user))}.values())
-        self._forgetter.follow()  # 2 the entries of the epoch, and the notes made of them
+        self._forgetter.follow(progress)  # 2 the entries of the epoch, and the notes made of them
         self._forgetter.forget_entries([entry for entry in entries if not entry.user], stamp, why=why)  # 3 for others
         self._log("forget-user", user, count=len(entries), actor=actor)
         if self._audit is not None:
             self._audit.blank_runs(user_hash(user))  # 4
         return _forgotten(entries)
 
-    def _entries_of(self, user: str) -> Sequence[Entry]:
+    def _entries_of(self, user: str, progress: Progress | None = None) -> Sequence[Entry]:
         """All entries of the user, hidden ones included, and those that the user's sessions saved for others."""
         self._db.refresh()
         epoch = self.epoch_of(user)
-        return self._db.entries(self._db.index.ask(lambda opened: queries.of_user(opened, epoch=epoch, user=user)))
+        paths = self._db.index.ask(lambda opened: queries.of_user(opened, epoch=epoch, user=user))
+        return self._db.entries(reported(paths, progress))
 
     def _bury(self, epoch: str, stamp: Stamp, *, user: str, why: str) -> None:
         def decide(records: RecordsByPath) -> tuple[None, list[EntryRecord]]:

@@ -15,12 +15,12 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, TypeVar
 
 from pydantic_core import to_json
 
@@ -43,11 +43,23 @@ _CHECKED_EVERY_SECONDS = 0.02  # a check costs a quarter of a line; one written 
 _PATHS_MAX = 200  # records in one line of the audit log
 _MONTH = re.compile(r"\d{4}-\d{2}\.jsonl", re.ASCII)
 REFUSED = ("read_only", "level_denied", "secret_refused", "budget_exceeded", "size_exceeded")
+Progress = Callable[[int, int], None]
+"""Called with the work that is done and the whole of it, by any thread."""
+
 Origin = Literal["local", "process", "external", "restored", "mirror"]
 AuditOutcome = Literal["ok", "refused", "failed"]
 OUTCOMES: tuple[AuditOutcome, ...] = ("ok", "refused", "failed")
+T = TypeVar("T")
 _log = logging.getLogger("memfiles")
 _second = (0, "")  # the last second formatted: formatting costs five times as much as the rest
+
+
+def reported(items: Sequence[T], progress: Progress | None, *, part: int = 1, parts: int = 1) -> Iterator[T]:
+    """The items of one of several equal parts of the work, each reported once it is done."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if progress is not None:
+            progress((part - 1) * len(items) + number, parts * len(items))
 
 
 def utc_now() -> str:

@@ -23,14 +23,13 @@ from typing import NamedTuple, TypeVar
 
 from memfiles.errors import CopyRefused, FileNotDeclared, LockTimeout, MirrorRefused, MirrorUnavailable
 from memfiles.records.keys import record_path
-from memfiles.storage.events import RecordChanged
+from memfiles.storage.events import Progress, RecordChanged
 
 QUIET_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 1.0
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 30.0
 WRITING_SECONDS = 0.25  # after a write, its thread is assumed to go on writing for this time
-Progress = Callable[[int, int], None]
 T = TypeVar("T")
 _AGAIN_SECONDS = 1.0
 _WORKERS = 16

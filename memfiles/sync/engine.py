@@ -27,11 +27,11 @@ from memfiles.errors import (
     RecordCorrupt,
 )
 from memfiles.records.keys import entry_place, is_id_path
-from memfiles.storage.events import utc_now
+from memfiles.storage.events import Progress, utc_now
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.sync.conflicts import Conflicts
 from memfiles.sync.dirty_scan import Care, DirtyScan, note_hydrated
-from memfiles.sync.dispatcher import Dispatcher, Progress, Task, Timer
+from memfiles.sync.dispatcher import Dispatcher, Task, Timer
 from memfiles.sync.downloads import EntryDownloads
 from memfiles.sync.ledger import Ledger
 from memfiles.sync.mirror import Mirror, Stored, shortcomings_of

@@ -17,9 +17,9 @@ from memfiles.records.record import MAX_RECORD_BYTES, digest
 from memfiles.storage import atomic, quarantine
 from memfiles.storage import entry_folders as folders
 from memfiles.storage.atomic import Signature, storage_failure
+from memfiles.storage.events import Progress
 from memfiles.sync.conflicts import Conflicts
 from memfiles.sync.dirty_scan import Dirty
-from memfiles.sync.dispatcher import Progress
 from memfiles.sync.ledger import LedgerSnapshot, peek
 from memfiles.sync.replica import Outcome
 from memfiles.workflow.specs import MirrorSpec

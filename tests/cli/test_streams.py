@@ -14,7 +14,7 @@ import pytest
 import memfiles
 from memfiles.records.record import Actor
 from tests.cli.command_line import WORKFLOW
-from tests.support.workflows import write_workflow
+from tests.support.workflows import opened, write_workflow
 
 pytestmark = pytest.mark.slow
 
@@ -165,3 +165,43 @@ def test_nothing_that_nobody_sees_reaches_a_terminal(project: Path) -> None:
         if (found := set(HIDDEN) & set(on_a_terminal(project, *command)))
     }
     assert piped == f"# Notes\n{hidden}".encode()
+
+
+MANY = 6000
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory in which every look at all entries takes a second."""
+    folder = tmp_path_factory.mktemp("crowded")
+    limits = f"entries: {{max_entries: {3 * MANY}}}"
+    with opened(folder, WORKFLOW.replace("memory:\n", f"memory:\n  durability: os\n  {limits}\n", 1)) as memory:
+        for user in (None, "ada"):
+            drafts = [{"key": f"k{number}", "content": f"tea {number}"} for number in range(MANY)]
+            memory.entries.save_many(memory.session("desk", user=user), drafts)
+        memory.entries.export(memory.session("desk"), folder / "all.jsonl", format="jsonl")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("label", "arguments"),
+    [
+        ("Exporting", ["export", "all", "--agent", "desk"]),
+        ("Checking", ["import", "all.jsonl", "--agent", "idle", "--level", "INTERNAL", "--dry-run"]),
+        ("Importing", ["import", "all.jsonl", "--agent", "idle", "--level", "INTERNAL", "--take-over"]),
+        ("Planning", ["entries", "consolidate", "--agent", "desk"]),
+        ("Exporting", ["users", "export", "ada", "ada"]),
+        ("Checking", ["doctor"]),
+    ],
+)
+def test_waiting_is_shown_on_a_terminal_alone(crowded: Path, label: str, arguments: list[str]) -> None:
+    """Once it takes long, without colours, and not where a program reads or nobody looks."""
+    shown = on_a_terminal(crowded, *arguments, NO_COLOR="1")
+    as_json = on_a_terminal(crowded, *arguments, "--json")
+    piped = subprocess.run([*AS_MODULE, *arguments], cwd=crowded, capture_output=True, text=True)
+
+    assert f"{label}  [" in shown
+    assert "####]" in shown
+    assert "\x1b[3" not in shown
+    assert (True, False) == (as_json.lstrip().startswith("{"), f"{label}  [" in as_json)
+    assert f"{label}  [" not in piped.stdout + piped.stderr

@@ -18,8 +18,9 @@ from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import EntryRules, later
 from memfiles.errors import MirrorUnavailable
 from memfiles.records.record import Actor
+from memfiles.storage.events import Progress
 from memfiles.storage.store import Durability
-from memfiles.sync.dispatcher import Dispatcher, Progress
+from memfiles.sync.dispatcher import Dispatcher
 from memfiles.sync.mirror import Mirror
 from memfiles.sync.pack import refresh_pack
 from tests.model.script import FILES, Step, halves, words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import click
@@ -290,14 +291,19 @@ def consolidate_command(apply_it: bool, undo: str | None, who: As) -> None:
     if apply_it and undo is not None:
         raise usage_error("use either --apply or --undo")
     if not apply_it and undo is None:
-        with reading_entries(who) as (memory, session):
-            plan = memory.entries.plan(session)
+        with reading_entries(who) as (memory, session), output.progress("Planning") as planned:
+            plan = memory.entries.plan(session, progress=planned)
         if not output.as_json(plan.to_dict()):
             _show_plan(plan)
         return
     with changing_entries(who) as (memory, session):
         entries = memory.entries
-        applied = entries.apply(session, entries.plan(session)) if undo is None else entries.undo_plan(session, undo)
+        change = partial(entries.undo_plan, session, undo or "")
+        if undo is None:
+            with output.progress("Planning") as planned:
+                change = partial(entries.apply, session, entries.plan(session, progress=planned))
+        with output.waiting("changing the entries ..."):
+            applied = change()
     if output.as_json(applied.to_dict()):
         return
     hidden, shown = (output.entries(len(keys)) for keys in (applied.hidden, applied.shown))

@@ -141,8 +141,8 @@ def export_command(user: str, target: str) -> None:
     Each agent's entries become one JSON Lines file, which `memfiles import` reads. What the user's sessions saved for
     others is in files of its own.
     """
-    with look(opening.load_workflow(), warn=output.warn) as memory:
-        exported = memory.users.export(user, target)
+    with look(opening.load_workflow(), warn=output.warn) as memory, output.progress("Exporting") as shown:
+        exported = memory.users.export(user, target, progress=shown)
     if not exported.count:
         raise NotFound("nothing is kept for this user")
     if not output.as_json(exported.to_dict()):
@@ -177,8 +177,8 @@ def forget_command(user: str, why: str, actor: str | None, dry_run: bool, yes: b
             show_forgotten(found, mirror_is_clean=None, nothing="nothing is kept for this user")
             end(0 if found.count else EntryNotFound.exit_code)
         ask(found)
-    with opening.mirrored(workflow) as memory:
-        forgotten = memory.users.forget(user, why=why, actor=actor)
+    with opening.mirrored(workflow) as memory, output.progress("Forgetting") as shown:
+        forgotten = memory.users.forget(user, why=why, actor=actor, progress=shown)
     is_clean = not any(path.startswith(f"{ENTRIES}/") for path in pending_records(workflow))
     show_forgotten(forgotten, mirror_is_clean=is_clean, nothing="nothing is kept for this user")
     if not is_clean:

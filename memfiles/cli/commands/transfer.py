@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 import click
 
@@ -34,8 +35,8 @@ def export_command(target: str, format: ExportFormat | None, who: As) -> None:
     Files of the same names are replaced; others are left alone. `memfiles import` reads both formats.
     """
     chosen: ExportFormat = format or ("jsonl" if target.endswith((".jsonl", ".ndjson")) else "markdown")
-    with reading_entries(who) as (memory, session):
-        exported = memory.entries.export(session, target, format=chosen)
+    with reading_entries(who) as (memory, session), output.progress("Exporting") as shown:
+        exported = memory.entries.export(session, target, format=chosen, progress=shown)
     if output.as_json(exported.to_dict()):
         return
     output.note(f"wrote {output.entries(exported.count)} to {output.one_line(exported.target)}")
@@ -60,10 +61,13 @@ def import_command(source: str, format: Format | None, take_over: bool, dry_run:
         raise NotFound(f"there is nothing at {source}")
     opening = reading_entries if dry_run else changing_entries
     with opening(who) as (memory, session):
-        entries = memory.entries
+        take = partial(memory.entries.import_, session, source, format=format)
         if not (dry_run or take_over):
-            _ask(entries.import_(session, source, format=format, dry_run=True).others, to=session.agent)
-        imported = entries.import_(session, source, format=format, dry_run=dry_run, take_over=True)
+            with output.progress("Checking") as shown:
+                found = take(dry_run=True, progress=shown)
+            _ask(found.others, to=session.agent)
+        with output.progress("Checking" if dry_run else "Importing") as shown:
+            imported = take(dry_run=dry_run, take_over=True, progress=shown)
     if output.as_json(imported.to_dict()):
         return
     would = "would be " if dry_run else ""

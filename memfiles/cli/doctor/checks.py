@@ -26,7 +26,7 @@ from memfiles.records.entry_codec import decode_entry
 from memfiles.records.keys import ENTRIES, USERS, WORKSPACE, agent_folder, entry_place, staged_path, uid_of
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic
-from memfiles.storage.events import utc_now
+from memfiles.storage.events import Progress, reported, utc_now
 from memfiles.storage.journal import FOLDER as JOURNALS
 from memfiles.storage.locks import FOLDER as LOCKS
 from memfiles.sync.status import kept_in
@@ -222,7 +222,7 @@ Tallies = dict[tuple[str, str], Counter[str]]
 """By folder and level: the numbers of live, expired, retired and forgotten entries; ``size_bytes`` of the live ones."""
 
 
-def check_entries(workflow: Workflow) -> Iterator[CheckResult]:
+def check_entries(workflow: Workflow, progress: Progress | None = None) -> Iterator[CheckResult]:
     """Check that the entries are readable, belong to declared agents, and keep their budgets."""
     declared = workflow.memory.entries
     paths = [path for path in _entry_files(workflow.directory) if entry_place(path) is not None]
@@ -231,7 +231,7 @@ def check_entries(workflow: Workflow) -> Iterator[CheckResult]:
             remedy = "but none are declared: agents do not see them; add `entries: {}` under memory"
             yield warn("entries", f"{output.entries(len(paths))} on disk, {remedy}")
         return
-    tallies, broken = census(workflow.directory, paths)
+    tallies, broken = census(workflow.directory, reported(paths, progress))
     for path, why in broken[:NAMED]:
         yield warn(f"record {path}", f"{why}; it is ignored until you repair or delete it")
     if len(broken) > NAMED:

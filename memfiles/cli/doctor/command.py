@@ -21,6 +21,7 @@ from memfiles.memory import keeper_of, load, open_mirror_of
 from memfiles.records.declared_metadata import decode_file
 from memfiles.records.keys import record_path, uid_of
 from memfiles.storage import quarantine
+from memfiles.storage.events import Progress
 from memfiles.sync.mirror import Mirror, shortcomings_of
 from memfiles.sync.status import status_on_disk
 from memfiles.workflow.workflow import Workflow
@@ -37,7 +38,8 @@ def doctor_command() -> None:
     object and removes it. The exit code is 1 if a check fails.
     """
     quiet_log()
-    findings = list(look(Path(current().workflow)))
+    with output.progress("Checking") as shown:
+        findings = list(look(Path(current().workflow), progress=shown))
     failed = any(finding.state == "fail" for finding in findings)
     if not output.as_json({"ok": not failed, "checks": [asdict(finding) for finding in findings]}):
         for finding in findings:
@@ -46,8 +48,8 @@ def doctor_command() -> None:
     click.get_current_context().exit(1 if failed else 0)
 
 
-def look(path: Path) -> Iterator[CheckResult]:
-    """Every finding, in the order to fix them in."""
+def look(path: Path, *, progress: Progress | None = None) -> Iterator[CheckResult]:
+    """Every finding, in the order to fix them in; ``progress(done, total)`` is called for each entry that is read."""
     yield from _findings_of("platform", checks.check_platform())
     try:
         workflow = load(path)
@@ -62,12 +64,13 @@ def look(path: Path) -> Iterator[CheckResult]:
     if directory.is_dir():
         yield from _findings_of("file system", checks.check_file_system(directory))
         yield from _findings_of("records", checks.check_records(directory, files))
-        yield from _findings_of("entries", checks.check_entries(workflow))
+        yield from _findings_of("entries", checks.check_entries(workflow, progress))
         yield from _findings_of("left-overs", checks.check_leftovers(directory, files))
         yield from _findings_of("quarantine", checks.check_kept(directory, quarantine.FOLDER))
         yield from _findings_of("journals", checks.check_locks_and_journals(directory))
     yield from _findings_of("mirror pending", check_pending(workflow))
-    yield from _findings_of("mirror", check_mirror(workflow))
+    with output.waiting("asking the mirror ..."):
+        yield from _findings_of("mirror", check_mirror(workflow))
     yield from _findings_of("conflicts", checks.check_kept(directory, quarantine.CONFLICTS))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from memfiles.entries import decisions
 from memfiles.entries.budgets import Tally
-from memfiles.entries.callers import Caller, Partition, check_writable, home_scope, own_level
+from memfiles.entries.callers import Caller, Partition, check_caller, check_writable, home_scope, own_level
 from memfiles.entries.consolidation.plan import (
     Plan,
     Step,
@@ -36,6 +36,7 @@ from memfiles.records.entry import MAX_SOURCES, Entry, Provenance, Reorganised, 
 from memfiles.records.keys import entry_path
 from memfiles.records.marks import EntryRecord
 from memfiles.records.record import Stamp, check_text
+from memfiles.storage.events import Progress, reported
 
 _NAMED = 5  # keys in an error
 DEFAULT_SHARE = 0.8
@@ -78,12 +79,13 @@ class Consolidator:
         self._db = db
         self._summariser = summariser
 
-    def plan(self, caller: Caller, *, share: float = DEFAULT_SHARE) -> Plan:
+    def plan(self, caller: Caller, *, share: float = DEFAULT_SHARE, progress: Progress | None = None) -> Plan:
         """A plan that brings the agent's entries at the caller's level down to this share of their budget."""
+        check_caller(caller)
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
             raise InvalidArgument("share must be a number above 0 and at most 1")
         home = _home(caller)
-        entries = [entry for entry in self._entries(home) if self._db.is_live(entry)]
+        entries = [entry for entry in self._entries(home, progress) if self._db.is_live(entry)]
         plan_id, now = f"plan-{uuid.uuid4().hex[:12]}", self._db.now()
         self._db.index.catch_up(reads=True)
         reads = self._db.index.ask(lambda connection: queries.reads(connection, queries.parts(connection, [home])))
@@ -140,9 +142,9 @@ class Consolidator:
         draft = self._db.rules.check(draft_of_note(step.note)).draft
         return replace(step, note=replace(step.note, content=draft.content or ""))
 
-    def _entries(self, partition: Partition) -> list[Entry]:
+    def _entries(self, partition: Partition, progress: Progress | None = None) -> list[Entry]:
         self._db.refresh([partition])
-        return self._db.entries(row.path for row in self._db.rows([partition]))
+        return self._db.entries(reported([row.path for row in self._db.rows([partition])], progress))
 
 
 @dataclass(frozen=True, slots=True)

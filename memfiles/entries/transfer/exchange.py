@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from memfiles.entries.callers import Caller, Partition, View, own_level, scope_for, view_of
+from memfiles.entries.callers import Caller, Partition, View, check_caller, own_level, scope_for, view_of
 from memfiles.entries.decisions import Past
 from memfiles.entries.drafts import Draft
 from memfiles.entries.reader import EntryDatabase
@@ -34,6 +34,7 @@ from memfiles.index import queries
 from memfiles.records.entry import FACETS, GENERAL, WORKSPACE_CATEGORY, Entry
 from memfiles.records.keys import WORKSPACE, check_switch, id_path
 from memfiles.storage import atomic
+from memfiles.storage.events import AuditEvent, AuditLog, Progress, reported
 
 ExportFormat = Literal["markdown", "jsonl"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = ("markdown", "jsonl")
@@ -81,29 +82,41 @@ class Imported:
 class Exchange:
     """Writes the entries of one open memory to files, and reads files into it."""
 
-    def __init__(self, db: EntryDatabase, writer: EntryWriter) -> None:
+    def __init__(self, db: EntryDatabase, writer: EntryWriter, *, audit: AuditLog | None) -> None:
         self._db = db
+        self._audit = audit
         self._writer = writer
 
-    def export(self, caller: Caller, target: str | os.PathLike[str], *, format: str) -> Exported:
+    def export(
+        self, caller: Caller, target: str | os.PathLike[str], *, format: str, progress: Progress | None = None
+    ) -> Exported:
         """See ``Entries.export``."""
+        check_caller(caller)
         if format not in EXPORT_FORMATS:
             raise InvalidArgument(f"format {str(format)[:40]!r} is unknown: use one of {', '.join(EXPORT_FORMATS)}")
         target = checked_path(target, what="the target")
-        documents = [document_of(entry) for entry in self._entries(caller)]
+        parts = 2 if format == "markdown" else 1
+        documents = [document_of(entry) for entry in self._entries(caller, progress, parts=parts)]
         try:
             if format == "jsonl":
                 write_file(Path(target), b"".join(formats.render_line(document) for document in documents))
-                return Exported(len(documents), target)
-            return Exported(len(documents), target, _write_folder(Path(target), documents))
+                stale: tuple[str, ...] = ()
+            else:
+                stale = _write_folder(Path(target), documents, progress)
         except OSError as error:
             raise StorageFailed(f"{target} cannot be written: {error.strerror}") from error
+        if self._audit is not None:
+            by = caller.actor(None)
+            event = AuditEvent("export", "ok", None, caller.level, by.agent, by.session, count=len(documents))
+            self._audit.record(replace(event, actor=by.actor, user=by.user))
+        return Exported(len(documents), target, stale)
 
-    def _entries(self, caller: Caller) -> list[Entry]:
+    def _entries(self, caller: Caller, progress: Progress | None, *, parts: int) -> list[Entry]:
         """The entries that the caller may see, by key and level; shadowed ones too, so that nothing is lost."""
         view = [partition for partition in view_of(caller, self._db.rules.levels) if not partition.run]
         self._db.refresh(view)
-        found = self._db.entries(row.path for row in self._db.rows(view) if row.state == "live")
+        paths = [row.path for row in self._db.rows(view) if row.state == "live"]
+        found = self._db.entries(reported(paths, progress, parts=parts))
         entries = [entry for entry in found if self._db.is_live(entry)]
         return sorted(entries, key=lambda entry: (entry.key, self._db.rules.levels.rank(entry.level), entry.agent))
 
@@ -115,6 +128,7 @@ class Exchange:
         format: Format | None = None,
         dry_run: bool = False,
         take_over: bool = False,
+        progress: Progress | None = None,
     ) -> Imported:
         """See ``Entries.import_``."""
         check_switch(dry_run, what="dry_run")
@@ -122,7 +136,8 @@ class Exchange:
         parsed = read(source, format=format)
         self._db.refresh(view_of(caller, self._db.rules.levels))
         now = self._db.now()  # once: entries without times of their own must not be told apart by a tick of the clock
-        judged = _once(parsed.documents, [self._judge(caller, document, now=now) for document in parsed.documents])
+        documents = reported(parsed.documents, progress, parts=1 if dry_run else 2)
+        judged = _once(parsed.documents, [self._judge(caller, document, now=now) for document in documents])
         skipped = [*parsed.skipped, *(each for each in judged if isinstance(each, Skipped))]
         taken = [each for each in judged if isinstance(each, ImportedDraft)]
         added = sum(not each.is_there for each in taken)
@@ -134,6 +149,8 @@ class Exchange:
                                   f"the same, or dry_run=True to see what they are")  # fmt: skip
         if not dry_run and taken:
             self._writer.import_(caller, list(self._with_ids(caller, taken)))
+        if not dry_run and progress is not None:
+            progress(2 * len(judged), 2 * len(judged))
         owners = tuple(sorted(_owners(parsed.documents)))
         counts = added, len(taken) - added, judged.count(None)
         return Imported(*counts, tuple(skipped), dry_run, owners, tuple(sorted(others)))
@@ -252,11 +269,11 @@ def _told(owners: Iterable[str]) -> str:
     return ", ".join(map(printed, named[:5])) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
 
 
-def _write_folder(folder: Path, documents: Iterable[Document]) -> tuple[str, ...]:
+def _write_folder(folder: Path, documents: Iterable[Document], progress: Progress | None) -> tuple[str, ...]:
     """Write one file per document; returns the names of files that an earlier export wrote and this one did not."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     written = {formats.file_name(document): document for document in documents}
-    for name, document in written.items():
+    for name, document in reported(list(written.items()), progress, part=2, parts=2):
         write_file(folder / name, formats.render_markdown(document))
     return tuple(sorted(path.name for path in folder.glob("*.md") if path.name not in written and _is_ours(path)))
 
