@@ -141,14 +141,14 @@ def recall(
         block.take(entry, "pinned", spare=0 if entry is pinned[0] else spare, may_cut=False)
     for entry, hit in answers.found:
         role: Role = "neighbour" if hit.legs == ("association",) else "answer"
-        block.take(entry, role, excerpt=hit.snippet)
+        block.take(entry, role, hit=hit)
     for entry in pinned:
         block.take(entry, "pinned")
     offered = {entry.path for entry in (*included, *pinned, *(entry for entry, _ in answers.found))}
     reader.count_reads(caller, [entry for entry, _ in answers.found if entry.path in block.taken])
     shown = _in_order(block.taken, included, [hit for _, hit in answers.found])
     text = "\n".join([HEAD, *(each.block for each in shown)]) if shown else ""
-    return Recall(answers.query, text, shown, budget_bytes, len(offered) - len(shown), answers.results.note)
+    return Recall(answers.query, text, shown, budget_bytes, len(offered) - len(shown), Results(answers.query, ()).note)
 
 
 def search_within(
@@ -165,10 +165,11 @@ def search_within(
     check_whole(budget_bytes, what="budget_bytes", least=LEAST_SEARCH_BYTES)
     most = MAX_RESULTS if max_results is None else max_results
     answers = reader.answers(caller, query, max_results=most, filters=filters, associate=associate, grouped=associate)
-    results = replace(answers.results, matches=(), budget_bytes=budget_bytes)
+    found = answers.results
+    results = replace(found, matches=(), budget_bytes=budget_bytes)
     left = budget_bytes - len(compact(results.to_dict()).encode())
     taken: dict[int, Match] = {}
-    for (entry, hit), match in zip(answers.found, answers.results.matches, strict=True):
+    for (entry, hit), match in zip(answers.found, found.matches, strict=True):
         for shown in (first_bytes(entry.content, SHOWN_BYTES), hit.snippet):
             chosen = replace(match, shown=shown)
             size = len(compact(chosen.to_dict()).encode()) + 1  # a comma
@@ -192,29 +193,27 @@ class _Block:
         self.taken: dict[str, Recalled] = {}
         self.left = budget_bytes - len(HEAD.encode())
 
-    def take(
-        self, entry: Entry, role: Role, *, excerpt: str | None = None, spare: int = 0, may_cut: bool = True
-    ) -> None:
+    def take(self, entry: Entry, role: Role, *, hit: Hit | None = None, spare: int = 0, may_cut: bool = True) -> None:
         """Take an entry if it fits and was not taken before, and leave ``spare`` bytes."""
         if entry.path in self.taken:
             return
         held: Role = "pinned" if _is_held(entry) else role
-        excerpts = (Recalled(entry, held, text, is_tagged=False) for text in _excerpts(entry, excerpt) if may_cut)
-        for recalled in chain([Recalled(entry, held, entry.content)], excerpts):
-            if len(recalled.shown) > self.left - spare:  # writing it would take long
-                continue
-            size = len(recalled.block.encode()) + 1  # the newline before it
-            if size <= self.left - spare:
+        room = self.left - spare - 1  # the newline before it
+        cut = _cut(entry, held, hit, room=room) if may_cut else ()
+        for recalled in chain([Recalled(entry, held, entry.content)], cut):
+            if len(recalled.shown) <= room and (size := len(recalled.block.encode())) <= room:
                 self.taken[entry.path] = recalled
-                self.left -= size
+                self.left -= size + 1
                 return
 
 
-def _excerpts(entry: Entry, excerpt: str | None) -> Iterator[str]:
-    """Parts of the content, shorter and shorter."""
-    text = snippet(entry.content, ()) if excerpt is None else excerpt
+def _cut(entry: Entry, role: Role, hit: Hit | None, *, room: int) -> Iterator[Recalled]:
+    """The entry with excerpts that get shorter, if even one without text has room."""
+    if len(Recalled(entry, role, "", is_tagged=False).block.encode()) > room:
+        return
+    text = hit.snippet if hit is not None else snippet(entry.content, ())
     while True:
-        yield text
+        yield Recalled(entry, role, text, is_tagged=False)
         if len(text) < 2 * _SHORTEST:
             return
         text = text[: whole_before(text, len(text) // 2)]

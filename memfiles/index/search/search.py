@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import fsum
 from typing import Literal
 
@@ -31,9 +32,10 @@ MORE = "..."
 
 @dataclass(frozen=True)
 class Hit:
-    """An entry found: its row, its record at that time, its score, the legs that found it and a snippet.
+    """An entry found: its row, its record and content at that time, its score and the legs that found it.
 
-    ``ordinal`` is its place in the order of saving, and ``beside`` the row of the hit in whose group it belongs.
+    ``terms`` are those of the question, ``ordinal`` is its place in the order of saving, and ``beside`` the row of the
+    hit in whose group it belongs.
     """
 
     id: int
@@ -41,9 +43,15 @@ class Hit:
     revision: int
     score: float
     legs: tuple[Leg, ...]
-    snippet: str
+    content: str
+    terms: tuple[Term, ...]
     ordinal: int = 0
     beside: int | None = None
+
+    @cached_property
+    def snippet(self) -> str:
+        """The part of the content with the most terms of the question; found when it is asked for."""
+        return snippet(self.content, self.terms)
 
 
 class RankedEntries:
@@ -126,7 +134,7 @@ def _hits(scope: SearchScope, ranked: RankedEntries, *, terms: Sequence[Term], l
     found = sorted(scope.sources(leading), key=lambda it: (-scores[it.id], -it.ordinal, it.key))[:limit]
     beside = _groups(scope, ranked, [it.id for it in found]) if grouped else {}
     return [
-        Hit(it.id, it.path, it.revision, scores[it.id], legs[it.id], snippet(it.content, terms), it.ordinal,
+        Hit(it.id, it.path, it.revision, scores[it.id], legs[it.id], it.content, tuple(terms), it.ordinal,
             beside.get(it.id))
         for it in found
     ]  # fmt: skip
