@@ -21,6 +21,7 @@ class Settings:
     workflow = DEFAULT_WORKFLOW
     json = False
     debug = False
+    no_pager = False
     color: bool | None = None
 
 
@@ -100,5 +101,6 @@ SHARED_OPTIONS: list[click.Parameter] = [
         callback=_set_color,
         help="Use colours.  [default: on a terminal; respects NO_COLOR and FORCE_COLOR]",
     ),
+    _shared("--no-pager", is_flag=True, help="Print long output at once.  [default: on a terminal in $PAGER]"),
     _shared("--debug", is_flag=True, envvar="MEMFILES_DEBUG", help="Show tracebacks (also: MEMFILES_DEBUG=1)."),
 ]

@@ -2,25 +2,28 @@
 
 The rules this file guards: with ``--json`` stdout holds exactly one JSON document, and stderr only an error. Content
 goes byte for byte to a file or pipe; a terminal gets no character that could control it or that nobody sees. Progress
-shows on a terminal only, and only once it takes long.
+shows on a terminal only, and only once it takes long; a pager too, and only if the screen is too small.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
 
 import click
 
 from memfiles.cli.options import current
+from memfiles.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
@@ -141,6 +144,51 @@ def _fitted(text: str) -> str:
     """A line of a table, cut to the width of a terminal."""
     text, room = text.rstrip(), width()
     return text[: room - 1] + "…" if sys.stdout.isatty() and len(text) > room else text
+
+
+@contextmanager
+def paged() -> Iterator[None]:
+    """Show what the block prints in a pager, if a terminal cannot show it at once.
+
+    The pager is ``$MEMFILES_PAGER``, else ``$PAGER``, else ``less``; a blank one, or ``cat``, is none. As with git,
+    ``$LESS`` is set if it is not: less then leaves the text on the screen, and shows colours.
+    """
+    chosen = (os.environ.get(name) for name in ("MEMFILES_PAGER", "PAGER"))
+    pager = next((command for command in chosen if command is not None), "less").strip()
+    is_watched = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    if current().json or current().no_pager or not is_watched or pager in ("", "cat"):
+        yield
+        return
+    page = _Page()
+    try:
+        with redirect_stdout(page):
+            yield
+    except BaseException:
+        click.echo(page.getvalue(), nl=False)
+        raise
+    _show(page.getvalue(), pager)
+
+
+class _Page(io.StringIO):
+    """What is to be shown on a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def _show(text: str, pager: str) -> None:
+    columns, lines = shutil.get_terminal_size()
+    needed = sum(max(1, -(-len(line) // columns)) for line in click.unstyle(text).splitlines())
+    if needed < lines:  # one is the prompt's
+        click.echo(text, nl=False)
+        return
+    try:
+        program = shlex.split(pager)[0]
+    except ValueError as error:
+        raise InvalidArgument(f"the pager is not a command: {error}, in {pager!r}") from None
+    os.environ["PAGER"] = pager
+    has_colors = "r" in os.environ.setdefault("LESS", "-FRX").lower() or os.path.basename(program) != "less"
+    click.echo_via_pager(text.removesuffix("\n"), color=has_colors and click.get_current_context().color is not False)
 
 
 @contextmanager

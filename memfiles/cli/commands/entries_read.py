@@ -84,7 +84,8 @@ def search_command(query: str, association: bool, who: As, **given: Any) -> None
              each.snippet or each.found.content[:_SNIPPET_WIDTH])
             for each in results.matches
         )  # fmt: skip
-        output.table(("KEY", "LEVEL", "SCORE", "FOUND BY", "SNIPPET"), rows, numeric=("SCORE",))
+        with output.paged():
+            output.table(("KEY", "LEVEL", "SCORE", "FOUND BY", "SNIPPET"), rows, numeric=("SCORE",))
     else:
         output.note("nothing found")
 

@@ -50,7 +50,8 @@ def read_command(name: str) -> None:
     """
     file = view().find(name)
     if not output.as_json(listed(file) | {"content": file.record.content}):
-        output.content(file.record.content)
+        with output.paged():
+            output.content(file.record.content)
         _mention_state(file)
 
 
@@ -65,7 +66,8 @@ def log_command(name: str, max_count: int | None) -> None:
     if output.as_json({"uid": file.record.uid, "name": file.record.name, "changes": shown}):
         return
     rows = ((c.revision, c.at, c.op, f"+{c.bytes} -{len(c.old.encode())}", author(c.by)) for c in changes)
-    output.table(("REVISION", "AT", "CHANGE", "BYTES", "BY"), rows, numeric=("REVISION",))
+    with output.paged():
+        output.table(("REVISION", "AT", "CHANGE", "BYTES", "BY"), rows, numeric=("REVISION",))
     _mention_state(file)
 
 
@@ -90,7 +92,8 @@ def diff_command(name: str, from_revision: int | None, to_revision: int | None) 
     shown = {"uid": record.uid, "name": record.name, "from_revision": since, "to_revision": to, "diff": text}
     if output.as_json(shown):
         return
-    output.diff(text)
+    with output.paged():
+        output.diff(text)
     if not text:
         output.note(f"{record.name}: revisions {since} and {to} have the same content")
 

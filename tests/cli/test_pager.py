@@ -1,0 +1,161 @@
+"""Long output on a terminal is shown in the pager that the user chose, as git does it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import memfiles
+from tests.cli.command_line import WORKFLOW
+from tests.support.workflows import write_workflow
+
+pytestmark = pytest.mark.slow
+
+MARKED = "sed s/^/page:/"
+LINES = 60
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a long file, a long history and many entries, and a short file."""
+    folder = tmp_path_factory.mktemp("paged")
+    large = WORKFLOW.replace("memory:\n", "memory:\n  entries: {}\n", 1).replace("bytes: 20}", "bytes: 900000}")
+    write_workflow(folder, large)
+    with memfiles.open(folder / "workflow.yaml", watch=False) as memory:
+        for number in range(LINES):
+            memory.manager.append("notes-1", f"- note {number}\n")
+        memory.manager.append("notes-1", "".join(f"+ tea {number}\n" for number in range(LINES)))
+        memory.manager.append("small-1", "- one line of many\n" * 40_000)
+        session = memory.session("desk")
+        memory.entries.save_many(session, [{"key": f"k{number}", "content": "green tea"} for number in range(50)])
+    return folder
+
+
+def at_terminal(
+    project: Path, *arguments: str, wait_for: str = "", keys: bytes = b"", **environment: str
+) -> tuple[int, str]:
+    """How a command ended at a terminal of 20 lines, and all it printed there.
+
+    ``keys`` are typed once ``wait_for`` is on the screen.
+    """
+    dropped = {"NO_COLOR", "FORCE_COLOR", "PAGER", "MEMFILES_PAGER", "LESS", "LESSOPEN"}
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "memfiles", *arguments],
+        cwd=project,
+        env={**kept, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "20", **environment},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    printed, until = b"", time.monotonic() + 60
+    with suppress(OSError):  # the end of a terminal
+        while time.monotonic() < until:
+            if select.select([ours], [], [], 1)[0]:
+                if not (part := os.read(ours, 65536)):
+                    break
+                printed += part
+            if keys and wait_for.encode() in printed:
+                os.write(ours, keys)
+                keys = b""
+    os.close(ours)
+    process.kill() if time.monotonic() >= until else None
+    return process.wait(), printed.decode(errors="replace").replace("\r\n", "\n")
+
+
+COMMANDS = [
+    *(["read", "notes"], ["log", "notes"], ["diff", "notes", "1"]),
+    ["entries", "search", "tea", "-n", "50", "--agent", "desk"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_long_output_goes_through_the_pager(project: Path, command: list[str]) -> None:
+    """All of it, unless it is asked not to, and never into a file or for a program."""
+    code, shown = at_terminal(project, *command, PAGER=MARKED)
+    plain = at_terminal(project, *command, "--no-pager", PAGER=MARKED)
+    piped = subprocess.run([sys.executable, "-m", "memfiles", *command], cwd=project, capture_output=True, text=True)
+    told = shown.split("note: ")[0].removesuffix("\n").split("\n")
+
+    assert (0, 0, True) == (code, plain[0], len(told) > 45)
+    assert [] == [line for line in told if not line.startswith("page:")]
+    assert plain[1] == shown.replace("page:", "")
+    assert "page:" not in at_terminal(project, *command, "--json", PAGER=MARKED)[1]
+    assert "page:" not in piped.stdout + piped.stderr
+
+
+def test_what_fits_the_screen_is_printed(project: Path) -> None:
+    """A line that is wider than the screen takes several of it."""
+
+    assert (0, "- Be kind.\n") == at_terminal(project, "read", "rules", PAGER=MARKED)
+    assert "page:" not in at_terminal(project, "log", "notes", "-n", "18", PAGER=MARKED)[1]
+    assert "page:" in at_terminal(project, "log", "notes", "-n", "19", PAGER=MARKED)[1]
+    assert "page:" in at_terminal(project, "log", "notes", "-n", "18", PAGER=MARKED, LINES="19")[1]
+
+
+def test_colours_are_kept_where_they_are_wanted(project: Path) -> None:
+    """By less as well, for which the user set nothing."""
+    added = "\x1b[32m"
+
+    assert f"page:{added}" in at_terminal(project, "diff", "notes", PAGER=MARKED)[1]
+    assert added in at_terminal(project, "diff", "notes", wait_for="tea 10", keys=b"q")[1]
+    assert "ESC" not in at_terminal(project, "diff", "notes", wait_for="tea 10", keys=b"q", LESS="-X")[1]
+    assert "\x1b[3" not in at_terminal(project, "diff", "notes", PAGER=MARKED, NO_COLOR="1")[1]
+    assert "\x1b[3" not in at_terminal(project, "diff", "notes", "--no-color", PAGER=MARKED)[1]
+
+
+@pytest.mark.parametrize("none", [{"PAGER": ""}, {"PAGER": "cat"}, {"MEMFILES_PAGER": "", "PAGER": MARKED},
+                                  {"PAGER": MARKED, "TERM": "dumb"}, {"PAGER": "/nowhere/pager"}])  # fmt: skip
+def test_a_user_may_want_no_pager(project: Path, none: dict[str, Any]) -> None:
+    """Or have one that is not there."""
+    code, shown = at_terminal(project, "log", "notes", **none)
+
+    assert (0, False, True) == (code, "page:" in shown, "REVISION" in shown)
+
+
+def test_our_own_variable_comes_first(project: Path) -> None:
+    """As GIT_PAGER does."""
+    shown = at_terminal(project, "log", "notes", PAGER="sed s/^/no:/", MEMFILES_PAGER=MARKED)[1]
+
+    assert (True, False) == ("page:" in shown, "no:" in shown)
+
+
+def test_a_pager_that_is_no_command_is_an_error(project: Path) -> None:
+    """In one line, that says which."""
+    code, shown = at_terminal(project, "log", "notes", PAGER='less "')
+
+    assert (2, "error: the pager is not a command: No closing quotation, in 'less \"'\n") == (
+        code,
+        shown.replace("\x1b[31m\x1b[1m", "").replace("\x1b[0m", ""),
+    )
+
+
+@pytest.mark.parametrize("pager", ["head -n 1", "true", "sh -c 'exit 3'"])
+def test_a_pager_that_ends_early_is_no_error(project: Path, pager: str) -> None:
+    """Nobody wanted to see more, of what no pipe holds at once."""
+    code, shown = at_terminal(project, "read", "small", PAGER=pager)
+
+    assert (0, False, True) == (code, "Traceback" in shown or "error" in shown, len(shown.splitlines()) <= 1)
+
+
+def test_less_is_the_pager_and_may_be_quit(project: Path) -> None:
+    """After the first screen; and what it showed stays on the screen."""
+    code, shown = at_terminal(project, "read", "notes", wait_for="note 17", keys=b"q")
+
+    assert 0 == code
+    assert "note 17" in shown
+    assert "note 59" not in shown
+    assert "\x1b[?1049" not in shown
+    assert "Traceback" not in shown
