@@ -15,7 +15,7 @@ from memfiles.index.text import fts
 from memfiles.storage.derived_database import DAMAGED, DerivedDatabase, DerivedFile
 
 PATH = ".state/index.sqlite"
-FORMAT = 9  # changes with the tables
+FORMAT = 10  # changes with the tables
 TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     "CREATE TABLE folder (name TEXT PRIMARY KEY, mtime_ns INT) WITHOUT ROWID",
@@ -60,6 +60,7 @@ TABLES = (
     "CREATE INDEX entry_key ON entry (part, key)",
     "CREATE INDEX entry_by_lineage ON entry (lineage)",
     "CREATE INDEX entry_by_epoch ON entry (epoch) WHERE epoch <> ''",
+    "CREATE INDEX entry_of_marks ON entry (cause, lineage) WHERE state = 'forgotten'",
     "CREATE INDEX entry_by_alias ON entry (id) WHERE aliases <> '[]'",
     *fts.TABLES,
 )

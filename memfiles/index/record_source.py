@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -89,17 +88,14 @@ class RecordSource:
         Temp files of dead writers are added to ``left_over``. The rows are read at once: in the order of their paths it
         would take twice as long.
         """
-        known: dict[str, dict[str, StoredSignature]] = defaultdict(dict)
         asked = connection.execute(_ALL) if folders is None else connection.execute(_OF_FOLDERS, (as_json(folders),))
-        for path, *signature in asked:
-            known[folder_of(path)][path] = tuple(signature)
-        for folder in sorted(known.keys() | (folder_times(self.directory) if folders is None else folders)):
-            rows = known.pop(folder, {})
+        known: dict[str, StoredSignature] = {row[0]: row[1:] for row in asked.fetchall()}
+        for folder in sorted(folder_times(self.directory) if folders is None else folders):
             for path, found in files(self.directory, folder, left_over):
-                noted = rows.pop(path, None)
+                noted = known.pop(path, None)
                 if noted != found and (noted is not None or entry_place(path) is not None):
                     yield path
-            yield from rows
+        yield from known
 
 
 def folder_of(path: str) -> str:
