@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,14 @@ from memfiles.cli import output
 from memfiles.cli.failures import NotFound
 from memfiles.cli.options import current, options, usage_error
 from memfiles.cli.output import progress, waiting
+from memfiles.entries.drafts import BUILT_IN
 from memfiles.errors import FileNotDeclared, InvalidArgument, MirrorUnavailable, RecordCorrupt
 from memfiles.files.restore_report import FileReport, FileView, RestoreReport
 from memfiles.memory import Memory, load, look, open_mirror_of
 from memfiles.memory import open as open_memory
-from memfiles.records.entry import KINDS
+from memfiles.records.entry import CORE, GENERAL, KINDS
 from memfiles.records.file_changes import FileCard
-from memfiles.records.keys import ENTRIES, WORKSPACE, uid_of
+from memfiles.records.keys import ENTRIES, USERS, WORKSPACE, uid_of
 from memfiles.records.record import Actor
 from memfiles.sync.engine import Sync
 from memfiles.sync.status import NullSync, SyncStatus, kept_conflicts
@@ -39,6 +41,8 @@ from memfiles.workflow.workflow import Workflow
 AUTHOR = "cli"
 PATIENCE_SECONDS = 5.0
 PULL_SECONDS = 60.0
+MAX_PAGE = 100
+USERS_MAX = 1000
 NAMED = 5  # files named in a message
 SESSION_LEVEL = click.option("--level", help="Session level.  [default: the agent's]")
 SESSION_USER = click.option("--user", metavar="NAME", help="The person whom the agent works for.")
@@ -201,6 +205,33 @@ def find_uid(workflow: Workflow, name: str) -> str:
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"declared: {', '.join(names) or 'none'}"
     raise FileNotDeclared(f"unknown memory file {name!r} ({hint})")
+
+
+def names_of(what: str, given: Mapping[str, Any], begun: str) -> Iterable[str]:
+    """The agents, categories, files, keys, levels or users whose names a shell may offer."""
+    workflow = load_workflow()
+    entries = workflow.memory.entries
+    known: dict[str, Callable[[], Iterable[str]]] = {
+        "agent": lambda: workflow.agents,
+        "category": lambda: {*BUILT_IN, CORE, GENERAL, *(entries.categories if entries is not None else ())},
+        "file": lambda: [file.name for file in workflow.memory.files],
+        "level": lambda: workflow.memory.levels,
+        "user": lambda: _users_of(workflow),
+    }
+    if what in known:
+        return known[what]()
+    who = As(given.get("agent"), given.get("user"), given.get("level"), given.get("run"), None)
+    with reading_entries(who) as (memory, session):
+        return [found.key for found in memory.entries.list(session, prefix=begun or None, limit=MAX_PAGE).memories]
+
+
+def _users_of(workflow: Workflow) -> list[str]:
+    """The users of whom something is kept; none if reading all their names would take longer than typing one."""
+    folders = (workflow.directory / ENTRIES).glob(f"*/{USERS}/*")
+    if sum(1 for _ in islice(folders, USERS_MAX + 1)) > USERS_MAX:
+        return []
+    with look(workflow) as memory:
+        return [each.user for each in memory.users.list()]
 
 
 def known_agent(workflow: Workflow, agent: str) -> None:

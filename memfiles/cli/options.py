@@ -1,17 +1,27 @@
-"""The options that every command takes, before or after its name, and the values they were given.
+"""The options that every command takes, before or after its name, the values they were given, and their completion.
 
-The rule this file guards: an option means the same in both places; if it is given in both, the later one wins.
+The rules this file guards: an option means the same in both places; if it is given in both, the later one wins. And a
+shell is offered only names that it can take into a command as they are: agents choose the keys of their entries, and
+one may hold `$(...)`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
+from contextlib import redirect_stderr, suppress
+from io import StringIO
 from typing import Any, TypeVar, cast
 
 import click
 
 DEFAULT_WORKFLOW = "workflow.yaml"
+OFFERED_MAX = 100  # names on one TAB
+_PLAIN = re.compile(r"[\w./][\w@%+:,./=-]*")
+_NAMED = {"include": "key", "name": "file", "prefix": "key", "record": "file"}
+_OFFERED = {"agent", "category", "file", "key", "level", "user"}
+"""What the values of options and arguments are that a shell completes, some under other names."""
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
@@ -54,12 +64,37 @@ def command(
     def decorate(function: Callable[..., Any]) -> click.Command:
         epilog = "\b\n" + "\n".join(["Example:", *(f"  {line}" for line in examples)])  # \b: click must not wrap it
         made = click.command(name, cls=cls, epilog=epilog)(function)
+        for value in made.params:
+            if value.type is click.STRING and (what := _NAMED.get(str(value.name), value.name)) in _OFFERED:
+                value.type = _Offered(what)
         made.params += SHARED_OPTIONS
         if of is not None:
             of.add_command(made)
         return made
 
     return decorate
+
+
+class _Offered(click.types.StringParamType):
+    """Text that a shell completes with names from the memory; whatever goes wrong, there are none.
+
+    They are what the command itself would show: of entries, those that its session sees. It inherits because click has
+    no other way to complete a value of an option that is declared elsewhere.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        """The names that begin with ``incomplete``."""
+        from click.shell_completion import CompletionItem
+
+        with suppress(Exception), ctx.scope(cleanup=False), redirect_stderr(StringIO()):
+            from memfiles.cli import opening  # late: it imports this module
+
+            names = {name for name in opening.names_of(self._what, ctx.params, incomplete) if _PLAIN.fullmatch(name)}
+            return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)][:OFFERED_MAX]
+        return []
 
 
 def group(name: str, *examples: str) -> Callable[[Callable[..., Any]], click.Group]:

@@ -98,9 +98,18 @@ class CommandLine(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that ``args`` start with; the error for a misspelt one suggests the nearest."""
         name = args[0]
-        if not name.startswith("-") and name not in self.list_commands(ctx):
+        if not ctx.resilient_parsing and not name.startswith("-") and name not in self.list_commands(ctx):
             raise click.UsageError(f"unknown command {name!r}{_nearest(name, self.list_commands(ctx))}", ctx)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """The commands that begin like this, without loading their modules; or the options."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        from click.shell_completion import CompletionItem  # only a shell pays for it
+
+        known = {name: text for family in COMMANDS.values() for name, (_, text) in family.items()}
+        return [CompletionItem(name, help=text) for name, text in known.items() if name.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands of each family with their one sentence."""
@@ -127,6 +136,8 @@ class CommandLine(click.Group):
             extra.update(obj=settings, terminal_width=_help_width())
             code = super().main(arguments, prog_name or PROGRAM, complete_var, standalone_mode=False, **extra)
         except Exception as error:  # noqa: BLE001 - the outermost edge: no traceback reaches a person
+            if os.environ.get("_MEMFILES_COMPLETE", "").endswith("_complete"):
+                sys.exit(1)  # a shell that completes shows nothing
             from memfiles.cli import failures  # only an error pays for it
 
             if isinstance(error, click.UsageError):
